@@ -18,7 +18,8 @@ std::string quoted(const std::string& text) {
 // Offpath is installed in is none.
 std::filesystem::path clone_above(const std::filesystem::path& program) {
   std::error_code ignored;
-  for (std::filesystem::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
+  for (std::filesystem::path folder = program.parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
     if (!std::filesystem::exists(folder / ".git", ignored)) continue;
     return std::filesystem::exists(folder / "include/offpath/offpath.h", ignored) ? folder : std::filesystem::path();
   }
@@ -30,8 +31,9 @@ std::filesystem::path clone_above(const std::filesystem::path& program) {
 std::string commit_of(const std::filesystem::path& program, std::string_view built_in) {
   const std::filesystem::path clone = clone_above(program);
   if (clone.empty()) return std::string(built_in);
-  const std::string command = fmt::format(
-      "git --no-optional-locks -C {} describe --always --exclude='*' --abbrev=7 --dirty 2>/dev/null", quoted(clone.string()));
+  const std::string command =
+      fmt::format("git --no-optional-locks -C {} describe --always --exclude='*' --abbrev=7 --dirty 2>/dev/null",
+                  quoted(clone.string()));
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return std::string(built_in);
   std::string said;

@@ -37,7 +37,8 @@ Echo::~Echo() {
 Result<double> Echo::ask() {
   char bytes[message_bytes] = {};
   const std::uint64_t began = ticks();
-  if (::send(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes || ::recv(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes)
+  if (::send(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes ||
+      ::recv(socket_.get(), bytes, sizeof bytes, 0) != sizeof bytes)
     return fail_errno(errno, "a socket of the peer");
   return double(ticks() - began) * ns_per_tick();
 }
@@ -49,7 +50,9 @@ void Echo::pass_on(int core, int from, int onward, int unused, int other_unused)
   if (!pin_to_core(core)) ::_exit(1);
   char bytes[message_bytes];
   while (::recv(from, bytes, sizeof bytes, 0) == sizeof bytes) {
-    if (onward >= 0 && (::send(onward, bytes, sizeof bytes, 0) != sizeof bytes || ::recv(onward, bytes, sizeof bytes, 0) != sizeof bytes)) break;
+    if (onward >= 0 && (::send(onward, bytes, sizeof bytes, 0) != sizeof bytes ||
+                        ::recv(onward, bytes, sizeof bytes, 0) != sizeof bytes))
+      break;
     if (::send(from, bytes, sizeof bytes, 0) != sizeof bytes) break;
   }
   ::_exit(0);

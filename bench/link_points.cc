@@ -1,12 +1,14 @@
 // What a link itself does, before any service stands on it: the measurements that the papers began with (OSU: latency,
-// bandwidth with a window, message rate of pairs, all-gather), in the form in which this project moves data. Messages are read
-// out of the other side's memory by whoever wants them, so a message's latency is the time from asking to having it.
+// bandwidth with a window, message rate of pairs, all-gather), in the form in which this project moves data. Messages
+// are read out of the other side's memory by whoever wants them, so a message's latency is the time from asking to
+// having it.
 //
-// Usage: bench_link_points --link local|tcp|verbs --place NAME [--address ADDRESS] [--group FILE] [--members-group FILE] …
+// Usage: bench_link_points --link local|tcp|verbs --place NAME [--address ADDRESS] [--group FILE]
+//                          [--members-group FILE] …
 //
-// Programs hold the memory (link_members.h) on the host core, this process is the agent's end on the agent core. Groups are
-// control groups that the two join. Peers: for local the bare system call, for tcp a request and an answer on a plain socket
-// of the same kernel. For verbs there is none here: perftest is one, in a process of its own.
+// Programs hold the memory (link_members.h) on the host core, this process is the agent's end on the agent core. Groups
+// are control groups that the two join. Peers: for local the bare system call, for tcp a request and an answer on a
+// plain socket of the same kernel. For verbs there is none here: perftest is one, in a process of its own.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -109,7 +111,8 @@ class RawFetcher final : public Fetcher {
     const iovec from{target_.data(), bytes * members_.size()};
     for (const Member& member : members_) {
       const iovec there{reinterpret_cast<void*>(member.segment_base), from.iov_len};
-      if (process_vm_writev(member.pid, &from, 1, &there, 1, 0) != ssize_t(from.iov_len)) return fail_errno(errno, "process_vm_writev");
+      if (process_vm_writev(member.pid, &from, 1, &there, 1, 0) != ssize_t(from.iov_len))
+        return fail_errno(errno, "process_vm_writev");
     }
     return {};
   }
@@ -117,7 +120,8 @@ class RawFetcher final : public Fetcher {
  private:
   static Status read(const Member& member, std::byte* to, std::uint64_t bytes) {
     const iovec here{to, bytes}, there{reinterpret_cast<void*>(member.range_base), bytes};
-    if (process_vm_readv(member.pid, &here, 1, &there, 1, 0) != ssize_t(bytes)) return fail_errno(errno, "process_vm_readv");
+    if (process_vm_readv(member.pid, &here, 1, &there, 1, 0) != ssize_t(bytes))
+      return fail_errno(errno, "process_vm_readv");
     return {};
   }
 
@@ -187,7 +191,8 @@ class SocketFetcher final : public Fetcher {
 
 using Operation = std::function<Status()>;
 
-// Repeats it for as long as a turn goes on, which the first turns find out; the mean, in nanoseconds, which counts the stops of a quota as well.
+// Repeats it for as long as a turn goes on, which the first turns find out; the mean, in nanoseconds, which counts the
+// stops of a quota as well.
 Turn repeated(const Operation& operation, double turn_ns) {
   return [operation, turn_ns, repeats = std::uint32_t(1)]() mutable -> Result<double> {
     for (;;) {
@@ -230,7 +235,8 @@ std::string size_text(std::uint64_t bytes) {
   return bytes >= 1 << 10 ? fmt::format("{} KiB", bytes >> 10) : fmt::format("{} B", bytes);
 }
 
-void add_claim(Report& report, const Setting& setting, const Quantity& quantity, std::uint64_t bytes, const Point& point) {
+void add_claim(Report& report, const Setting& setting, const Quantity& quantity, std::uint64_t bytes,
+               const Point& point) {
   Claim claim;
   claim.claim = fmt::format("link.{} ({}, {}, {})", quantity.name, setting.link, setting.place, size_text(bytes));
   claim.value = quantity.of(point.subject_ns, double(bytes));
@@ -246,22 +252,24 @@ void add_claim(Report& report, const Setting& setting, const Quantity& quantity,
 }
 
 // `over`: what one size costs on the side of a fetcher.
-Status measure_sizes(const Options& options, Report& report, const Setting& setting, const Quantity& quantity, Fetcher& subject,
-                     Fetcher* peer, const std::function<Status(Fetcher&, std::uint64_t)>& over) {
+Status measure_sizes(const Options& options, Report& report, const Setting& setting, const Quantity& quantity,
+                     Fetcher& subject, Fetcher* peer, const std::function<Status(Fetcher&, std::uint64_t)>& over) {
   const std::string figure = fmt::format("link_{}_{}", quantity.name, setting.link);
   Series ours{figure, setting.place + ", Offpath", "bytes", quantity.unit, {}, {}};
   Series theirs{figure, fmt::format("{}, {}", setting.place, setting.peer), "bytes", quantity.unit, {}, {}};
   for (const std::uint64_t bytes : setting.sizes) {
     if (bytes > std::min(quantity.size_max, options.size_max_bytes)) break;
-    OFP_ASSIGN(const Point point, measure(setting, [&] { return over(subject, bytes); },
-                                          peer ? Operation([&] { return over(*peer, bytes); }) : Operation()));
+    OFP_ASSIGN(const Point point, measure(
+                                      setting, [&] { return over(subject, bytes); },
+                                      peer ? Operation([&] { return over(*peer, bytes); }) : Operation()));
     ours.x.push_back(double(bytes));
     ours.y.push_back(quantity.of(point.subject_ns, double(bytes)));
     if (peer != nullptr) {
       theirs.x.push_back(double(bytes));
       theirs.y.push_back(quantity.of(point.peer_ns, double(bytes)));
     }
-    if (std::ranges::find(quantity.claimed, bytes) != quantity.claimed.end()) add_claim(report, setting, quantity, bytes, point);
+    if (std::ranges::find(quantity.claimed, bytes) != quantity.claimed.end())
+      add_claim(report, setting, quantity, bytes, point);
   }
   report.add(std::move(ours));
   if (peer != nullptr) report.add(std::move(theirs));
@@ -291,14 +299,18 @@ Status run(const Options& options, Report& report) {
                   std::string(options.other("--address")), "", options.pairs()};
   if (setting.link == "tcp" && setting.address.empty()) setting.address = "tcp:127.0.0.1:0";
   if (setting.link != "local" && setting.link != "tcp" && (setting.link != "verbs" || setting.address.empty()))
-    return fail(Error::invalid, "--link is '{}' and --address '{}': local, tcp, or verbs with an address", setting.link, setting.address);
+    return fail(Error::invalid, "--link is '{}' and --address '{}': local, tcp, or verbs with an address", setting.link,
+                setting.address);
   setting.peer = setting.link == "local" ? "process_vm_readv" : setting.link == "tcp" ? "TCP request" : "";
   const std::string group(options.other("--group"));
   // Under a quota a turn has to last for several of its periods, and fewer sizes have to do.
   setting.turn_ns = options.quick ? 2e5 : group.empty() ? 2e6 : 12e6;
-  if (options.quick) setting.sizes = {64, 4 << 10};
-  else if (!group.empty()) setting.sizes = {1, 64, 1 << 10, 16 << 10, 64 << 10, 1 << 20};
-  else for (std::uint64_t bytes = 1; bytes <= size_max_of_one; bytes *= 4) setting.sizes.push_back(bytes);
+  if (options.quick)
+    setting.sizes = {64, 4 << 10};
+  else if (!group.empty())
+    setting.sizes = {1, 64, 1 << 10, 16 << 10, 64 << 10, 1 << 20};
+  else
+    for (std::uint64_t bytes = 1; bytes <= size_max_of_one; bytes *= 4) setting.sizes.push_back(bytes);
 
   // Forked while this process is still in no group.
   OFP_ASSIGN(std::vector<Member> members, start(options, setting));
@@ -316,10 +328,17 @@ Status run(const Options& options, Report& report) {
   const auto microseconds = [](double ns, double) { return ns / 1e3; };
   OFP_TRY(each(one, {"latency", "us", microseconds, size_max_of_one, {64, 64 << 10}},
                [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, 1); }));
-  OFP_TRY(each(one, {"bandwidth", "GB/s", [](double ns, double bytes) { return window * bytes / ns; }, size_max_of_one, {4 << 10, 64 << 10, 1 << 20}},
+  OFP_TRY(each(one,
+               {"bandwidth",
+                "GB/s",
+                [](double ns, double bytes) { return window * bytes / ns; },
+                size_max_of_one,
+                {4 << 10, 64 << 10, 1 << 20}},
                [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, window); }));
-  OFP_TRY(each(eight, {"rate", "M/s", [](double ns, double) { return window * pairs_of_rate / ns * 1e3; }, size_max_of_rate, {64}},
-               [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, window); }));
+  OFP_TRY(
+      each(eight,
+           {"rate", "M/s", [](double ns, double) { return window * pairs_of_rate / ns * 1e3; }, size_max_of_rate, {64}},
+           [](Fetcher& by, std::uint64_t bytes) { return by.fetch(bytes, window); }));
   return each(sixteen, {"all_gather", "us", microseconds, size_max_of_gather, {64, 64 << 10}},
               [](Fetcher& by, std::uint64_t bytes) { return by.gather(bytes); });
 }

@@ -70,8 +70,7 @@ std::string machine_description() {
   if (model.empty()) model = system.machine;
   const auto memory_bytes = std::uint64_t(sysconf(_SC_PHYS_PAGES)) * std::uint64_t(sysconf(_SC_PAGESIZE));
   return fmt::format("{}, {} cores, {} MiB cache, {} {}, {} GiB", model, sysconf(_SC_NPROCESSORS_ONLN),
-                     last_level_cache_bytes() >> 20, system.sysname, system.release,
-                     (memory_bytes + (1u << 29)) >> 30);
+                     last_level_cache_bytes() >> 20, system.sysname, system.release, (memory_bytes + (1u << 29)) >> 30);
 }
 
 Status pin_to_core(int core) {

@@ -51,8 +51,8 @@ struct PairPlan {
 using Turn = std::function<Result<double>()>;
 
 // Interleaves: who is first changes every three pairs, so that drift cancels. Every pair would be too often: of three
-// buffers that go round between two streams that keep one each, one side would then always get the first and the third, the
-// other the second and the third; changing every three pairs, both get each of them equally often.
+// buffers that go round between two streams that keep one each, one side would then always get the first and the third,
+// the other the second and the third; changing every three pairs, both get each of them equally often.
 [[nodiscard]] Result<Comparison> run_pairs(const PairPlan& plan, const Turn& subject, const Turn& peer);
 
 // Turns for a side that has no peer.

@@ -72,7 +72,10 @@ TEST(Measure, PairsAreInterleavedWarmedUpAndAlternate) {
   const auto peer = [&]() -> Result<double> { return order += 'P', 5.0; };
   const auto result = run_pairs({.pairs = 4, .warmups = 2}, subject, peer);
   ASSERT_TRUE(result);
-  EXPECT_EQ(order, "SPSP" "SPSPSP" "PS");
+  EXPECT_EQ(order,
+            "SPSP"
+            "SPSPSP"
+            "PS");
   EXPECT_EQ(result->pairs, 4u);
   EXPECT_DOUBLE_EQ(result->subject, 2);
   EXPECT_DOUBLE_EQ(result->peer, 5);
@@ -188,7 +191,8 @@ TEST(Options, AreParsedAndUnknownOnesNamed) {
     for (auto& word : words) argv.push_back(word.data());
     return parse_options(int(argv.size()), argv.data(), {"--flight"});
   };
-  const auto options = parse({"--quick", "--check", "--sizes-max", "64M", "--flight", "grpc://x:1", "--agent-core", "3"});
+  const auto options =
+      parse({"--quick", "--check", "--sizes-max", "64M", "--flight", "grpc://x:1", "--agent-core", "3"});
   ASSERT_TRUE(options);
   EXPECT_TRUE(options->quick && options->check);
   EXPECT_EQ(options->size_max_bytes, 64u << 20);

@@ -46,8 +46,7 @@ class PeerProcess {
 
   // Forks: to be called before the program starts threads or opens channels.
   [[nodiscard]] static Result<PeerProcess> start(int core, const Make& make);
-  PeerProcess(PeerProcess&& other) noexcept
-      : socket_(std::move(other.socket_)), pid_(std::exchange(other.pid_, -1)) {}
+  PeerProcess(PeerProcess&& other) noexcept : socket_(std::move(other.socket_)), pid_(std::exchange(other.pid_, -1)) {}
   PeerProcess& operator=(PeerProcess&&) = delete;
   ~PeerProcess();
 

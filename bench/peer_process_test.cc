@@ -14,8 +14,13 @@ TEST(PeerProcess, RawReaderReadsThisProcessAndNamesBadAddresses) {
   ASSERT_TRUE(peer) << peer.error().message;
   auto buffers = RotatedBuffers::make(64 << 10, 1 << 20);
   ASSERT_TRUE(buffers);
-  Pull turn{.source = reinterpret_cast<std::uint64_t>(buffers->at(0)), .stride_bytes = 64 << 10,
-            .buffers = buffers->count(), .column_bytes = 64 << 10, .columns = 4, .outstanding = 3, .repeats = 5};
+  Pull turn{.source = reinterpret_cast<std::uint64_t>(buffers->at(0)),
+            .stride_bytes = 64 << 10,
+            .buffers = buffers->count(),
+            .column_bytes = 64 << 10,
+            .columns = 4,
+            .outstanding = 3,
+            .repeats = 5};
   const auto cost = peer->pull(turn);
   if (!cost && cost.error().code == Error::denied) GTEST_SKIP() << cost.error().message;
   ASSERT_TRUE(cost) << cost.error().message;
@@ -45,7 +50,8 @@ TEST(PeerProcess, APeerThatDiesIsAnErrorNotAHang) {
 TEST(PeerProcess, UcxReadsWhereItIsThere) {
   auto peer = start_ucx_reader(0, 0, 1 << 20);
   if (!peer) GTEST_SKIP() << peer.error().message;
-  const auto cost = peer->pull({.stride_bytes = 4096, .buffers = 256, .column_bytes = 4096, .columns = 16, .repeats = 5});
+  const auto cost =
+      peer->pull({.stride_bytes = 4096, .buffers = 256, .column_bytes = 4096, .columns = 16, .repeats = 5});
   ASSERT_TRUE(cost) << cost.error().message;
   EXPECT_GT(*cost, 0);
 }

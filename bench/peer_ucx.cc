@@ -32,10 +32,12 @@ Result<PeerProcess> start_ucx_reader(int, int, std::uint64_t) {
 namespace {
 
 // The functions of libucp that are used, found at run time.
+// clang-format off: a list
 #define UCP_FUNCTIONS(X)                                                                                        \
   X(ucp_config_read) X(ucp_config_release) X(ucp_init_version) X(ucp_worker_create) X(ucp_worker_get_address)   \
   X(ucp_mem_map) X(ucp_rkey_pack) X(ucp_ep_create) X(ucp_ep_rkey_unpack) X(ucp_get_nbx) X(ucp_worker_progress)  \
   X(ucp_request_check_status) X(ucp_request_free)
+// clang-format on
 
 struct Ucp {
 #define X(name) decltype(&::name) name = nullptr;
@@ -61,8 +63,8 @@ Result<Ucp> open_ucp() {
     if (library == nullptr) return fail(Error::not_found, "UCX: {}", dlerror());
   }
   Ucp ucp;
-#define X(name)                                                                                     \
-  ucp.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name));                            \
+#define X(name)                                                          \
+  ucp.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
   if (ucp.name == nullptr) return fail(Error::not_found, "UCX in {} has no {}", directory, #name);
   UCP_FUNCTIONS(X)
 #undef X
@@ -71,7 +73,8 @@ Result<Ucp> open_ucp() {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_RMA;
-  const auto made = check(ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &ucp.context), "ucp_init");
+  const auto made =
+      check(ucp.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &ucp.context), "ucp_init");
   ucp.ucp_config_release(config);
   OFP_TRY(made);
   ucp_worker_params_t worker{};
@@ -137,7 +140,7 @@ Status introduce(int socket, std::uint64_t source_bytes, Ucp& ucp, Pages& pages)
 
 class UcxReader final : public Puller {
  public:
-  static Result<std::unique_ptr<Puller>> make(int source_core, std::uint64_t source_bytes) {
+  static Result<std::unique_ptr<Puller> > make(int source_core, std::uint64_t source_bytes) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
     auto reader = std::make_unique<UcxReader>();

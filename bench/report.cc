@@ -116,7 +116,8 @@ std::string Report::json() const {
 }
 
 std::string Report::table() const {
-  std::string out = fmt::format("{:<52} {:>14} {:>14} {:>8} {:>14}  holds\n", bench_, "value", "peer", "ratio", "target");
+  std::string out =
+      fmt::format("{:<52} {:>14} {:>14} {:>8} {:>14}  holds\n", bench_, "value", "peer", "ratio", "target");
   for (const Claim& claim : claims_) {
     out += fmt::format("{:<52} {:>14} {:>14} {:>8} {:>14}  {}\n", claim.claim, figure_text(claim.value, claim.unit),
                        figure_text(claim.peer_value, claim.unit), figure_text(claim.ratio, ""),

@@ -89,12 +89,12 @@ class Report {
 
 // Command line of every benchmark program.
 struct Options {
-  std::string json_path = {};    // empty: none
-  std::string agent = {};    // address; empty: OFFPATH_AGENT
+  std::string json_path = {};  // empty: none
+  std::string agent = {};      // address; empty: OFFPATH_AGENT
   bool check = false;          // exit status 1 when a claim does not hold
   bool quick = false;          // proves that it runs; its figures mean nothing
   int host_core = 0;
-  int agent_core = 1;          // where peers of the agent run
+  int agent_core = 1;  // where peers of the agent run
   std::uint64_t size_max_bytes = std::uint64_t(1) << 30;
   std::vector<std::pair<std::string, std::string>> others = {};  // "--name VALUE" the program asked for
 

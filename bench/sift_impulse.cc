@@ -1,6 +1,6 @@
-// A hundred agents' sift services in one process, with real data: as the paper's impulse response, particles are put on every
-// agent and sifted until all are in tracks. Jobs run as they come, on one core, and pieces go from agent to agent as the
-// frames they are; so what is measured is the work of the services, not of a network.
+// A hundred agents' sift services in one process, with real data: as the paper's impulse response, particles are put on
+// every agent and sifted until all are in tracks. Jobs run as they come, on one core, and pieces go from agent to agent
+// as the frames they are; so what is measured is the work of the services, not of a network.
 //
 //   sift.impulse_linear                time of ten times as many particles, over ten times the time
 //   sift.impulse_records_per_core_s    against the rate of the split alone, for as many stages
@@ -19,8 +19,8 @@
 
 #include "machine.h"
 #include "report.h"
-#include "sift/split/particles.h"
 #include "sift/sift.h"
+#include "sift/split/particles.h"
 
 namespace offpath::bench {
 namespace {
@@ -30,7 +30,8 @@ using namespace sift;
 // Agents that hear each other at once.
 class World {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<World>> make(const Settings& settings, std::uint32_t agents, const FrameMemory& memory) {
+  [[nodiscard]] static Result<std::unique_ptr<World>> make(const Settings& settings, std::uint32_t agents,
+                                                           const FrameMemory& memory) {
     auto made = std::make_unique<World>();
     made->memory = memory;
     std::vector<std::string> names;
@@ -59,7 +60,9 @@ class World {
       add(i, effects);
     }
     settle();
-    return flushed == agents.size() ? Status() : fail(Error::io, "the flush ended on {} of {} agents; {}", flushed, agents.size(), problem);
+    return flushed == agents.size()
+               ? Status()
+               : fail(Error::io, "the flush ended on {} of {} agents; {}", flushed, agents.size(), problem);
   }
 
   FrameMemory memory;
@@ -82,13 +85,15 @@ class World {
         const std::uint64_t began = ticks();
         const Status status = job->run();
         jobs_ns += double(ticks() - began) * ns_per_tick();
-        if (!status && problem.empty()) problem = status.error().message;  // tried again by a timer, and there is no time here
+        if (!status && problem.empty())
+          problem = status.error().message;  // tried again by a timer, and there is no time here
         agents[agent]->on_job(job->token, status, 0, effects);
       } else if (const auto* publish = std::get_if<PublishEffect>(&effect)) {
         const std::size_t to = agents[agent]->geometry().position_of(publish->member);
         const std::uint64_t token = next_token++;
         publishers[token] = {agent, publish->token};
-        agents[to]->on_offer(token, publish->header, publish->frame ? publish->frame->bytes : 0, publish->frame, 0, effects);
+        agents[to]->on_offer(token, publish->header, publish->frame ? publish->frame->bytes : 0, publish->frame, 0,
+                             effects);
         add(to, effects);
         continue;
       } else if (const auto* answer = std::get_if<AnswerEffect>(&effect)) {
@@ -112,9 +117,11 @@ class World {
   std::string problem;  // the first failure of a job
 };
 
-FramePtr random_frame(const RowForm& form, std::uint64_t rows, std::uint64_t ids, std::mt19937_64& random, const FrameMemory& memory) {
+FramePtr random_frame(const RowForm& form, std::uint64_t rows, std::uint64_t ids, std::mt19937_64& random,
+                      const FrameMemory& memory) {
   RowForm::Made made = form.make_frame(rows, memory).value();
-  for (std::size_t column = 1; column < made.columns.size(); ++column) std::memset(made.columns[column], 1, rows * form.widths()[column]);
+  for (std::size_t column = 1; column < made.columns.size(); ++column)
+    std::memset(made.columns[column], 1, rows * form.widths()[column]);
   for (std::uint64_t row = 0; row < rows; ++row) store(made.columns[0] + row * 8, random() % ids);
   return made.frame;
 }
@@ -124,12 +131,14 @@ struct Impulse {
   double jobs_ns = 0;  // of these
 };
 
-Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory) {
+Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles,
+                        const FrameMemory& memory) {
   OFP_ASSIGN(const std::unique_ptr<World> world, World::make(settings, agents, memory));
   const auto form = RowForm::make(particle_schema(), settings.key).value();
   std::mt19937_64 random(3);
   const std::uint64_t rows = particles / agents;
-  const FramePtr frame = random_frame(*form, rows, particles, random, world->memory);  // every agent's: only bytes count
+  // every agent's: only bytes count
+  const FramePtr frame = random_frame(*form, rows, particles, random, world->memory);
   const std::uint64_t began = ticks();
   for (std::uint32_t i = 0; i < agents; ++i) world->put(i, "0", frame);
   OFP_TRY(world->flush());
@@ -141,8 +150,8 @@ Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uin
 }
 
 // The median of `turns`, after one that fills the memory.
-Result<Impulse> median_impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles, std::size_t turns,
-                               const FrameMemory& memory) {
+Result<Impulse> median_impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles,
+                               std::size_t turns, const FrameMemory& memory) {
   std::vector<Impulse> all;
   for (std::size_t i = 0; i <= turns; ++i) {
     OFP_ASSIGN(const Impulse each, impulse(settings, agents, particles, memory));
@@ -170,30 +179,48 @@ double split_ns(const Settings& settings, std::uint64_t rows, std::size_t turns,
 }
 
 Result<Settings> settings_of(std::uint32_t stages, std::uint32_t fanout) {
-  return parse_settings(fmt::format("sift:/t?key=id&stages={}&fanout={}&threshold=64MiB&budget=512MiB", stages, fanout));
+  return parse_settings(
+      fmt::format("sift:/t?key=id&stages={}&fanout={}&threshold=64MiB&budget=512MiB", stages, fanout));
 }
 
 // Ten times the smaller impulse against the larger one, in turns.
-Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t small, const FrameMemory& memory, Report& report) {
+Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t small, const FrameMemory& memory,
+                  Report& report) {
   OFP_ASSIGN(const Settings settings, settings_of(2, 16));
   const auto turn = [&](std::uint64_t particles) {
-    return Turn([&, particles] { return impulse(settings, agents, particles, memory).map([](const Impulse& each) { return each.ns; }); });
+    return Turn([&, particles] {
+      return impulse(settings, agents, particles, memory).map([](const Impulse& each) { return each.ns; });
+    });
   };
   PairPlan plan = options.pairs();  // a pair takes ten seconds
   plan.pairs = std::min<std::size_t>(plan.pairs, 7);
   plan.warmups = 1;
   OFP_ASSIGN(const Comparison compared, run_pairs(plan, turn(10 * small), turn(small)));
   // The pairs' ratios are small / large: ten times that is how much better than linear the larger one is.
-  report.add(Claim{.claim = "sift.impulse_linear", .value = 1 / (10 * compared.ratio), .unit = "", .peer = "ten times the smaller impulse",
-                   .peer_value = 1, .ratio = 10 * compared.ratio,
-                   .interval = Interval{10 * compared.interval.low, 10 * compared.interval.high}, .pairs = compared.pairs,
+  report.add(Claim{.claim = "sift.impulse_linear",
+                   .value = 1 / (10 * compared.ratio),
+                   .unit = "",
+                   .peer = "ten times the smaller impulse",
+                   .peer_value = 1,
+                   .ratio = 10 * compared.ratio,
+                   .interval = Interval{10 * compared.interval.low, 10 * compared.interval.high},
+                   .pairs = compared.pairs,
                    .target = value_at_most(1.15, "")});
   const double rate = double(10 * small) / compared.subject * 1e9;
   const std::uint64_t rows = 10 * small / agents;
   const double split = double(rows) / split_ns(settings, rows, 9, memory) * 1e9 / settings.stages;
-  report.add(Claim{.claim = "sift.impulse_records_per_core_s", .value = rate / 1e6, .unit = "M/s", .peer = "the split / stages",
-                   .peer_value = split / 1e6, .ratio = rate / split, .target = ratio_at_least(0.4)});
-  report.add(Series{"sift_fig9", "Offpath, one core for all", "particles", "s", {double(small), double(10 * small)},
+  report.add(Claim{.claim = "sift.impulse_records_per_core_s",
+                   .value = rate / 1e6,
+                   .unit = "M/s",
+                   .peer = "the split / stages",
+                   .peer_value = split / 1e6,
+                   .ratio = rate / split,
+                   .target = ratio_at_least(0.4)});
+  report.add(Series{"sift_fig9",
+                    "Offpath, one core for all",
+                    "particles",
+                    "s",
+                    {double(small), double(10 * small)},
                     {compared.peer / 1e9, compared.subject / 1e9}});
   return {};
 }
@@ -201,28 +228,37 @@ Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t sm
 // The largest impulse of figure 9: two copies of its particles, and what lies between, have to be in memory.
 Status add_thousand(std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory, Report& report) {
   constexpr std::uint64_t needed = 128ull << 30;
-  const std::uint64_t there = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t there =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::string name = fmt::format("sift.impulse_s ({} M particles)", particles / 1'000'000);
   if (there < needed) {
-    report.add(Claim{.claim = name, .unit = "s", .why = fmt::format("left out: needs {} GiB of memory, this machine has {}", needed >> 30, there >> 30)});
+    report.add(
+        Claim{.claim = name,
+              .unit = "s",
+              .why = fmt::format("left out: needs {} GiB of memory, this machine has {}", needed >> 30, there >> 30)});
     return {};
   }
   OFP_ASSIGN(const Settings settings, settings_of(2, 16));
   OFP_ASSIGN(const Impulse found, median_impulse(settings, agents, particles, 1, memory));
   report.add(Claim{.claim = name, .value = found.ns / 1e9, .unit = "s"});
-  report.add(Series{"sift_fig9", "Offpath, one core for all, 1,000 M", "particles", "s", {double(particles)}, {found.ns / 1e9}});
+  report.add(Series{
+      "sift_fig9", "Offpath, one core for all, 1,000 M", "particles", "s", {double(particles)}, {found.ns / 1e9}});
   return {};
 }
 
-Status add_figures(const Options& options, std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory, Report& report) {
+Status add_figures(const Options& options, std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory,
+                   Report& report) {
   const std::size_t turns = options.quick ? 1 : 3;
   for (const auto& [fanout, stages] : {std::pair{4, 4}, {16, 2}, {128, 1}}) {
-    OFP_ASSIGN(const Settings settings, settings_of(static_cast<std::uint32_t>(stages), static_cast<std::uint32_t>(fanout)));
-    memory.cache->clear();  // every buffer is an open file, and with 128 splits a hundred agents in one process have 12,800
+    OFP_ASSIGN(const Settings settings,
+               settings_of(static_cast<std::uint32_t>(stages), static_cast<std::uint32_t>(fanout)));
+    memory.cache
+        ->clear();  // every buffer is an open file, and with 128 splits a hundred agents in one process have 12,800
     OFP_ASSIGN(const Impulse found, median_impulse(settings, agents, particles, turns, memory));
     const std::string name = fmt::format("{} splits, {} stage{}", fanout, stages, stages > 1 ? "s" : "");
     report.add(Series{"sift_fig7", name + "/jobs", "particles", "s", {double(particles)}, {found.jobs_ns / 1e9}});
-    report.add(Series{"sift_fig7", name + "/publish", "particles", "s", {double(particles)}, {(found.ns - found.jobs_ns) / 1e9}});
+    report.add(Series{
+        "sift_fig7", name + "/publish", "particles", "s", {double(particles)}, {(found.ns - found.jobs_ns) / 1e9}});
   }
   memory.cache->clear();
   Series first{"sift_fig8", "Offpath, one core for all", "splits", "s", {}, {}};
@@ -245,8 +281,8 @@ Status run(const Options& options, Report& report) {
   const auto agents = static_cast<std::uint32_t>(number("--agents", 100));
   const std::uint64_t small = number("--particles", options.quick ? 100'000 : 10'000'000);
   const std::string_view part = options.other("--part");
-  // An agent's memory is there when it is needed (BufferCache::prepare), so nobody's is touched for the first time here: the
-  // kernel's clearing of pages would be half of what is measured.
+  // An agent's memory is there when it is needed (BufferCache::prepare), so nobody's is touched for the first time
+  // here: the kernel's clearing of pages would be half of what is measured.
   const FrameMemory memory{BufferCache::make({.cached_bytes_max = 12ull << 30}), 0};
   if (part.empty() || part == "linear") OFP_TRY(add_linear(options, agents, small, memory, report));
   if (!part.empty() && part != "figures") return {};

@@ -1,5 +1,5 @@
-// Splitting 8 M records of 37 bytes (id u64; x y z vx vy vz q f32; type u8) with random identifiers by bits of these, on one
-// core: counted, and each part's columns written where they stay. Beside memcpy of the same columns, and beside
+// Splitting 8 M records of 37 bytes (id u64; x y z vx vy vz q f32; type u8) with random identifiers by bits of these,
+// on one core: counted, and each part's columns written where they stay. Beside memcpy of the same columns, and beside
 // what Python users have: pyarrow's filter for each part, as the paper does it, and Polars' partition_by.
 //
 //   --python PROGRAM  runs the peers, one thread each; without it they are left out
@@ -78,7 +78,8 @@ class Records {
 // A process that does a split when it reads a line "METHOD WAYS", and answers with its seconds.
 class PythonPeer {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<PythonPeer>> start(std::string_view python, std::string_view peers, std::uint64_t rows) {
+  [[nodiscard]] static Result<std::unique_ptr<PythonPeer>> start(std::string_view python, std::string_view peers,
+                                                                 std::uint64_t rows) {
     int asks[2], answers[2];
     if (::pipe(asks) != 0 || ::pipe(answers) != 0) return fail_errno(errno, "pipe");
     auto made = std::make_unique<PythonPeer>();
@@ -120,9 +121,16 @@ class PythonPeer {
   std::FILE *asks_ = nullptr, *answers_ = nullptr;
 };
 
-Claim claim_of(std::string name, std::string peer, double bytes, const Comparison& compared, std::optional<Target> target) {
-  return {.claim = std::move(name), .value = bytes / compared.subject, .unit = "GB/s", .peer = std::move(peer),
-          .peer_value = bytes / compared.peer, .ratio = compared.ratio, .interval = compared.interval, .pairs = compared.pairs,
+Claim claim_of(std::string name, std::string peer, double bytes, const Comparison& compared,
+               std::optional<Target> target) {
+  return {.claim = std::move(name),
+          .value = bytes / compared.subject,
+          .unit = "GB/s",
+          .peer = std::move(peer),
+          .peer_value = bytes / compared.peer,
+          .ratio = compared.ratio,
+          .interval = compared.interval,
+          .pairs = compared.pairs,
           .target = target};
 }
 
@@ -131,28 +139,35 @@ Status run(const Options& options, Report& report) {
   std::uint64_t rows = options.quick ? 100'000 : 8'000'000;
   if (const std::string_view text = options.other("--rows"); !text.empty()) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rows);
-    if (error != std::errc{} || end != text.data() + text.size() || rows == 0) return fail(Error::invalid, "--rows {}", text);
+    if (error != std::errc{} || end != text.data() + text.size() || rows == 0)
+      return fail(Error::invalid, "--rows {}", text);
   }
   const double bytes = double(rows) * record_bytes;
   std::unique_ptr<PythonPeer> python;
-  if (!options.other("--python").empty()) { OFP_ASSIGN(python, PythonPeer::start(options.other("--python"), options.other("--peers"), rows)); }
+  if (!options.other("--python").empty()) {
+    OFP_ASSIGN(python, PythonPeer::start(options.other("--python"), options.other("--peers"), rows));
+  }
   OFP_ASSIGN(const std::unique_ptr<Records> records, Records::make(rows));
   const auto timed = [](const auto& work) -> Result<double> {
     const std::uint64_t began = ticks();
     work();
     return double(ticks() - began) * ns_per_tick();
   };
-  const auto split = [&](std::uint32_t bits) { return Turn([&, bits] { return timed([&] { records->split({0, bits}); }); }); };
+  const auto split = [&](std::uint32_t bits) {
+    return Turn([&, bits] { return timed([&] { records->split({0, bits}); }); });
+  };
   const Turn copy = [&] { return timed([&] { records->copy(); }); };
 
   for (const std::uint32_t bits : {4U, 2U, 6U, 8U}) {
     OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), split(bits), copy));
     const bool main = bits == 4;
-    report.add(claim_of(main ? "sift.partition_vs_memcpy" : fmt::format("sift.partition_vs_memcpy ({} ways)", 1 << bits), "memcpy", bytes,
-                        compared, main ? std::optional(ratio_at_least(0.35)) : std::nullopt));
+    report.add(
+        claim_of(main ? "sift.partition_vs_memcpy" : fmt::format("sift.partition_vs_memcpy ({} ways)", 1 << bits),
+                 "memcpy", bytes, compared, main ? std::optional(ratio_at_least(0.35)) : std::nullopt));
   }
   const std::tuple<const char*, const char*, const char*, double> peers[] = {
-      {"sift.partition_vs_filter", "filter", "pyarrow filter for each part", 5}, {"sift.partition_vs_polars", "polars", "polars partition_by", 2.5}};
+      {"sift.partition_vs_filter", "filter", "pyarrow filter for each part", 5},
+      {"sift.partition_vs_polars", "polars", "polars partition_by", 2.5}};
   for (const auto& [claim, method, peer, least] : peers) {
     if (python == nullptr) {
       report.add_unmeasured(claim, "GB/s", ratio_at_least(least), "no --python");
@@ -162,8 +177,10 @@ Status run(const Options& options, Report& report) {
     PairPlan plan = options.pairs();
     plan.pairs = std::min<std::size_t>(plan.pairs, 9);
     const auto compared = run_pairs(plan, split(4), [&python, method = method] { return python->ask(method, 16); });
-    if (compared) report.add(claim_of(claim, peer, bytes, *compared, ratio_at_least(least)));
-    else report.add_unmeasured(claim, "GB/s", ratio_at_least(least), compared.error().message);
+    if (compared)
+      report.add(claim_of(claim, peer, bytes, *compared, ratio_at_least(least)));
+    else
+      report.add_unmeasured(claim, "GB/s", ratio_at_least(least), compared.error().message);
   }
   return {};
 }

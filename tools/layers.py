@@ -35,8 +35,8 @@ MAY_INCLUDE["service"] = set(MAY_INCLUDE) - {"host", "sockets", "connections", "
 MAY_INCLUDE["agent"] = set(MAY_INCLUDE) - {"host", "sockets"} | {"offpath"}
 MAY_INCLUDE["testing"] = set(MAY_INCLUDE) | {"offpath"}
 
-# Folders of src that have rooms, from the bottom up. A room may include the rooms before it, and what lies in its folder
-# itself; what lies in the folder itself may include all of its rooms. Rooms have no rooms.
+# Folders of src that have rooms, from the bottom up. A room may include the rooms before it, and what lies in its
+# folder itself; what lies in the folder itself may include all of its rooms. Rooms have no rooms.
 ROOMS: dict[str, tuple[str, ...]] = {
     "wire": ("messages", "areas"),
     "link": ("control", "local", "stream", "card", "verbs", "doca", "handshake"),
@@ -68,7 +68,15 @@ ONE_HEADER = {"plugin": "offpath/plugin.h"}
 
 # Third-party headers by prefix, and the path prefixes of the files that may include them.
 HOMES: dict[str, tuple[str, ...]] = {
-    "arrow/": ("src/mover/agent_serialise", "src/mover/arrow_memory", "src/pool/", "src/sift/", "src/testing/pool/", "bench/", "tests/"),
+    "arrow/": (
+        "src/mover/agent_serialise",
+        "src/mover/arrow_memory",
+        "src/pool/",
+        "src/sift/",
+        "src/testing/pool/",
+        "bench/",
+        "tests/",
+    ),
     "parquet/": ("bench/", "tests/"),
     "lz4": ("src/mover/body_compressor",),
     "zstd": ("src/mover/body_compressor",),
@@ -118,7 +126,9 @@ def check_room(path: Path, header: str) -> str | None:
         return None
     below = rooms[: rooms.index(own[0])] if own[0] in rooms else ()
     if other[0] not in below:
-        return f'{folder}/{own[0]} may not include "{header}"; of {folder} it may include {", ".join(below) or "no room"}'
+        return (
+            f'{folder}/{own[0]} may not include "{header}"; of {folder} it may include {", ".join(below) or "no room"}'
+        )
     return None
 
 
@@ -174,12 +184,16 @@ def check_folders(root: Path) -> list[str]:
         parts = folder.relative_to(root / "src").parts
         if parts[-1].endswith("_corpus"):
             continue
-        known = parts[0] in MAY_INCLUDE and (len(parts) == 1 or parts[0] == DOUBLES or parts[1:] in [(r,) for r in ROOMS.get(parts[0], ())])
+        known = parts[0] in MAY_INCLUDE and (
+            len(parts) == 1 or parts[0] == DOUBLES or parts[1:] in [(r,) for r in ROOMS.get(parts[0], ())]
+        )
         if not known:
             problems.append(f"src/{'/'.join(parts)}:1: this folder is not in the tables of tools/layers.py")
         count = sum(path.is_file() for path in folder.iterdir())
         if count > FILES_MAX:
-            problems.append(f"src/{'/'.join(parts)}:1: {count} files, more than {FILES_MAX}: give it rooms (tools/layers.py)")
+            problems.append(
+                f"src/{'/'.join(parts)}:1: {count} files, more than {FILES_MAX}: give it rooms (tools/layers.py)"
+            )
     return problems
 
 

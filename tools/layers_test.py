@@ -36,7 +36,11 @@ def write(root: Path, path: str, text: str) -> None:
         ("src/pool/x.cc", "table->CombineChunksToBatch();", "CombineChunksToBatch() is memory without a bound"),
         ("src/extra/x.cc", "", "src/extra:1: this folder is not in the table"),
         ("src/link/extra/x.cc", "", "src/link/extra:1: this folder is not in the table"),
-        ("src/tcp/segment/x.cc", '#include "tcp/stack/stack.h"', 'tcp/segment may not include "tcp/stack/stack.h"; of tcp it may include no room'),
+        (
+            "src/tcp/segment/x.cc",
+            '#include "tcp/stack/stack.h"',
+            'tcp/segment may not include "tcp/stack/stack.h"; of tcp it may include no room',
+        ),
         ("src/pool/table/x.cc", '#include "pool/query/query.h"', "of pool it may include directory"),
         ("src/link/local/x.cc", '#include "testing/link/fault_link.h"', "link may not include"),
     ],

@@ -103,6 +103,7 @@ def lint_step() -> Step:
     commands: list[Command] = [
         [python, "tools/layers.py"],
         [python, "tools/tidy.py"],
+        [python, "tools/format.py", "--check"],
         [python, "-m", "ruff", "check", "--quiet", "."],
     ]
 
@@ -323,7 +324,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Runs every test, quick ones first.")
     parser.add_argument("--long", action="store_true", help="more seeds, longer fuzzing, Arm, packages")
     parser.add_argument(
-        "--only", metavar="PATTERN",
+        "--only",
+        metavar="PATTERN",
         help="a step (lint, release, pytest, asan, tsan, fuzz, worlds, arm, dpdk, hw, hw-arm, package) or test names",
     )
     arguments = parser.parse_args()

@@ -72,8 +72,8 @@ TEST(Anchor, ListsOfClusters) {
   }
 }
 
-// What lists built at every step give: nothing is missed. The interval of 20 misses pairs at the edge of the cut-off, which
-// shows from the fifth digit on.
+// What lists built at every step give: nothing is missed. The interval of 20 misses pairs at the edge of the cut-off,
+// which shows from the fifth digit on.
 const Thermo exact_at_1000{6.983291e-01, -5.667165e+00, 7.655325e-01, 0};
 
 void expect_exact(Simulation& simulation) {
@@ -143,7 +143,8 @@ double drift_of(Precision precision, Lists lists) {
 // The potential's step at its cut-off makes energy drift whatever the precision.
 TEST(Anchor, MixedPrecisionDriftsNoFurtherThanTwiceAsFar) {
   const double whole = std::abs(drift_of(Precision::whole, Lists::pairs));
-  for (const Lists lists : {Lists::pairs, Lists::clusters}) EXPECT_LT(std::abs(drift_of(Precision::mixed, lists)), 2 * whole);
+  for (const Lists lists : {Lists::pairs, Lists::clusters})
+    EXPECT_LT(std::abs(drift_of(Precision::mixed, lists)), 2 * whole);
 }
 
 }  // namespace

@@ -4,15 +4,17 @@
 #include <cmath>
 #include <vector>
 
-#include "md/neighbours/displacement.h"
 #include "md/kernels/parallel.h"
+#include "md/neighbours/displacement.h"
 
 namespace md {
 namespace {
 
-constexpr std::size_t chunk = 256;  // atoms whose positions are still in the nearest cache when they are looked at again
+// atoms whose positions are still in the nearest cache when they are looked at again
+constexpr std::size_t chunk = 256;
 
-void kick_drift_some(double half_step_per_mass, double step, bool kick_twice, std::size_t first, std::size_t last, Atoms& atoms) {
+void kick_drift_some(double half_step_per_mass, double step, bool kick_twice, std::size_t first, std::size_t last,
+                     Atoms& atoms) {
   double* __restrict x = atoms.x.data();
   double* __restrict v = atoms.v.data();
   const double* __restrict f = atoms.f.data();
@@ -41,7 +43,8 @@ void kick(double half_step_per_mass, int threads, Atoms& atoms) {
   });
 }
 
-double kick_drift(double half_step_per_mass, double step, bool kick_twice, int threads, Atoms& atoms, const Array<double>* since) {
+double kick_drift(double half_step_per_mass, double step, bool kick_twice, int threads, Atoms& atoms,
+                  const Array<double>* since) {
   std::vector<double> most(static_cast<std::size_t>(threads), 0.0);
   in_blocks(threads, atoms.own, [&](int block, std::size_t first, std::size_t last) {
     if (since == nullptr) return kick_drift_some(half_step_per_mass, step, kick_twice, first, last, atoms);

@@ -26,10 +26,12 @@ Box lattice_box(const std::array<int, 3>& cells, double density) {
   return box;
 }
 
-void add_lattice(const std::array<int, 3>& cells, double density, std::int32_t seed, const Domain& domain, Atoms& atoms) {
+void add_lattice(const std::array<int, 3>& cells, double density, std::int32_t seed, const Domain& domain,
+                 Atoms& atoms) {
   const double places = 8.0 * cells[0] * cells[1] * cells[2];
   if (places > 2147483646.0) {
-    throw BadInput("a lattice of " + std::to_string(places / 2) + " atoms: their ids, 32 bits, end at half of 2147483646");
+    throw BadInput("a lattice of " + std::to_string(places / 2) +
+                   " atoms: their ids, 32 bits, end at half of 2147483646");
   }
   const double half = 0.5 * cell_length(density);
   std::array<std::array<int, 2>, 3> range{};

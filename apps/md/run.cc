@@ -7,10 +7,10 @@
 #include <offpath/offpath.hpp>
 #include <optional>
 
-#include "md/offload/agent_coworker.h"
-#include "md/offload/auto_offload.h"
 #include "md/files/bad_input.h"
 #include "md/files/dump.h"
+#include "md/offload/agent_coworker.h"
+#include "md/offload/auto_offload.h"
 #include "md/offload/handover.h"
 #include "md/simulation.h"
 #include "md/stopwatch.h"
@@ -36,9 +36,7 @@ std::unique_ptr<Coworker> coworker_for(const Settings& settings, const Ranks& ra
 class Run {
  public:
   Run(const Settings& settings, Ranks& ranks)
-      : settings_(settings),
-        ranks_(ranks),
-        simulation_(settings, ranks, coworker_for(settings, ranks)) {
+      : settings_(settings), ranks_(ranks), simulation_(settings, ranks, coworker_for(settings, ranks)) {
     const bool resumed = !settings.resume_file.empty();
     const bool writes = ranks.rank() == 0;
     if (writes && !settings.xyz_file.empty()) xyz_.emplace(settings.xyz_file, DumpFile::Format::xyz, resumed);
@@ -49,7 +47,8 @@ class Run {
   void all_steps() {
     const std::int64_t first = simulation_.steps_done();
     if (settings_.steps < first) {
-      throw BadInput(settings_.resume_file + " goes on after step " + std::to_string(first) + "; -n " + std::to_string(settings_.steps) + " is before that");
+      throw BadInput(settings_.resume_file + " goes on after step " + std::to_string(first) + "; -n " +
+                     std::to_string(settings_.steps) + " is before that");
     }
     simulation_.start();
     if (settings_.offload == Offload::automatic) auto_offload_.emplace(simulation_, ranks_);
@@ -97,8 +96,8 @@ class Run {
     if (ranks_.rank() != 0) return;
     const Settings& s = simulation_.settings();
     std::printf("# offpath-md: %" PRId64 " atoms, %s, cut-off %g, skin %g, %d ranks, %d threads each, kernels %s\n",
-                simulation_.atoms_in_all(), s.potential == Potential::lj ? "lj" : "eam", s.cut, s.skin, ranks_.count(), s.threads,
-                std::string(simulation_.kernels()).c_str());
+                simulation_.atoms_in_all(), s.potential == Potential::lj ? "lj" : "eam", s.cut, s.skin, ranks_.count(),
+                s.threads, std::string(simulation_.kernels()).c_str());
     std::printf("# step T U P time\n");
   }
 
@@ -134,8 +133,9 @@ class Run {
     const PhaseTimes& t = simulation_.times();
     const double rate = static_cast<double>(simulation_.atoms_in_all()) * static_cast<double>(steps) / seconds_;
     const double other = seconds_ - t.force - t.neighbour - t.sort - t.communicate - t.integrate;
-    std::printf("# seconds: total %.6f force %.6f neighbour %.6f sort %.6f communicate %.6f integrate %.6f other %.6f\n", seconds_,
-                t.force, t.neighbour, t.sort, t.communicate, t.integrate, other);
+    std::printf(
+        "# seconds: total %.6f force %.6f neighbour %.6f sort %.6f communicate %.6f integrate %.6f other %.6f\n",
+        seconds_, t.force, t.neighbour, t.sort, t.communicate, t.integrate, other);
     std::printf("# %.0f atom-steps/s\n", rate);
     if (settings_.offload != Offload::none) {
       std::printf("# by the agent: %" PRId64 " lists, forces of %" PRId64 " steps\n", simulation_.lists_by_coworker(),
@@ -149,8 +149,11 @@ class Run {
     // A list whose end is looked for in every step ends before anything is missed.
     const bool watched = s.trigger == Trigger::displacement && s.interval == 1;
     if (!watched && 2 * furthest > s.skin) {
-      std::fprintf(stderr, "offpath-md: warning: an atom went %.3g between two lists, more than half the skin of %g: pairs may have been "
-                   "missed. A skin of %.2g or an interval shorter than %" PRId64 " would do\n", furthest, s.skin, 2 * furthest, s.interval);
+      std::fprintf(stderr,
+                   "offpath-md: warning: an atom went %.3g between two lists, more than half the skin of %g: pairs may "
+                   "have been "
+                   "missed. A skin of %.2g or an interval shorter than %" PRId64 " would do\n",
+                   furthest, s.skin, 2 * furthest, s.interval);
     }
     if (!settings_.report_file.empty()) write_report(rate, furthest);
   }
@@ -161,16 +164,19 @@ class Run {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const PhaseTimes& t = simulation_.times();
-    std::fprintf(file,
-                 "{\"atoms\": %" PRId64 ", \"steps\": %" PRId64 ", \"seconds\": %.9g, \"atom_steps_per_s\": %.9g,\n"
-                 " \"force_s\": %.9g, \"neighbour_s\": %.9g, \"sort_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g,\n"
-                 " \"rebuilds\": %" PRId64 ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
-                 " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\",\n"
-                 " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64 ", \"offload\": \"%s\"}\n",
-                 simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
-                 t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
-                 simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(),
-                 simulation_.lists_by_coworker(), simulation_.forces_by_coworker(), name_of(simulation_.mode()));
+    std::fprintf(
+        file,
+        "{\"atoms\": %" PRId64 ", \"steps\": %" PRId64
+        ", \"seconds\": %.9g, \"atom_steps_per_s\": %.9g,\n"
+        " \"force_s\": %.9g, \"neighbour_s\": %.9g, \"sort_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g,\n"
+        " \"rebuilds\": %" PRId64
+        ", \"furthest\": %.9g, \"energy_first\": %.15g, \"energy_last\": %.15g,\n"
+        " \"resident_bytes_max\": %ld, \"list_bytes\": %zu, \"kernels\": \"%s\",\n"
+        " \"lists_by_agent\": %" PRId64 ", \"forces_by_agent\": %" PRId64 ", \"offload\": \"%s\"}\n",
+        simulation_.atoms_in_all(), settings_.steps, seconds_, rate, t.force, t.neighbour, t.sort, t.communicate,
+        t.integrate, simulation_.rebuilds(), furthest, energy_first_.value_or(0), energy_last_, usage.ru_maxrss * 1024,
+        simulation_.list().bytes(), std::string(simulation_.kernels()).c_str(), simulation_.lists_by_coworker(),
+        simulation_.forces_by_coworker(), name_of(simulation_.mode()));
     if (std::fclose(file) != 0) throw BadInput(settings_.report_file + ": cannot be written");
   }
 

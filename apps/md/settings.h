@@ -10,19 +10,23 @@
 namespace md {
 
 enum class Potential { lj, eam };
-enum class Trigger { interval, displacement };  // when lists are built anew
+enum class Trigger { interval, displacement };        // when lists are built anew
 enum class Offload { none, force, list, automatic };  // what the agent does; automatic: what serves best
-enum class Lists { automatic, pairs, clusters };  // automatic: what is faster (kind_of_lists)
-enum class Precision { whole, mixed };  // double throughout; pairs in float, sums in double
+enum class Lists { automatic, pairs, clusters };      // automatic: what is faster (kind_of_lists)
+enum class Precision { whole, mixed };                // double throughout; pairs in float, sums in double
 
 inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
 
 [[nodiscard]] constexpr const char* name_of(Offload mode) noexcept {
   switch (mode) {
-    case Offload::none: return "none";
-    case Offload::force: return "force";
-    case Offload::list: return "list";
-    case Offload::automatic: return "auto";
+    case Offload::none:
+      return "none";
+    case Offload::force:
+      return "force";
+    case Offload::list:
+      return "list";
+    case Offload::automatic:
+      return "auto";
   }
   return "?";
 }
@@ -58,7 +62,7 @@ struct Settings {
   std::string xyz_file, dump_file, restart_file, resume_file;  // empty: none
   std::int64_t dump_interval = 100, restart_interval = 1000;
   std::string report_file;  // figures of the run, as JSON
-  std::string stream;  // particles for the move service; empty: none
+  std::string stream;       // particles for the move service; empty: none
   std::int64_t stream_interval = 100;
 };
 

@@ -4,9 +4,9 @@
 
 #include "md/files/bad_input.h"
 #include "md/files/data_file.h"
-#include "md/neighbours/displacement.h"
 #include "md/integrate.h"
 #include "md/lattice.h"
+#include "md/neighbours/displacement.h"
 #include "md/ranks/migrate.h"
 #include "md/stopwatch.h"
 #include "md/velocities.h"
@@ -17,7 +17,10 @@ constexpr int threads_with_forces_elsewhere = 40;  // three inputs each, of 128 
 }
 
 Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker)
-    : settings_(settings), ranks_(ranks), kernels_(choose_kernels(settings.kernels)), forces_(make_forces(settings, kernels_)),
+    : settings_(settings),
+      ranks_(ranks),
+      kernels_(choose_kernels(settings.kernels)),
+      forces_(make_forces(settings, kernels_)),
       coworker_(std::move(coworker)) {
   chosen_later_ = settings_.offload == Offload::automatic;
   if (!coworker_ || chosen_later_) settings_.offload = Offload::none;
@@ -43,7 +46,8 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
 std::string Simulation::why_not(Offload mode, const Settings& settings) {
   if (mode != Offload::force) return "";
   if (settings.potential == Potential::eam) {
-    return "--offload force computes Lennard-Jones; with EAM take --offload list, whose lists do not depend on the potential, or auto";
+    return "--offload force computes Lennard-Jones; with EAM take --offload list, whose lists do not depend on the "
+           "potential, or auto";
   }
   if (settings.threads > threads_with_forces_elsewhere) {
     return "--offload force is there for at most " + std::to_string(threads_with_forces_elsewhere) +
@@ -77,7 +81,8 @@ void Simulation::read_data() {
   const DataFile data = read_data_file(settings_.data_file);
   if (settings_.potential == Potential::lj && !data.mass.empty()) {
     for (const double mass : data.mass) {
-      if (mass != data.mass[0]) throw BadInput(settings_.data_file + ": types of different masses; offpath-md computes with one mass");
+      if (mass != data.mass[0])
+        throw BadInput(settings_.data_file + ": types of different masses; offpath-md computes with one mass");
     }
     settings_.mass = data.mass[0];
     half_step_per_mass_ = 0.5 * settings_.time_step / (settings_.mass * settings_.units.mvv_to_energy);
@@ -85,10 +90,11 @@ void Simulation::read_data() {
   make_grid(data.box);
   for (const DataAtom& atom : data.atoms) {
     bool ours = true;
-    for (std::size_t d = 0; d < 3; ++d) ours = ours && atom.x[d] >= domain_.own.low[d] && atom.x[d] < domain_.own.high[d];
+    for (std::size_t d = 0; d < 3; ++d)
+      ours = ours && atom.x[d] >= domain_.own.low[d] && atom.x[d] < domain_.own.high[d];
     if (atom.type >= forces_->types()) {
-      throw BadInput(settings_.data_file + ": atom " + std::to_string(atom.id) + " has type " + std::to_string(atom.type + 1) +
-                     ", the potential has " + std::to_string(forces_->types()));
+      throw BadInput(settings_.data_file + ": atom " + std::to_string(atom.id) + " has type " +
+                     std::to_string(atom.type + 1) + ", the potential has " + std::to_string(forces_->types()));
     }
     const std::array<double, 3> velocity = data.velocities ? atom.v : seeded_velocity(atom.id, settings_.seed);
     if (ours) atoms_.add(atom.id, atom.type, atom.x.data(), velocity.data());
@@ -210,7 +216,8 @@ Thermo Simulation::thermo() {
   const Thermo now =
       measure(atoms_, pair_sums_, settings_.mass, settings_.units, domain_.whole.volume(), atoms_in_all_, ranks_);
   if (!std::isfinite(now.temperature) || !std::isfinite(now.energy)) {
-    throw BrokenRun("at step " + std::to_string(steps_done_) + " the energy is not a number any more: the time step is too large");
+    throw BrokenRun("at step " + std::to_string(steps_done_) +
+                    " the energy is not a number any more: the time step is too large");
   }
   return now;
 }
@@ -246,7 +253,8 @@ double Simulation::displacement() const {
   double most = 0;
   const double *x0 = bins_->noted()[0].data(), *y0 = bins_->noted()[1].data(), *z0 = bins_->noted()[2].data();
   for (std::size_t i = 0; i < atoms_.own; ++i) {
-    const double dx = atoms_.x[values * i] - x0[i], dy = atoms_.x[values * i + 1] - y0[i], dz = atoms_.x[values * i + 2] - z0[i];
+    const double dx = atoms_.x[values * i] - x0[i], dy = atoms_.x[values * i + 1] - y0[i],
+                 dz = atoms_.x[values * i + 2] - z0[i];
     most = std::max(most, dx * dx + dy * dy + dz * dz);
   }
   return std::sqrt(most);
@@ -285,9 +293,11 @@ void Simulation::list_neighbours() {
     strayed_ = 0;
   }
   if (settings_.lists == Lists::clusters) {
-    return build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_, settings_.precision);
+    return build_clusters(*bins_, settings_.cut + settings_.skin, settings_.threads, kernels_, list_,
+                          settings_.precision);
   }
-  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_, settings_.precision);
+  build_list(*bins_, atoms_.own, settings_.cut + settings_.skin, half_lists(), settings_.threads, kernels_, list_,
+             settings_.precision);
 }
 
 void Simulation::compute_forces() {
@@ -308,7 +318,8 @@ void Simulation::check_start() {
       squared += apart * apart;
     }
     if (squared >= closest_allowed * closest_allowed) return;
-    const std::string other = j < atoms_.own ? "atom " + std::to_string(atoms_.id[j]) : "an atom at the other side of a boundary";
+    const std::string other =
+        j < atoms_.own ? "atom " + std::to_string(atoms_.id[j]) : "an atom at the other side of a boundary";
     throw BadInput("atom " + std::to_string(atoms_.id[i]) + " and " + other + " overlap: they are " +
                    std::to_string(std::sqrt(squared)) + " apart");
   };

@@ -6,16 +6,16 @@
 #include <string>
 
 #include "md/atoms.h"
+#include "md/files/restart.h"
+#include "md/forces/forces.h"
 #include "md/neighbours/bins.h"
+#include "md/neighbours/neighbour_list.h"
 #include "md/offload/coworker.h"
+#include "md/offload/offloaded.h"
 #include "md/ranks/domain.h"
 #include "md/ranks/force_exchange.h"
-#include "md/forces/forces.h"
 #include "md/ranks/halo.h"
-#include "md/neighbours/neighbour_list.h"
-#include "md/offload/offloaded.h"
 #include "md/ranks/ranks.h"
-#include "md/files/restart.h"
 #include "md/settings.h"
 #include "md/thermo.h"
 
@@ -34,7 +34,9 @@ class Simulation {
   // Why no coworker does that for these settings, and what to do instead; empty where one does.
   static std::string why_not(Offload mode, const Settings& settings);
   // What its lists and forces have to be like.
-  static OffloadShape shape_of(const Settings& settings) { return {settings.agent_threads, settings.threads, settings.precision}; }
+  static OffloadShape shape_of(const Settings& settings) {
+    return {settings.agent_threads, settings.threads, settings.precision};
+  }
 
   // Lists and forces for the first time. Throws BadInput where atoms overlap.
   void start();
@@ -131,10 +133,10 @@ class Simulation {
   Array<double> list_positions_, requested_positions_;
   double strayed_ = 0, requested_strayed_ = 0;  // how far from their bins atoms were then, all ranks
   bool list_requested_ = false;
-  double gone_ = 0;  // the furthest from list_positions_, in the drift done last
+  double gone_ = 0;                 // the furthest from list_positions_, in the drift done last
   Array<double> handed_positions_;  // what the coworker computes forces of
   ForceExchange force_exchange_;
-  NeighbourList list_before_;       // what it computes them with, while the next one is made
+  NeighbourList list_before_;  // what it computes them with, while the next one is made
   bool list_lent_ = false;
   double margin_ = 0;  // by which bins and halo are wider than lists
 

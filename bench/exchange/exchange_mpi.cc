@@ -1,6 +1,7 @@
-// Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point, exchange/mpi_carrier.h) and
-// MPI's collectives along the same tree, in turns. From posting until the uppermost leaders have the whole; the slowest of them counts.
-// Rank 0 prints a line for each: topology;bytes;ranks;tree p50 us;collectives p50 us;rounds
+// Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point,
+// exchange/mpi_carrier.h) and MPI's collectives along the same tree, in turns. From posting until the uppermost leaders
+// have the whole; the slowest of them counts. Rank 0 prints a line for each: topology;bytes;ranks;tree p50
+// us;collectives p50 us;rounds
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +22,8 @@ double median(std::vector<double> values) {
 }
 
 // Until this rank's view of the epoch is given; what arrives for the next one waits in the exchange.
-Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch, std::optional<TimeNs>& given_at) {
+Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch,
+                 std::optional<TimeNs>& given_at) {
   ExchangeEffects effects;
   bool any = false;
   TimeNs now = monotonic_ns();  // read once for all that is done at a time
@@ -65,7 +67,8 @@ Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, in
   options.views_to_all = false;
   const MemberIndex self = world.rank();
   bool leads = topology.node(topology.root()).member != nobody;
-  for (const NodeIndex child : topology.node(topology.root()).children) leads |= topology.leader(child, [](MemberIndex) { return true; }) == self;
+  for (const NodeIndex child : topology.node(topology.root()).children)
+    leads |= topology.leader(child, [](MemberIndex) { return true; }) == self;
   Exchange exchange(options, topology, self, self + 1, monotonic_ns());
   auto owner = std::make_shared<const std::vector<std::byte>>(bytes, static_cast<std::byte>(self));
   const Record record{owner, *owner};
@@ -83,7 +86,9 @@ Status measure(const MpiWorld& world, const char* shape, std::uint64_t bytes, in
     tree.push_back(world.largest(leads ? static_cast<double>(*given_at - posted) : 0) / 1e3);
   }
   world.barrier();
-  if (self == 0) std::printf("%s;%llu;%zu;%.2f;%.2f;%d\n", shape, static_cast<unsigned long long>(bytes), world.size(), median(tree), median(collective), rounds);
+  if (self == 0)
+    std::printf("%s;%llu;%zu;%.2f;%.2f;%d\n", shape, static_cast<unsigned long long>(bytes), world.size(), median(tree),
+                median(collective), rounds);
   std::fflush(stdout);
   return {};
 }

@@ -1,7 +1,8 @@
 // What sampling a host costs, at both ends.
 //
-//   exchange.sample_us_p50         from a request to values unpacked, over UDP on this machine; the asking side spins, as an agent's
-//                                  loop does while there is work. Peer: a datagram and its echo between the same cores
+//   exchange.sample_us_p50         from a request to values unpacked, over UDP on this machine; the asking side spins,
+//                                  as an agent's loop does while there is work. Peer: a datagram and its echo between
+//                                  the same cores
 //   exchange.sample_hz             samples one after another, for a while
 //   exchange.sample_host_cpu_us    processor time of the sampler's process for each of them
 //   exchange.sampler_rss_kb        its memory after that
@@ -9,8 +10,8 @@
 //   exchange.app_overhead          by how much a computation gets slower that shares its core with the sampler, by rate
 //
 //   --sampler HOST:PORT --key-file FILE --pid PID   a sampler that runs on the host core
-//   --part udp|region|overhead, or turns: for each line of standard input so many samples are taken, and the processor time of
-//   one is printed in nanoseconds, and how many values it has
+//   --part udp|region|overhead, or turns: for each line of standard input so many samples are taken, and the processor
+//   time of one is printed in nanoseconds, and how many values it has
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -22,13 +23,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "telemetry/gauges.h"
-#include "telemetry/sampling.h"
-#include "telemetry/udp_port.h"
 #include "link/control/authentication.h"
 #include "link_members.h"
 #include "measure.h"
 #include "report.h"
+#include "telemetry/gauges.h"
+#include "telemetry/sampling.h"
+#include "telemetry/udp_port.h"
 #include "wire/messages/exchange_messages.h"
 #include "wire/messages/message_kinds.h"
 
@@ -78,7 +79,8 @@ class Asker {
     std::uint64_t asked = ticks();
     while (sampling_.counters().samples < end) {
       const TimeNs now = monotonic_ns();
-      if (now > deadline) return fail(Error::timeout, "the sampler at the address gave {} samples in 20 s", sampling_.counters().samples);
+      if (now > deadline)
+        return fail(Error::timeout, "the sampler at the address gave {} samples in 20 s", sampling_.counters().samples);
       if (now >= sampling_.next_deadline()) {
         asked = ticks();
         sampling_.on_time(now, effects_);
@@ -87,7 +89,8 @@ class Asker {
       while (const auto datagram = port_.receive(buffer_)) {
         const std::uint64_t before = sampling_.counters().samples;
         sampling_.on_datagram(*datagram, monotonic_ns(), real_ns(), effects_);
-        if (ns != nullptr && sampling_.counters().samples != before) ns->push_back(double(ticks() - asked) * ns_per_tick());
+        if (ns != nullptr && sampling_.counters().samples != before)
+          ns->push_back(double(ticks() - asked) * ns_per_tick());
         if (!effects_.requests.empty()) {
           asked = ticks();
           send();
@@ -103,7 +106,8 @@ class Asker {
         sampling_.on_time(now, effects_);
         send();
       }
-      while (const auto datagram = port_.receive(buffer_)) sampling_.on_datagram(*datagram, monotonic_ns(), real_ns(), effects_);
+      while (const auto datagram = port_.receive(buffer_))
+        sampling_.on_datagram(*datagram, monotonic_ns(), real_ns(), effects_);
       send();
       sleep_ns(20 * microsecond_ns);
     }
@@ -112,7 +116,8 @@ class Asker {
   [[nodiscard]] const Sampling& sampling() const { return sampling_; }
 
  private:
-  Asker(exchange::SamplingOptions how, UdpPort port) : sampling_(std::move(how), monotonic_ns()), port_(std::move(port)) {}
+  Asker(exchange::SamplingOptions how, UdpPort port)
+      : sampling_(std::move(how), monotonic_ns()), port_(std::move(port)) {}
   void send() {
     for (const auto& each : effects_.requests) port_.send(each);
     effects_.requests.clear();
@@ -145,8 +150,11 @@ class Echo {
         std::array<char, 2048> bytes;
         sockaddr_in from{};
         socklen_t from_length = sizeof from;
-        const ssize_t got = ::recvfrom(listener.get(), bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&from), &from_length);
-        if (got > 0) (void)::sendto(listener.get(), bytes.data(), static_cast<std::size_t>(got), 0, reinterpret_cast<sockaddr*>(&from), from_length);
+        const ssize_t got =
+            ::recvfrom(listener.get(), bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&from), &from_length);
+        if (got > 0)
+          (void)::sendto(listener.get(), bytes.data(), static_cast<std::size_t>(got), 0,
+                         reinterpret_cast<sockaddr*>(&from), from_length);
       }
     }
     return echo;
@@ -188,15 +196,24 @@ Status run_udp(const Options& options, Report& report) {
   OFP_TRY(pin_to_core(options.agent_core));
   OFP_ASSIGN(const auto asker, Asker::make(options, 0));
   const std::size_t samples = options.quick ? 50 : 1000;
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&]() -> Result<double> {
-               std::vector<double> ns;
-               OFP_TRY(asker->sample_until(samples, &ns));
-               return median(ns);
-             }, [&] { return echo->ask(samples); }));
+  OFP_ASSIGN(const Comparison compared, run_pairs(
+                                            options.pairs(),
+                                            [&]() -> Result<double> {
+                                              std::vector<double> ns;
+                                              OFP_TRY(asker->sample_until(samples, &ns));
+                                              return median(ns);
+                                            },
+                                            [&] { return echo->ask(samples); }));
   const std::size_t fields = asker->sampling().schema().fields.size();
-  report.add(Claim{.claim = fmt::format("exchange.sample_us_p50 (UDP, {} values)", fields), .value = compared.subject / 1e3, .unit = "us",
-                   .peer = "64 B and their echo", .peer_value = compared.peer / 1e3, .ratio = compared.ratio, .interval = compared.interval,
-                   .pairs = compared.pairs, .target = value_at_most(60, "us")});
+  report.add(Claim{.claim = fmt::format("exchange.sample_us_p50 (UDP, {} values)", fields),
+                   .value = compared.subject / 1e3,
+                   .unit = "us",
+                   .peer = "64 B and their echo",
+                   .peer_value = compared.peer / 1e3,
+                   .ratio = compared.ratio,
+                   .interval = compared.interval,
+                   .pairs = compared.pairs,
+                   .target = value_at_most(60, "us")});
 
   const std::uint64_t many = options.quick ? 500 : 60'000;
   OFP_ASSIGN(const std::int64_t cpu_before, process_cpu_ns(pid));
@@ -206,10 +223,15 @@ Status run_udp(const Options& options, Report& report) {
   OFP_ASSIGN(const std::int64_t cpu_after, process_cpu_ns(pid));
   OFP_ASSIGN(const std::uint64_t resident, process_resident_bytes(pid));
   const auto& counters = asker->sampling().counters();
-  report.add(Claim{.claim = fmt::format("exchange.sample_hz (UDP, {:.1f} s, {} asked again)", elapsed_s, counters.retransmits),
-                   .value = double(many) / elapsed_s, .unit = "/s", .target = value_at_least(10'000, "/s")});
-  report.add(Claim{.claim = "exchange.sample_host_cpu_us (of a sample, at that rate)", .value = double(cpu_after - cpu_before) / 1e3 / double(many),
-                   .unit = "us", .target = value_at_most(15, "us")});
+  report.add(
+      Claim{.claim = fmt::format("exchange.sample_hz (UDP, {:.1f} s, {} asked again)", elapsed_s, counters.retransmits),
+            .value = double(many) / elapsed_s,
+            .unit = "/s",
+            .target = value_at_least(10'000, "/s")});
+  report.add(Claim{.claim = "exchange.sample_host_cpu_us (of a sample, at that rate)",
+                   .value = double(cpu_after - cpu_before) / 1e3 / double(many),
+                   .unit = "us",
+                   .target = value_at_most(15, "us")});
   // Seldom asked, every sample wakes a core that slept.
   OFP_ASSIGN(const auto seldom, Asker::make(options, 10 * millisecond_ns));
   OFP_ASSIGN(const std::int64_t seldom_before, process_cpu_ns(pid));
@@ -217,8 +239,13 @@ Status run_udp(const Options& options, Report& report) {
   seldom->pace(monotonic_ns() + (options.quick ? second_ns / 5 : 3 * second_ns));
   OFP_ASSIGN(const std::int64_t seldom_after, process_cpu_ns(pid));
   report.add(Claim{.claim = "exchange.sample_host_cpu_us (at 100 a second)",
-                   .value = double(seldom_after - seldom_before) / 1e3 / double(seldom->sampling().counters().samples - samples_before), .unit = "us"});
-  report.add(Claim{.claim = "exchange.sampler_rss_kb", .value = double(resident) / 1024, .unit = "KiB", .target = value_at_most(1500, "KiB")});
+                   .value = double(seldom_after - seldom_before) / 1e3 /
+                            double(seldom->sampling().counters().samples - samples_before),
+                   .unit = "us"});
+  report.add(Claim{.claim = "exchange.sampler_rss_kb",
+                   .value = double(resident) / 1024,
+                   .unit = "KiB",
+                   .target = value_at_most(1500, "KiB")});
   return {};
 }
 
@@ -242,7 +269,9 @@ class Region {
     member_.link->write(0, {&piece, 1});
     OFP_TRY(finish());
     wire::encode(wire::GaugesOpen{{.region = Member::segment, .length = bytes_}, "bench", schema_}, payload_);
-    gauges_.on_request(1, "bench", {.ticket = 1, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_open), .payload = payload_}, 0, effects_);
+    gauges_.on_request(
+        1, "bench", {.ticket = 1, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_open), .payload = payload_},
+        0, effects_);
     if (!effects_.answers.at(0).number) return tl::unexpected<Failure>(effects_.answers[0].number.error());
     effects_.answers.clear();
     return {};
@@ -253,7 +282,8 @@ class Region {
     while (samples() == before) {
       const auto pulls = std::exchange(effects_.pulls, {});
       if (pulls.size() != 1) return fail(Error::io, "{} reads at a time of one sample", pulls.size());
-      const link::ReadPiece piece{pulls[0].from.region, pulls[0].from.generation, pulls[0].from.offset, pulls[0].to, pulls[0].from.length};
+      const link::ReadPiece piece{pulls[0].from.region, pulls[0].from.generation, pulls[0].from.offset, pulls[0].to,
+                                  pulls[0].from.length};
       member_.link->read(pulls[0].token, {&piece, 1});
       OFP_TRY(finish());
       gauges_.on_transfer(pulls[0].token, {}, monotonic_ns(), real_ns(), effects_);
@@ -286,8 +316,12 @@ class Region {
 
 Status run_region(const Options& options, Report& report) {
   constexpr std::size_t fields = 14;
-  OFP_ASSIGN(std::vector<Member> members, start_members({.address = fmt::format("unix:/tmp/offpath-bench-{}.sock", ::getpid()), .core = options.host_core,
-                                                         .group = {}, .range_bytes = 4096, .segment_bytes = 65536}));
+  OFP_ASSIGN(std::vector<Member> members,
+             start_members({.address = fmt::format("unix:/tmp/offpath-bench-{}.sock", ::getpid()),
+                            .core = options.host_core,
+                            .group = {},
+                            .range_bytes = 4096,
+                            .segment_bytes = 65536}));
   OFP_TRY(pin_to_core(options.agent_core));
   Region region(members[0], fields);
   OFP_TRY(region.open());
@@ -303,9 +337,13 @@ Status run_region(const Options& options, Report& report) {
   OFP_ASSIGN(const std::int64_t before, process_cpu_ns(members[0].pid));
   for (int i = 0; i < 1000; ++i) OFP_TRY(region.sample());
   OFP_ASSIGN(const std::int64_t after, process_cpu_ns(members[0].pid));
-  report.add(Claim{.claim = fmt::format("exchange.sample_region_us_p50 (one-sided, {} values)", fields), .value = median(medians) / 1e3, .unit = "us",
+  report.add(Claim{.claim = fmt::format("exchange.sample_region_us_p50 (one-sided, {} values)", fields),
+                   .value = median(medians) / 1e3,
+                   .unit = "us",
                    .target = value_at_most(5, "us")});
-  report.add(Claim{.claim = "exchange.sample_region_host_cpu_us (of a program's gauges, for 1000 samples)", .value = double(after - before) / 1e3, .unit = "us",
+  report.add(Claim{.claim = "exchange.sample_region_host_cpu_us (of a program's gauges, for 1000 samples)",
+                   .value = double(after - before) / 1e3,
+                   .unit = "us",
                    .target = value_at_most(0, "us")});
   return {};
 }
@@ -370,8 +408,14 @@ Status run_overhead(const Options& options, Report& report) {
   OFP_ASSIGN(const auto computation, Computation::start(options.host_core, piece_ns));
   OFP_TRY(pin_to_core(options.agent_core));
   const std::string place(options.other("--place"));
-  Series lost{.figure = "exchange_overhead", .name = place, .x_unit = "samples/s", .y_unit = "% slower", .x = {}, .y = {}};
-  Series share{.figure = "exchange_overhead", .name = "processor time of the sampler (" + place + ")", .x_unit = "samples/s", .y_unit = "% slower", .x = {}, .y = {}};
+  Series lost{
+      .figure = "exchange_overhead", .name = place, .x_unit = "samples/s", .y_unit = "% slower", .x = {}, .y = {}};
+  Series share{.figure = "exchange_overhead",
+               .name = "processor time of the sampler (" + place + ")",
+               .x_unit = "samples/s",
+               .y_unit = "% slower",
+               .x = {},
+               .y = {}};
   for (const int hz : {10, 100, 1000}) {
     OFP_ASSIGN(const auto asker, Asker::make(options, second_ns / hz));
     OFP_ASSIGN(const std::int64_t cpu_before, process_cpu_ns(pid));
@@ -380,8 +424,10 @@ Status run_overhead(const Options& options, Report& report) {
       const TimeNs deadline = monotonic_ns() + 20 * piece_ns;
       computation->begin();
       for (;;) {
-        if (samples) asker->pace(monotonic_ns() + 2 * millisecond_ns);
-        else sleep_ns(2 * millisecond_ns);
+        if (samples)
+          asker->pace(monotonic_ns() + 2 * millisecond_ns);
+        else
+          sleep_ns(2 * millisecond_ns);
         if (const auto ns = computation->done()) {
           if (samples) computed_ns += *ns;
           return *ns;
@@ -389,7 +435,8 @@ Status run_overhead(const Options& options, Report& report) {
         if (monotonic_ns() > deadline) return fail(Error::timeout, "the computation does not end");
       }
     };
-    OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(false); }, [&] { return turn(true); }));
+    OFP_ASSIGN(const Comparison compared,
+               run_pairs(options.pairs(), [&] { return turn(false); }, [&] { return turn(true); }));
     OFP_ASSIGN(const std::int64_t cpu_after, process_cpu_ns(pid));
     const double slower = (compared.ratio - 1) * 100, cpu = double(cpu_after - cpu_before) / computed_ns * 100;
     lost.x.push_back(hz);
@@ -397,10 +444,17 @@ Status run_overhead(const Options& options, Report& report) {
     share.x.push_back(hz);
     share.y.push_back(cpu);
     const bool promised = hz == 100 && place == "one core for both";
-    report.add(Claim{.claim = fmt::format("exchange.app_overhead ({} a second, {})", hz, place), .value = slower, .unit = "%", .ratio = compared.ratio,
-                     .interval = compared.interval, .pairs = compared.pairs,
+    report.add(Claim{.claim = fmt::format("exchange.app_overhead ({} a second, {})", hz, place),
+                     .value = slower,
+                     .unit = "%",
+                     .ratio = compared.ratio,
+                     .interval = compared.interval,
+                     .pairs = compared.pairs,
                      .target = promised ? std::optional(value_at_most(0.5, "%")) : std::nullopt});
-    report.add(Claim{.claim = fmt::format("exchange.app_overhead ({} a second, {}), as processor time of the sampler", hz, place), .value = cpu, .unit = "%"});
+    report.add(Claim{
+        .claim = fmt::format("exchange.app_overhead ({} a second, {}), as processor time of the sampler", hz, place),
+        .value = cpu,
+        .unit = "%"});
   }
   report.add(std::move(lost));
   report.add(std::move(share));
@@ -437,5 +491,6 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "exchange", {"--part", "--sampler", "--key-file", "--pid", "--place"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "exchange", {"--part", "--sampler", "--key-file", "--pid", "--place"},
+                                  offpath::bench::run);
 }

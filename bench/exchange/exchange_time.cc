@@ -1,12 +1,15 @@
-// How long an exchange takes on machines that are not here: 16 to 1600 members by the LogGP model (Alexandrov, Ionescu, Schauser and
-// Scheiman, 1995), along the very trees that agents use, and what each of its constants does to that.
+// How long an exchange takes on machines that are not here: 16 to 1600 members by the LogGP model (Alexandrov, Ionescu,
+// Schauser and Scheiman, 1995), along the very trees that agents use, and what each of its constants does to that.
 //
-//   L latency, o a message's processor time on either side, g the gap between messages of one sender, G the gap of each byte
+//   L latency, o a message's processor time on either side, g the gap between messages of one sender, G the gap of each
+//   byte
 //
-// --loggp "L,o,g,G" in ns and ns a byte. Without: 200 Gb/s InfiniBand HDR as vendors and the literature have it, 1.0 us from program to
-// program for small messages (of which 0.6 us in the network), 215 million messages a second a port, but 5 a microsecond from one core, 25 GB/s.
+// --loggp "L,o,g,G" in ns and ns a byte. Without: 200 Gb/s InfiniBand HDR as vendors and the literature have it, 1.0 us
+// from program to program for small messages (of which 0.6 us in the network), 215 million messages a second a port,
+// but 5 a microsecond from one core, 25 GB/s.
 //
-// As in the paper, a time is from the members' posting until all uppermost leaders have the whole, and hybrid has groups of 2, depth 3.
+// As in the paper, a time is from the members' posting until all uppermost leaders have the whole, and hybrid has
+// groups of 2, depth 3.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -28,7 +31,8 @@ struct LogGP {
 
 class Model {
  public:
-  Model(const Topology& topology, const LogGP& constants, std::uint64_t record_bytes) : topology_(topology), constants_(constants), record_bytes_(record_bytes) {}
+  Model(const Topology& topology, const LogGP& constants, std::uint64_t record_bytes)
+      : topology_(topology), constants_(constants), record_bytes_(record_bytes) {}
 
   double exchange_ns() {
     const Node& root = topology_.node(topology_.root());
@@ -45,18 +49,24 @@ class Model {
  private:
   [[nodiscard]] double bytes_of(NodeIndex index) const {
     const Node& node = topology_.node(index);
-    return static_cast<double>(parcel_bytes_max(node.last - node.first, record_bytes_, 0) - (node.last - node.first) * (sizeof(Ballot) + sizeof(Grant)));
+    return static_cast<double>(parcel_bytes_max(node.last - node.first, record_bytes_, 0) -
+                               (node.last - node.first) * (sizeof(Ballot) + sizeof(Grant)));
   }
   // The sender's processor is free again after that; its network after this, for the next message.
-  [[nodiscard]] double sending(double bytes) const { return std::max(constants_.gap, constants_.overhead) + constants_.byte_gap * bytes; }
-  [[nodiscard]] double arrival(double sent_at, double bytes) const { return sent_at + constants_.overhead + constants_.byte_gap * bytes + constants_.latency; }
+  [[nodiscard]] double sending(double bytes) const {
+    return std::max(constants_.gap, constants_.overhead) + constants_.byte_gap * bytes;
+  }
+  [[nodiscard]] double arrival(double sent_at, double bytes) const {
+    return sent_at + constants_.overhead + constants_.byte_gap * bytes + constants_.latency;
+  }
   // What arrives at one member is taken one after another.
   [[nodiscard]] double taken(std::vector<double>& arrivals, const std::vector<double>& bytes, double from) const {
     std::vector<std::size_t> order(arrivals.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::ranges::sort(order, {}, [&](std::size_t i) { return arrivals[i]; });
     double now = from;
-    for (const std::size_t i : order) now = std::max(now, arrivals[i]) + std::max(constants_.overhead, constants_.byte_gap * bytes[i]);
+    for (const std::size_t i : order)
+      now = std::max(now, arrivals[i]) + std::max(constants_.overhead, constants_.byte_gap * bytes[i]);
     return now;
   }
   // When a node's leader has all of it. The leader's own part is there without a message.
@@ -77,7 +87,8 @@ class Model {
     std::vector<double> free_at(n);
     for (std::size_t from = 0; from < n; ++from) {
       double now = ready[from];
-      for (std::size_t step = 1; step < n; ++step) {  // each begins with the one behind it, so that nobody is sent to by all at once
+      for (std::size_t step = 1; step < n;
+           ++step) {  // each begins with the one behind it, so that nobody is sent to by all at once
         const std::size_t to = (from + step) % n;
         arrivals[to].push_back(arrival(now, bytes[from]));
         sizes[to].push_back(bytes[from]);
@@ -128,14 +139,19 @@ Status run(const Options& options, Report& report) {
         line.x.push_back(static_cast<double>(count));
         line.y.push_back(us);
       }
-      report.add(Claim{.claim = fmt::format("exchange.time_us ({}, {} B, {:.0f} members, LogGP)", shape, bytes, line.x.back()), .value = line.y.back(), .unit = "us"});
+      report.add(
+          Claim{.claim = fmt::format("exchange.time_us ({}, {} B, {:.0f} members, LogGP)", shape, bytes, line.x.back()),
+                .value = line.y.back(),
+                .unit = "us"});
       report.add(std::move(line));
       // How much of the time each constant is: by twice as much of it.
       const double base = *time_us(shape, options.quick ? 200 : 1600, bytes, constants);
-      Series sensitivity{fmt::format("exchange_sensitivity_{}", bytes), shape, "constant (L, o, g, G)", "times as long, with twice the constant", {}, {}};
+      Series sensitivity{fmt::format("exchange_sensitivity_{}", bytes), shape, "constant (L, o, g, G)",
+                         "times as long, with twice the constant",      {},    {}};
       for (int i = 0; i < 4; ++i) {
         LogGP changed = constants;
-        *std::array<double*, 4>{&changed.latency, &changed.overhead, &changed.gap, &changed.byte_gap}[static_cast<std::size_t>(i)] *= 2;
+        *std::array<double*, 4>{&changed.latency, &changed.overhead, &changed.gap,
+                                &changed.byte_gap}[static_cast<std::size_t>(i)] *= 2;
         sensitivity.x.push_back(i);
         sensitivity.y.push_back(*time_us(shape, options.quick ? 200 : 1600, bytes, changed) / base);
       }
@@ -148,4 +164,6 @@ Status run(const Options& options, Report& report) {
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "exchange", {"--loggp"}, offpath::bench::run); }
+int main(int argc, char** argv) {
+  return offpath::bench::run_main(argc, argv, "exchange", {"--loggp"}, offpath::bench::run);
+}

@@ -42,7 +42,8 @@ class KeyDirectory {
     made.path_ = path;
     const Fd key(open(made.key().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     const std::string text = fmt::format("{:016x}{:016x}", link::random_number(), link::random_number());
-    if (!key || write(key.get(), text.data(), text.size()) != ssize_t(text.size())) return fail_errno(errno, made.key());
+    if (!key || write(key.get(), text.data(), text.size()) != ssize_t(text.size()))
+      return fail_errno(errno, made.key());
     return made;
   }
   KeyDirectory(KeyDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
@@ -105,8 +106,8 @@ Result<std::uint16_t> start_server(const std::byte* memory, std::uint64_t bytes)
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof at;
-  if (!listener || bind(listener.get(), reinterpret_cast<sockaddr*>(&at), length) != 0 || listen(listener.get(), 1) != 0 ||
-      getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &length) != 0)
+  if (!listener || bind(listener.get(), reinterpret_cast<sockaddr*>(&at), length) != 0 ||
+      listen(listener.get(), 1) != 0 || getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &length) != 0)
     return fail_errno(errno, "a server's socket");
   const pid_t child = fork();
   if (child < 0) return fail_errno(errno, "fork");
@@ -114,7 +115,8 @@ Result<std::uint16_t> start_server(const std::byte* memory, std::uint64_t bytes)
   return ntohs(at.sin_port);
 }
 
-Status hold_memory(const MembersPlan& plan, const link::Address& address, const std::string& key_file, int report_socket) {
+Status hold_memory(const MembersPlan& plan, const link::Address& address, const std::string& key_file,
+                   int report_socket) {
   if (!plan.group.empty()) OFP_TRY(join_group(plan.group));
   OFP_TRY(pin_to_core(plan.core));
   OFP_ASSIGN(const Pages memory, Pages::map(plan.range_bytes));
@@ -130,7 +132,8 @@ Status hold_memory(const MembersPlan& plan, const link::Address& address, const 
   if (host->traits().staged) return fail(Error::unsupported, "{}", host->traits().reason);
   OFP_ASSIGN(const link::SegmentMemory segment, host->allocate(plan.segment_bytes));
   OFP_TRY(host->announce_segment(Member::segment, segment, monotonic_ns() + start_wait_ns));
-  OFP_ASSIGN(report.range_key, host->announce_range(Member::range, Member::generation, memory.data(), plan.range_bytes));
+  OFP_ASSIGN(report.range_key,
+             host->announce_range(Member::range, Member::generation, memory.data(), plan.range_bytes));
   report.range_base = reinterpret_cast<std::uint64_t>(memory.data());
   report.segment_base = reinterpret_cast<std::uint64_t>(segment.data());
   if (send(report_socket, &report, sizeof report, MSG_NOSIGNAL) < 0) return fail_errno(errno, "send");
@@ -138,7 +141,8 @@ Status hold_memory(const MembersPlan& plan, const link::Address& address, const 
   return {};
 }
 
-[[noreturn]] void run_member(const MembersPlan& plan, const link::Address& address, const std::string& key_file, Fd report_socket) {
+[[noreturn]] void run_member(const MembersPlan& plan, const link::Address& address, const std::string& key_file,
+                             Fd report_socket) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (const Status held = hold_memory(plan, address, key_file, report_socket.get()); !held) {
     Report report;
@@ -151,9 +155,11 @@ Status hold_memory(const MembersPlan& plan, const link::Address& address, const 
 
 // ---- in the bench
 
-Result<std::unique_ptr<link::AgentLink>> accept_link(int listener, link::Address::Kind kind, const link::AgentPolicy& policy) {
+Result<std::unique_ptr<link::AgentLink>> accept_link(int listener, link::Address::Kind kind,
+                                                     const link::AgentPolicy& policy) {
   pollfd look{listener, POLLIN, 0};
-  if (poll(&look, 1, int(start_wait_ns / millisecond_ns)) != 1) return fail(Error::timeout, "a program did not connect");
+  if (poll(&look, 1, int(start_wait_ns / millisecond_ns)) != 1)
+    return fail(Error::timeout, "a program did not connect");
   OFP_ASSIGN(Fd socket, link::accept_from(listener));
   link::AgentHandshake handshake(std::move(socket), kind, policy, monotonic_ns());
   while (handshake.advance(monotonic_ns()) == link::AgentHandshake::State::pending) {
@@ -171,7 +177,8 @@ Result<Report> await_report(Member& member) {
   for (const TimeNs deadline = monotonic_ns() + start_wait_ns; monotonic_ns() < deadline;) {
     Report report;
     const ssize_t got = recv(member.report.get(), &report, sizeof report, MSG_DONTWAIT);
-    if (got == ssize_t(sizeof report) && report.failure[0] != '\0') return fail(Error::io, "a program: {}", report.failure);
+    if (got == ssize_t(sizeof report) && report.failure[0] != '\0')
+      return fail(Error::io, "a program: {}", report.failure);
     if (got == ssize_t(sizeof report)) return report;
     if (got >= 0 || (errno != EAGAIN && errno != EINTR)) return fail(Error::peer_lost, "a program ended");
     std::array<link::LinkEvent, 4> events;
@@ -193,7 +200,8 @@ Result<Fd> connect_server(std::uint16_t port) {
   return made;
 }
 
-Status open_member(Member& member, const MembersPlan& plan, int listener, link::Address::Kind kind, const link::AgentPolicy& policy) {
+Status open_member(Member& member, const MembersPlan& plan, int listener, link::Address::Kind kind,
+                   const link::AgentPolicy& policy) {
   if (send(member.report.get(), "g", 1, MSG_NOSIGNAL) != 1) return await_report(member).map([](const Report&) {});
   auto accepted = accept_link(listener, kind, policy);
   if (accepted) member.link = std::move(*accepted);
@@ -202,7 +210,8 @@ Status open_member(Member& member, const MembersPlan& plan, int listener, link::
   if (!accepted) return tl::unexpected<Failure>(std::move(accepted).error());
   member.range_base = reported->range_base;
   member.segment_base = reported->segment_base;
-  OFP_TRY(member.link->attach_range(Member::range, Member::generation, member.range_base, plan.range_bytes, reported->range_key));
+  OFP_TRY(member.link->attach_range(Member::range, Member::generation, member.range_base, plan.range_bytes,
+                                    reported->range_key));
   if (plan.servers) {
     OFP_ASSIGN(member.server, connect_server(reported->server_port));
   }
@@ -228,7 +237,8 @@ Status join_group(const std::string& procs_file) {
 
 Result<std::vector<Member>> start_members(const MembersPlan& plan) {
   OFP_ASSIGN(const KeyDirectory directory, KeyDirectory::make());
-  OFP_ASSIGN(link::Address address, link::Address::parse(plan.address.empty() ? "unix:" + directory.socket() : plan.address));
+  OFP_ASSIGN(link::Address address,
+             link::Address::parse(plan.address.empty() ? "unix:" + directory.socket() : plan.address));
   OFP_ASSIGN(const Fd listener, link::listen_at(address, false));
   std::vector<Member> members(plan.count);
   for (Member& member : members) {

@@ -1,5 +1,6 @@
 // The programs that `bench_link` reads from: processes that hold memory and sleep. Each has one link to the bench, and
-// beside it what its peers use: the same memory by its address, and a plain TCP server that answers with as many bytes as asked.
+// beside it what its peers use: the same memory by its address, and a plain TCP server that answers with as many bytes
+// as asked.
 //
 //   bench (the links' agent ends)  <--- link --->  program 0 … N-1 (host ends)
 //                                  <--- TCP ---->  a server beside each, where the peer is TCP
@@ -20,10 +21,10 @@
 namespace offpath::bench {
 
 struct MembersPlan {
-  std::string address;       // to listen at
+  std::string address;  // to listen at
   std::size_t count = 1;
-  int core = 0;              // of the programs and their servers
-  std::string group;         // cgroup.procs of the control group they join; empty: none
+  int core = 0;       // of the programs and their servers
+  std::string group;  // cgroup.procs of the control group they join; empty: none
   std::uint64_t range_bytes = 0, segment_bytes = 0;
   bool servers = false;
 };

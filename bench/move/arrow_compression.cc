@@ -1,5 +1,6 @@
-// What compressing frames costs and saves: our packing of a finished frame beside libarrow's stream writer with the same
-// codec on the same columns, one thread, one core. Columns are a simulation's: numbers that count up, few kinds, positions.
+// What compressing frames costs and saves: our packing of a finished frame beside libarrow's stream writer with the
+// same codec on the same columns, one thread, one core. Columns are a simulation's: numbers that count up, few kinds,
+// positions.
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
@@ -53,8 +54,9 @@ Result<PlainFrame> make_frame(const Particles& particles) {
   PlainFrame made;
   OFP_ASSIGN(made.form, frame::make_template(schema, frame::page_alignment));
   std::vector<frame::PlainColumn> columns;
-  for (const void* data : {static_cast<const void*>(particles.id.data()), static_cast<const void*>(particles.kind.data()),
-                           static_cast<const void*>(particles.x.data()), static_cast<const void*>(particles.v.data())})
+  for (const void* data :
+       {static_cast<const void*>(particles.id.data()), static_cast<const void*>(particles.kind.data()),
+        static_cast<const void*>(particles.x.data()), static_cast<const void*>(particles.v.data())})
     columns.push_back({.address = reinterpret_cast<std::uint64_t>(data)});
   frame::BatchView view;
   OFP_TRY(frame::flatten_plain(made.form->layout, static_cast<std::int64_t>(particles.id.size()), columns, view));
@@ -99,8 +101,9 @@ Status measure_codec(Compression compression, const Particles& particles, const 
   const auto batch = batch_over(particles);
   auto write_options = arrow::ipc::IpcWriteOptions::Defaults();
   write_options.use_threads = false;
-  ARROW_ASSIGN(write_options.codec, arrow::util::Codec::Create(compression == Compression::lz4 ? arrow::Compression::LZ4_FRAME
-                                                                                                  : arrow::Compression::ZSTD));
+  ARROW_ASSIGN(write_options.codec,
+               arrow::util::Codec::Create(compression == Compression::lz4 ? arrow::Compression::LZ4_FRAME
+                                                                          : arrow::Compression::ZSTD));
   std::vector<std::byte> theirs_kept(kept.size());
   std::int64_t theirs_bytes = 0;
   const auto theirs = [&]() -> Result<double> {
@@ -117,12 +120,20 @@ Status measure_codec(Compression compression, const Particles& particles, const 
   OFP_ASSIGN(const Comparison result, run_pairs(options.pairs(), ours, theirs));
   const double bytes = double(plain.plan.pulled_bytes);
   const std::string name(wire::compression_name(compression));
-  report.add(Claim{.claim = fmt::format("compression.rate ({})", name), .value = bytes / result.subject, .unit = "GB/s",
-                   .peer = "libarrow's writer, same codec, one thread", .peer_value = bytes / result.peer,
-                   .ratio = result.ratio, .interval = result.interval, .pairs = result.pairs,
+  report.add(Claim{.claim = fmt::format("compression.rate ({})", name),
+                   .value = bytes / result.subject,
+                   .unit = "GB/s",
+                   .peer = "libarrow's writer, same codec, one thread",
+                   .peer_value = bytes / result.peer,
+                   .ratio = result.ratio,
+                   .interval = result.interval,
+                   .pairs = result.pairs,
                    .target = ratio_at_least(0.95)});
-  report.add(Claim{.claim = fmt::format("compression.factor ({})", name), .value = bytes / double(packed.plan.frame_bytes),
-                   .unit = "x", .peer = "libarrow's writer", .peer_value = bytes / double(theirs_bytes)});
+  report.add(Claim{.claim = fmt::format("compression.factor ({})", name),
+                   .value = bytes / double(packed.plan.frame_bytes),
+                   .unit = "x",
+                   .peer = "libarrow's writer",
+                   .peer_value = bytes / double(theirs_bytes)});
   return {};
 }
 

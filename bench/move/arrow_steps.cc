@@ -98,7 +98,8 @@ Result<Steps> convert_cpp(const Input& input) {
   for (const auto& name : input.names) fields.push_back(arrow::field(name, arrow::float64(), false));
   auto schema = arrow::schema(std::move(fields));
   clock.end_step(1);
-  const auto batch = arrow::RecordBatch::Make(std::move(schema), std::int64_t(input.columns[0].size()), std::move(arrays));
+  const auto batch =
+      arrow::RecordBatch::Make(std::move(schema), std::int64_t(input.columns[0].size()), std::move(arrays));
   clock.end_step(2);
   OFP_ASSIGN(const auto buffer, serialise(*batch));
   clock.end_step(3);
@@ -142,25 +143,50 @@ Result<Steps> convert_c(const Input& input) {
   const auto rows = std::int64_t(input.columns[0].size());
   for (std::size_t c = 0; c < columns; ++c) {
     structs.buffers[c] = {nullptr, input.columns[c].data()};
-    structs.arrays[c] = {.length = rows, .null_count = 0, .offset = 0, .n_buffers = 2, .n_children = 0,
-                         .buffers = structs.buffers[c].data(), .children = nullptr, .dictionary = nullptr,
-                         .release = release_array, .private_data = nullptr};
+    structs.arrays[c] = {.length = rows,
+                         .null_count = 0,
+                         .offset = 0,
+                         .n_buffers = 2,
+                         .n_children = 0,
+                         .buffers = structs.buffers[c].data(),
+                         .children = nullptr,
+                         .dictionary = nullptr,
+                         .release = release_array,
+                         .private_data = nullptr};
     structs.array_pointers[c] = &structs.arrays[c];
   }
-  structs.parent_array = {.length = rows, .null_count = 0, .offset = 0, .n_buffers = 1,
-                          .n_children = std::int64_t(columns), .buffers = structs.no_validity,
-                          .children = structs.array_pointers.data(), .dictionary = nullptr,
-                          .release = release_array, .private_data = nullptr};
+  structs.parent_array = {.length = rows,
+                          .null_count = 0,
+                          .offset = 0,
+                          .n_buffers = 1,
+                          .n_children = std::int64_t(columns),
+                          .buffers = structs.no_validity,
+                          .children = structs.array_pointers.data(),
+                          .dictionary = nullptr,
+                          .release = release_array,
+                          .private_data = nullptr};
   clock.end_step(0);
   for (std::size_t c = 0; c < columns; ++c) {
-    structs.schemas[c] = {.format = "g", .name = input.names[c].c_str(), .metadata = nullptr, .flags = 0,
-                          .n_children = 0, .children = nullptr, .dictionary = nullptr,
-                          .release = release_schema, .private_data = nullptr};
+    structs.schemas[c] = {.format = "g",
+                          .name = input.names[c].c_str(),
+                          .metadata = nullptr,
+                          .flags = 0,
+                          .n_children = 0,
+                          .children = nullptr,
+                          .dictionary = nullptr,
+                          .release = release_schema,
+                          .private_data = nullptr};
     structs.schema_pointers[c] = &structs.schemas[c];
   }
-  structs.parent_schema = {.format = "+s", .name = "", .metadata = nullptr, .flags = 0,
-                           .n_children = std::int64_t(columns), .children = structs.schema_pointers.data(),
-                           .dictionary = nullptr, .release = release_schema, .private_data = nullptr};
+  structs.parent_schema = {.format = "+s",
+                           .name = "",
+                           .metadata = nullptr,
+                           .flags = 0,
+                           .n_children = std::int64_t(columns),
+                           .children = structs.schema_pointers.data(),
+                           .dictionary = nullptr,
+                           .release = release_schema,
+                           .private_data = nullptr};
   clock.end_step(1);
   ARROW_ASSIGN(auto batch, arrow::ImportRecordBatch(&structs.parent_array, &structs.parent_schema));
   clock.end_step(2);
@@ -241,8 +267,12 @@ void add_series(const Curve& curve, std::string_view place, Report& report) {
   const auto figure = curve.api == "C++" ? "fig7" : "fig8";
   const auto totals = curve.api == "C++" ? "fig9" : "fig10";
   const auto add = [&](std::string_view which, std::string name, auto value_of) {
-    Series series{.figure = std::string(which), .name = std::move(name), .x_unit = "bytes", .y_unit = "ns",
-                  .x = curve.sizes, .y = {}};
+    Series series{.figure = std::string(which),
+                  .name = std::move(name),
+                  .x_unit = "bytes",
+                  .y_unit = "ns",
+                  .x = curve.sizes,
+                  .y = {}};
     for (const Point& point : curve.points) series.y.push_back(value_of(point));
     report.add(std::move(series));
   };
@@ -250,7 +280,8 @@ void add_series(const Curve& curve, std::string_view place, Report& report) {
     add(figure, fmt::format("{}/{}/{}/{}", place, curve.api, curve.columns, step_names[s]),
         [s](const Point& point) { return point.step_ns[s]; });
   }
-  add(totals, fmt::format("{}/{}/{}/total", place, curve.api, curve.columns), [](const Point& p) { return p.total_ns; });
+  add(totals, fmt::format("{}/{}/{}/total", place, curve.api, curve.columns),
+      [](const Point& p) { return p.total_ns; });
   add(totals, fmt::format("{}/{}/{}/deviation", place, curve.api, curve.columns),
       [](const Point& p) { return p.deviation_ns; });
 }
@@ -291,19 +322,46 @@ void add_claims(const std::vector<Curve>& curves, const Options& options, Report
   const Statement statements[] = {
       {"arrow_steps.cpp_arrays_and_serialise_share_min", "C++", 128, false,
        [](const Point& p) { return 100 * share(p, {0, 3}); }, 86, value_at_least(86, "%")},
-      {"arrow_steps.cpp_arrays_and_serialise_share_max", "C++", 128, true,
-       [](const Point& p) { return 100 * share(p, {0, 3}); }, 99.9, {}},
+      {"arrow_steps.cpp_arrays_and_serialise_share_max",
+       "C++",
+       128,
+       true,
+       [](const Point& p) { return 100 * share(p, {0, 3}); },
+       99.9,
+       {}},
       {"arrow_steps.c_structs_share_max", "C", 128, true, [](const Point& p) { return 100 * share(p, {0, 1}); }, 2, {}},
-      {"arrow_steps.c_serialise_share_min", "C", 128, false, [](const Point& p) { return 100 * share(p, {3}); }, 55, {}},
-      {"arrow_steps.c_serialise_share_max", "C", 128, true, [](const Point& p) { return 100 * share(p, {3}); }, 99.9, {}},
-      {"arrow_steps.c_import_share_max_from_2mib", "C", 2 << 20, true,
-       [](const Point& p) { return 100 * share(p, {2}); }, 2, {}},
+      {"arrow_steps.c_serialise_share_min",
+       "C",
+       128,
+       false,
+       [](const Point& p) { return 100 * share(p, {3}); },
+       55,
+       {}},
+      {"arrow_steps.c_serialise_share_max",
+       "C",
+       128,
+       true,
+       [](const Point& p) { return 100 * share(p, {3}); },
+       99.9,
+       {}},
+      {"arrow_steps.c_import_share_max_from_2mib",
+       "C",
+       2 << 20,
+       true,
+       [](const Point& p) { return 100 * share(p, {2}); },
+       2,
+       {}},
   };
   for (const Statement& statement : statements) {
     const double value = extreme(curves, statement.api, statement.size_min, statement.largest, statement.figure);
-    Claim claim{.claim = statement.claim, .value = value, .unit = "%", .peer = "SDMS paper",
-                .peer_value = statement.paper, .target = statement.target};
-    if (std::isnan(value)) claim.why = fmt::format("--sizes-max {} is below {}", options.size_max_bytes, statement.size_min);
+    Claim claim{.claim = statement.claim,
+                .value = value,
+                .unit = "%",
+                .peer = "SDMS paper",
+                .peer_value = statement.paper,
+                .target = statement.target};
+    if (std::isnan(value))
+      claim.why = fmt::format("--sizes-max {} is below {}", options.size_max_bytes, statement.size_min);
     report.add(std::move(claim));
   }
 }
@@ -316,7 +374,8 @@ Status run(const Options& options, Report& report) {
   if (agent) plan = {.trials = 10, .trial_ns = 20 * millisecond_ns, .point_ns = 4 * second_ns};
   if (options.quick) plan = {.trials = 2, .trial_ns = millisecond_ns / 10, .point_ns = 0};
   // Figures 9 and 10 compare host and agent for 1 and 16 columns.
-  const std::vector<std::size_t> columns = agent ? std::vector<std::size_t>{1, 16} : std::vector<std::size_t>{1, 4, 16, 512};
+  const std::vector<std::size_t> columns =
+      agent ? std::vector<std::size_t>{1, 16} : std::vector<std::size_t>{1, 4, 16, 512};
   std::vector<Curve> curves;
   for (const char* api : {"C++", "C"}) {
     for (const std::size_t count : columns) {

@@ -14,7 +14,7 @@
 enum { columns_count = 16, column_bytes = 64 << 10, sends = 1000, objects_max = 128 };
 
 static unsigned long long resident_bytes(void) {
-  FILE *file = fopen("/proc/self/smaps_rollup", "r");
+  FILE* file = fopen("/proc/self/smaps_rollup", "r");
   char line[256];
   unsigned long long kib = 0;
   while (file && fgets(line, sizeof line, file)) {
@@ -25,20 +25,20 @@ static unsigned long long resident_bytes(void) {
 }
 
 static int threads(void) {
-  DIR *tasks = opendir("/proc/self/task");
+  DIR* tasks = opendir("/proc/self/task");
   int count = 0;
-  for (struct dirent *entry; tasks && (entry = readdir(tasks)) != NULL;) count += entry->d_name[0] != '.';
+  for (struct dirent* entry; tasks && (entry = readdir(tasks)) != NULL;) count += entry->d_name[0] != '.';
   if (tasks) closedir(tasks);
   return count;
 }
 
 /* Paths of the shared objects mapped now; returns how many. */
 static int objects(char paths[objects_max][256]) {
-  FILE *file = fopen("/proc/self/maps", "r");
+  FILE* file = fopen("/proc/self/maps", "r");
   char line[512];
   int count = 0;
   while (file && fgets(line, sizeof line, file) && count < objects_max) {
-    char *path = strchr(line, '/');
+    char* path = strchr(line, '/');
     if (path == NULL || strstr(path, ".so") == NULL) continue;
     path[strcspn(path, "\n")] = '\0';
     int known = 0;
@@ -49,27 +49,27 @@ static int objects(char paths[objects_max][256]) {
   return count;
 }
 
-#define FIND(name)                                      \
-  *(void **)&name##_ = dlsym(library, #name);           \
-  if (name##_ == NULL) {                                \
-    fprintf(stderr, "%s: no %s\n", argv[1], #name);     \
-    return 2;                                           \
+#define FIND(name)                                  \
+  *(void**)&name##_ = dlsym(library, #name);        \
+  if (name##_ == NULL) {                            \
+    fprintf(stderr, "%s: no %s\n", argv[1], #name); \
+    return 2;                                       \
   }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   static char before[objects_max][256], after[objects_max][256];
   if (argc != 3) {
     fprintf(stderr, "usage: bench_host_memory LIBRARY ADDRESS\n");
     return 2;
   }
-  char *data = malloc((size_t)columns_count * column_bytes);
+  char* data = malloc((size_t)columns_count * column_bytes);
   if (data == NULL) return 2;
   memset(data, 1, (size_t)columns_count * column_bytes);
   const int objects_before = objects(before);
   const int threads_before = threads();
   const unsigned long long resident_before = resident_bytes();
 
-  void *library = dlopen(argv[1], RTLD_NOW);
+  void* library = dlopen(argv[1], RTLD_NOW);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return 2;
@@ -84,10 +84,10 @@ int main(int argc, char **argv) {
   FIND(ofp_wait_stored)
 
   ofp_error error = {0};
-  ofp_channel *channel = NULL;
-  ofp_stream *stream = NULL;
+  ofp_channel* channel = NULL;
+  ofp_stream* stream = NULL;
   ofp_column columns[columns_count];
-  const void *sources[columns_count];
+  const void* sources[columns_count];
   char names[columns_count][16];
   for (int c = 0; c < columns_count; ++c) {
     snprintf(names[c], sizeof names[c], "column%d", c);
@@ -103,8 +103,8 @@ int main(int argc, char **argv) {
     char key[16];
     uint64_t ticket = 0;
     snprintf(key, sizeof key, "%d", i);
-    code = ofp_send_columns_(stream, sources, options.rows_max, key, "bench", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket,
-                             &error);
+    code = ofp_send_columns_(stream, sources, options.rows_max, key, "bench", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE,
+                             &ticket, &error);
     if (code == OFP_OK) code = ofp_wait_stored_(stream, ticket, 10000000000, &error);
   }
   if (code != OFP_OK) {

@@ -128,8 +128,8 @@ Announcement::~Announcement() {
 Result<Sources> Sources::make(const Channel& channel, std::uint64_t column_bytes, std::uint32_t columns,
                               std::uint64_t working_set_bytes, std::uint64_t misalign_bytes) {
   Sources sources;
-  OFP_ASSIGN(sources.buffers_, RotatedBuffers::make(column_bytes, std::max(working_set_bytes, column_bytes * columns),
-                                                    misalign_bytes));
+  OFP_ASSIGN(sources.buffers_,
+             RotatedBuffers::make(column_bytes, std::max(working_set_bytes, column_bytes * columns), misalign_bytes));
   sources.columns_.resize(columns);
   const Pages& pages = sources.buffers_.whole();
   OFP_ASSIGN(sources.announcement_, Announcement::make(channel, pages.data(), pages.size()));

@@ -35,9 +35,9 @@ Status write_stream(const arrow::RecordBatch& batch, arrow::io::OutputStream* si
   return {};
 }
 
-// What a program does to convert and serialise by itself (the paper's steps 1 to 4), into memory that is announced, and the
-// arrays it has. Buffers for messages and for arrays take turns in one piece of memory, each kind beyond the cache: on a
-// machine whose memory is not the same everywhere they are equally near.
+// What a program does to convert and serialise by itself (the paper's steps 1 to 4), into memory that is announced, and
+// the arrays it has. Buffers for messages and for arrays take turns in one piece of memory, each kind beyond the cache:
+// on a machine whose memory is not the same everywhere they are equally near.
 class HostSerialiser {
  public:
   static Result<HostSerialiser> make(const Channel& channel, std::uint32_t columns, std::uint64_t rows) {
@@ -45,7 +45,8 @@ class HostSerialiser {
     serialiser.schema_ = make_schema(columns);
     serialiser.array_stride_bytes_ = align_up(rows * sizeof(double), page_bytes);
     const std::uint64_t bytes_max = columns * serialiser.array_stride_bytes_ + 64 * kib;
-    OFP_ASSIGN(serialiser.sources_, Sources::make(channel, bytes_max, 1, std::max(2 * beyond_cache_bytes(), 4 * bytes_max)));
+    OFP_ASSIGN(serialiser.sources_,
+               Sources::make(channel, bytes_max, 1, std::max(2 * beyond_cache_bytes(), 4 * bytes_max)));
     serialiser.arrays_.resize(columns);
     return serialiser;
   }
@@ -68,8 +69,8 @@ class HostSerialiser {
     OFP_TRY(write_stream(*batch, &counter));
     const void* target = next();
     const std::int64_t length_bytes = counter.GetExtentBytesWritten();
-    const auto buffer = std::make_shared<arrow::MutableBuffer>(
-        static_cast<std::uint8_t*>(const_cast<void*>(target)), length_bytes);
+    const auto buffer =
+        std::make_shared<arrow::MutableBuffer>(static_cast<std::uint8_t*>(const_cast<void*>(target)), length_bytes);
     arrow::io::FixedSizeBufferWriter sink(buffer);
     OFP_TRY(write_stream(*batch, &sink));
     return Message{target, std::uint64_t(length_bytes)};
@@ -128,9 +129,11 @@ Result<Comparison> compare_frames(const Channel& channel, std::uint64_t bytes, s
   OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, rows));
   OFP_ASSIGN(const std::uint64_t message_bytes, serialiser.fill_all(rows));
   OFP_ASSIGN(Stream placed, Stream::open(channel, {.name = fmt::format("bench-placed-{}-{}", columns, bytes),
-                                                   .columns = columns, .rows_max = rows}));
+                                                   .columns = columns,
+                                                   .rows_max = rows}));
   OFP_ASSIGN(Stream whole, Stream::open(channel, {.name = fmt::format("bench-whole-{}-{}", columns, bytes),
-                                                  .destination = "serialised", .format = "C",
+                                                  .destination = "serialised",
+                                                  .format = "C",
                                                   .rows_max = serialiser.bytes_max()}));
   const std::size_t repeats = options.quick ? 1 : std::size_t(std::clamp<std::uint64_t>(8 * mib / bytes, 1, 40));
   const std::size_t unrecorded = bytes >= 64 * mib ? 0 : 1;
@@ -163,8 +166,12 @@ Status measure_frames(const Channel& channel, const Options& options, Report& re
       {"move.ipc_page_vs_host_serialised_16col (from 4 MiB)", 16, 4 * mib, 0.95},
   };
   for (const std::uint32_t columns : {1u, 4u, 16u}) {
-    Series ratio{.figure = "ratio_to_host_serialised", .name = fmt::format("{} columns", columns), .x_unit = "bytes",
-                 .y_unit = "ratio", .x = {}, .y = {}};
+    Series ratio{.figure = "ratio_to_host_serialised",
+                 .name = fmt::format("{} columns", columns),
+                 .x_unit = "bytes",
+                 .y_unit = "ratio",
+                 .x = {},
+                 .y = {}};
     std::vector<Comparison> results;
     for (std::uint64_t bytes = 128 * kib; bytes <= options.size_max_bytes; bytes *= 2) {
       OFP_ASSIGN(const Comparison result, compare_frames(channel, bytes, columns, options));
@@ -185,10 +192,15 @@ Status measure_frames(const Channel& channel, const Options& options, Report& re
         continue;
       }
       const Comparison& result = results[worst];
-      report.add(Claim{.claim = statement.name, .value = ratio.x[worst] / result.subject, .unit = "GB/s",
+      report.add(Claim{.claim = statement.name,
+                       .value = ratio.x[worst] / result.subject,
+                       .unit = "GB/s",
                        .peer = fmt::format("one transfer, worst size {}", size_text(ratio.x[worst])),
-                       .peer_value = ratio.x[worst] / result.peer, .ratio = result.ratio, .interval = result.interval,
-                       .pairs = result.pairs, .target = ratio_at_least(statement.limit)});
+                       .peer_value = ratio.x[worst] / result.peer,
+                       .ratio = result.ratio,
+                       .interval = result.interval,
+                       .pairs = result.pairs,
+                       .target = ratio_at_least(statement.limit)});
     }
     report.add(std::move(ratio));
   }
@@ -206,8 +218,10 @@ Status measure_host_cpu(const Channel& channel, const Options& options, Report& 
   }
   OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, rows));
   OFP_ASSIGN(Stream placed, Stream::open(channel, {.name = "bench-cpu-placed", .columns = columns, .rows_max = rows}));
-  OFP_ASSIGN(Stream whole, Stream::open(channel, {.name = "bench-cpu-whole", .destination = "serialised",
-                                                  .format = "C", .rows_max = serialiser.bytes_max()}));
+  OFP_ASSIGN(Stream whole, Stream::open(channel, {.name = "bench-cpu-whole",
+                                                  .destination = "serialised",
+                                                  .format = "C",
+                                                  .rows_max = serialiser.bytes_max()}));
   const auto move = [&](Stream& stream, std::span<const void* const> data, std::uint64_t count) -> Status {
     OFP_ASSIGN(const Stream::Posted posted, stream.post(data, count));
     return stream.wait_stored(posted.ticket);
@@ -226,9 +240,14 @@ Status measure_host_cpu(const Channel& channel, const Options& options, Report& 
     return double(after_ns - before_ns);
   };
   OFP_ASSIGN(const Comparison result, run_pairs(options.pairs(), place, convert));
-  report.add(Claim{.claim = "move.host_cpu_ratio", .value = result.subject / 1e3, .unit = "us",
-                   .peer = "host serialisation by libarrow, 64 MiB", .peer_value = result.peer / 1e3,
-                   .ratio = result.ratio, .interval = result.interval, .pairs = result.pairs,
+  report.add(Claim{.claim = "move.host_cpu_ratio",
+                   .value = result.subject / 1e3,
+                   .unit = "us",
+                   .peer = "host serialisation by libarrow, 64 MiB",
+                   .peer_value = result.peer / 1e3,
+                   .ratio = result.ratio,
+                   .interval = result.interval,
+                   .pairs = result.pairs,
                    .target = ratio_at_least(100)});
   return {};
 }
@@ -242,14 +261,15 @@ struct WayCost {
 };
 
 // Median of ten runs of one way at one size, as in the paper; of three once that takes long.
-Result<WayCost> measure_way(const Channel& channel, const char* way, HostSerialiser& serialiser,
-                            std::uint32_t columns, std::uint64_t bytes, const Options& options) {
+Result<WayCost> measure_way(const Channel& channel, const char* way, HostSerialiser& serialiser, std::uint32_t columns,
+                            std::uint64_t bytes, const Options& options) {
   const bool by_host = way == host_way;
   const std::uint64_t rows = bytes / columns / sizeof(double);
-  OFP_ASSIGN(Stream stream,
-             Stream::open(channel, {.name = fmt::format("bench-{}-{}-{}", way, columns, bytes),
-                                    .destination = by_host ? "serialised" : way, .columns = by_host ? 1 : columns,
-                                    .format = by_host ? "C" : "g", .rows_max = by_host ? serialiser.bytes_max() : rows}));
+  OFP_ASSIGN(Stream stream, Stream::open(channel, {.name = fmt::format("bench-{}-{}-{}", way, columns, bytes),
+                                                   .destination = by_host ? "serialised" : way,
+                                                   .columns = by_host ? 1 : columns,
+                                                   .format = by_host ? "C" : "g",
+                                                   .rows_max = by_host ? serialiser.bytes_max() : rows}));
   std::vector<double> overheads_ns, times_ns;
   const std::size_t turns = options.quick ? 1 : bytes >= 256 * mib ? 3 : 10;
   const std::size_t unrecorded = bytes >= 64 * mib ? 0 : 1;
@@ -264,8 +284,8 @@ Result<WayCost> measure_way(const Channel& channel, const char* way, HostSeriali
     // The message moved is one made a whole rotation ago: as cold as the arrays of the other ways.
     if (by_host) message.data = serialiser.next();
     OFP_TRY(wake_agent(channel));
-    OFP_ASSIGN(const Stream::Posted posted, by_host ? stream.post({&message.data, 1}, message.length_bytes)
-                                                    : stream.post(source, rows));
+    OFP_ASSIGN(const Stream::Posted posted,
+               by_host ? stream.post({&message.data, 1}, message.length_bytes) : stream.post(source, rows));
     OFP_ASSIGN(const std::uint64_t stored_ticks, stream.spin_stored(posted.ticket));
     if (turn < unrecorded) continue;
     overheads_ns.push_back(double(converted_ticks - begin_ticks + posted.left_ticks - posted.entered_ticks) *
@@ -279,10 +299,18 @@ Result<WayCost> measure_way(const Channel& channel, const char* way, HostSeriali
 Status measure_ways(const Channel& channel, std::uint32_t columns, const Options& options, Report& report) {
   std::vector<Series> overheads, throughputs;
   for (const char* way : ways) {
-    overheads.push_back({.figure = fmt::format("fig11_overhead_{}", columns), .name = way, .x_unit = "bytes",
-                         .y_unit = "ns", .x = {}, .y = {}});
-    throughputs.push_back({.figure = fmt::format("fig11_throughput_{}", columns), .name = way, .x_unit = "bytes",
-                           .y_unit = "GB/s", .x = {}, .y = {}});
+    overheads.push_back({.figure = fmt::format("fig11_overhead_{}", columns),
+                         .name = way,
+                         .x_unit = "bytes",
+                         .y_unit = "ns",
+                         .x = {},
+                         .y = {}});
+    throughputs.push_back({.figure = fmt::format("fig11_throughput_{}", columns),
+                           .name = way,
+                           .x_unit = "bytes",
+                           .y_unit = "GB/s",
+                           .x = {},
+                           .y = {}});
   }
   for (std::uint64_t bytes = 4 * kib; bytes <= options.size_max_bytes; bytes *= 2) {
     OFP_ASSIGN(HostSerialiser serialiser, HostSerialiser::make(channel, columns, bytes / columns / sizeof(double)));
@@ -312,6 +340,4 @@ Status run(const Options& options, Report& report) {
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run);
-}
+int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run); }

@@ -36,7 +36,9 @@ class Contest {
     OFP_ASSIGN(Sources sources, Sources::make(channel, column_bytes, columns, beyond_cache_bytes(), misalign_bytes));
     const std::uint64_t rows = column_bytes / sizeof(double);
     OFP_ASSIGN(Stream stream, Stream::open(channel, {.name = fmt::format("bench-{}-{}-{}", destination, columns, rows),
-                                                     .destination = destination, .columns = columns, .rows_max = rows}));
+                                                     .destination = destination,
+                                                     .columns = columns,
+                                                     .rows_max = rows}));
     return Contest(channel, std::move(sources), std::move(stream), column_bytes, columns, plan);
   }
 
@@ -65,25 +67,34 @@ class Contest {
   Result<double> read(PeerProcess& reader) { return reader.pull(turn(sources_.buffers().count())); }
   // The same by UCX, from its own source process, which has `source_bytes`.
   Result<double> get(PeerProcess& ucx, std::uint64_t source_bytes) {
-    return ucx.pull(turn(std::min<std::uint64_t>(sources_.buffers().count(),
-                                                 source_bytes / sources_.buffers().stride_bytes())));
+    return ucx.pull(
+        turn(std::min<std::uint64_t>(sources_.buffers().count(), source_bytes / sources_.buffers().stride_bytes())));
   }
   [[nodiscard]] double bytes() const noexcept { return double(column_bytes_) * columns_ * plan_.outstanding; }
 
  private:
   Contest(const Channel& channel, Sources sources, Stream stream, std::uint64_t column_bytes, std::uint32_t columns,
           const TurnPlan& plan)
-      : channel_(&channel), sources_(std::move(sources)), stream_(std::move(stream)), column_bytes_(column_bytes),
-        columns_(columns), plan_(plan) {}
+      : channel_(&channel),
+        sources_(std::move(sources)),
+        stream_(std::move(stream)),
+        column_bytes_(column_bytes),
+        columns_(columns),
+        plan_(plan) {}
 
   // Half the rotation away: neither side reads what the other one has just brought into the cache.
   Pull turn(std::uint64_t buffers) {
     const std::uint64_t start = peer_start_ + buffers / 2;
     peer_start_ += std::uint64_t(plan_.repeats + plan_.unrecorded) * plan_.outstanding * columns_;
     return {.source = reinterpret_cast<std::uint64_t>(sources_.buffers().at(0)),
-            .stride_bytes = sources_.buffers().stride_bytes(), .buffers = buffers, .start = start % buffers,
-            .column_bytes = column_bytes_, .columns = columns_, .outstanding = plan_.outstanding,
-            .repeats = plan_.repeats, .unrecorded = plan_.unrecorded};
+            .stride_bytes = sources_.buffers().stride_bytes(),
+            .buffers = buffers,
+            .start = start % buffers,
+            .column_bytes = column_bytes_,
+            .columns = columns_,
+            .outstanding = plan_.outstanding,
+            .repeats = plan_.repeats,
+            .unrecorded = plan_.unrecorded};
   }
 
   const Channel* channel_;
@@ -121,10 +132,15 @@ struct Worst {
       report.add(std::move(claim));
       return;
     }
-    report.add(Claim{.claim = std::move(name), .value = bytes / comparison->subject, .unit = "GB/s",
+    report.add(Claim{.claim = std::move(name),
+                     .value = bytes / comparison->subject,
+                     .unit = "GB/s",
                      .peer = fmt::format("{}, worst size {}", peer, size_text(size_bytes)),
-                     .peer_value = bytes / comparison->peer, .ratio = comparison->ratio,
-                     .interval = comparison->interval, .pairs = comparison->pairs, .target = target});
+                     .peer_value = bytes / comparison->peer,
+                     .ratio = comparison->ratio,
+                     .interval = comparison->interval,
+                     .pairs = comparison->pairs,
+                     .target = target});
   }
 };
 
@@ -148,14 +164,16 @@ Status measure_against_raw(const Channel& channel, Peers& peers, std::uint32_t o
   const bool many = outstanding > 1;
   const std::string suffix = fmt::format(", {} outstanding", outstanding);
   Series ours = bandwidth_series("Offpath" + suffix), raw = bandwidth_series("process_vm_readv" + suffix),
-         ucx = bandwidth_series("UCX ucp_get" + suffix), frame = bandwidth_series("Offpath to the finished frame" + suffix);
+         ucx = bandwidth_series("UCX ucp_get" + suffix),
+         frame = bandwidth_series("Offpath to the finished frame" + suffix);
   Worst from_256k, from_64k, to_frame;
   for (std::uint64_t size = 4 * kib; size <= options.size_max_bytes; size *= 2) {
     if (many && size * outstanding > in_flight_bytes_max) break;
     OFP_ASSIGN(Contest contest, Contest::make(channel, size, 1, plan_turn(size, outstanding, options.quick)));
     const double bytes = contest.bytes();
-    OFP_ASSIGN(const Comparison pulled, run_pairs(options.pairs(), [&] { return contest.move(false); },
-                                                  [&] { return contest.read(peers.raw); }));
+    OFP_ASSIGN(
+        const Comparison pulled,
+        run_pairs(options.pairs(), [&] { return contest.move(false); }, [&] { return contest.read(peers.raw); }));
     add_point(ours, double(size), bytes / pulled.subject);
     add_point(raw, double(size), bytes / pulled.peer);
     if (size >= 256 * kib || (many && size >= 64 * kib)) from_256k.offer(pulled, size, bytes);
@@ -171,7 +189,8 @@ Status measure_against_raw(const Channel& channel, Peers& peers, std::uint32_t o
       }
     }
     if (peers.ucx) {
-      OFP_ASSIGN(const auto ucx_ns, run_turns(turns, 1, [&] { return contest.get(*peers.ucx, peers.ucx_source_bytes); }));
+      OFP_ASSIGN(const auto ucx_ns,
+                 run_turns(turns, 1, [&] { return contest.get(*peers.ucx, peers.ucx_source_bytes); }));
       add_point(ucx, double(size), bytes / median(ucx_ns));
     }
   }
@@ -201,23 +220,32 @@ Status measure_columns(const Channel& channel, Peers& peers, const Options& opti
     const std::string size = size_text(item.column_bytes);
     OFP_ASSIGN(Contest contest,
                Contest::make(channel, item.column_bytes, 16, plan_turn(16 * item.column_bytes, 1, options.quick)));
-    const auto report_pairs = [&](std::string name, std::string_view peer, const Comparison& result, std::optional<Target> target) {
-      report.add(Claim{.claim = std::move(name), .value = result.subject / 1e3, .unit = "us", .peer = std::string(peer),
-                       .peer_value = result.peer / 1e3, .ratio = result.ratio, .interval = result.interval,
-                       .pairs = result.pairs, .target = target});
+    const auto report_pairs = [&](std::string name, std::string_view peer, const Comparison& result,
+                                  std::optional<Target> target) {
+      report.add(Claim{.claim = std::move(name),
+                       .value = result.subject / 1e3,
+                       .unit = "us",
+                       .peer = std::string(peer),
+                       .peer_value = result.peer / 1e3,
+                       .ratio = result.ratio,
+                       .interval = result.interval,
+                       .pairs = result.pairs,
+                       .target = target});
     };
     // What is left to gain: the bare call with sixteen vectors.
-    OFP_ASSIGN(const Comparison to_raw, run_pairs(options.pairs(), [&] { return contest.move(false); },
-                                                  [&] { return contest.read(peers.raw); }));
-    report_pairs(fmt::format("move.columns_vs_raw (16 x {})", size), "one process_vm_readv of 16 vectors", to_raw, std::nullopt);
+    OFP_ASSIGN(
+        const Comparison to_raw,
+        run_pairs(options.pairs(), [&] { return contest.move(false); }, [&] { return contest.read(peers.raw); }));
+    report_pairs(fmt::format("move.columns_vs_raw (16 x {})", size), "one process_vm_readv of 16 vectors", to_raw,
+                 std::nullopt);
     const std::string name = fmt::format("move.columns_vs_ucx (16 x {})", size);
     if (!peers.ucx) {
       report.add_unmeasured(name, "us", ratio_at_least(item.limit), peers.ucx.error().message);
       continue;
     }
-    OFP_ASSIGN(const Comparison to_ucx,
-               run_pairs(options.pairs(), [&] { return contest.move(false); },
-                         [&] { return contest.get(*peers.ucx, peers.ucx_source_bytes); }));
+    OFP_ASSIGN(const Comparison to_ucx, run_pairs(
+                                            options.pairs(), [&] { return contest.move(false); },
+                                            [&] { return contest.get(*peers.ucx, peers.ucx_source_bytes); }));
     report_pairs(name, "UCX, 16 ucp_get at once", to_ucx, ratio_at_least(item.limit));
   }
   return {};
@@ -232,10 +260,13 @@ Status measure_buffers(const Channel& channel, const Options& options, Report& r
     for (const std::uint64_t misalign_bytes : {std::uint64_t(0), malloc_misalign_bytes}) {
       Series series{.figure = std::string_view(destination) == "ipc-page" ? "fig4a" : "fig4b",
                     .name = fmt::format("source {}, cache {}", misalign_bytes == 0 ? "page-aligned" : "malloc", cache),
-                    .x_unit = "bytes", .y_unit = "GB/s", .x = {}, .y = {}};
+                    .x_unit = "bytes",
+                    .y_unit = "GB/s",
+                    .x = {},
+                    .y = {}};
       for (std::uint64_t size = 4 * kib; size <= std::min(options.size_max_bytes, 256 * mib); size *= 2) {
-        OFP_ASSIGN(Contest contest, Contest::make(channel, size, 1, plan_turn(size, 1, options.quick), destination,
-                                                  misalign_bytes));
+        OFP_ASSIGN(Contest contest,
+                   Contest::make(channel, size, 1, plan_turn(size, 1, options.quick), destination, misalign_bytes));
         OFP_ASSIGN(const auto costs_ns, run_turns(options.quick ? 1 : 7, 1, [&] { return contest.move(true); }));
         add_point(series, double(size), contest.bytes() / median(costs_ns));
       }

@@ -89,7 +89,8 @@ class ServerProcess {
     ServerProcess process(pid);
     write_end.reset();
     char text[16] = {};
-    if (read(read_end.get(), text, sizeof text - 1) <= 0) return fail(Error::peer_lost, "the Flight server ended at once");
+    if (read(read_end.get(), text, sizeof text - 1) <= 0)
+      return fail(Error::peer_lost, "the Flight server ended at once");
     process.address_ = fmt::format("grpc://127.0.0.1:{}", std::atoi(text));
     return process;
   }
@@ -160,7 +161,8 @@ struct Payload {
   [[nodiscard]] std::shared_ptr<arrow::RecordBatch> next_batch() {
     std::vector<std::shared_ptr<arrow::Array>> arrays;
     for (const void* column : sources.next()) {
-      auto buffer = std::make_shared<arrow::Buffer>(static_cast<const std::uint8_t*>(column), put_bytes / columns_count);
+      auto buffer =
+          std::make_shared<arrow::Buffer>(static_cast<const std::uint8_t*>(column), put_bytes / columns_count);
       arrays.push_back(std::make_shared<arrow::DoubleArray>(std::int64_t(rows_count), std::move(buffer)));
     }
     return arrow::RecordBatch::Make(schema, std::int64_t(rows_count), std::move(arrays));
@@ -233,7 +235,8 @@ Status measure_against(const std::string& claim_name, Target target, const std::
   OFP_ASSIGN(Payload payload, make_payload(*channel));
   OFP_ASSIGN(Servers servers, connect_servers(server.address(), options.other("--python-server"), payload));
   OFP_ASSIGN(Stream stream, Stream::open(*channel, {.name = fmt::format("bench-flight-{}", link),
-                                                    .columns = columns_count, .rows_max = rows_count}));
+                                                    .columns = columns_count,
+                                                    .rows_max = rows_count}));
   const auto move = [&]() -> Result<double> {
     OFP_ASSIGN(const Stream::Posted posted, stream.post(payload.sources.next(), rows_count));
     OFP_TRY(stream.wait_stored(posted.ticket));  // sleeps as the Flight client does
@@ -246,9 +249,15 @@ Status measure_against(const std::string& claim_name, Target target, const std::
     OFP_ASSIGN(const Peer peer, choose_peer(servers, cuts, payload, options));
     const auto put = [&]() -> Result<double> { return peer.putter->put(*payload.next_batch()); };
     OFP_ASSIGN(const Comparison result, run_pairs(options.pairs(), move, put));
-    report.add(Claim{.claim = name, .value = double(put_bytes) / result.subject, .unit = "GB/s", .peer = peer.name,
-                     .peer_value = double(put_bytes) / result.peer, .ratio = result.ratio,
-                     .interval = result.interval, .pairs = result.pairs, .target = limit});
+    report.add(Claim{.claim = name,
+                     .value = double(put_bytes) / result.subject,
+                     .unit = "GB/s",
+                     .peer = peer.name,
+                     .peer_value = double(put_bytes) / result.peer,
+                     .ratio = result.ratio,
+                     .interval = result.interval,
+                     .pairs = result.pairs,
+                     .target = limit});
     return {};
   };
   OFP_TRY(contest(claim_name, target, {1}));
@@ -262,7 +271,8 @@ Status run(const Options& options, Report& report) {
   OFP_TRY(measure_against("move.vs_flight_doput", ratio_at_least(5), options.agent, "local", server, options, report));
   const std::string tcp_agent(options.other("--tcp-agent"));
   if (tcp_agent.empty()) {
-    report.add_unmeasured("move.tcp_vs_flight_doput", "GB/s", ratio_at_least(1), "no agent listens on TCP (--tcp-agent)");
+    report.add_unmeasured("move.tcp_vs_flight_doput", "GB/s", ratio_at_least(1),
+                          "no agent listens on TCP (--tcp-agent)");
     return {};
   }
   return measure_against("move.tcp_vs_flight_doput", ratio_at_least(1), tcp_agent, "tcp", server, options, report);
@@ -272,5 +282,6 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "move", {"--serve", "--python-server", "--tcp-agent"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "move", {"--serve", "--python-server", "--tcp-agent"},
+                                  offpath::bench::run);
 }

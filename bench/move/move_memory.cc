@@ -58,7 +58,8 @@ Status measure_agent(const Channel& channel, const Options& options, Report& rep
   }
   OFP_ASSIGN(Sources sources, Sources::make(channel, frame_bytes / columns, columns, frame_bytes));
   const std::uint64_t shared_before = shared_memory_bytes();
-  OFP_ASSIGN(Stream stream, Stream::open(channel, {.name = "bench-memory", .columns = columns, .rows_max = rows, .keep = 0}));
+  OFP_ASSIGN(Stream stream,
+             Stream::open(channel, {.name = "bench-memory", .columns = columns, .rows_max = rows, .keep = 0}));
   for (std::uint64_t sent = 0; sent < payload_bytes; sent += frame_bytes) {
     OFP_ASSIGN(const Stream::Posted posted, stream.post(sources.next(), rows));
     OFP_TRY(stream.wait_stored(posted.ticket));
@@ -66,8 +67,11 @@ Status measure_agent(const Channel& channel, const Options& options, Report& rep
   OFP_ASSIGN(const std::uint64_t private_after, private_bytes(pid_t(info.agent_pid)));
   const std::uint64_t shared_after = shared_memory_bytes();
   const double beyond = double(private_after) + double(shared_after) - double(shared_before) - double(payload_bytes);
-  report.add(Claim{.claim = "move.agent_rss_over_payload", .value = beyond / double(mib), .unit = "MiB",
-                   .peer = fmt::format("payload {} MiB", payload_bytes / mib), .target = value_at_most(limit_mib, "MiB")});
+  report.add(Claim{.claim = "move.agent_rss_over_payload",
+                   .value = beyond / double(mib),
+                   .unit = "MiB",
+                   .peer = fmt::format("payload {} MiB", payload_bytes / mib),
+                   .target = value_at_most(limit_mib, "MiB")});
   return {};
 }
 
@@ -117,17 +121,23 @@ Result<HostMemory> run_host_memory(const Options& options) {
 
 Status measure_host(const Options& options, Report& report) {
   const auto memory = run_host_memory(options);
-  const Target rss = value_at_most(4, "MiB"), threads = value_at_most(0, "threads"), libraries = value_at_most(0, "libraries");
+  const Target rss = value_at_most(4, "MiB"), threads = value_at_most(0, "threads"),
+               libraries = value_at_most(0, "libraries");
   if (!memory) {
     report.add_unmeasured("move.host_library_rss", "MiB", rss, memory.error().message);
     report.add_unmeasured("move.host_library_threads", "threads", threads, memory.error().message);
     report.add_unmeasured("move.host_library_libraries", "libraries", libraries, memory.error().message);
     return {};
   }
-  report.add(Claim{.claim = "move.host_library_rss", .value = memory->added_bytes / double(mib), .unit = "MiB", .target = rss});
-  report.add(Claim{.claim = "move.host_library_threads", .value = double(memory->threads), .unit = "threads", .target = threads});
-  report.add(Claim{.claim = "move.host_library_libraries", .value = double(memory->libraries), .unit = "libraries",
-                   .target = libraries, .why = memory->library_names.empty() ? "" : "loaded:" + memory->library_names});
+  report.add(Claim{
+      .claim = "move.host_library_rss", .value = memory->added_bytes / double(mib), .unit = "MiB", .target = rss});
+  report.add(Claim{
+      .claim = "move.host_library_threads", .value = double(memory->threads), .unit = "threads", .target = threads});
+  report.add(Claim{.claim = "move.host_library_libraries",
+                   .value = double(memory->libraries),
+                   .unit = "libraries",
+                   .target = libraries,
+                   .why = memory->library_names.empty() ? "" : "loaded:" + memory->library_names});
   return {};
 }
 
@@ -143,6 +153,4 @@ Status run(const Options& options, Report& report) {
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run);
-}
+int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run); }

@@ -80,8 +80,13 @@ Status measure_awake(const Channel& channel, const Options& options, Report& rep
     medians_ns.push_back(median(costs_ns));
   }
   const double cost_ns = median(medians_ns);
-  report.add(Claim{.claim = "move.post_ns_p50", .value = cost_ns, .unit = "ns", .peer = paper,
-                   .peer_value = paper_post_ns, .ratio = paper_post_ns / cost_ns, .pairs = medians_ns.size(),
+  report.add(Claim{.claim = "move.post_ns_p50",
+                   .value = cost_ns,
+                   .unit = "ns",
+                   .peer = paper,
+                   .peer_value = paper_post_ns,
+                   .ratio = paper_post_ns / cost_ns,
+                   .pairs = medians_ns.size(),
                    .target = value_at_most(400, "ns")});
   return {};
 }
@@ -112,7 +117,8 @@ class Sleeper {
  private:
   void sleep_on(int core) {
     (void)pin_to_core(core);
-    for (std::uint64_t count; !stopping_ && read(event_.get(), &count, sizeof count) == ssize_t(sizeof count);) {}
+    for (std::uint64_t count; !stopping_ && read(event_.get(), &count, sizeof count) == ssize_t(sizeof count);) {
+    }
   }
 
   Fd event_;
@@ -134,9 +140,14 @@ Status measure_asleep(const Channel& channel, const Options& options, Report& re
     wakes_us.push_back(sleeper->wake() / 1e3);
   }
   OFP_ASSIGN(const ofp_channel_info after, channel.info());
-  Claim claim{.claim = "move.post_asleep_us_p50", .value = median(costs_us), .unit = "us",
-              .peer = "a bare write to an eventfd that wakes a thread there", .peer_value = median(wakes_us),
-              .ratio = median(wakes_us) / median(costs_us), .pairs = count, .target = value_at_most(10, "us")};
+  Claim claim{.claim = "move.post_asleep_us_p50",
+              .value = median(costs_us),
+              .unit = "us",
+              .peer = "a bare write to an eventfd that wakes a thread there",
+              .peer_value = median(wakes_us),
+              .ratio = median(wakes_us) / median(costs_us),
+              .pairs = count,
+              .target = value_at_most(10, "us")};
   // A post that found the agent awake did not pay for a wake.
   const std::uint64_t wakes = after.wakes_sent - before.wakes_sent;
   if (wakes * 10 < count * 9) claim.why = fmt::format("the agent was asleep at {} of {} posts only", wakes, count);
@@ -158,8 +169,10 @@ Status measure_idle(const Channel& channel, const Options& options, Report& repo
     report.add_unmeasured("move.idle_agent_cpu", "%", target, "the agent's process is not on this machine");
     return {};
   }
-  report.add(Claim{.claim = "move.idle_agent_cpu", .value = 100 * double(*after - *before) / double(elapsed_ns),
-                   .unit = "%", .target = target});
+  report.add(Claim{.claim = "move.idle_agent_cpu",
+                   .value = 100 * double(*after - *before) / double(elapsed_ns),
+                   .unit = "%",
+                   .target = target});
   return {};
 }
 
@@ -188,9 +201,12 @@ Status measure_sizes(const Channel& channel, const Options& options, Report& rep
   add_series("maximum", [](std::span<const double> values) { return quantile(values, 1); });
   const std::vector<double> medians_ns = add_series("median", median);
   const auto [fastest, slowest] = std::minmax_element(medians_ns.begin(), medians_ns.end());
-  report.add(Claim{.claim = "move.post_size_spread", .value = *slowest / *fastest, .unit = "x",
+  report.add(Claim{.claim = "move.post_size_spread",
+                   .value = *slowest / *fastest,
+                   .unit = "x",
                    .peer = fmt::format("fastest {:.0f} ns, slowest {:.0f} ns", *fastest, *slowest),
-                   .pairs = options.pairs().pairs, .target = value_at_most(1.5, "x")});
+                   .pairs = options.pairs().pairs,
+                   .target = value_at_most(1.5, "x")});
   return {};
 }
 
@@ -199,7 +215,8 @@ Status measure_seen(const Channel& channel, const Options& options, Report& repo
   OFP_ASSIGN(const ofp_channel_info info, channel.info());
   std::vector<double> medians_ns;
   std::string why;
-  if (std::string_view(info.link) != "local") why = fmt::format("the clocks of two machines differ (link {})", info.link);
+  if (std::string_view(info.link) != "local")
+    why = fmt::format("the clocks of two machines differ (link {})", info.link);
   for (std::size_t turn = 0; turn < options.pairs().pairs && why.empty(); ++turn) {
     OFP_TRY(wake_agent(channel));
     std::vector<double> costs_ns;
@@ -214,8 +231,11 @@ Status measure_seen(const Channel& channel, const Options& options, Report& repo
     }
     medians_ns.push_back(median(costs_ns));
   }
-  Claim claim{.claim = "move.post_to_seen_ns_p50", .unit = "ns", .pairs = medians_ns.size(),
-              .target = value_at_most(250, "ns"), .why = why};
+  Claim claim{.claim = "move.post_to_seen_ns_p50",
+              .unit = "ns",
+              .pairs = medians_ns.size(),
+              .target = value_at_most(250, "ns"),
+              .why = why};
   if (!medians_ns.empty()) claim.value = median(medians_ns);
   report.add(std::move(claim));
   return {};
@@ -234,6 +254,4 @@ Status run(const Options& options, Report& report) {
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run);
-}
+int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "move", {}, offpath::bench::run); }

@@ -1,6 +1,7 @@
 // How fast batches of one size move, so many at a time, whatever the link: for peers that are measured by programs of
-// their own beside this one. It prints MB/s from entering the first send to the last frame being stored. It sleeps while it
-// waits, as a program with work of its own does not spin either: an emulated card needs the processor that would take.
+// their own beside this one. It prints MB/s from entering the first send to the last frame being stored. It sleeps
+// while it waits, as a program with work of its own does not spin either: an emulated card needs the processor that
+// would take.
 //
 // Usage: bench_move_rate ADDRESS BYTES OUTSTANDING BATCHES
 #include <charconv>
@@ -48,7 +49,8 @@ bool parse(const char* text, std::uint64_t& number) {
 
 int run(int count, char** arguments) {
   Load load{};
-  if (count != 5 || !parse(arguments[2], load.bytes) || !parse(arguments[3], load.outstanding) || !parse(arguments[4], load.batches)) {
+  if (count != 5 || !parse(arguments[2], load.bytes) || !parse(arguments[3], load.outstanding) ||
+      !parse(arguments[4], load.batches)) {
     std::fprintf(stderr, "usage: bench_move_rate ADDRESS BYTES OUTSTANDING BATCHES\n");
     return 2;
   }

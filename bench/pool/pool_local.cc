@@ -1,20 +1,21 @@
-// Objects of 64 bytes in the pool service of one agent: put, get and drop, in process. What runs is what an agent runs between
-// taking a request from a program's ring and handing its effects to the links (pool::Pools): the request is decoded, the
-// pool found, the object's buffer taken from the cache, keys looked up, leases and effects made. Rings, descriptors and
-// wakes are not in it: pool.remote_get_us and `offpath bench move` have those.
+// Objects of 64 bytes in the pool service of one agent: put, get and drop, in process. What runs is what an agent runs
+// between taking a request from a program's ring and handing its effects to the links (pool::Pools): the request is
+// decoded, the pool found, the object's buffer taken from the cache, keys looked up, leases and effects made. Rings,
+// descriptors and wakes are not in it: pool.remote_get_us and `offpath bench move` have those.
 //
 //   pool.local_ops                         one thread
-//   pool.local_ops (2 threads, ...)        two agents' services on two cores: an agent's pools belong to its one loop, so two
-//                                          cores never meet in a table
-//   pool.local_ops (one cache, ...)        for information: the two take their buffers from one cache, as an agent's loop and
-//                                          its jobs do
+//   pool.local_ops (2 threads, ...)        two agents' services on two cores: an agent's pools belong to its one loop,
+//                                          so two cores never meet in a table
+//   pool.local_ops (one cache, ...)        for information: the two take their buffers from one cache, as an agent's
+//                                          loop and its jobs do
 //   pool.local_ops (behind a lock, ...)    for information: two threads that do share one service, behind a mutex
 //
-// Each put, each get and each drop counts one; the release of a lease belongs to its get. Keys collide where both threads
-// use the same ones, all in one row; apart, each object has a row of its own. Peer: a std::unordered_map behind a mutex,
-// from the same key to a string of 64 bytes, without users, leases, or memory that another process may map.
+// Each put, each get and each drop counts one; the release of a lease belongs to its get. Keys collide where both
+// threads use the same ones, all in one row; apart, each object has a row of its own. Peer: a std::unordered_map behind
+// a mutex, from the same key to a string of 64 bytes, without users, leases, or memory that another process may map.
 //
 //   --threads-max 1    only what one thread does, for a profile
+#include <unistd.h>
 #include <barrier>
 #include <condition_variable>
 #include <cstdlib>
@@ -22,7 +23,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 #include <unordered_map>
 
 #include "machine.h"
@@ -65,8 +65,12 @@ class Store {
 class Service final : public Store {
  public:
   // `threads` sets of keys; behind `lock`, if there is one.
-  Service(std::size_t threads, bool collide, std::shared_ptr<mover::BufferCache> cache, std::size_t first_thread, bool locked)
-      : cache_(std::move(cache)), pools_({}, cache_, [](std::uint64_t) { return true; }), first_(first_thread), locked_(locked) {
+  Service(std::size_t threads, bool collide, std::shared_ptr<mover::BufferCache> cache, std::size_t first_thread,
+          bool locked)
+      : cache_(std::move(cache)),
+        pools_({}, cache_, [](std::uint64_t) { return true; }),
+        first_(first_thread),
+        locked_(locked) {
     if (!pools_.admit(pool_name, user_, effects_)) std::abort();
     effects_.clear();
     for (std::size_t thread = 0; thread < threads; ++thread) {
@@ -97,9 +101,11 @@ class Service final : public Store {
     for (const std::vector<std::byte>& asked : program.gets) OFP_TRY(get(channel, asked, alone()));
     for (const std::vector<std::byte>& asked : program.drops) {
       const auto held = alone();
-      pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_drop), asked}, now_, effects_);
+      pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_drop), asked}, now_,
+                        effects_);
       // Where threads share objects another one may have dropped it first.
-      if (effects_.size() != 1 || !std::holds_alternative<mover::ReplyEffect>(effects_[0])) return fail(Error::io, "a drop was not answered");
+      if (effects_.size() != 1 || !std::holds_alternative<mover::ReplyEffect>(effects_[0]))
+        return fail(Error::io, "a drop was not answered");
       effects_.clear();
     }
     return {};
@@ -112,7 +118,8 @@ class Service final : public Store {
   };
 
   Status get(std::size_t channel, const std::vector<std::byte>& asked, const std::unique_lock<std::mutex>&) {
-    pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_get), asked}, now_, effects_);
+    pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_get), asked}, now_,
+                      effects_);
     const auto* const given = effects_.empty() ? nullptr : std::get_if<mover::HandOverEffect>(&effects_[0]);
     if (given == nullptr) {
       const bool absent = !effects_.empty() && std::holds_alternative<mover::FailEffect>(effects_[0]);
@@ -125,7 +132,8 @@ class Service final : public Store {
     std::vector<std::byte>& release = release_;
     release.clear();
     wire::encode(wire::Release{lease}, release);
-    pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::release), release}, now_, effects_);
+    pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::release), release}, now_,
+                      effects_);
     return {};
   }
 
@@ -199,15 +207,18 @@ Result<double> turn(const std::vector<Store*>& stores, const std::vector<int>& c
 }
 
 struct Case {
-  const char* name;   // the line of the figure
+  const char* name;  // the line of the figure
   bool collide, one_cache, shared;
 };
-constexpr Case cases[] = {{"keys apart", false, false, false}, {"keys collide", true, false, false}, {"one cache, keys collide", true, true, false},
-                          {"behind a lock, keys apart", false, true, true}, {"behind a lock, keys collide", true, true, true}};
+constexpr Case cases[] = {{"keys apart", false, false, false},
+                          {"keys collide", true, false, false},
+                          {"one cache, keys collide", true, true, false},
+                          {"behind a lock, keys apart", false, true, true},
+                          {"behind a lock, keys collide", true, true, true}};
 
 Status run(const Options& options, Report& report) {
-  // An agent has threads for jobs. In a process without any, the C library leaves locks and atomic counts out, and one thread
-  // would be measured as no agent ever runs.
+  // An agent has threads for jobs. In a process without any, the C library leaves locks and atomic counts out, and one
+  // thread would be measured as no agent ever runs.
   const std::jthread job([](const std::stop_token& over) {
     std::mutex mutex;
     std::unique_lock lock(mutex);
@@ -218,7 +229,9 @@ Status run(const Options& options, Report& report) {
   double apart_ns = 0;
   for (const Case& each : cases) {
     Series ours{"pool_fig3", fmt::format("Offpath, {}", each.name), "threads", "M/s", {}, {}};
-    Series theirs{"pool_fig3", fmt::format("map behind a mutex, {}", each.collide ? "keys collide" : "keys apart"), "threads", "M/s", {}, {}};
+    Series theirs{"pool_fig3", fmt::format("map behind a mutex, {}", each.collide ? "keys collide" : "keys apart"),
+                  "threads",   "M/s",
+                  {},          {}};
     for (const std::size_t threads : {1U, 2U}) {
       if (threads > 1 && options.other("--threads-max") == "1") continue;
       const auto one_cache = mover::BufferCache::make({});
@@ -226,29 +239,42 @@ Status run(const Options& options, Report& report) {
       std::vector<Store*> stores, peers;
       for (std::size_t thread = 0; thread < threads; ++thread) {
         if (!each.shared || thread == 0)
-          made.push_back(std::make_unique<Service>(each.shared ? threads : 1, each.collide, each.one_cache ? one_cache : mover::BufferCache::make({}),
+          made.push_back(std::make_unique<Service>(each.shared ? threads : 1, each.collide,
+                                                   each.one_cache ? one_cache : mover::BufferCache::make({}),
                                                    each.shared ? 0 : thread, each.shared));
         stores.push_back(made.back().get());
       }
       Map map(threads, each.collide);
       peers.assign(threads, &map);
-      OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(stores, cores, rounds); },
-                                                      [&] { return turn(peers, cores, rounds); }));
+      OFP_ASSIGN(const Comparison compared, run_pairs(
+                                                options.pairs(), [&] { return turn(stores, cores, rounds); },
+                                                [&] { return turn(peers, cores, rounds); }));
       ours.x.push_back(double(threads));
       ours.y.push_back(double(threads) * 1e3 / compared.subject);
       theirs.x.push_back(double(threads));
       theirs.y.push_back(double(threads) * 1e3 / compared.peer);
       const bool first = threads == 1 && !each.collide && !each.shared;
-      report.add(Claim{.claim = first ? "pool.local_ops (64 B, the service in process, 1 thread, keys apart)"
-                                      : fmt::format("pool.local_ops ({} thread{}, {})", threads, threads > 1 ? "s" : "", each.name),
-                       .value = 1e3 / compared.subject, .unit = "M/s per core", .peer = "unordered_map behind a mutex",
-                       .peer_value = 1e3 / compared.peer, .ratio = compared.ratio, .interval = compared.interval, .pairs = compared.pairs,
-                       .target = each.one_cache ? std::nullopt : std::optional(value_at_least(2, "M/s"))});
+      report.add(Claim{
+          .claim = first ? "pool.local_ops (64 B, the service in process, 1 thread, keys apart)"
+                         : fmt::format("pool.local_ops ({} thread{}, {})", threads, threads > 1 ? "s" : "", each.name),
+          .value = 1e3 / compared.subject,
+          .unit = "M/s per core",
+          .peer = "unordered_map behind a mutex",
+          .peer_value = 1e3 / compared.peer,
+          .ratio = compared.ratio,
+          .interval = compared.interval,
+          .pairs = compared.pairs,
+          .target = each.one_cache ? std::nullopt : std::optional(value_at_least(2, "M/s"))});
       if (each.one_cache || threads == 1) continue;
-      if (!each.collide) apart_ns = compared.subject;
+      if (!each.collide)
+        apart_ns = compared.subject;
       else
-        report.add(Claim{.claim = "pool.local_ops_colliding_vs_apart (2 threads)", .value = 1e3 / compared.subject, .unit = "M/s per core",
-                         .peer = "keys apart", .peer_value = 1e3 / apart_ns, .ratio = apart_ns / compared.subject,
+        report.add(Claim{.claim = "pool.local_ops_colliding_vs_apart (2 threads)",
+                         .value = 1e3 / compared.subject,
+                         .unit = "M/s per core",
+                         .peer = "keys apart",
+                         .peer_value = 1e3 / apart_ns,
+                         .ratio = apart_ns / compared.subject,
                          .target = ratio_at_least(0.8)});
     }
     report.add(std::move(ours));
@@ -260,4 +286,6 @@ Status run(const Options& options, Report& report) {
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "pool", {"--threads-max"}, offpath::bench::run); }
+int main(int argc, char** argv) {
+  return offpath::bench::run_main(argc, argv, "pool", {"--threads-max"}, offpath::bench::run);
+}

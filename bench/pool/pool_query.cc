@@ -1,12 +1,12 @@
-// The subject of `offpath bench pool`: frames as an agent holds them, queried as an agent does. Driven through its standard
-// input, so that its turns and those of its peers, which are Python's, can be interleaved:
+// The subject of `offpath bench pool`: frames as an agent holds them, queried as an agent does. Driven through its
+// standard input, so that its turns and those of its peers, which are Python's, can be interleaved:
 //
 //   > FOLDER of 0.arrow, 1.arrow, …   (argument)        < ready ROWS
 //   > box | speed                                        < NANOSECONDS ROWS LEAST MOST
 //
 // `--threads N` and `--way loops|acero`.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <fstream>
 #include <iostream>
@@ -27,16 +27,20 @@ using pool::Function;
 
 pool::Query box_query() {
   const auto inside = [](const char* name) {
-    return pool::call(Function::logical_and, {pool::call(Function::greater_equal, {pool::field(name), pool::literal(0.25)}),
-                                              pool::call(Function::less, {pool::field(name), pool::literal(0.75)})});
+    return pool::call(Function::logical_and,
+                      {pool::call(Function::greater_equal, {pool::field(name), pool::literal(0.25)}),
+                       pool::call(Function::less, {pool::field(name), pool::literal(0.75)})});
   };
   pool::Query query;
-  query.filter = pool::call(Function::logical_and, {pool::call(Function::logical_and, {inside("x"), inside("y")}), inside("z")});
+  query.filter =
+      pool::call(Function::logical_and, {pool::call(Function::logical_and, {inside("x"), inside("y")}), inside("z")});
   return query;
 }
 
 pool::Query speed_query() {
-  const auto squared = [](const char* name) { return pool::call(Function::multiply, {pool::field(name), pool::field(name)}); };
+  const auto squared = [](const char* name) {
+    return pool::call(Function::multiply, {pool::field(name), pool::field(name)});
+  };
   const auto v2 = pool::call(Function::add, {pool::call(Function::add, {squared("vx"), squared("vy")}), squared("vz")});
   pool::Query query;
   query.aggregates = {{pool::AggregateFunction::min, "least", v2}, {pool::AggregateFunction::max, "most", v2}};
@@ -90,7 +94,8 @@ class Subject {
   static Result<std::string> values_of(const mover::Frame& frame) {
     const auto bytes = std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(frame.buffer.data()),
                                                        static_cast<std::int64_t>(frame.bytes));
-    ARROW_ASSIGN(auto reader, arrow::ipc::RecordBatchStreamReader::Open(std::make_shared<arrow::io::BufferReader>(bytes)));
+    ARROW_ASSIGN(auto reader,
+                 arrow::ipc::RecordBatchStreamReader::Open(std::make_shared<arrow::io::BufferReader>(bytes)));
     ARROW_ASSIGN(auto table, reader->ToTable());
     ARROW_ASSIGN(auto least, table->column(0)->GetScalar(0));
     ARROW_ASSIGN(auto most, table->column(1)->GetScalar(0));

@@ -1,5 +1,5 @@
-// Objects of 64 bytes got by a program from another member of its agent's group, and, in turn with that, from its own agent:
-// what the second costs is the way between program and agent and back, the rest is between the two agents.
+// Objects of 64 bytes got by a program from another member of its agent's group, and, in turn with that, from its own
+// agent: what the second costs is the way between program and agent and back, the rest is between the two agents.
 //
 //   pool.remote_get_us_p50            the get of an object that lies on the other member, as the program sees it
 //   pool.remote_get_between_us_p50    that less the get of one that lies on its own agent
@@ -7,7 +7,8 @@
 //   --agent ADDRESS        the program's agent
 //   --own POOL --other POOL   pools that lie on it, and on the other member
 //
-// Peer: two processes that pass 64 bytes on by sockets, on the cores of the two agents; all of them sleep while they wait.
+// Peer: two processes that pass 64 bytes on by sockets, on the cores of the two agents; all of them sleep while they
+// wait.
 
 #include <memory>
 
@@ -23,7 +24,8 @@ constexpr std::uint64_t object_bytes = 64;
 Result<std::unique_ptr<ofp_frame, void (*)(ofp_frame*)>> get(const Channel& channel, const std::string& pool) {
   ofp_error error{};
   ofp_frame* frame = nullptr;
-  if (ofp_pool_get(channel.get(), pool.c_str(), "step0", "rank0", second_ns, &frame, &error) != OFP_OK) return tl::unexpected(failure_of(error));
+  if (ofp_pool_get(channel.get(), pool.c_str(), "step0", "rank0", second_ns, &frame, &error) != OFP_OK)
+    return tl::unexpected(failure_of(error));
   return std::unique_ptr<ofp_frame, void (*)(ofp_frame*)>(frame, ofp_frame_release);
 }
 
@@ -31,7 +33,8 @@ Result<double> timed_get(const Channel& channel, const std::string& pool) {
   const std::uint64_t began = ticks();
   OFP_ASSIGN(const auto frame, get(channel, pool));
   const double ns = double(ticks() - began) * ns_per_tick();
-  if (ofp_frame_bytes(frame.get()) != object_bytes) return fail(Error::io, "the object has {} bytes", ofp_frame_bytes(frame.get()));
+  if (ofp_frame_bytes(frame.get()) != object_bytes)
+    return fail(Error::io, "the object has {} bytes", ofp_frame_bytes(frame.get()));
   return ns;
 }
 
@@ -51,25 +54,38 @@ Status run(const Options& options, Report& report) {
     return median(ns);
   };
   std::vector<double> own_ns;
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&]() -> Result<double> {
-               OFP_ASSIGN(const double ns, turn([&] { return timed_get(channel, own); }));
-               own_ns.push_back(ns);
-               return turn([&] { return timed_get(channel, other); });
-             }, [&]() -> Result<double> {
-               sleep_ns(agent_settles_ns);
-               return turn([&] { return echo->ask(); });
-             }));
-  report.add(Claim{.claim = "pool.remote_get_us_p50 (64 B)", .value = compared.subject / 1e3, .unit = "us",
-                   .peer = "64 B through two processes by sockets", .peer_value = compared.peer / 1e3, .ratio = compared.ratio,
-                   .interval = compared.interval, .pairs = compared.pairs, .target = value_at_most(10, "us")});
+  OFP_ASSIGN(const Comparison compared, run_pairs(
+                                            options.pairs(),
+                                            [&]() -> Result<double> {
+                                              OFP_ASSIGN(const double ns,
+                                                         turn([&] { return timed_get(channel, own); }));
+                                              own_ns.push_back(ns);
+                                              return turn([&] { return timed_get(channel, other); });
+                                            },
+                                            [&]() -> Result<double> {
+                                              sleep_ns(agent_settles_ns);
+                                              return turn([&] { return echo->ask(); });
+                                            }));
+  report.add(Claim{.claim = "pool.remote_get_us_p50 (64 B)",
+                   .value = compared.subject / 1e3,
+                   .unit = "us",
+                   .peer = "64 B through two processes by sockets",
+                   .peer_value = compared.peer / 1e3,
+                   .ratio = compared.ratio,
+                   .interval = compared.interval,
+                   .pairs = compared.pairs,
+                   .target = value_at_most(10, "us")});
   const double own_us = median(own_ns) / 1e3;
   report.add(Claim{.claim = "pool.local_get_us_p50 (64 B)", .value = own_us, .unit = "us"});
   report.add(Claim{.claim = "pool.remote_get_between_us_p50 (64 B, the remote get less the local one)",
-                   .value = compared.subject / 1e3 - own_us, .unit = "us"});
+                   .value = compared.subject / 1e3 - own_us,
+                   .unit = "us"});
   return {};
 }
 
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "pool", {"--own", "--other"}, offpath::bench::run); }
+int main(int argc, char** argv) {
+  return offpath::bench::run_main(argc, argv, "pool", {"--own", "--other"}, offpath::bench::run);
+}

@@ -1,9 +1,11 @@
 // What a task costs a program beyond its bytes, and its bytes beside memcpy.
 //
-//   task.empty_us_p50              no input, no output, a function that returns; beside 64 B through two processes by sockets: the same hops
+//   task.empty_us_p50              no input, no output, a function that returns; beside 64 B through two processes by
+//                                  sockets: the same hops
 //   task.step_us_p50 (24 KiB)      24 KiB in, copied by the function, 24 KiB out
-//   task.copy_vs_memcpy (SIZE)     SIZE in, copied by the function, SIZE out, from submit to the end; beside three memcpys of as many bytes, one
-//                                  after the other, through two pieces of memory between: pulling, the function and pushing are no less
+//   task.copy_vs_memcpy (SIZE)     SIZE in, copied by the function, SIZE out, from submit to the end; beside three
+//                                  memcpys of as many bytes, one after the other, through two pieces of memory between:
+//                                  pulling, the function and pushing are no less
 //
 //   --agent ADDRESS   an agent with the plug-in "bench" (bench_task_functions.so)
 #include <cstring>
@@ -26,7 +28,8 @@ class Tasks {
     ofp_tasks_options options{};
     options.struct_bytes = sizeof options;
     options.lanes = 1;
-    if (ofp_tasks_open(channel.get(), &options, &made->tasks_, &error) != OFP_OK) return tl::unexpected(failure_of(error));
+    if (ofp_tasks_open(channel.get(), &options, &made->tasks_, &error) != OFP_OK)
+      return tl::unexpected(failure_of(error));
     if (ofp_alloc(channel.get(), bytes_max, &made->target_, &error) != OFP_OK) return tl::unexpected(failure_of(error));
     OFP_ASSIGN(made->source_, Pages::map(bytes_max));
     return made;
@@ -79,16 +82,26 @@ Status measure_overhead(Tasks& tasks, const Options& options, Report& report) {
     sleep_ns(agent_settles_ns);
     return turn([&] { return echo->ask(); });
   };
-  OFP_ASSIGN(const Comparison empty, run_pairs(options.pairs(), [&] { return turn([&] { return tasks.run(0); }); }, peer));
-  report.add(Claim{.claim = "task.empty_us_p50", .value = empty.subject / 1e3, .unit = "us", .peer = "64 B through two processes by sockets",
-                   .peer_value = empty.peer / 1e3, .ratio = empty.ratio, .interval = empty.interval, .pairs = empty.pairs,
+  OFP_ASSIGN(const Comparison empty,
+             run_pairs(options.pairs(), [&] { return turn([&] { return tasks.run(0); }); }, peer));
+  report.add(Claim{.claim = "task.empty_us_p50",
+                   .value = empty.subject / 1e3,
+                   .unit = "us",
+                   .peer = "64 B through two processes by sockets",
+                   .peer_value = empty.peer / 1e3,
+                   .ratio = empty.ratio,
+                   .interval = empty.interval,
+                   .pairs = empty.pairs,
                    .target = value_at_most(50, "us")});
   std::vector<double> medians;
   for (std::size_t i = 0; i < options.pairs().pairs; ++i) {
     OFP_ASSIGN(const double ns, turn([&] { return tasks.run(24 << 10); }));
     medians.push_back(ns);
   }
-  report.add(Claim{.claim = "task.step_us_p50 (24 KiB)", .value = median(medians) / 1e3, .unit = "us", .target = value_at_most(80, "us")});
+  report.add(Claim{.claim = "task.step_us_p50 (24 KiB)",
+                   .value = median(medians) / 1e3,
+                   .unit = "us",
+                   .target = value_at_most(80, "us")});
   return {};
 }
 
@@ -106,23 +119,33 @@ Status measure_bytes(Tasks& tasks, const Options& options, std::uint64_t bytes, 
     }
     return median(ns);
   };
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn([&] { return tasks.run(bytes); }); }, [&]() -> Result<double> {
-               sleep_ns(agent_settles_ns);
-               return turn([&]() -> Result<double> {
-                 const std::uint64_t began = ticks();
-                 std::memcpy(first.data(), source.data(), bytes);
-                 keep(*first.data());
-                 std::memcpy(second.data(), first.data(), bytes);
-                 keep(*second.data());
-                 std::memcpy(target.data(), second.data(), bytes);
-                 keep(*target.data());
-                 return double(ticks() - began) * ns_per_tick();
-               });
-             }));
-  report.add(Claim{.claim = fmt::format("task.copy_vs_memcpy ({})", size), .value = compared.subject / 1e3, .unit = "us",
-                   .peer = "three memcpys of as many bytes", .peer_value = compared.peer / 1e3, .ratio = compared.ratio,
-                   .interval = compared.interval, .pairs = compared.pairs, .target = ratio_at_least(0.5)});
-  report.add(Claim{.claim = fmt::format("task.beyond_bytes_us ({}, less the memcpys)", size), .value = (compared.subject - compared.peer) / 1e3, .unit = "us"});
+  OFP_ASSIGN(const Comparison compared, run_pairs(
+                                            options.pairs(), [&] { return turn([&] { return tasks.run(bytes); }); },
+                                            [&]() -> Result<double> {
+                                              sleep_ns(agent_settles_ns);
+                                              return turn([&]() -> Result<double> {
+                                                const std::uint64_t began = ticks();
+                                                std::memcpy(first.data(), source.data(), bytes);
+                                                keep(*first.data());
+                                                std::memcpy(second.data(), first.data(), bytes);
+                                                keep(*second.data());
+                                                std::memcpy(target.data(), second.data(), bytes);
+                                                keep(*target.data());
+                                                return double(ticks() - began) * ns_per_tick();
+                                              });
+                                            }));
+  report.add(Claim{.claim = fmt::format("task.copy_vs_memcpy ({})", size),
+                   .value = compared.subject / 1e3,
+                   .unit = "us",
+                   .peer = "three memcpys of as many bytes",
+                   .peer_value = compared.peer / 1e3,
+                   .ratio = compared.ratio,
+                   .interval = compared.interval,
+                   .pairs = compared.pairs,
+                   .target = ratio_at_least(0.5)});
+  report.add(Claim{.claim = fmt::format("task.beyond_bytes_us ({}, less the memcpys)", size),
+                   .value = (compared.subject - compared.peer) / 1e3,
+                   .unit = "us"});
   return {};
 }
 

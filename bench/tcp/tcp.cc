@@ -1,15 +1,19 @@
-// TCP on the agent beside the kernel's: one unmodified server (tcp_server.c) over `offpath sockets`, the same in the kernel of the same
-// network namespace, and this client in the kernel of another. It runs in the client's namespace.
+// TCP on the agent beside the kernel's: one unmodified server (tcp_server.c) over `offpath sockets`, the same in the
+// kernel of the same network namespace, and this client in the kernel of another. It runs in the client's namespace.
 //
 //   tcp.echo_us_p50_vs_kernel                    64 bytes and their echo on one connection, one after the other
-//   tcp.host_cpu_per_request_vs_kernel           CPU time of the server's process for an echo of 64 bytes, 32 connections kept busy
-//   tcp.stream_gbps_vs_kernel (WAY)              one connection, from the first byte to the last's arrival; and CPU time of the server's process
+//   tcp.host_cpu_per_request_vs_kernel           CPU time of the server's process for an echo of 64 bytes, 32
+//                                                connections kept busy
+//   tcp.stream_gbps_vs_kernel (WAY)              one connection, from the first byte to the last's arrival; and CPU
+//                                                time of the server's process
 //   tcp.connections                              opened, asked 64 bytes, closed by the server, 16 at a time
-//   tcp.echo_sparse                              100 bytes every 100 ms: the echo, the server's read() of it, CPU of program and agent
+//   tcp.echo_sparse                              100 bytes every 100 ms: the echo, the server's read() of it, CPU of
+//                                                program and agent
 //   tcp.post_ns                                  a send of 64 bytes, in the server
 //   tcp.idle_flows                               CPU of program and agent with connections on which nothing happens
 //   tcp.flow_bytes                               of the agent's fast path
-//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that is
+//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that
+//                                                is
 //
 //   tcp.slow_path_…                             who does the slow path (tcp_slow_path.h); only when it is asked for
 //
@@ -18,8 +22,8 @@
 //   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
 //                          goodput, sharing: with --over NAME
 //                          breakdown: with --trace-file FILE, the agent's tcp.trace_file
-//                          slow-path: --offloaded and --agent-pid, whose slow path is the process --slow-path-pid; and --kernel, which
-//                          is then the same on the agent --other-agent-pid that does its own
+//                          slow-path: --offloaded and --agent-pid, whose slow path is the process --slow-path-pid; and
+//                          --kernel, which is then the same on the agent --other-agent-pid that does its own
 #include <sched.h>
 
 #include <array>
@@ -67,20 +71,30 @@ class Costs {
   std::vector<double> subject_, peer_;
 };
 
-Claim claim_of(std::string name, const Comparison& compared, double scale, std::string unit, std::optional<Target> target) {
-  return {.claim = std::move(name), .value = compared.subject * scale, .unit = std::move(unit), .peer = "kernel",
-          .peer_value = compared.peer * scale, .ratio = compared.ratio, .interval = compared.interval, .pairs = compared.pairs, .target = target};
+Claim claim_of(std::string name, const Comparison& compared, double scale, std::string unit,
+               std::optional<Target> target) {
+  return {.claim = std::move(name),
+          .value = compared.subject * scale,
+          .unit = std::move(unit),
+          .peer = "kernel",
+          .peer_value = compared.peer * scale,
+          .ratio = compared.ratio,
+          .interval = compared.interval,
+          .pairs = compared.pairs,
+          .target = target};
 }
 
 // As claim_of, where more is better and the costs were inverses of what is shown.
-Claim rate_of(std::string name, const Comparison& compared, double scale, std::string unit, std::optional<Target> target) {
+Claim rate_of(std::string name, const Comparison& compared, double scale, std::string unit,
+              std::optional<Target> target) {
   Claim claim = claim_of(std::move(name), compared, 1, std::move(unit), target);
   claim.value = scale / compared.subject;
   claim.peer_value = scale / compared.peer;
   return claim;
 }
 
-// Where the client runs: on the agent's core, so that on both sides the server has one to itself, or where the scheduler puts it.
+// Where the client runs: on the agent's core, so that on both sides the server has one to itself, or where the
+// scheduler puts it.
 enum class Client { beside_the_agent, anywhere };
 
 Status place(Client client, const Options& options) {
@@ -93,18 +107,24 @@ Status place(Client client, const Options& options) {
   return {};
 }
 
-std::string_view text_of(Client client) { return client == Client::anywhere ? "client on any core" : "client on the agent's core"; }
+std::string_view text_of(Client client) {
+  return client == Client::anywhere ? "client on any core" : "client on the agent's core";
+}
 
 Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
   OFP_TRY(place(client, options));
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::echo));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::echo));
   const std::size_t times = options.quick ? 50 : 2000;
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return round_trips(offloaded.get(), message_bytes, times); }, [&]() -> Result<double> {
-               sleep_ns(settle_ns);
-               return round_trips(kernel.get(), message_bytes, times);
-             }));
-  report.add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {})", text_of(client)), compared, 1e-3, "us", ratio_at_least(0.5)));
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(
+                 options.pairs(), [&] { return round_trips(offloaded.get(), message_bytes, times); },
+                 [&]() -> Result<double> {
+                   sleep_ns(settle_ns);
+                   return round_trips(kernel.get(), message_bytes, times);
+                 }));
+  report.add(claim_of(fmt::format("tcp.echo_us_p50_vs_kernel (64 B, {})", text_of(client)), compared, 1e-3, "us",
+                      ratio_at_least(0.5)));
   return {};
 }
 
@@ -124,10 +144,13 @@ Status measure_busy(const Sides& sides, const Options& options, Client client, R
     OFP_ASSIGN(const std::int64_t after, server.cpu_ns());
     return double(after - before) / double(echoes);
   };
-  OFP_ASSIGN(const Comparison compared,
-             run_pairs(options.pairs(), [&] { return turn(offloaded, sides.offloaded); }, [&] { return turn(kernel, sides.kernel); }));
-  report.add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {})", text_of(client)), compared, 1e-3, "us", ratio_at_least(2.86)));
-  report.add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {})", text_of(client)), time.compared(options.pairs()), 1e6, "k/s", {}));
+  OFP_ASSIGN(const Comparison compared, run_pairs(
+                                            options.pairs(), [&] { return turn(offloaded, sides.offloaded); },
+                                            [&] { return turn(kernel, sides.kernel); }));
+  report.add(claim_of(fmt::format("tcp.host_cpu_per_request_vs_kernel (64 B, 32 busy, {})", text_of(client)), compared,
+                      1e-3, "us", ratio_at_least(2.86)));
+  report.add(rate_of(fmt::format("tcp.requests (64 B, 32 busy, {})", text_of(client)), time.compared(options.pairs()),
+                     1e6, "k/s", {}));
   return {};
 }
 
@@ -145,10 +168,12 @@ Status measure_stream(const Sides& sides, const Options& options, bool in, Repor
     cpu.add(subject, double(after - before) / double(bytes));
     return ns / double(bytes);
   };
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(true); }, [&] { return turn(false); }));
   const std::string way = in ? "to the server" : "from the server";
   report.add(rate_of("tcp.stream_gbps_vs_kernel (" + way + ")", compared, 8, "Gb/s", ratio_at_least(0.5)));
-  report.add(claim_of("tcp.stream_host_cpu_vs_kernel (" + way + ")", cpu.compared(options.pairs()), 1e3, "ps/B", ratio_at_least(3.33)));
+  report.add(claim_of("tcp.stream_host_cpu_vs_kernel (" + way + ")", cpu.compared(options.pairs()), 1e3, "ps/B",
+                      ratio_at_least(3.33)));
   return {};
 }
 
@@ -160,7 +185,8 @@ Status measure_connections(const Sides& sides, const Options& options, Report& r
     OFP_ASSIGN(const std::uint64_t ended, short_connections(server, 16, duration));
     return double(monotonic_ns() - began) / double(ended);
   };
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(sides.offloaded); }, [&] { return turn(sides.kernel); }));
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(sides.offloaded); }, [&] { return turn(sides.kernel); }));
   report.add(rate_of("tcp.connections", compared, 1e9, "/s", ratio_at_least(0.5)));
   return {};
 }
@@ -193,10 +219,14 @@ Status measure_sparse(const Sides& sides, const Options& options, Report& report
   const double elapsed = double(monotonic_ns() - began);
   OFP_ASSIGN(const std::int64_t program_after, sides.offloaded.cpu_ns());
   OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
-  report.add(claim_of("tcp.echo_sparse (100 B, every 100 ms)", compare(echo[1], echo[0]), 1e-3, "us", ratio_at_least(0.33)));
-  report.add(claim_of("tcp.echo_sparse (read() after arrival)", compare(read[1], read[0]), 1, "ns", ratio_at_least(0.33)));
+  report.add(
+      claim_of("tcp.echo_sparse (100 B, every 100 ms)", compare(echo[1], echo[0]), 1e-3, "us", ratio_at_least(0.33)));
+  report.add(
+      claim_of("tcp.echo_sparse (read() after arrival)", compare(read[1], read[0]), 1, "ns", ratio_at_least(0.33)));
   report.add(Claim{.claim = "tcp.echo_sparse (CPU of program and agent)",
-                   .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100, .unit = "%", .target = value_at_most(1, "%")});
+                   .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100,
+                   .unit = "%",
+                   .target = value_at_most(1, "%")});
   return {};
 }
 
@@ -218,7 +248,8 @@ Status measure_posts(const Sides& sides, const Options& options, Report& report)
   };
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::posts));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::posts));
-  OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(offloaded.get()); }, [&] { return turn(kernel.get()); }));
+  OFP_ASSIGN(const Comparison compared,
+             run_pairs(options.pairs(), [&] { return turn(offloaded.get()); }, [&] { return turn(kernel.get()); }));
   report.add(claim_of("tcp.post_ns (a send of 64 B)", compared, 1, "ns", value_at_most(300, "ns")));
   return {};
 }
@@ -242,11 +273,16 @@ Status measure_idle(const Sides& sides, const Options& options, Report& report) 
   OFP_ASSIGN(const std::int64_t agent_after, process_cpu_ns(sides.agent));
   const double elapsed = double(monotonic_ns() - began);
   report.add(Claim{.claim = fmt::format("tcp.idle_flows (CPU of program and agent, {} connections)", count),
-                   .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100, .unit = "%",
+                   .value = double(program_after - program_before + agent_after - agent_before) / elapsed * 100,
+                   .unit = "%",
                    .target = value_at_most(0.1, "%")});
-  report.add(Claim{.claim = "tcp.flow_bytes (fast path)", .value = double(sizeof(tcp::Flow) + tcp::TimerWheel::bytes_per_timer), .unit = "B", .target = value_at_most(256, "B")});
+  report.add(Claim{.claim = "tcp.flow_bytes (fast path)",
+                   .value = double(sizeof(tcp::Flow) + tcp::TimerWheel::bytes_per_timer),
+                   .unit = "B",
+                   .target = value_at_most(256, "B")});
   report.add(Claim{.claim = "tcp.flow_bytes (the agent's resident memory, each of them)",
-                   .value = (double(resident_after) - double(resident_before)) / double(count), .unit = "B"});
+                   .value = (double(resident_after) - double(resident_before)) / double(count),
+                   .unit = "B"});
   return {};
 }
 
@@ -270,9 +306,12 @@ Status run(const Options& options, Report& report) {
     OFP_TRY(measure_breakdown(sides.offloaded, std::string(options.other("--trace-file")), options, report));
   }
   if (part == "slow-path") {
-    const auto pid = [&](std::string_view option) { return static_cast<pid_t>(std::atoi(std::string(options.other(option)).c_str())); };
+    const auto pid = [&](std::string_view option) {
+      return static_cast<pid_t>(std::atoi(std::string(options.other(option)).c_str()));
+    };
     OFP_TRY(place(Client::anywhere, options));
-    OFP_TRY(measure_slow_path({sides.offloaded, sides.agent, pid("--slow-path-pid")}, {sides.kernel, pid("--other-agent-pid"), -1}, options, report));
+    OFP_TRY(measure_slow_path({sides.offloaded, sides.agent, pid("--slow-path-pid")},
+                              {sides.kernel, pid("--other-agent-pid"), -1}, options, report));
   }
   const std::string_view over = options.other("--over");
   if (part == "goodput") OFP_TRY(measure_goodput(sides.offloaded, sides.kernel, over, options, report));
@@ -284,5 +323,8 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "tcp", {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid", "--other-agent-pid"}, offpath::bench::run);
+  return offpath::bench::run_main(argc, argv, "tcp",
+                                  {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file",
+                                   "--slow-path-pid", "--other-agent-pid"},
+                                  offpath::bench::run);
 }

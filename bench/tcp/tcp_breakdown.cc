@@ -28,10 +28,13 @@ using tcp::StageTrace;
 using Stage = StageTrace::Stage;
 
 constexpr std::size_t message_bytes = BusyConnections::message_bytes;
-constexpr std::array stage_names{
-    "client's send, to the agent's receive", "the agent's receive, to the program's news", "news, to the end of the program's read",
-    "the program, between read and send",    "the program's send, to the agent's look",  "the agent's look, to the frame's leaving",
-    "the frame's leaving, to the end of the client's read"};
+constexpr std::array stage_names{"client's send, to the agent's receive",
+                                 "the agent's receive, to the program's news",
+                                 "news, to the end of the program's read",
+                                 "the program, between read and send",
+                                 "the program's send, to the agent's look",
+                                 "the agent's look, to the frame's leaving",
+                                 "the frame's leaving, to the end of the client's read"};
 constexpr std::size_t stages = stage_names.size();
 
 class TraceReader {
@@ -55,10 +58,12 @@ class TraceReader {
   // What was noted since the last call.
   [[nodiscard]] std::vector<StageTrace::Record> take() {
     const std::uint64_t count =
-        std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_ + StageTrace::count_at)).load(std::memory_order_acquire);
+        std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_ + StageTrace::count_at))
+            .load(std::memory_order_acquire);
     std::vector<StageTrace::Record> all;
     for (; next_ < count; ++next_)
-      all.push_back(load<StageTrace::Record>(memory_ + StageTrace::records_at + next_ % StageTrace::capacity * sizeof(StageTrace::Record)));
+      all.push_back(load<StageTrace::Record>(memory_ + StageTrace::records_at +
+                                             next_ % StageTrace::capacity * sizeof(StageTrace::Record)));
     return all;
   }
 
@@ -86,13 +91,18 @@ struct Echo {
   std::array<double, stages> spent;
 };
 
-// One echo's times; false: a stage is missing in the trace, or out of order, as where one round of the agent's did more than one thing.
-bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs back, const std::vector<StageTrace::Record>& records, Echo& echo) {
+// One echo's times; false: a stage is missing in the trace, or out of order, as where one round of the agent's did more
+// than one thing.
+bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs back,
+               const std::vector<StageTrace::Record>& records, Echo& echo) {
   const auto read = static_cast<TimeNs>(stamps[0]), answered = static_cast<TimeNs>(stamps[1]);
-  const TimeNs received = first_after(records, Stage::received, sent), told = first_after(records, Stage::told, received);
+  const TimeNs received = first_after(records, Stage::received, sent),
+               told = first_after(records, Stage::told, received);
   const TimeNs left = first_after(records, Stage::sent, answered), wished = last_before(records, Stage::wished, left);
-  // A stage is noted when it is over: whoever waits on another core may have gone on by then, and have looked at the trace.
-  const std::array<TimeNs, stages + 1> times{sent, received, std::min(told, read), read, answered, wished, std::min(left, back), back};
+  // A stage is noted when it is over: whoever waits on another core may have gone on by then, and have looked at the
+  // trace.
+  const std::array<TimeNs, stages + 1> times{sent,     received, std::min(told, read), read,
+                                             answered, wished,   std::min(left, back), back};
   if (!std::ranges::is_sorted(times)) return false;
   for (std::size_t i = 0; i < stages; ++i) echo.spent[i] = double(times[i + 1] - times[i]);
   echo.whole = double(back - sent);
@@ -101,7 +111,8 @@ bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs b
 
 }  // namespace
 
-Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file, const Options& options, Report& report) {
+Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file, const Options& options,
+                         Report& report) {
   OFP_ASSIGN(TraceReader trace, TraceReader::open(trace_file));
   OFP_ASSIGN(const Fd fd, offloaded.connect(TcpServer::stamped));
   const std::size_t times = options.quick ? 200 : 20'000, warmups = times / 10;
@@ -121,9 +132,10 @@ Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_fi
     if (Echo echo{}; stages_of(sent, stamps, back, records, echo)) echoes.push_back(echo);
   }
   if (echoes.size() * 2 < whole.size())
-    return fail(Error::unsupported, "only {} of {} echoes have all their stages in {}", echoes.size(), whole.size(), trace_file);
-  // The stages of the echoes about the median of all: medians of stages taken one by one belong to no echo, and those that lack a
-  // stage may all be of one kind.
+    return fail(Error::unsupported, "only {} of {} echoes have all their stages in {}", echoes.size(), whole.size(),
+                trace_file);
+  // The stages of the echoes about the median of all: medians of stages taken one by one belong to no echo, and those
+  // that lack a stage may all be of one kind.
   const double p50 = median(whole);
   std::ranges::sort(echoes, {}, [p50](const Echo& echo) { return std::abs(echo.whole - p50); });
   const std::span<const Echo> middle(echoes.data(), std::max<std::size_t>(echoes.size() / 20, 1));
@@ -134,8 +146,14 @@ Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_fi
     covered += ns;
     report.add(Claim{.claim = fmt::format("tcp.echo_stage ({})", stage_names[i]), .value = ns * 1e-3, .unit = "us"});
   }
-  report.add(Claim{.claim = "tcp.breakdown (p50 of the echo, and how much of it its stages are)", .value = p50 * 1e-3, .unit = "us", .peer = "stages",
-                   .peer_value = covered * 1e-3, .ratio = std::min(covered / p50, p50 / covered), .pairs = middle.size(), .target = ratio_at_least(0.9)});
+  report.add(Claim{.claim = "tcp.breakdown (p50 of the echo, and how much of it its stages are)",
+                   .value = p50 * 1e-3,
+                   .unit = "us",
+                   .peer = "stages",
+                   .peer_value = covered * 1e-3,
+                   .ratio = std::min(covered / p50, p50 / covered),
+                   .pairs = middle.size(),
+                   .target = ratio_at_least(0.9)});
   return {};
 }
 

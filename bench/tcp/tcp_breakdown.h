@@ -1,5 +1,5 @@
-// Where the time of an echo goes: the client's times, those that the server writes into the message, and those of the agent's trace
-// (tcp/stack/stage_trace.h), all of one clock.
+// Where the time of an echo goes: the client's times, those that the server writes into the message, and those of the
+// agent's trace (tcp/stack/stage_trace.h), all of one clock.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@
 namespace offpath::bench {
 
 // `trace_file` is the agent's tcp.trace_file.
-[[nodiscard]] Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file, const Options& options, Report& report);
+[[nodiscard]] Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file,
+                                       const Options& options, Report& report);
 
 }  // namespace offpath::bench

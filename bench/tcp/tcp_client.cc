@@ -76,7 +76,8 @@ Result<TcpServer> TcpServer::parse(std::string_view text) {
 Result<Fd> TcpServer::connect(Role role) const {
   OFP_ASSIGN(Fd fd, make_socket(0));
   const sockaddr_in to = port_of(*this, role);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return fail_errno(errno, "connect to the server");
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
+    return fail_errno(errno, "connect to the server");
   return fd;
 }
 
@@ -148,8 +149,10 @@ Result<std::uint64_t> BusyConnections::run(TimeNs duration) {
       if (came[number] < message.size()) continue;
       came[number] = 0;
       ++echoes;
-      if (over) --open;
-      else OFP_TRY(send_all(fd, message.data(), message.size()));
+      if (over)
+        --open;
+      else
+        OFP_TRY(send_all(fd, message.data(), message.size()));
     }
   }
   return echoes;
@@ -192,8 +195,10 @@ Result<std::uint64_t> short_connections(const TcpServer& server, std::size_t at_
       if (got < 0) return fail_errno(errno, "a short connection");
       ++ended;
       each.fd.reset();
-      if (over) --open;
-      else OFP_TRY(begin(number));
+      if (over)
+        --open;
+      else
+        OFP_TRY(begin(number));
     }
   }
   return ended;
@@ -234,7 +239,8 @@ Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connec
     for (int i = 0; i < ready; ++i) {
       const std::size_t number = events[static_cast<std::size_t>(i)].data.u64;
       const ssize_t got = ::recv(connections[number].get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
-      if (got == 0 || (got < 0 && errno != EAGAIN)) return fail_errno(got < 0 ? errno : ECONNRESET, "recv from the server");
+      if (got == 0 || (got < 0 && errno != EAGAIN))
+        return fail_errno(got < 0 ? errno : ECONNRESET, "recv from the server");
       if (got > 0 && now >= counted_from) came[number] += static_cast<std::uint64_t>(got);
     }
   }

@@ -1,4 +1,5 @@
-// The kernel's end of the TCP benchmark: asks bench_tcp_server, which is offloaded or the kernel's own, and sees no difference.
+// The kernel's end of the TCP benchmark: asks bench_tcp_server, which is offloaded or the kernel's own, and sees no
+// difference.
 #pragma once
 
 #include <netinet/in.h>
@@ -52,7 +53,9 @@ class BusyConnections {
 // `in` bytes go to the server, then `out` bytes come back. Nanoseconds until the last has come.
 [[nodiscard]] Result<double> stream(int fd, std::uint64_t in, std::uint64_t out);
 
-// All servers send as fast as they can: how many bytes came on each connection in `duration`, the first `begin` left out.
-[[nodiscard]] Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin, TimeNs duration);
+// All servers send as fast as they can: how many bytes came on each connection in `duration`, the first `begin` left
+// out.
+[[nodiscard]] Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin,
+                                                                 TimeNs duration);
 
 }  // namespace offpath::bench

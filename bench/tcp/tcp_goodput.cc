@@ -21,7 +21,8 @@ constexpr std::size_t connections_of_each = 2;
 // As the agent's, whatever this machine prefers.
 Status use_cubic(int fd) {
   constexpr std::string_view cubic = "cubic";
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cubic.data(), cubic.size()) != 0) return fail_errno(errno, "TCP_CONGESTION cubic");
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cubic.data(), cubic.size()) != 0)
+    return fail_errno(errno, "TCP_CONGESTION cubic");
   return {};
 }
 
@@ -37,7 +38,8 @@ double fairness(const std::vector<std::uint64_t>& shares) {
 
 }  // namespace
 
-Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over, const Options& options, Report& report) {
+Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+                       const Options& options, Report& report) {
   const std::uint64_t bytes = options.quick ? stream_bytes_quick : stream_bytes;
   for (const bool in : {true, false}) {
     const auto turn = [&](const TcpServer& server) -> Result<double> {
@@ -46,17 +48,26 @@ Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std:
       OFP_ASSIGN(const double ns, stream(fd.get(), in ? bytes : 0, in ? 1 : bytes));
       return ns / double(bytes);
     };
-    OFP_ASSIGN(const Comparison compared, run_pairs(options.pairs(), [&] { return turn(offloaded); }, [&] { return turn(kernel); }));
-    report.add({.claim = fmt::format("tcp.goodput_vs_kernel ({}, {} the server)", over, in ? "to" : "from"), .value = 8e3 / compared.subject,
-                .unit = "Mb/s", .peer = "kernel", .peer_value = 8e3 / compared.peer, .ratio = compared.ratio, .interval = compared.interval,
-                .pairs = compared.pairs, .target = ratio_at_least(0.9)});
+    OFP_ASSIGN(const Comparison compared,
+               run_pairs(options.pairs(), [&] { return turn(offloaded); }, [&] { return turn(kernel); }));
+    report.add({.claim = fmt::format("tcp.goodput_vs_kernel ({}, {} the server)", over, in ? "to" : "from"),
+                .value = 8e3 / compared.subject,
+                .unit = "Mb/s",
+                .peer = "kernel",
+                .peer_value = 8e3 / compared.peer,
+                .ratio = compared.ratio,
+                .interval = compared.interval,
+                .pairs = compared.pairs,
+                .target = ratio_at_least(0.9)});
   }
   return {};
 }
 
-Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over, const Options& options, Report& report) {
+Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+                       const Options& options, Report& report) {
   const std::size_t rounds = options.quick ? 3 : 7;
-  const TimeNs begin = (options.quick ? 50 : 2000) * millisecond_ns, duration = (options.quick ? 100 : 6000) * millisecond_ns;
+  const TimeNs begin = (options.quick ? 50 : 2000) * millisecond_ns,
+               duration = (options.quick ? 100 : 6000) * millisecond_ns;
   std::vector<double> indices, ratios;
   for (std::size_t round = 0; round < rounds; ++round) {
     std::vector<Fd> connections;
@@ -72,9 +83,13 @@ Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std:
     for (std::size_t i = 0; i < shares.size(); ++i) sums[i / connections_of_each] += double(shares[i]);
     ratios.push_back(sums[0] / std::max(sums[1], 1.0));
   }
-  report.add({.claim = fmt::format("tcp.fairness ({}, two connections of each stack)", over), .value = median(indices), .unit = "Jain's index",
+  report.add({.claim = fmt::format("tcp.fairness ({}, two connections of each stack)", over),
+              .value = median(indices),
+              .unit = "Jain's index",
               .target = value_at_least(0.9, "")});
-  report.add({.claim = fmt::format("tcp.fairness ({}, share of the offloaded beside the kernel's)", over), .value = median(ratios), .unit = "x"});
+  report.add({.claim = fmt::format("tcp.fairness ({}, share of the offloaded beside the kernel's)", over),
+              .value = median(ratios),
+              .unit = "x"});
   return {};
 }
 

@@ -1,4 +1,5 @@
-// Goodput over a bad network (tcp_path.cc): of a connection alone, and of connections of both stacks that share a bottleneck.
+// Goodput over a bad network (tcp_path.cc): of a connection alone, and of connections of both stacks that share a
+// bottleneck.
 #pragma once
 
 #include <string_view>
@@ -10,9 +11,11 @@
 namespace offpath::bench {
 
 // A connection of its own in each turn, both ways, over the network that `over` describes.
-[[nodiscard]] Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over, const Options& options, Report& report);
+[[nodiscard]] Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+                                     const Options& options, Report& report);
 
 // Two connections from each server at once.
-[[nodiscard]] Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over, const Options& options, Report& report);
+[[nodiscard]] Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+                                     const Options& options, Report& report);
 
 }  // namespace offpath::bench

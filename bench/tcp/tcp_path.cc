@@ -1,5 +1,6 @@
-// A bad network between devices, for TCP's benchmark: frames of the devices on one side reach the device on the other, and
-// back, each way through an ImpairedPath. Which of several devices a frame goes back to, their hardware addresses say.
+// A bad network between devices, for TCP's benchmark: frames of the devices on one side reach the device on the other,
+// and back, each way through an ImpairedPath. Which of several devices a frame goes back to, their hardware addresses
+// say.
 //
 //   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
 //
@@ -20,10 +21,10 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
-#include "tcp/segment/ethernet.h"
-#include "testing/tcp/impaired_path.h"
 #include "tcp/port/packet_port.h"
+#include "tcp/segment/ethernet.h"
 #include "tcp/segment/segmentation.h"
+#include "testing/tcp/impaired_path.h"
 
 namespace offpath::bench {
 namespace {
@@ -40,7 +41,8 @@ struct Arguments {
 };
 
 Result<Arguments> parse(int argc, char** argv) {
-  if (argc < 3 || argc % 2 == 0) return fail(Error::invalid, "DEVICE[,DEVICE...] DEVICE, then options with a value each, are expected");
+  if (argc < 3 || argc % 2 == 0)
+    return fail(Error::invalid, "DEVICE[,DEVICE...] DEVICE, then options with a value each, are expected");
   Arguments arguments;
   for (std::string_view names = argv[1]; !names.empty();) {
     const std::size_t comma = names.find(',');
@@ -52,13 +54,20 @@ Result<Arguments> parse(int argc, char** argv) {
     const std::string_view option = argv[i];
     char* end = nullptr;
     const double value = std::strtod(argv[i + 1], &end);
-    if (end == argv[i + 1] || *end != '\0' || value < 0) return fail(Error::invalid, "{} {}: a number is expected", option, argv[i + 1]);
-    if (option == "--loss") arguments.impairments.loss = value;
-    else if (option == "--delay-us") arguments.impairments.delay_ns = static_cast<TimeNs>(value * microsecond_ns);
-    else if (option == "--mbit") arguments.impairments.bytes_per_second = static_cast<std::uint64_t>(value * 1e6 / 8);
-    else if (option == "--queue-bytes") arguments.impairments.queue_bytes = static_cast<std::uint64_t>(value);
-    else if (option == "--seed") arguments.seed = static_cast<std::uint64_t>(value);
-    else return fail(Error::invalid, "{} is no option", option);
+    if (end == argv[i + 1] || *end != '\0' || value < 0)
+      return fail(Error::invalid, "{} {}: a number is expected", option, argv[i + 1]);
+    if (option == "--loss")
+      arguments.impairments.loss = value;
+    else if (option == "--delay-us")
+      arguments.impairments.delay_ns = static_cast<TimeNs>(value * microsecond_ns);
+    else if (option == "--mbit")
+      arguments.impairments.bytes_per_second = static_cast<std::uint64_t>(value * 1e6 / 8);
+    else if (option == "--queue-bytes")
+      arguments.impairments.queue_bytes = static_cast<std::uint64_t>(value);
+    else if (option == "--seed")
+      arguments.seed = static_cast<std::uint64_t>(value);
+    else
+      return fail(Error::invalid, "{} is no option", option);
   }
   return arguments;
 }

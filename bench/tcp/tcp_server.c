@@ -1,14 +1,17 @@
-/* The unmodified program of the TCP benchmark: one thread, epoll, plain socket calls, and nothing of Offpath's. Run as it is it is the
- * kernel's, under `offpath sockets` the agent's. What is done on a connection its port says:
+/* The unmodified program of the TCP benchmark: one thread, epoll, plain socket calls, and nothing of Offpath's. Run as
+ * it is it is the kernel's, under `offpath sockets` the agent's. What is done on a connection its port says:
  *
  *   PORT      echo      what comes goes back
  *   PORT + 1  stream    IN and OUT come, 64-bit numbers; IN bytes are taken, then OUT bytes are sent; and again
  *   PORT + 2  timed     echo whose first 8 bytes are how long the read took that got it, in nanoseconds
- *   PORT + 3  posts     N comes, a 64-bit number; N messages of 64 bytes are sent, each with how long the send before it took
+ *   PORT + 3  posts     N comes, a 64-bit number; N messages of 64 bytes are sent, each with how long the send before
+ *             it took
  *   PORT + 4  once      what comes first goes back, and the connection is closed
- *   PORT + 5  stamped   echo whose first 16 bytes are when the read had it, and when its answer's send began (CLOCK_MONOTONIC, ns)
+ *   PORT + 5  stamped   echo whose first 16 bytes are when the read had it, and when its answer's send began
+ *             (CLOCK_MONOTONIC, ns)
  *
- * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for what it sends. */
+ * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for what it
+ * sends. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,7 +25,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { roles = 6, backlog = 128, events_max = 64, chunk_bytes = 128 << 10, message_bytes = 64, descriptors_max = 1 << 16 };
+enum {
+  roles = 6,
+  backlog = 128,
+  events_max = 64,
+  chunk_bytes = 128 << 10,
+  message_bytes = 64,
+  descriptors_max = 1 << 16
+};
 enum role { echo, stream, timed, posts, once, stamped };
 
 struct connection {
@@ -42,7 +52,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void fail(const char *what) {
+static void fail(const char* what) {
   perror(what);
   exit(1);
 }
@@ -52,13 +62,14 @@ static void watch(int epoll, int operation, int fd, uint32_t events) {
   if (epoll_ctl(epoll, operation, fd, &event) != 0) fail("epoll_ctl");
 }
 
-static int listen_at(uint16_t port, const char *congestion) {
+static int listen_at(uint16_t port, const char* congestion) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), on = 1;
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
   if (fd < 0 || fd >= descriptors_max) fail("socket");
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (congestion && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0) fail("TCP_CONGESTION");
-  if (bind(fd, (const struct sockaddr *)&at, sizeof at) != 0) fail("bind");
+  if (congestion && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)) != 0)
+    fail("TCP_CONGESTION");
+  if (bind(fd, (const struct sockaddr*)&at, sizeof at) != 0) fail("bind");
   if (listen(fd, backlog) != 0) fail("listen");
   return fd;
 }
@@ -74,8 +85,9 @@ static void let_in(int epoll, int listener) {
   }
 }
 
-/* All of it, however long that takes: for messages that are small beside a socket's buffer. 0: the connection is over. */
-static int send_whole(int fd, const char *bytes, size_t length) {
+/* All of it, however long that takes: for messages that are small beside a socket's buffer. 0: the connection is over.
+ * */
+static int send_whole(int fd, const char* bytes, size_t length) {
   while (length > 0) {
     const ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL);
     if (sent > 0) {
@@ -130,7 +142,7 @@ static int post(int fd) {
 }
 
 /* Sends what is left; waits for room in epoll if there is none. */
-static int send_stream(int epoll, int fd, struct connection *at) {
+static int send_stream(int epoll, int fd, struct connection* at) {
   while (at->out > 0) {
     const size_t length = at->out < sizeof chunk ? (size_t)at->out : sizeof chunk;
     const ssize_t sent = send(fd, chunk, length, MSG_NOSIGNAL);
@@ -147,9 +159,9 @@ static int send_stream(int epoll, int fd, struct connection *at) {
   return 1;
 }
 
-static int go_on(int epoll, int fd, struct connection *at) {
+static int go_on(int epoll, int fd, struct connection* at) {
   if (at->in == 0 && at->out == 0) {
-    const ssize_t got = recv(fd, (char *)at->head + at->head_bytes, sizeof at->head - at->head_bytes, 0);
+    const ssize_t got = recv(fd, (char*)at->head + at->head_bytes, sizeof at->head - at->head_bytes, 0);
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return 0;
     at->head_bytes += (size_t)got;
@@ -169,17 +181,23 @@ static int go_on(int epoll, int fd, struct connection *at) {
 
 static int serve(int epoll, int fd) {
   switch (connections[fd].role) {
-    case echo: return answer(fd, 0);
-    case timed: return answer(fd, 1);
-    case posts: return post(fd);
-    case once: return answer(fd, 0) && 0;
-    case stamped: return answer_stamped(fd);
-    case stream: return go_on(epoll, fd, &connections[fd]);
+    case echo:
+      return answer(fd, 0);
+    case timed:
+      return answer(fd, 1);
+    case posts:
+      return post(fd);
+    case once:
+      return answer(fd, 0) && 0;
+    case stamped:
+      return answer_stamped(fd);
+    case stream:
+      return go_on(epoll, fd, &connections[fd]);
   }
   return 0;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   const int port = argc >= 2 ? atoi(argv[1]) : 0;
   if (argc > 3 || port <= 0 || port + roles > 65536) {
     fprintf(stderr, "usage: bench_tcp_server PORT [CONGESTION]\n");
@@ -200,8 +218,10 @@ int main(int argc, char **argv) {
     if (ready < 0 && errno != EINTR) fail("epoll_wait");
     for (int i = 0; i < ready; ++i) {
       const int fd = events[i].data.fd;
-      if (connections[fd].listens) let_in(epoll, fd);
-      else if (!serve(epoll, fd)) close(fd);
+      if (connections[fd].listens)
+        let_in(epoll, fd);
+      else if (!serve(epoll, fd))
+        close(fd);
     }
   }
 }

@@ -31,19 +31,27 @@ Result<Turned> turn_of_connections(const SlowPathSide& side, std::size_t at_a_ti
     OFP_ASSIGN(process_after, process_cpu_ns(side.process));
   }
   const auto count = double(ended);
-  return Turned{double(took) / count, double(agent_after - agent_before) / count, double(process_after - process_before) / count};
+  return Turned{double(took) / count, double(agent_after - agent_before) / count,
+                double(process_after - process_before) / count};
 }
 
 Claim claim_of(std::string name, const Comparison& compared, double scale, std::string unit) {
-  return {.claim = std::move(name), .value = compared.subject * scale, .unit = std::move(unit), .peer = "slow path on the agent",
-          .peer_value = compared.peer * scale, .ratio = compared.ratio, .interval = compared.interval, .pairs = compared.pairs};
+  return {.claim = std::move(name),
+          .value = compared.subject * scale,
+          .unit = std::move(unit),
+          .peer = "slow path on the agent",
+          .peer_value = compared.peer * scale,
+          .ratio = compared.ratio,
+          .interval = compared.interval,
+          .pairs = compared.pairs};
 }
 
 Comparison without_warmups(const PairPlan& plan, const std::vector<double>& subject, const std::vector<double>& peer) {
   return compare(std::span(subject).subspan(plan.warmups), std::span(peer).subspan(plan.warmups));
 }
 
-Status measure_connections(const SlowPathSide& on_host, const SlowPathSide& on_agent, std::size_t at_a_time, const Options& options, Report& report) {
+Status measure_connections(const SlowPathSide& on_host, const SlowPathSide& on_agent, std::size_t at_a_time,
+                           const Options& options, Report& report) {
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
   std::vector<double> agent[2], all[2], process;
   const auto turn = [&](const SlowPathSide& side) -> Result<double> {
@@ -65,9 +73,13 @@ Status measure_connections(const SlowPathSide& on_host, const SlowPathSide& on_a
     rate.peer_value = 1e9 / compared.peer;
     report.add(std::move(rate));
   }
-  report.add(claim_of("tcp.slow_path_agent_cpu (a connection, " + which + ")", without_warmups(plan, agent[1], agent[0]), 1e-3, "us"));
-  report.add(claim_of("tcp.slow_path_cpu (agent and process, a connection, " + which + ")", without_warmups(plan, all[1], all[0]), 1e-3, "us"));
-  report.add(Claim{.claim = "tcp.slow_path_process_cpu (a connection, " + which + ")", .value = median(process) * 1e-3, .unit = "us"});
+  report.add(claim_of("tcp.slow_path_agent_cpu (a connection, " + which + ")",
+                      without_warmups(plan, agent[1], agent[0]), 1e-3, "us"));
+  report.add(claim_of("tcp.slow_path_cpu (agent and process, a connection, " + which + ")",
+                      without_warmups(plan, all[1], all[0]), 1e-3, "us"));
+  report.add(Claim{.claim = "tcp.slow_path_process_cpu (a connection, " + which + ")",
+                   .value = median(process) * 1e-3,
+                   .unit = "us"});
   return {};
 }
 
@@ -91,22 +103,27 @@ Status measure_echo(const SlowPathSide& on_host, const SlowPathSide& on_agent, c
     sleep_ns(settle_ns);
     return round_trips(fd.get(), message_bytes, times);
   };
-  OFP_ASSIGN(const Comparison quiet, run_pairs(options.pairs(), [&] { return alone(host_fd); }, [&] { return alone(agent_fd); }));
+  OFP_ASSIGN(const Comparison quiet,
+             run_pairs(options.pairs(), [&] { return alone(host_fd); }, [&] { return alone(agent_fd); }));
   report.add(claim_of("tcp.slow_path_echo (64 B, alone)", quiet, 1e-3, "us"));
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
   const auto among = [&](const SlowPathSide& side, const Fd& fd) -> Result<double> {
     sleep_ns(settle_ns);
     return echo_among_others(side, fd.get(), duration, times / 2);
   };
-  OFP_ASSIGN(const Comparison busy, run_pairs(options.pairs(), [&] { return among(on_host, host_fd); }, [&] { return among(on_agent, agent_fd); }));
+  OFP_ASSIGN(
+      const Comparison busy,
+      run_pairs(options.pairs(), [&] { return among(on_host, host_fd); }, [&] { return among(on_agent, agent_fd); }));
   report.add(claim_of("tcp.slow_path_echo (64 B, while connections come and go)", busy, 1e-3, "us"));
   return {};
 }
 
 }  // namespace
 
-Status measure_slow_path(const SlowPathSide& on_host, const SlowPathSide& on_agent, const Options& options, Report& report) {
-  for (const std::size_t at_a_time : {std::size_t{16}, std::size_t{1}}) OFP_TRY(measure_connections(on_host, on_agent, at_a_time, options, report));
+Status measure_slow_path(const SlowPathSide& on_host, const SlowPathSide& on_agent, const Options& options,
+                         Report& report) {
+  for (const std::size_t at_a_time : {std::size_t{16}, std::size_t{1}})
+    OFP_TRY(measure_connections(on_host, on_agent, at_a_time, options, report));
   return measure_echo(on_host, on_agent, options, report);
 }
 

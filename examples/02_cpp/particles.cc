@@ -29,7 +29,8 @@ int main() try {
   for (const offpath::Entry& entry : channel.list(pool))
     std::cout << entry.key.row << ": " << entry.rows << " rows in " << entry.bytes << " bytes of Arrow\n";
   const offpath::Frame last = channel.get(pool, {"step4", "rank0"});
-  std::cout << "read back " << (last.mapped() ? "without a copy" : "as a copy") << ": " << last.bytes().size() << " bytes\n";
+  std::cout << "read back " << (last.mapped() ? "without a copy" : "as a copy") << ": " << last.bytes().size()
+            << " bytes\n";
 } catch (const offpath::Error& error) {
   std::cerr << error.what() << " (" << ofp_code_name(error.code()) << ")\n";
   return 1;

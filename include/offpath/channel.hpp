@@ -68,7 +68,8 @@ class Channel {
   };
   [[nodiscard]] Probe probe(Wait wait = std::chrono::seconds(1)) {
     Probe probe{};
-    detail::call([&](ofp_error* error) { return ofp_probe(get(), wait.count(), &probe.seen_ns, &probe.returned_ns, error); });
+    detail::call(
+        [&](ofp_error* error) { return ofp_probe(get(), wait.count(), &probe.seen_ns, &probe.returned_ns, error); });
     return probe;
   }
 
@@ -84,10 +85,12 @@ class Channel {
   [[nodiscard]] Gauges gauges(const std::string& name, const std::vector<Gauge>& list) {
     std::vector<ofp_gauge> converted;
     for (const Gauge& each : list)
-      converted.push_back({each.name.c_str(), each.type.c_str(), each.kind.c_str(), each.unit.c_str(), each.description.c_str()});
+      converted.push_back(
+          {each.name.c_str(), each.type.c_str(), each.kind.c_str(), each.unit.c_str(), each.description.c_str()});
     ofp_gauges* gauges = nullptr;
     detail::call([&](ofp_error* error) {
-      return ofp_gauges_open(get(), name.c_str(), converted.data(), static_cast<std::uint32_t>(converted.size()), &gauges, error);
+      return ofp_gauges_open(get(), name.c_str(), converted.data(), static_cast<std::uint32_t>(converted.size()),
+                             &gauges, error);
     });
     return Gauges(channel_, gauges);
   }
@@ -96,7 +99,8 @@ class Channel {
                                         Wait wait = std::chrono::seconds(10)) {
     ofp_listing* made = nullptr;
     detail::call([&](ofp_error* error) {
-      return ofp_pool_list(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &made, error);
+      return ofp_pool_list(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &made,
+                           error);
     });
     return detail::entries_of(detail::Owned<ofp_listing>(made));
   }
@@ -104,76 +108,92 @@ class Channel {
   std::uint64_t drop(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
     std::uint64_t dropped = 0;
     detail::call([&](ofp_error* error) {
-      return ofp_pool_drop(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &dropped, error);
+      return ofp_pool_drop(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), &dropped,
+                           error);
     });
     return dropped;
   }
-  // `query` is in the form of docs/pool.md. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole answer, is over.
+  // `query` is in the form of docs/pool.md. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole answer,
+  // is over.
   [[nodiscard]] Query query(const std::string& pool, std::span<const std::byte> query, const Key& patterns = {"*", "*"},
                             Wait wait = std::chrono::minutes(1)) {
     ofp_query* answer = nullptr;
     detail::call([&](ofp_error* error) {
-      return ofp_pool_query(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), query.data(), query.size(), wait.count(), &answer, error);
+      return ofp_pool_query(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), query.data(),
+                            query.size(), wait.count(), &answer, error);
     });
     return Query(channel_, answer);
   }
-  // Calls a function of a plug-in where the object lies. Its output, if it made one; with `result` it is put there instead.
-  std::optional<Frame> compute(const std::string& pool, const Key& key, const std::string& plugin, const std::string& function,
-                               std::span<const std::byte> arguments = {}, const std::optional<Key>& result = {}, Wait wait = std::chrono::minutes(1)) {
+  // Calls a function of a plug-in where the object lies. Its output, if it made one; with `result` it is put there
+  // instead.
+  std::optional<Frame> compute(const std::string& pool, const Key& key, const std::string& plugin,
+                               const std::string& function, std::span<const std::byte> arguments = {},
+                               const std::optional<Key>& result = {}, Wait wait = std::chrono::minutes(1)) {
     ofp_frame* frame = nullptr;
     detail::call([&](ofp_error* error) {
-      return ofp_pool_compute(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), plugin.c_str(), function.c_str(), arguments.data(),
-                              arguments.size(), result ? result->row.c_str() : nullptr, result ? result->column.c_str() : nullptr, wait.count(), &frame, error);
+      return ofp_pool_compute(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), plugin.c_str(),
+                              function.c_str(), arguments.data(), arguments.size(),
+                              result ? result->row.c_str() : nullptr, result ? result->column.c_str() : nullptr,
+                              wait.count(), &frame, error);
     });
     return Frame::if_any(channel_, frame);
   }
 
-  // The same without waiting: each asks, and returns at once; `wait` is how long the request may take. An object that is wanted may not
-  // be there yet.
+  // The same without waiting: each asks, and returns at once; `wait` is how long the request may take. An object that
+  // is wanted may not be there yet.
   [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
     return start<Frame>(Frame::of_request, [&](ofp_request** request, ofp_error* error) {
       return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), request, error);
     });
   }
-  [[nodiscard]] Request<std::vector<Entry>> start_list(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
+  [[nodiscard]] Request<std::vector<Entry>> start_list(const std::string& pool, const Key& patterns = {"*", "*"},
+                                                       Wait wait = std::chrono::seconds(10)) {
     constexpr auto take = [](const detail::SharedChannel&, ofp_request* request) {
       ofp_listing* made = nullptr;
       detail::call([&](ofp_error* error) { return ofp_request_listing(request, &made, error); });
       return detail::entries_of(detail::Owned<ofp_listing>(made));
     };
     return start<std::vector<Entry>>(take, [&](ofp_request** request, ofp_error* error) {
-      return ofp_pool_list_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), request, error);
+      return ofp_pool_list_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(),
+                                 request, error);
     });
   }
-  [[nodiscard]] Request<std::uint64_t> start_drop(const std::string& pool, const Key& patterns = {"*", "*"}, Wait wait = std::chrono::seconds(10)) {
+  [[nodiscard]] Request<std::uint64_t> start_drop(const std::string& pool, const Key& patterns = {"*", "*"},
+                                                  Wait wait = std::chrono::seconds(10)) {
     constexpr auto take = [](const detail::SharedChannel&, ofp_request* request) {
       std::uint64_t dropped = 0;
       detail::call([&](ofp_error* error) { return ofp_request_dropped(request, &dropped, error); });
       return dropped;
     };
     return start<std::uint64_t>(take, [&](ofp_request** request, ofp_error* error) {
-      return ofp_pool_drop_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(), request, error);
+      return ofp_pool_drop_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), wait.count(),
+                                 request, error);
     });
   }
-  [[nodiscard]] Request<Query> start_query(const std::string& pool, std::span<const std::byte> query, const Key& patterns = {"*", "*"},
-                                           Wait wait = std::chrono::minutes(1)) {
+  [[nodiscard]] Request<Query> start_query(const std::string& pool, std::span<const std::byte> query,
+                                           const Key& patterns = {"*", "*"}, Wait wait = std::chrono::minutes(1)) {
     return start<Query>(Query::of_request, [&](ofp_request** request, ofp_error* error) {
-      return ofp_pool_query_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), query.data(), query.size(), wait.count(), request, error);
+      return ofp_pool_query_start(get(), pool.c_str(), patterns.row.c_str(), patterns.column.c_str(), query.data(),
+                                  query.size(), wait.count(), request, error);
     });
   }
-  [[nodiscard]] Request<std::optional<Frame>> start_compute(const std::string& pool, const Key& key, const std::string& plugin, const std::string& function,
-                                                            std::span<const std::byte> arguments = {}, const std::optional<Key>& result = {},
+  [[nodiscard]] Request<std::optional<Frame>> start_compute(const std::string& pool, const Key& key,
+                                                            const std::string& plugin, const std::string& function,
+                                                            std::span<const std::byte> arguments = {},
+                                                            const std::optional<Key>& result = {},
                                                             Wait wait = std::chrono::minutes(1)) {
     return start<std::optional<Frame>>(Frame::of_request_if_any, [&](ofp_request** request, ofp_error* error) {
-      return ofp_pool_compute_start(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), plugin.c_str(), function.c_str(), arguments.data(),
-                                    arguments.size(), result ? result->row.c_str() : nullptr, result ? result->column.c_str() : nullptr, wait.count(), request,
-                                    error);
+      return ofp_pool_compute_start(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), plugin.c_str(),
+                                    function.c_str(), arguments.data(), arguments.size(),
+                                    result ? result->row.c_str() : nullptr, result ? result->column.c_str() : nullptr,
+                                    wait.count(), request, error);
     });
   }
   // Writes all objects to `fd` as one Arrow IPC stream; returns the bytes.
   std::uint64_t write(const std::string& pool, int fd, Wait wait = forever) {
     std::uint64_t written = 0;
-    detail::call([&](ofp_error* error) { return ofp_pool_write(get(), pool.c_str(), fd, wait.count(), &written, error); });
+    detail::call(
+        [&](ofp_error* error) { return ofp_pool_write(get(), pool.c_str(), fd, wait.count(), &written, error); });
     return written;
   }
 

@@ -31,7 +31,8 @@ class View {
     info_.struct_bytes = sizeof info_;
     detail::call([&](ofp_error* error) { return ofp_view_info_get(view, &info_, error); });
   }
-  View(View&& other) noexcept : view_(std::exchange(other.view_, nullptr)), borrowed_(other.borrowed_), info_(other.info_) {}
+  View(View&& other) noexcept
+      : view_(std::exchange(other.view_, nullptr)), borrowed_(other.borrowed_), info_(other.info_) {}
   View& operator=(View&&) = delete;
   ~View() {
     if (!borrowed_) ofp_view_free(view_);
@@ -75,7 +76,8 @@ struct ExchangeOptions {
 // This program's part in an exchange of agents (offpath.h).
 class Exchange {
  public:
-  Exchange(const Channel& channel, const std::string& name, const ExchangeOptions& options = {}) : channel_(channel.channel_) {
+  Exchange(const Channel& channel, const std::string& name, const ExchangeOptions& options = {})
+      : channel_(channel.channel_) {
     ofp_exchange_options c{};
     c.struct_bytes = sizeof c;
     c.publish = options.publish ? 1 : 0;
@@ -84,7 +86,8 @@ class Exchange {
     c.record_bytes_max = options.record_bytes_max;
     c.view_bytes_max = options.view_bytes_max;
     ofp_exchange* exchange = nullptr;
-    detail::call([&](ofp_error* error) { return ofp_exchange_open(channel.get(), name.c_str(), &c, &exchange, error); });
+    detail::call(
+        [&](ofp_error* error) { return ofp_exchange_open(channel.get(), name.c_str(), &c, &exchange, error); });
     exchange_.reset(exchange);
   }
 
@@ -115,10 +118,12 @@ class Exchange {
   // An amount for each of these members. Whether this agent leads, and may grant now.
   bool grant(std::span<const std::uint32_t> members, std::span<const std::uint64_t> amounts) {
     if (members.size() != amounts.size())
-      throw std::invalid_argument(std::to_string(amounts.size()) + " amounts for " + std::to_string(members.size()) + " members");
+      throw std::invalid_argument(std::to_string(amounts.size()) + " amounts for " + std::to_string(members.size()) +
+                                  " members");
     std::uint32_t may_grant = 0;
     detail::call([&](ofp_error* error) {
-      return ofp_exchange_grant(get(), members.data(), amounts.data(), static_cast<std::uint32_t>(members.size()), &may_grant, error);
+      return ofp_exchange_grant(get(), members.data(), amounts.data(), static_cast<std::uint32_t>(members.size()),
+                                &may_grant, error);
     });
     return may_grant != 0;
   }

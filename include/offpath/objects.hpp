@@ -1,4 +1,5 @@
-// Objects of pools, as a program gets them: frames, entries of listings, answers, and requests for them. Channel gives them.
+// Objects of pools, as a program gets them: frames, entries of listings, answers, and requests for them. Channel gives
+// them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef OFFPATH_OBJECTS_HPP
@@ -44,7 +45,9 @@ class Frame {
     detail::call([&](ofp_error* error) { return ofp_request_frame(request, &frame, error); });
     return if_any(channel, frame);
   }
-  static Frame of_request(const detail::SharedChannel& channel, ofp_request* request) { return std::move(*of_request_if_any(channel, request)); }
+  static Frame of_request(const detail::SharedChannel& channel, ofp_request* request) {
+    return std::move(*of_request_if_any(channel, request));
+  }
   Frame(detail::SharedChannel channel, ofp_frame* frame) : channel_(std::move(channel)), frame_(frame) {}
   detail::SharedChannel channel_;
   detail::Owned<ofp_frame> frame_;
@@ -74,7 +77,8 @@ namespace detail {
 template <class Result>
 class Request {
  public:
-  // Nothing if it is not over by then. The result is given once; Error::code() is OFP_TIMEOUT when the request's own time is over.
+  // Nothing if it is not over by then. The result is given once; Error::code() is OFP_TIMEOUT when the request's own
+  // time is over.
   [[nodiscard]] std::optional<Result> wait(Wait wait = forever) {
     ofp_error error{};
     const int code = ofp_request_wait(request_.get(), wait.count(), &error);
@@ -87,7 +91,8 @@ class Request {
   friend class Channel;
   friend class Query;
   using Take = Result (*)(const detail::SharedChannel& channel, ofp_request* request);
-  Request(detail::SharedChannel channel, ofp_request* request, Take take) : channel_(std::move(channel)), request_(request), take_(take) {}
+  Request(detail::SharedChannel channel, ofp_request* request, Take take)
+      : channel_(std::move(channel)), request_(request), take_(take) {}
   detail::SharedChannel channel_;
   detail::Owned<ofp_request> request_;
   Take take_;

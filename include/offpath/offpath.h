@@ -45,19 +45,19 @@ extern "C" {
 
 typedef enum ofp_code {
   OFP_OK = 0,
-  OFP_WOULD_BLOCK = 1,   /* no room in the ring, or no credit; nothing was sent, try again */
-  OFP_TIMEOUT = 2,       /* the deadline passed; the operation goes on */
+  OFP_WOULD_BLOCK = 1, /* no room in the ring, or no credit; nothing was sent, try again */
+  OFP_TIMEOUT = 2,     /* the deadline passed; the operation goes on */
   OFP_INVALID = 3,
   OFP_NOT_FOUND = 4,
   OFP_EXISTS = 5,
-  OFP_SCHEMA = 6,        /* the data does not fit the schema */
+  OFP_SCHEMA = 6, /* the data does not fit the schema */
   OFP_TOO_LARGE = 7,
-  OFP_STALE = 8,         /* the memory was withdrawn or announced anew */
+  OFP_STALE = 8, /* the memory was withdrawn or announced anew */
   OFP_UNANNOUNCED = 9,
-  OFP_UNREADABLE = 10,   /* announced, but no longer there */
+  OFP_UNREADABLE = 10, /* announced, but no longer there */
   OFP_DENIED = 11,
   OFP_VERSION = 12,
-  OFP_PEER_LOST = 13,    /* the agent is gone; every lease has ended */
+  OFP_PEER_LOST = 13, /* the agent is gone; every lease has ended */
   OFP_PROTOCOL = 14,
   OFP_FORKED = 15,
   OFP_NO_MEMORY = 16,
@@ -80,79 +80,79 @@ typedef struct ofp_range ofp_range;     /* application memory the agent may read
 typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
-typedef struct ofp_request ofp_request; /* something of a pool that was asked for, while the program goes on */
-typedef struct ofp_gauges ofp_gauges; /* values of the program that the agent reads again and again */
-typedef struct ofp_query ofp_query; /* the answer of a query, read frame by frame */
+typedef struct ofp_request ofp_request;   /* something of a pool that was asked for, while the program goes on */
+typedef struct ofp_gauges ofp_gauges;     /* values of the program that the agent reads again and again */
+typedef struct ofp_query ofp_query;       /* the answer of a query, read frame by frame */
 typedef struct ofp_exchange ofp_exchange; /* this program's part in an exchange of agents */
 typedef struct ofp_view ofp_view;         /* what an exchange knew of its members after one round */
 
 /* ---- library -------------------------------------------------------------------------------- */
 
-OFP_API const char *ofp_version(void);
-OFP_API const char *ofp_code_name(int32_t code);
+OFP_API const char* ofp_version(void);
+OFP_API const char* ofp_code_name(int32_t code);
 
 /* ---- channel -------------------------------------------------------------------------------- */
 
 typedef struct ofp_connect_options {
-  uint32_t struct_bytes;        /* sizeof(ofp_connect_options) */
-  const char *name;             /* what the agent calls this program; NULL: the program's own name */
-  const char *key_file;         /* shared key for the network; NULL: OFFPATH_KEY_FILE */
-  const char *tls_ca_file;      /* TLS for TCP if set; NULL: OFFPATH_TLS_CA_FILE */
-  int64_t wait_ns;              /* for the connection and handshake; 0: 5 s */
-  uint32_t request_ring_slots;  /* power of two, 64-byte slots; 0: 4096 */
-  uint64_t staging_bytes_max;   /* bound of the staging memory for snapshots and staged links; 0: 1 GiB */
-  uint32_t force_staging;       /* copy through staging although direct reads are permitted */
+  uint32_t struct_bytes;       /* sizeof(ofp_connect_options) */
+  const char* name;            /* what the agent calls this program; NULL: the program's own name */
+  const char* key_file;        /* shared key for the network; NULL: OFFPATH_KEY_FILE */
+  const char* tls_ca_file;     /* TLS for TCP if set; NULL: OFFPATH_TLS_CA_FILE */
+  int64_t wait_ns;             /* for the connection and handshake; 0: 5 s */
+  uint32_t request_ring_slots; /* power of two, 64-byte slots; 0: 4096 */
+  uint64_t staging_bytes_max;  /* bound of the staging memory for snapshots and staged links; 0: 1 GiB */
+  uint32_t force_staging;      /* copy through staging although direct reads are permitted */
 } ofp_connect_options;
 
 /* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
-OFP_API int ofp_connect(const char *address, const ofp_connect_options *options, ofp_channel **channel,
-                        ofp_error *error);
+OFP_API int ofp_connect(const char* address, const ofp_connect_options* options, ofp_channel** channel,
+                        ofp_error* error);
 /* Waits until the agent has let go of every lease (at most one second), then frees everything. */
-OFP_API void ofp_close(ofp_channel *channel);
+OFP_API void ofp_close(ofp_channel* channel);
 
 typedef struct ofp_channel_info {
   uint32_t struct_bytes;
-  uint32_t one_sided;         /* the agent reads without this program's help */
-  uint32_t staged;            /* the library copies through staging: direct reads are not permitted */
-  uint32_t threads;           /* threads the library runs for this channel: 0, or 1 over TCP */
-  char link[16];              /* "local", "tcp", "verbs", "doca" */
-  char link_reason[240];      /* why this link, and why staged if it is */
+  uint32_t one_sided;    /* the agent reads without this program's help */
+  uint32_t staged;       /* the library copies through staging: direct reads are not permitted */
+  uint32_t threads;      /* threads the library runs for this channel: 0, or 1 over TCP */
+  char link[16];         /* "local", "tcp", "verbs", "doca" */
+  char link_reason[240]; /* why this link, and why staged if it is */
   char agent_name[64];
   char agent_version[32];
   uint64_t agent_incarnation;
-  int64_t agent_pid;          /* 0 where unknown */
-  uint64_t memory_bytes_max;  /* what the agent may hold in all */
+  int64_t agent_pid;                                         /* 0 where unknown */
+  uint64_t memory_bytes_max;                                 /* what the agent may hold in all */
   uint64_t posted, bytes_posted, pulled, failed, wakes_sent; /* counters of this channel; pulled: the newest ticket */
 } ofp_channel_info;
-OFP_API int ofp_channel_info_get(ofp_channel *channel, ofp_channel_info *info, ofp_error *error);
+OFP_API int ofp_channel_info_get(ofp_channel* channel, ofp_channel_info* info, ofp_error* error);
 
 /* A descriptor that becomes readable when something happened on the channel after ofp_arm, or after
  * ofp_tasks_next has said OFP_WOULD_BLOCK; poll it, do not read it; then call ofp_poll. It belongs to the channel. */
-OFP_API int ofp_event_fd(ofp_channel *channel);
+OFP_API int ofp_event_fd(ofp_channel* channel);
 /* Asks to be woken (event fd) when `ticket` of `stream` is pulled, or stored if `stored` is not 0. */
-OFP_API int ofp_arm(ofp_stream *stream, uint64_t ticket, int stored, ofp_error *error);
+OFP_API int ofp_arm(ofp_stream* stream, uint64_t ticket, int stored, ofp_error* error);
 /* Looks at what the agent wrote; never blocks. Returns OFP_PEER_LOST when the agent is gone. */
-OFP_API int ofp_poll(ofp_channel *channel, ofp_error *error);
+OFP_API int ofp_poll(ofp_channel* channel, ofp_error* error);
 /* One round trip through the rings. Fills the agent's clock at the time it saw the request (meaningful
  * on one machine only) and the time the reply was seen here; both CLOCK_MONOTONIC nanoseconds. */
-OFP_API int ofp_probe(ofp_channel *channel, int64_t wait_ns, int64_t *seen_ns, int64_t *returned_ns, ofp_error *error);
+OFP_API int ofp_probe(ofp_channel* channel, int64_t wait_ns, int64_t* seen_ns, int64_t* returned_ns, ofp_error* error);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* Announces memory where it lies. The agent may read it, never write it, until ofp_range_retire. */
-OFP_API int ofp_range_announce(ofp_channel *channel, const void *base, uint64_t length_bytes, ofp_range **range,
-                               ofp_error *error);
+OFP_API int ofp_range_announce(ofp_channel* channel, const void* base, uint64_t length_bytes, ofp_range** range,
+                               ofp_error* error);
 /* The memory moved or changed its size (realloc): same handle, new place. Sends that named the old place
  * and have not been pulled fail with OFP_STALE. */
-OFP_API int ofp_range_reannounce(ofp_range *range, const void *base, uint64_t length_bytes, ofp_error *error);
+OFP_API int ofp_range_reannounce(ofp_range* range, const void* base, uint64_t length_bytes, ofp_error* error);
 /* Waits until no posted send or task uses it, then withdraws it. The handle is freed, whatever is returned. */
-OFP_API int ofp_range_retire(ofp_range *range, int64_t wait_ns, ofp_error *error);
+OFP_API int ofp_range_retire(ofp_range* range, int64_t wait_ns, ofp_error* error);
 
 /* Memory the agent may read and write. Zeroed, page aligned. */
-OFP_API int ofp_alloc(ofp_channel *channel, uint64_t length_bytes, ofp_segment **segment, ofp_error *error);
-OFP_API void *ofp_segment_data(ofp_segment *segment);
-OFP_API uint64_t ofp_segment_bytes(const ofp_segment *segment);
-OFP_API void ofp_free(ofp_segment *segment);
+OFP_API int ofp_alloc(ofp_channel* channel, uint64_t length_bytes, ofp_segment** segment, ofp_error* error);
+OFP_API void* ofp_segment_data(ofp_segment* segment);
+OFP_API uint64_t ofp_segment_bytes(const ofp_segment* segment);
+OFP_API void ofp_free(ofp_segment* segment);
 
 /* ---- streams -------------------------------------------------------------------------------- */
 
@@ -162,34 +162,34 @@ struct ArrowArrayStream;
 
 typedef struct ofp_stream_options {
   uint32_t struct_bytes;
-  const char *pool;         /* where frames go: "local:/name"; NULL: "local:/" + stream name */
-  const char *destination;  /* "native" "arrays" "record-batch" "ipc" "ipc-page" "c-abi" "agent-serialise"
-                               "serialised" (one buffer that is an Arrow IPC stream already); NULL: "ipc-page" */
-  uint64_t rows_max;        /* the largest batch; sends beyond it fail */
-  uint64_t keep;            /* frames the pool keeps, the oldest leave; 0: all */
-  uint32_t ranks, rank;     /* of a parallel program, for ofp_step_end; 0 and 0: alone */
-  const char *compression;  /* of frames, by the agent, once it has pulled them: "none" "lz4" "zstd"; for destinations
-                               "ipc" and "ipc-page". Arrow's readers decompress; NULL: "none" */
+  const char* pool;        /* where frames go: "local:/name"; NULL: "local:/" + stream name */
+  const char* destination; /* "native" "arrays" "record-batch" "ipc" "ipc-page" "c-abi" "agent-serialise"
+                              "serialised" (one buffer that is an Arrow IPC stream already); NULL: "ipc-page" */
+  uint64_t rows_max;       /* the largest batch; sends beyond it fail */
+  uint64_t keep;           /* frames the pool keeps, the oldest leave; 0: all */
+  uint32_t ranks, rank;    /* of a parallel program, for ofp_step_end; 0 and 0: alone */
+  const char* compression; /* of frames, by the agent, once it has pulled them: "none" "lz4" "zstd"; for destinations
+                              "ipc" and "ipc-page". Arrow's readers decompress; NULL: "none" */
 } ofp_stream_options;
 
 typedef struct ofp_column {
-  const char *name;
-  const char *format;     /* Arrow C data interface: "i" int32, "l" int64, "f" "g" floats, "+w:3g" three doubles a row */
-  uint32_t stride_bytes;  /* from one row's value to the next; 0: dense. {x,y,z} of x[n][3] as three columns: 24.
-                             Booleans ("b"): bits if 0, a byte each otherwise */
+  const char* name;
+  const char* format;    /* Arrow C data interface: "i" int32, "l" int64, "f" "g" floats, "+w:3g" three doubles a row */
+  uint32_t stride_bytes; /* from one row's value to the next; 0: dense. {x,y,z} of x[n][3] as three columns: 24.
+                            Booleans ("b"): bits if 0, a byte each otherwise */
 } ofp_column;
 
 /* Fixed-width columns without nulls: what simulations have. */
-OFP_API int ofp_stream_open_columns(ofp_channel *channel, const char *name, const ofp_column *columns,
-                                    uint32_t columns_count, const ofp_stream_options *options, ofp_stream **stream,
-                                    ofp_error *error);
+OFP_API int ofp_stream_open_columns(ofp_channel* channel, const char* name, const ofp_column* columns,
+                                    uint32_t columns_count, const ofp_stream_options* options, ofp_stream** stream,
+                                    ofp_error* error);
 /* Any schema (the struct schema of a record batch). Not consumed; the caller releases it. NULL for destinations
  * "native" and "serialised": one column of bytes, whose rows are bytes. */
-OFP_API int ofp_stream_open(ofp_channel *channel, const char *name, const struct ArrowSchema *schema,
-                            const ofp_stream_options *options, ofp_stream **stream, ofp_error *error);
+OFP_API int ofp_stream_open(ofp_channel* channel, const char* name, const struct ArrowSchema* schema,
+                            const ofp_stream_options* options, ofp_stream** stream, ofp_error* error);
 /* Ends the stream; frames stay in their pool. Waits until its leases have ended, at most `wait_ns`. The handle is
  * freed, whatever is returned. */
-OFP_API int ofp_stream_close(ofp_stream *stream, int64_t wait_ns, ofp_error *error);
+OFP_API int ofp_stream_close(ofp_stream* stream, int64_t wait_ns, ofp_error* error);
 
 enum {
   OFP_SEND_WAIT = 1,     /* wait for ring space and credit instead of OFP_WOULD_BLOCK */
@@ -199,34 +199,34 @@ enum {
 
 /* Posts one batch. `data[i]` points at the first value of column i; `rows` values each. Returns at once;
  * until `ticket` is pulled the memory must neither change nor be freed. Keys of at most 65,536 bytes each. */
-OFP_API int ofp_send_columns(ofp_stream *stream, const void *const *data, uint64_t rows, const char *row_key,
-                             const char *column_key, uint32_t flags, uint64_t *ticket, ofp_error *error);
+OFP_API int ofp_send_columns(ofp_stream* stream, const void* const* data, uint64_t rows, const char* row_key,
+                             const char* column_key, uint32_t flags, uint64_t* ticket, ofp_error* error);
 /* The same with a stride for each column (0: dense) instead of those the stream was opened with. */
-OFP_API int ofp_send_strided(ofp_stream *stream, const void *const *data, const uint32_t *stride_bytes, uint64_t rows,
-                             const char *row_key, const char *column_key, uint32_t flags, uint64_t *ticket,
-                             ofp_error *error);
+OFP_API int ofp_send_strided(ofp_stream* stream, const void* const* data, const uint32_t* stride_bytes, uint64_t rows,
+                             const char* row_key, const char* column_key, uint32_t flags, uint64_t* ticket,
+                             ofp_error* error);
 /* Posts one batch of any schema. Not consumed; keep it alive until pulled. */
-OFP_API int ofp_send(ofp_stream *stream, const struct ArrowArray *batch, const char *row_key, const char *column_key,
-                     uint32_t flags, uint64_t *ticket, ofp_error *error);
+OFP_API int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row_key, const char* column_key,
+                     uint32_t flags, uint64_t* ticket, ofp_error* error);
 
 /* `pulled`: the source memory is the program's again. `stored`: the agent has taken responsibility.
  * An operation that failed is reported by these two with its own error, once it is over. */
-OFP_API int ofp_wait_pulled(ofp_stream *stream, uint64_t ticket, int64_t wait_ns, ofp_error *error);
-OFP_API int ofp_wait_stored(ofp_stream *stream, uint64_t ticket, int64_t wait_ns, ofp_error *error);
+OFP_API int ofp_wait_pulled(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error);
+OFP_API int ofp_wait_stored(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error);
 /* The newest tickets reached; two loads. */
-OFP_API uint64_t ofp_pulled(const ofp_stream *stream);
-OFP_API uint64_t ofp_stored(const ofp_stream *stream);
+OFP_API uint64_t ofp_pulled(const ofp_stream* stream);
+OFP_API uint64_t ofp_stored(const ofp_stream* stream);
 /* Bytes that may be sent before a send would block. */
-OFP_API uint64_t ofp_credit_bytes(const ofp_stream *stream);
+OFP_API uint64_t ofp_credit_bytes(const ofp_stream* stream);
 
 /* This rank has posted everything of step `row_key`. The step's frames become visible to readers when
  * all ranks of the stream's pool have said so. */
-OFP_API int ofp_step_end(ofp_stream *stream, const char *row_key, uint64_t *ticket, ofp_error *error);
+OFP_API int ofp_step_end(ofp_stream* stream, const char* row_key, uint64_t* ticket, ofp_error* error);
 
 /* ---- plain movement ------------------------------------------------------------------------- */
 
 typedef struct ofp_piece {
-  const void *source;     /* announced memory, or a segment's */
+  const void* source; /* announced memory, or a segment's */
   uint64_t length_bytes;
   uint64_t target_offset; /* in the object */
 } ofp_piece;
@@ -238,84 +238,90 @@ enum {
 
 /* Gathers pieces into one object of a pool. `stream` is an open stream of destination "native"; its pool,
  * credit and completion line are used. */
-OFP_API int ofp_move(ofp_stream *stream, const ofp_piece *pieces, uint32_t pieces_count, uint64_t object_bytes,
-                     const char *row_key, const char *column_key, uint32_t mode, uint32_t flags, uint64_t *ticket,
-                     ofp_error *error);
+OFP_API int ofp_move(ofp_stream* stream, const ofp_piece* pieces, uint32_t pieces_count, uint64_t object_bytes,
+                     const char* row_key, const char* column_key, uint32_t mode, uint32_t flags, uint64_t* ticket,
+                     ofp_error* error);
 
 /* ---- reading back --------------------------------------------------------------------------- */
 
 /* The object's bytes, read-only, without a copy on one machine. Waits until it is there. */
-OFP_API int ofp_pool_get(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
-                         int64_t wait_ns, ofp_frame **frame, ofp_error *error);
-OFP_API const void *ofp_frame_data(const ofp_frame *frame);
-OFP_API uint64_t ofp_frame_bytes(const ofp_frame *frame);
-OFP_API uint64_t ofp_frame_rows(const ofp_frame *frame);
-OFP_API int ofp_frame_is_arrow(const ofp_frame *frame); /* the bytes are an Arrow IPC stream */
-OFP_API int ofp_frame_mapped(const ofp_frame *frame);   /* the agent's own pages */
-OFP_API void ofp_frame_release(ofp_frame *frame);
+OFP_API int ofp_pool_get(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
+                         int64_t wait_ns, ofp_frame** frame, ofp_error* error);
+OFP_API const void* ofp_frame_data(const ofp_frame* frame);
+OFP_API uint64_t ofp_frame_bytes(const ofp_frame* frame);
+OFP_API uint64_t ofp_frame_rows(const ofp_frame* frame);
+OFP_API int ofp_frame_is_arrow(const ofp_frame* frame); /* the bytes are an Arrow IPC stream */
+OFP_API int ofp_frame_mapped(const ofp_frame* frame);   /* the agent's own pages */
+OFP_API void ofp_frame_release(ofp_frame* frame);
 
 typedef struct ofp_entry {
   const char *row_key, *column_key;
   uint64_t bytes, rows, sequence; /* sequence: order of storing */
 } ofp_entry;
 /* Objects whose keys match the globs (NULL: all), in order of storing. */
-OFP_API int ofp_pool_list(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
-                          int64_t wait_ns, ofp_listing **listing, ofp_error *error);
-OFP_API uint64_t ofp_listing_count(const ofp_listing *listing);
-OFP_API int ofp_listing_entry(const ofp_listing *listing, uint64_t index, ofp_entry *entry);
-OFP_API void ofp_listing_free(ofp_listing *listing);
+OFP_API int ofp_pool_list(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                          int64_t wait_ns, ofp_listing** listing, ofp_error* error);
+OFP_API uint64_t ofp_listing_count(const ofp_listing* listing);
+OFP_API int ofp_listing_entry(const ofp_listing* listing, uint64_t index, ofp_entry* entry);
+OFP_API void ofp_listing_free(ofp_listing* listing);
 
 /* Removes matching objects; `dropped` gets their number. */
-OFP_API int ofp_pool_drop(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
-                          int64_t wait_ns, uint64_t *dropped, ofp_error *error);
+OFP_API int ofp_pool_drop(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                          int64_t wait_ns, uint64_t* dropped, ofp_error* error);
 /* Writes the pool's frames, in order of storing, to `fd` as one Arrow IPC stream. On one machine the agent
  * does it through a duplicate of the descriptor (this program's rights, the agent's time); over TCP, and into
  * pipes, sockets, devices and files of FUSE or a network, this call's own thread does, as write(2) would.
  * `written_bytes` may be NULL. */
-OFP_API int ofp_pool_write(ofp_channel *channel, const char *pool, int fd, int64_t wait_ns, uint64_t *written_bytes,
-                           ofp_error *error);
+OFP_API int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64_t wait_ns, uint64_t* written_bytes,
+                           ofp_error* error);
 
-/* Asks about the objects whose keys match the globs (NULL: all), in order of storing: which rows, which columns of them, or
- * which figures over them. `query` is in the form of docs/pool.md; Python makes it from pyarrow's expressions. Returns when
- * there is something of the answer, or when `wait_ns` is over, which holds for the whole answer. */
-OFP_API int ofp_pool_query(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
-                           const void *query, uint64_t query_bytes, int64_t wait_ns, ofp_query **answer, ofp_error *error);
-/* The next frame, an Arrow IPC stream as those of ofp_pool_get; NULL after the last one. The agent computes on as frames are
- * asked for. Frames outlive the answer. */
-OFP_API int ofp_query_next(ofp_query *answer, ofp_frame **frame, ofp_error *error);
-OFP_API void ofp_query_free(ofp_query *answer); /* also before its end */
+/* Asks about the objects whose keys match the globs (NULL: all), in order of storing: which rows, which columns of
+ * them, or which figures over them. `query` is in the form of docs/pool.md; Python makes it from pyarrow's expressions.
+ * Returns when there is something of the answer, or when `wait_ns` is over, which holds for the whole answer. */
+OFP_API int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                           const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_query** answer,
+                           ofp_error* error);
+/* The next frame, an Arrow IPC stream as those of ofp_pool_get; NULL after the last one. The agent computes on as
+ * frames are asked for. Frames outlive the answer. */
+OFP_API int ofp_query_next(ofp_query* answer, ofp_frame** frame, ofp_error* error);
+OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
 
-/* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/sift.md): what streams send there is split by identifier and kept
- * as tracks, ordered by identifier and time step, by elements on all members. The low bits of an identifier tell its element. */
-OFP_API int ofp_sift_elements(ofp_channel *channel, const char *pool, int64_t wait_ns, uint32_t *elements, ofp_error *error);
+/* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/sift.md): what streams send there is split by identifier
+ * and kept as tracks, ordered by identifier and time step, by elements on all members. The low bits of an identifier
+ * tell its element. */
+OFP_API int ofp_sift_elements(ofp_channel* channel, const char* pool, int64_t wait_ns, uint32_t* elements,
+                              ofp_error* error);
 /* Returns when all that was stored before is in its tracks; OFP_TIMEOUT: not by then. */
-OFP_API int ofp_sift_flush(ofp_channel *channel, const char *pool, int64_t wait_ns, ofp_error *error);
-/* The tracks of `count` ascending identifiers (at most 512) which are of one element, whatever `element` says; or all of an
- * element if `identifiers` is NULL; with steps from `first_step` to `last_step`. An Arrow IPC stream of one batch: the step, then the pool's columns.
- * OFP_NOT_FOUND: there are none. */
-OFP_API int ofp_sift_tracks(ofp_channel *channel, const char *pool, uint32_t element, const uint64_t *identifiers, uint32_t count,
-                            int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame **frame, ofp_error *error);
+OFP_API int ofp_sift_flush(ofp_channel* channel, const char* pool, int64_t wait_ns, ofp_error* error);
+/* The tracks of `count` ascending identifiers (at most 512) which are of one element, whatever `element` says; or all
+ * of an element if `identifiers` is NULL; with steps from `first_step` to `last_step`. An Arrow IPC stream of one
+ * batch: the step, then the pool's columns. OFP_NOT_FOUND: there are none. */
+OFP_API int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, const uint64_t* identifiers,
+                            uint32_t count, int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame** frame,
+                            ofp_error* error);
 
-/* Calls a function of a plug-in of the agent (plugin.h, docs/plugin.md) where the object lies, whichever member of the group
- * that is. Its inputs are the object, or all objects of the row by column where `column_key` is NULL or empty; `arguments`, at
- * most 32 KiB, come as they are. Without result keys (both NULL) its one output comes back in `frame`, which is NULL if it made
- * none. Otherwise outputs are put into the pool and `frame` is NULL, if there is one: under `result_row` (NULL: `row_key`) and
- * `result_column`, with "." and the output's name behind it if there are several, or under the outputs' names alone where
- * `result_column` is NULL or empty.
- * `wait_ns` is how long objects may take to come and the function to run, together. 0: the objects have to be there, and the
- * function has the plug-in's time; -1: they may come whenever they do. OFP_FUNCTION_FAILED with the function's message, and the
- * member's name, if it failed, threw or crashed; OFP_TIMEOUT if it was stopped; OFP_NOT_FOUND without such a pool, object (if
- * `wait_ns` is 0), plug-in or function. A member that is lost meanwhile may have called it; then it is called once more. */
-OFP_API int ofp_pool_compute(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
-                             const char *plugin, const char *function, const void *arguments, uint64_t arguments_bytes,
-                             const char *result_row, const char *result_column, int64_t wait_ns, ofp_frame **frame,
-                             ofp_error *error);
+/* Calls a function of a plug-in of the agent (plugin.h, docs/plugin.md) where the object lies, whichever member of the
+ * group that is. Its inputs are the object, or all objects of the row by column where `column_key` is NULL or empty;
+ * `arguments`, at most 32 KiB, come as they are. Without result keys (both NULL) its one output comes back in `frame`,
+ * which is NULL if it made none. Otherwise outputs are put into the pool and `frame` is NULL, if there is one: under
+ * `result_row` (NULL: `row_key`) and `result_column`, with "." and the output's name behind it if there are several, or
+ * under the outputs' names alone where `result_column` is NULL or empty.
+ * `wait_ns` is how long objects may take to come and the function to run, together. 0: the objects have to be there,
+ * and the function has the plug-in's time; -1: they may come whenever they do. OFP_FUNCTION_FAILED with the function's
+ * message, and the member's name, if it failed, threw or crashed; OFP_TIMEOUT if it was stopped; OFP_NOT_FOUND without
+ * such a pool, object (if `wait_ns` is 0), plug-in or function. A member that is lost meanwhile may have called it;
+ * then it is called once more. */
+OFP_API int ofp_pool_compute(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
+                             const char* plugin, const char* function, const void* arguments, uint64_t arguments_bytes,
+                             const char* result_row, const char* result_column, int64_t wait_ns, ofp_frame** frame,
+                             ofp_error* error);
 
 /* ---- requests under way ----------------------------------------------------------------------
  *
- * The same of pools without waiting: each call here takes the arguments of the one above that waits, and `wait_ns` is how long
- * the request may take in all. It returns at once: the request is on its way, or goes when the ring has room. Any number are
- * under way at a time, in no order among them. Puts are sends, which return at once as well (ofp_send, ofp_wait_stored).
+ * The same of pools without waiting: each call here takes the arguments of the one above that waits, and `wait_ns` is
+ * how long the request may take in all. It returns at once: the request is on its way, or goes when the ring has room.
+ * Any number are under way at a time, in no order among them. Puts are sends, which return at once as well (ofp_send,
+ * ofp_wait_stored).
  *
  *     ofp_request *listed, *wanted;
  *     ofp_pool_list_start(channel, "local:/particles", "step*", NULL, 1000000000, &listed, &error);
@@ -324,86 +330,95 @@ OFP_API int ofp_pool_compute(ofp_channel *channel, const char *pool, const char 
  *     if (ofp_request_wait(listed, OFP_FOREVER, &error) == OFP_OK) ofp_request_listing(listed, &listing, &error);
  *     ofp_request_free(listed);
  *
- * A handle is used by one thread at a time. Nothing goes on by itself: answers that need another request (long listings, frames
- * that are pushed) do so while this program is in ofp_request_wait, ofp_request_next or ofp_poll, or starts another one.
+ * A handle is used by one thread at a time. Nothing goes on by itself: answers that need another request (long
+ * listings, frames that are pushed) do so while this program is in ofp_request_wait, ofp_request_next or ofp_poll, or
+ * starts another one.
  */
 
 /* ofp_pool_get: for an object that may not be there yet. */
-OFP_API int ofp_pool_want(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
-                          int64_t wait_ns, ofp_request **request, ofp_error *error);
-OFP_API int ofp_pool_list_start(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
-                                int64_t wait_ns, ofp_request **request, ofp_error *error);
-OFP_API int ofp_pool_drop_start(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
-                                int64_t wait_ns, ofp_request **request, ofp_error *error);
+OFP_API int ofp_pool_want(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
+                          int64_t wait_ns, ofp_request** request, ofp_error* error);
+OFP_API int ofp_pool_list_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                                int64_t wait_ns, ofp_request** request, ofp_error* error);
+OFP_API int ofp_pool_drop_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                                int64_t wait_ns, ofp_request** request, ofp_error* error);
 /* `query` may go at once. */
-OFP_API int ofp_pool_query_start(ofp_channel *channel, const char *pool, const char *row_glob, const char *column_glob,
-                                 const void *query, uint64_t query_bytes, int64_t wait_ns, ofp_request **request,
-                                 ofp_error *error);
+OFP_API int ofp_pool_query_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                                 const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_request** request,
+                                 ofp_error* error);
 /* One at a time of an answer. Freed before its end, it ends the answer; OFP_CLOSED: that has ended. */
-OFP_API int ofp_query_next_start(ofp_query *answer, ofp_request **request, ofp_error *error);
-OFP_API int ofp_pool_compute_start(ofp_channel *channel, const char *pool, const char *row_key, const char *column_key,
-                                   const char *plugin, const char *function, const void *arguments,
-                                   uint64_t arguments_bytes, const char *result_row, const char *result_column,
-                                   int64_t wait_ns, ofp_request **request, ofp_error *error);
+OFP_API int ofp_query_next_start(ofp_query* answer, ofp_request** request, ofp_error* error);
+OFP_API int ofp_pool_compute_start(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
+                                   const char* plugin, const char* function, const void* arguments,
+                                   uint64_t arguments_bytes, const char* result_row, const char* result_column,
+                                   int64_t wait_ns, ofp_request** request, ofp_error* error);
 
-/* OFP_OK: it has ended well, and its result is there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks). Anything else
- * is how it has failed: OFP_TIMEOUT after its own time, with what is missing; OFP_PEER_LOST when the agent is gone. May be asked again. */
-OFP_API int ofp_request_wait(ofp_request *request, int64_t wait_ns, ofp_error *error);
-/* The result, once it has ended, as the call that waits gives it; before, or if it has failed, what ofp_request_wait returns.
- * OFP_INVALID: it asks for something else. Frames and answers are given once (then OFP_CLOSED), and outlive the request. */
-OFP_API int ofp_request_frame(ofp_request *request, ofp_frame **frame, ofp_error *error); /* want, compute, query_next; may be NULL for these two */
-OFP_API int ofp_request_listing(ofp_request *request, ofp_listing **listing, ofp_error *error);
-OFP_API int ofp_request_dropped(ofp_request *request, uint64_t *dropped, ofp_error *error);
-OFP_API int ofp_request_query(ofp_request *request, ofp_query **answer, ofp_error *error);
-/* Calls `callback` once, when the request has ended in whatever way: in a thread of this program that is in ofp_poll (after which
- * the descriptor of ofp_event_fd becomes readable for the next one), ofp_request_wait, ofp_request_next or ofp_close; here, if it has ended
- * already. The callback may free the request and start others. */
-OFP_API int ofp_request_on_end(ofp_request *request, void (*callback)(void *user, ofp_request *request), void *user,
-                               ofp_error *error);
-/* One of the channel's requests that has ended, and has no callback: for a thread that tells whoever asked. It is the same one
- * until it was waited for or freed. OFP_WOULD_BLOCK: none has within `wait_ns`. OFP_NOT_FOUND: nothing is under way. */
-OFP_API int ofp_request_next(ofp_channel *channel, int64_t wait_ns, ofp_request **request, ofp_error *error);
-/* Before its end, it is cancelled: the agent is told, what comes then is given back, and no callback is called. A drop that the agent
- * has seen by then is done, as may be what a function puts. */
-OFP_API void ofp_request_free(ofp_request *request);
+/* OFP_OK: it has ended well, and its result is there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks).
+ * Anything else is how it has failed: OFP_TIMEOUT after its own time, with what is missing; OFP_PEER_LOST when the
+ * agent is gone. May be asked again. */
+OFP_API int ofp_request_wait(ofp_request* request, int64_t wait_ns, ofp_error* error);
+/* The result, once it has ended, as the call that waits gives it; before, or if it has failed, what ofp_request_wait
+ * returns. OFP_INVALID: it asks for something else. Frames and answers are given once (then OFP_CLOSED), and outlive
+ * the request. */
+OFP_API int ofp_request_frame(ofp_request* request, ofp_frame** frame,
+                              ofp_error* error); /* want, compute, query_next; may be NULL for these two */
+OFP_API int ofp_request_listing(ofp_request* request, ofp_listing** listing, ofp_error* error);
+OFP_API int ofp_request_dropped(ofp_request* request, uint64_t* dropped, ofp_error* error);
+OFP_API int ofp_request_query(ofp_request* request, ofp_query** answer, ofp_error* error);
+/* Calls `callback` once, when the request has ended in whatever way: in a thread of this program that is in ofp_poll
+ * (after which the descriptor of ofp_event_fd becomes readable for the next one), ofp_request_wait, ofp_request_next or
+ * ofp_close; here, if it has ended already. The callback may free the request and start others. */
+OFP_API int ofp_request_on_end(ofp_request* request, void (*callback)(void* user, ofp_request* request), void* user,
+                               ofp_error* error);
+/* One of the channel's requests that has ended, and has no callback: for a thread that tells whoever asked. It is the
+ * same one until it was waited for or freed. OFP_WOULD_BLOCK: none has within `wait_ns`. OFP_NOT_FOUND: nothing is
+ * under way. */
+OFP_API int ofp_request_next(ofp_channel* channel, int64_t wait_ns, ofp_request** request, ofp_error* error);
+/* Before its end, it is cancelled: the agent is told, what comes then is given back, and no callback is called. A drop
+ * that the agent has seen by then is done, as may be what a function puts. */
+OFP_API void ofp_request_free(ofp_request* request);
 
 /* ---- gauges --------------------------------------------------------------------------------- */
 
-/* Values that the agent reads out of this program's memory (docs/exchange.md): each costs the program a store when it changes,
- * and nothing to be read. They are in the agent's metrics and in what agents exchange. */
+/* Values that the agent reads out of this program's memory (docs/exchange.md): each costs the program a store when it
+ * changes, and nothing to be read. They are in the agent's metrics and in what agents exchange. */
 typedef struct ofp_gauge {
-  const char *name;        /* rays_traced, or with labels: rays_traced{kind="shadow"} */
-  const char *type;        /* "u64" (NULL), "i64", "f64" */
-  const char *kind;        /* "gauge" (NULL), "counter" */
-  const char *unit;        /* "bytes", "seconds", …; NULL: a number of things */
-  const char *description; /* NULL: none */
+  const char* name;        /* rays_traced, or with labels: rays_traced{kind="shadow"} */
+  const char* type;        /* "u64" (NULL), "i64", "f64" */
+  const char* kind;        /* "gauge" (NULL), "counter" */
+  const char* unit;        /* "bytes", "seconds", …; NULL: a number of things */
+  const char* description; /* NULL: none */
 } ofp_gauge;
 /* `name` is of all together. At most 4096; none has a value yet. */
-OFP_API int ofp_gauges_open(ofp_channel *channel, const char *name, const ofp_gauge *gauges_list, uint32_t count,
-                            ofp_gauges **gauges, ofp_error *error);
-/* Where the program stores a gauge's value, as ofp_gauge_u64 and the others do; from this call on it has one, at first 0. NULL: there is
- * no such gauge. Valid until ofp_gauges_close, or until the channel is closed. */
-OFP_API volatile uint64_t *ofp_gauge_slot(ofp_gauges *gauges, uint32_t index);
+OFP_API int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* gauges_list, uint32_t count,
+                            ofp_gauges** gauges, ofp_error* error);
+/* Where the program stores a gauge's value, as ofp_gauge_u64 and the others do; from this call on it has one, at first
+ * 0. NULL: there is no such gauge. Valid until ofp_gauges_close, or until the channel is closed. */
+OFP_API volatile uint64_t* ofp_gauge_slot(ofp_gauges* gauges, uint32_t index);
 /* From now on it has no value, until it has a slot again. */
-OFP_API void ofp_gauge_clear(ofp_gauges *gauges, uint32_t index);
-static inline void ofp_gauge_u64(volatile uint64_t *slot, uint64_t value) { *slot = value; }
-static inline void ofp_gauge_i64(volatile uint64_t *slot, int64_t value) { *slot = (uint64_t)value; }
-static inline void ofp_gauge_f64(volatile uint64_t *slot, double value) {
-  union { double real; uint64_t bits; } both;
+OFP_API void ofp_gauge_clear(ofp_gauges* gauges, uint32_t index);
+static inline void ofp_gauge_u64(volatile uint64_t* slot, uint64_t value) { *slot = value; }
+static inline void ofp_gauge_i64(volatile uint64_t* slot, int64_t value) { *slot = (uint64_t)value; }
+static inline void ofp_gauge_f64(volatile uint64_t* slot, double value) {
+  union {
+    double real;
+    uint64_t bits;
+  } both;
   both.real = value;
   *slot = both.bits;
 }
-/* All values at once, so that no sample mixes old and new ones: one for each gauge, and which of them are there (NULL: all).
- * `read_ns` is when they were read (CLOCK_REALTIME), `cpu_ns` what that has cost so far (0: not said). One thread at a time. */
-OFP_API int ofp_gauges_write(ofp_gauges *gauges, const uint64_t *values, const uint8_t *present, int64_t read_ns,
-                             uint64_t cpu_ns, ofp_error *error);
+/* All values at once, so that no sample mixes old and new ones: one for each gauge, and which of them are there (NULL:
+ * all). `read_ns` is when they were read (CLOCK_REALTIME), `cpu_ns` what that has cost so far (0: not said). One thread
+ * at a time. */
+OFP_API int ofp_gauges_write(ofp_gauges* gauges, const uint64_t* values, const uint8_t* present, int64_t read_ns,
+                             uint64_t cpu_ns, ofp_error* error);
 /* Before ofp_close. */
-OFP_API void ofp_gauges_close(ofp_gauges *gauges);
+OFP_API void ofp_gauges_close(ofp_gauges* gauges);
 /* ---- exchange --------------------------------------------------------------------------------
  *
  * Agents tell each other, round by round, what their hosts publish; every round ends with a view of all members, by its
- * deadline, with what has come (docs/exchange.md; the agents' configuration says who takes part). Publishing is a copy into
- * memory of this program's own, which the agent pulls; views are pushed into memory of this program's own.
+ * deadline, with what has come (docs/exchange.md; the agents' configuration says who takes part). Publishing is a copy
+ * into memory of this program's own, which the agent pulls; views are pushed into memory of this program's own.
  *
  *     ofp_exchange *exchange;
  *     ofp_exchange_options options = {.struct_bytes = sizeof options, .publish = 1};
@@ -414,50 +429,52 @@ OFP_API void ofp_gauges_close(ofp_gauges *gauges);
  */
 
 typedef struct ofp_field {
-  const char *name;
-  char type;        /* 'u' uint64_t, 'i' int64_t, 'f' double: 8 bytes each, in this order; behind them may be presence bits,
-                       a uint64_t for each 64 fields. A NaN is not there either */
-  const char *unit; /* "watts", "bytes"; NULL: none */
+  const char* name;
+  char type; /* 'u' uint64_t, 'i' int64_t, 'f' double: 8 bytes each, in this order; behind them may be presence bits,
+                a uint64_t for each 64 fields. A NaN is not there either */
+  const char* unit; /* "watts", "bytes"; NULL: none */
 } ofp_field;
 
 typedef struct ofp_exchange_options {
   uint32_t struct_bytes;
-  uint32_t publish;          /* the records of this agent's host come from this program; one program can */
-  const ofp_field *fields;   /* what a record has; NULL: as configured. What differs from that is OFP_SCHEMA */
+  uint32_t publish;        /* the records of this agent's host come from this program; one program can */
+  const ofp_field* fields; /* what a record has; NULL: as configured. What differs from that is OFP_SCHEMA */
   uint32_t fields_count;
   uint32_t zero;
   uint64_t record_bytes_max; /* of a record of this program; 0: as configured */
-  uint64_t view_bytes_max;   /* of a view with its records, which are left out when they do not fit; 0: room for all, of at most 1 GiB */
+  /* of a view with its records, which are left out when they do not fit; 0: room for all, of at most 1 GiB */
+  uint64_t view_bytes_max;
 } ofp_exchange_options;
 
-OFP_API int ofp_exchange_open(ofp_channel *channel, const char *name, const ofp_exchange_options *options,
-                              ofp_exchange **exchange, ofp_error *error);
+OFP_API int ofp_exchange_open(ofp_channel* channel, const char* name, const ofp_exchange_options* options,
+                              ofp_exchange** exchange, ofp_error* error);
 /* Views that were given stay valid. What was to be granted is not any more. */
-OFP_API void ofp_exchange_close(ofp_exchange *exchange);
+OFP_API void ofp_exchange_close(ofp_exchange* exchange);
 
 typedef struct ofp_exchange_info {
   uint32_t struct_bytes;
-  uint32_t members, self;    /* members have numbers, in the order of all agents' configurations; which one this agent is */
+  uint32_t members,
+      self; /* members have numbers, in the order of all agents' configurations; which one this agent is */
   uint32_t fields, reductions;
   uint32_t has_grants;
   uint64_t record_bytes_max;
   int64_t interval_ns, deadline_ns;
-  uint64_t grant_total;      /* UINT64_MAX: any amount */
+  uint64_t grant_total; /* UINT64_MAX: any amount */
   char topology[64];
 } ofp_exchange_info;
-OFP_API int ofp_exchange_info_get(ofp_exchange *exchange, ofp_exchange_info *info, ofp_error *error);
+OFP_API int ofp_exchange_info_get(ofp_exchange* exchange, ofp_exchange_info* info, ofp_error* error);
 /* NULL beyond the last one. They stay valid until members change, which only those of a whole group do. */
-OFP_API const char *ofp_exchange_member(ofp_exchange *exchange, uint32_t member);
-OFP_API int ofp_exchange_field(ofp_exchange *exchange, uint32_t index, ofp_field *field);
-OFP_API const char *ofp_exchange_reduction(ofp_exchange *exchange, uint32_t index); /* as configured: "sum(power)" */
+OFP_API const char* ofp_exchange_member(ofp_exchange* exchange, uint32_t member);
+OFP_API int ofp_exchange_field(ofp_exchange* exchange, uint32_t index, ofp_field* field);
+OFP_API const char* ofp_exchange_reduction(ofp_exchange* exchange, uint32_t index); /* as configured: "sum(power)" */
 
 /* The newest record, from now on: a copy into memory of this program, and a few stores. Never waits. */
-OFP_API int ofp_exchange_publish(ofp_exchange *exchange, const void *record, uint64_t record_bytes, ofp_error *error);
+OFP_API int ofp_exchange_publish(ofp_exchange* exchange, const void* record, uint64_t record_bytes, ofp_error* error);
 
-/* The newest view that this program has not been given yet. Looks at this program's memory; when there is none, waits for it as
- * long as `wait_ns` (0: OFP_WOULD_BLOCK; otherwise OFP_TIMEOUT). One thread at a time for each exchange. */
-OFP_API int ofp_exchange_view(ofp_exchange *exchange, int64_t wait_ns, ofp_view **view, ofp_error *error);
-OFP_API void ofp_view_free(ofp_view *view);
+/* The newest view that this program has not been given yet. Looks at this program's memory; when there is none, waits
+ * for it as long as `wait_ns` (0: OFP_WOULD_BLOCK; otherwise OFP_TIMEOUT). One thread at a time for each exchange. */
+OFP_API int ofp_exchange_view(ofp_exchange* exchange, int64_t wait_ns, ofp_view** view, ofp_error* error);
+OFP_API void ofp_view_free(ofp_view* view);
 
 typedef struct ofp_view_info {
   uint32_t struct_bytes;
@@ -466,71 +483,74 @@ typedef struct ofp_view_info {
   uint32_t leader;            /* who decides, as far as this agent knows */
   uint32_t is_leader;         /* it is this agent */
   uint32_t entries, figures;
-  uint32_t cut;               /* records were left out: view_bytes_max */
-  uint32_t figure_members;    /* that the figures are of */
+  uint32_t cut;            /* records were left out: view_bytes_max */
+  uint32_t figure_members; /* that the figures are of */
   uint64_t number, epoch;
-  int64_t took_ns;            /* of the round, from its begin to this view */
-  uint64_t tree;              /* when it changes, members may have got other numbers */
+  int64_t took_ns; /* of the round, from its begin to this view */
+  uint64_t tree;   /* when it changes, members may have got other numbers */
 } ofp_view_info;
-OFP_API int ofp_view_info_get(const ofp_view *view, ofp_view_info *info, ofp_error *error);
+OFP_API int ofp_view_info_get(const ofp_view* view, ofp_view_info* info, ofp_error* error);
 
 typedef struct ofp_view_entry {
   uint32_t member;
-  uint32_t present;      /* of this round; otherwise the newest that is known */
-  uint32_t has_value;    /* it has published something, and the record is here */
+  uint32_t present;   /* of this round; otherwise the newest that is known */
+  uint32_t has_value; /* it has published something, and the record is here */
   uint32_t zero;
-  uint64_t epoch;        /* of the record; 0: nothing was ever heard of this member */
+  uint64_t epoch; /* of the record; 0: nothing was ever heard of this member */
   int64_t age_ns;
-  const void *record;    /* lives as long as the view */
+  const void* record; /* lives as long as the view */
   uint64_t record_bytes;
 } ofp_view_entry;
-OFP_API int ofp_view_entry_get(const ofp_view *view, uint32_t index, ofp_view_entry *entry);
+OFP_API int ofp_view_entry_get(const ofp_view* view, uint32_t index, ofp_view_entry* entry);
 
 typedef struct ofp_ranked {
   double value;
   uint64_t member;
 } ofp_ranked;
 typedef struct ofp_view_figure {
-  uint64_t count;          /* members that had a value */
-  double value;            /* of sum, min, max, mean; NaN: nobody had one */
-  uint64_t exact;          /* of sum, min and max of integers: all digits, as the field's type */
-  const ofp_ranked *top;   /* of top: the largest first */
-  const uint64_t *bins;    /* of histogram */
+  uint64_t count;        /* members that had a value */
+  double value;          /* of sum, min, max, mean; NaN: nobody had one */
+  uint64_t exact;        /* of sum, min and max of integers: all digits, as the field's type */
+  const ofp_ranked* top; /* of top: the largest first */
+  const uint64_t* bins;  /* of histogram */
   uint32_t top_count, bins_count;
 } ofp_view_figure;
-OFP_API int ofp_view_figure_get(const ofp_view *view, uint32_t index, ofp_view_figure *figure);
+OFP_API int ofp_view_figure_get(const ofp_view* view, uint32_t index, ofp_view_figure* figure);
 
 /* ---- grants: shares of a total, from whoever leads to the others, for a while */
 
-/* What this program would have granted to these members, if its agent leads; it stays wished for until it is changed, or the
- * exchange is closed. `may_grant` (may be NULL): whether this agent can, now. */
-OFP_API int ofp_exchange_grant(ofp_exchange *exchange, const uint32_t *members, const uint64_t *amounts, uint32_t count,
-                               uint32_t *may_grant, ofp_error *error);
-/* What this program's agent has been granted and may be used now, and for how long; 0 when there is nothing, or it is over. It
- * is counted from this program's own records: without one published there are no grants. No call to the agent. */
-OFP_API int ofp_exchange_granted(ofp_exchange *exchange, uint64_t *amount, int64_t *left_ns, ofp_error *error);
+/* What this program would have granted to these members, if its agent leads; it stays wished for until it is changed,
+ * or the exchange is closed. `may_grant` (may be NULL): whether this agent can, now. */
+OFP_API int ofp_exchange_grant(ofp_exchange* exchange, const uint32_t* members, const uint64_t* amounts, uint32_t count,
+                               uint32_t* may_grant, ofp_error* error);
+/* What this program's agent has been granted and may be used now, and for how long; 0 when there is nothing, or it is
+ * over. It is counted from this program's own records: without one published there are no grants. No call to the agent.
+ * */
+OFP_API int ofp_exchange_granted(ofp_exchange* exchange, uint64_t* amount, int64_t* left_ns, ofp_error* error);
 
 /* ---- a decision maker: compute, publish, look, decide, again */
 
-/* Fills the next record, returns its bytes (at most `record_bytes_max`), or 0 to publish nothing. NULL: nothing is published. */
-typedef uint64_t (*ofp_compute_local)(void *user, void *record, uint64_t record_bytes_max);
+/* Fills the next record, returns its bytes (at most `record_bytes_max`), or 0 to publish nothing. NULL: nothing is
+ * published. */
+typedef uint64_t (*ofp_compute_local)(void* user, void* record, uint64_t record_bytes_max);
 /* Is given each view; 0 goes on, anything else ends ofp_exchange_run with OFP_OK. */
-typedef int (*ofp_on_view)(void *user, ofp_exchange *exchange, const ofp_view *view);
+typedef int (*ofp_on_view)(void* user, ofp_exchange* exchange, const ofp_view* view);
 /* Until on_view says so, or OFP_TIMEOUT. */
-OFP_API int ofp_exchange_run(ofp_exchange *exchange, ofp_compute_local compute_local, ofp_on_view on_view, void *user, int64_t wait_ns,
-                             ofp_error *error);
+OFP_API int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_local, ofp_on_view on_view, void* user,
+                             int64_t wait_ns, ofp_error* error);
 
 /* ---- tasks -----------------------------------------------------------------------------------
  *
- * A function of a plug-in (offpath/plugin.h) over memory of this program: the agent pulls the inputs, a worker runs the function,
- * the agent pushes the outputs and says that it is done (docs/task.md). Meanwhile this program goes on.
+ * A function of a plug-in (offpath/plugin.h) over memory of this program: the agent pulls the inputs, a worker runs the
+ * function, the agent pushes the outputs and says that it is done (docs/task.md). Meanwhile this program goes on.
  *
  *     ofp_tasks *tasks;
  *     ofp_tasks_options options = {.struct_bytes = sizeof options, .lane = rank, .lanes = ranks};
  *     ofp_tasks_open(channel, &options, &tasks, &error);
  *     ofp_task_input in[] = {{.name = "x", .data = x, .bytes = n * 24}};
  *     ofp_task_output out[] = {{.name = "f", .data = ofp_segment_data(forces), .bytes = n * 24}};
- *     ofp_task_request request = {.struct_bytes = sizeof request, .function = "md/force", .inputs = in, .inputs_count = 1,
+ *     ofp_task_request request = {.struct_bytes = sizeof request, .function = "md/force", .inputs = in, .inputs_count =
+ *     1,
  *                                 .outputs = out, .outputs_count = 1};
  *     ofp_task *task;
  *     ofp_task_submit(tasks, &request, &task, &error);
@@ -545,95 +565,104 @@ typedef struct ofp_tasks ofp_tasks; /* a session: what this program's tasks have
 typedef struct ofp_task ofp_task;   /* one of them; used by one thread at a time */
 
 typedef struct ofp_task_plugin {
-  const char *name;
-  const char *path; /* of the shared object, on this machine */
+  const char* name;
+  const char* path; /* of the shared object, on this machine */
 } ofp_task_plugin;
 
 typedef struct ofp_tasks_options {
   uint32_t struct_bytes;
-  uint32_t lane, lanes;           /* tasks of a lane run in the order they were submitted, lane i on worker i (modulo the workers there are)
-                                     of a plug-in: its static variables are state. lanes 0: any order, any worker */
-  uint32_t tasks_max;             /* under way at a time; 0: 64 */
-  const ofp_task_plugin *plugins; /* whose functions this program can run itself (ofp_task_run, or without a channel). Where the agent permits
-                                     it (task.user_plugins), it runs those at absolute paths too, as this program's user */
+  uint32_t lane,
+      lanes; /* tasks of a lane run in the order they were submitted, lane i on worker i (modulo the workers there are)
+                of a plug-in: its static variables are state. lanes 0: any order, any worker */
+  uint32_t tasks_max; /* under way at a time; 0: 64 */
+  /* whose functions this program can run itself (ofp_task_run, or without a channel). Where the agent permits it
+   * (task.user_plugins), it runs those at absolute paths too, as this program's user */
+  const ofp_task_plugin* plugins;
   uint32_t plugins_count;
   uint32_t zero;
-  const char *team;               /* functions of sessions that name the same team, with the same `lanes`, send each other messages
-                                     (offpath/plugin.h: send, receive), on whatever agents of a group they run; of this user's sessions. Each
-                                     lane is one session's: OFP_EXISTS, it is another one's already. The job's name and number, say: another
-                                     one for each run. NULL: none. Takes a lane */
+  const char*
+      team; /* functions of sessions that name the same team, with the same `lanes`, send each other messages
+               (offpath/plugin.h: send, receive), on whatever agents of a group they run; of this user's sessions. Each
+               lane is one session's: OFP_EXISTS, it is another one's already. The job's name and number, say: another
+               one for each run. NULL: none. Takes a lane */
 } ofp_tasks_options;
 
-/* `channel` NULL: functions run in this program (`plugins`): by the thread that waits for a task, or looks whether it is over; in the
- * order of submission. Nothing stops one that does not return. */
-OFP_API int ofp_tasks_open(ofp_channel *channel, const ofp_tasks_options *options, ofp_tasks **tasks, ofp_error *error);
+/* `channel` NULL: functions run in this program (`plugins`): by the thread that waits for a task, or looks whether it
+ * is over; in the order of submission. Nothing stops one that does not return. */
+OFP_API int ofp_tasks_open(ofp_channel* channel, const ofp_tasks_options* options, ofp_tasks** tasks, ofp_error* error);
 /* Tasks that are under way are cancelled; what stayed on the agent is gone. Before ofp_close. */
-OFP_API void ofp_tasks_close(ofp_tasks *tasks);
+OFP_API void ofp_tasks_close(ofp_tasks* tasks);
 
 typedef struct ofp_task_input {
-  const char *name;
-  const void *data;        /* announced when it is not. NULL, with a version: it has to be on the agent as that version */
+  const char* name;
+  const void* data; /* announced when it is not. NULL, with a version: it has to be on the agent as that version */
   uint64_t bytes;
-  uint64_t version;        /* not 0: it stays on the agent, and is not pulled where this very version is there already */
-  uint64_t changed_from;   /* not 0: where the agent has that version, the next two say what of it differs, and that alone is pulled */
+  uint64_t version; /* not 0: it stays on the agent, and is not pulled where this very version is there already */
+  /* not 0: where the agent has that version, the next two say what of it differs, and that alone is pulled */
+  uint64_t changed_from;
   uint64_t changed_at, changed_bytes;
 } ofp_task_input;
 
 typedef struct ofp_task_output {
-  const char *name;
-  void *data;              /* in memory of ofp_alloc. NULL: it is not pushed */
-  uint64_t bytes;          /* at most; the function says how many */
-  uint64_t version;        /* not 0: it stays on the agent as an input of that name and version */
+  const char* name;
+  void* data;       /* in memory of ofp_alloc. NULL: it is not pushed */
+  uint64_t bytes;   /* at most; the function says how many */
+  uint64_t version; /* not 0: it stays on the agent as an input of that name and version */
 } ofp_task_output;
 
 typedef struct ofp_task_request {
   uint32_t struct_bytes;
-  uint32_t flags;          /* 0 */
-  const char *function;    /* "plug-in/function", the plug-in as the agent's configuration names it */
-  const void *arguments;   /* copied; at most 32 KiB */
+  uint32_t flags;        /* 0 */
+  const char* function;  /* "plug-in/function", the plug-in as the agent's configuration names it */
+  const void* arguments; /* copied; at most 32 KiB */
   uint64_t arguments_bytes;
-  const ofp_task_input *inputs;
-  const ofp_task_output *outputs;
-  uint32_t inputs_count, outputs_count;  /* at most 128 each */
-  ofp_task *const *after;  /* tasks of the same channel: this one is begun (its inputs pulled) when they have ended well. When one of
-                              them fails, this one does: OFP_CANCELLED, with its name and reason */
-  uint32_t after_count;    /* at most 64 */
+  const ofp_task_input* inputs;
+  const ofp_task_output* outputs;
+  uint32_t inputs_count, outputs_count; /* at most 128 each */
+  ofp_task* const*
+      after; /* tasks of the same channel: this one is begun (its inputs pulled) when they have ended well. When one of
+                them fails, this one does: OFP_CANCELLED, with its name and reason */
+  uint32_t after_count; /* at most 64 */
   uint32_t zero;
-  int64_t wait_ns;         /* for all of it; then it is over with OFP_TIMEOUT. 0 or OFP_FOREVER: the plug-in's time */
+  int64_t wait_ns; /* for all of it; then it is over with OFP_TIMEOUT. 0 or OFP_FOREVER: the plug-in's time */
 } ofp_task_request;
 
-/* Stores a request, and returns. Until the inputs are pulled they must not change; until the task is over the outputs are the
- * agent's. OFP_WOULD_BLOCK: `tasks_max` are under way, or the ring is full. */
-OFP_API int ofp_task_submit(ofp_tasks *tasks, const ofp_task_request *request, ofp_task **task, ofp_error *error);
-/* OFP_OK: it has ended well, and its outputs are there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks at this program's
- * memory). Anything else is how it has failed; OFP_PEER_LOST: its agent is gone. May be asked again. */
-OFP_API int ofp_task_wait(ofp_task *task, int64_t wait_ns, ofp_error *error);
-/* The next task of this session that is over, well or not (ofp_task_wait says which), without asking each one. Each is given once, in the
- * order in which this program learns of their ends, unless it was freed; the handle is still the caller's to free. OFP_WOULD_BLOCK: none
- * until then, and ofp_event_fd becomes readable when it is worth asking again. OFP_NOT_FOUND: none is under way, and all were given. When
- * the agent is gone each is over. */
-OFP_API int ofp_tasks_next(ofp_tasks *tasks, int64_t wait_ns, ofp_task **task, ofp_error *error);
+/* Stores a request, and returns. Until the inputs are pulled they must not change; until the task is over the outputs
+ * are the agent's. OFP_WOULD_BLOCK: `tasks_max` are under way, or the ring is full. */
+OFP_API int ofp_task_submit(ofp_tasks* tasks, const ofp_task_request* request, ofp_task** task, ofp_error* error);
+/* OFP_OK: it has ended well, and its outputs are there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks at
+ * this program's memory). Anything else is how it has failed; OFP_PEER_LOST: its agent is gone. May be asked again. */
+OFP_API int ofp_task_wait(ofp_task* task, int64_t wait_ns, ofp_error* error);
+/* The next task of this session that is over, well or not (ofp_task_wait says which), without asking each one. Each is
+ * given once, in the order in which this program learns of their ends, unless it was freed; the handle is still the
+ * caller's to free. OFP_WOULD_BLOCK: none until then, and ofp_event_fd becomes readable when it is worth asking again.
+ * OFP_NOT_FOUND: none is under way, and all were given. When the agent is gone each is over. */
+OFP_API int ofp_tasks_next(ofp_tasks* tasks, int64_t wait_ns, ofp_task** task, ofp_error* error);
 /* As ofp_task_wait, for its inputs: OFP_OK, they are this program's again. */
-OFP_API int ofp_task_wait_pulled(ofp_task *task, int64_t wait_ns, ofp_error *error);
-/* Submits, and waits until it is over. When the agent dies meanwhile, or has gone before, this program runs the function itself, if
- * `plugins` names its plug-in: inputs and outputs are where they were. `info` may be NULL. */
-OFP_API int ofp_task_run(ofp_tasks *tasks, const ofp_task_request *request, struct ofp_task_info *info, ofp_error *error);
-/* It ends soon, with OFP_CANCELLED; or well, if it was pushing already. A function that does not return when it is asked to is killed. */
-OFP_API int ofp_task_cancel(ofp_task *task, ofp_error *error);
+OFP_API int ofp_task_wait_pulled(ofp_task* task, int64_t wait_ns, ofp_error* error);
+/* Submits, and waits until it is over. When the agent dies meanwhile, or has gone before, this program runs the
+ * function itself, if `plugins` names its plug-in: inputs and outputs are where they were. `info` may be NULL. */
+OFP_API int ofp_task_run(ofp_tasks* tasks, const ofp_task_request* request, struct ofp_task_info* info,
+                         ofp_error* error);
+/* It ends soon, with OFP_CANCELLED; or well, if it was pushing already. A function that does not return when it is
+ * asked to is killed. */
+OFP_API int ofp_task_cancel(ofp_task* task, ofp_error* error);
 /* Cancels it if it is not over. Its outputs may be written to until ofp_tasks_close. */
-OFP_API void ofp_task_free(ofp_task *task);
+OFP_API void ofp_task_free(ofp_task* task);
 
 typedef struct ofp_task_info {
   uint32_t struct_bytes;
-  uint32_t here;           /* this program ran it itself */
-  uint64_t worker;         /* tells workers' processes apart: another number than before, and static variables have begun anew */
-  int64_t pulled_ns, queued_ns, ran_ns, pushed_ns; /* how long inputs, waiting, function and outputs took, on the agent */
+  uint32_t here; /* this program ran it itself */
+  uint64_t
+      worker; /* tells workers' processes apart: another number than before, and static variables have begun anew */
+  int64_t pulled_ns, queued_ns, ran_ns,
+      pushed_ns; /* how long inputs, waiting, function and outputs took, on the agent */
   uint64_t pulled_bytes, pushed_bytes;
 } ofp_task_info;
 /* Of a task that has ended well; OFP_WOULD_BLOCK before. */
-OFP_API int ofp_task_info_get(ofp_task *task, ofp_task_info *info, ofp_error *error);
+OFP_API int ofp_task_info_get(ofp_task* task, ofp_task_info* info, ofp_error* error);
 /* What the function has made of output `index`. */
-OFP_API int ofp_task_output_bytes(ofp_task *task, uint32_t index, uint64_t *bytes, ofp_error *error);
+OFP_API int ofp_task_output_bytes(ofp_task* task, uint32_t index, uint64_t* bytes, ofp_error* error);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 /* Offpath, the interface of functions that run on the agent.
  *
- * A plug-in is a shared object that an agent's configuration names ([[plugin]], docs/plugin.md). The agent never loads it
- * itself: it starts worker processes, each of which loads one plug-in and runs one call of it at a time. So a function may
- * crash, loop or leak, and costs its own call and nothing else.
+ * A plug-in is a shared object that an agent's configuration names ([[plugin]], docs/plugin.md). The agent never loads
+ * it itself: it starts worker processes, each of which loads one plug-in and runs one call of it at a time. So a
+ * function may crash, loop or leak, and costs its own call and nothing else.
  *
  *     #include <offpath/plugin.h>
  *
@@ -22,13 +22,16 @@
  * Conventions
  *   - Sizes are bytes, times nanoseconds of CLOCK_MONOTONIC.
  *   - Pointers that a function is given are the worker's. They end with the call, except where it is said otherwise.
- *   - Structures with `struct_bytes` grow, at their end only. What was added later may be used if it says that it is there:
+ *   - Structures with `struct_bytes` grow, at their end only. What was added later may be used if it says that it is
+ *   there:
  *     OFP_HAS(context, member).
- *   - A function is called by one thread, always the same one of its process, and once at a time. It may start threads of
- *     its own (OpenMP), and these may call the context as well; they must no longer touch inputs, outputs or the context
- *     when the function has returned.
+ *   - A function is called by one thread, always the same one of its process, and once at a time. It may start threads
+ *   of
+ *     its own (OpenMP), and these may call the context as well; they must no longer touch inputs, outputs or the
+ *     context when the function has returned.
  *   - Static variables live as long as the worker: from call to call, until it is killed or crashes. Several workers of
- *     one plug-in share nothing. Which one gets a call is open; but tasks of one lane all go to the same one, as long as it lives.
+ *     one plug-in share nothing. Which one gets a call is open; but tasks of one lane all go to the same one, as long
+ *     as it lives.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef OFFPATH_PLUGIN_H
@@ -43,27 +46,28 @@ extern "C" {
 
 #define OFP_PLUGIN_EXPORT __attribute__((visibility("default")))
 
-/* What these structures and their meaning are. A worker refuses a plug-in of another version, and names both. Members that
- * are added at the end of a structure do not change it. */
+/* What these structures and their meaning are. A worker refuses a plug-in of another version, and names both. Members
+ * that are added at the end of a structure do not change it. */
 #define OFP_PLUGIN_VERSION 1u
 
 /* Is `member` of a structure with `struct_bytes` there? */
-#define OFP_HAS(pointer, member)                                                                \
-  ((size_t)((const char *)(&(pointer)->member + 1) - (const char *)(pointer)) <= (pointer)->struct_bytes)
+#define OFP_HAS(pointer, member) \
+  ((size_t)((const char*)(&(pointer)->member + 1) - (const char*)(pointer)) <= (pointer)->struct_bytes)
 
 /* Flags of inputs and outputs. */
-#define OFP_DATA_ARROW 1u /* an Arrow IPC stream: schema, record batches, end-of-stream mark; buffers 8-byte aligned at least */
+#define OFP_DATA_ARROW \
+  1u /* an Arrow IPC stream: schema, record batches, end-of-stream mark; buffers 8-byte aligned at least */
 #define OFP_DATA_UNSET 2u /* of an output: the function writes every byte of it, so it need not be zeroed */
 
 /* One object that the function works on. Read-only: writing to it ends the worker. */
 typedef struct ofp_input {
   uint32_t struct_bytes;
-  uint32_t flags;          /* OFP_DATA_ARROW, or plain bytes */
-  const void *row;         /* key of the object; of a task's input: empty. Not terminated by NUL */
-  const void *column;      /* key within the row; of a task's input: its name. Not terminated by NUL */
+  uint32_t flags;     /* OFP_DATA_ARROW, or plain bytes */
+  const void* row;    /* key of the object; of a task's input: empty. Not terminated by NUL */
+  const void* column; /* key within the row; of a task's input: its name. Not terminated by NUL */
   uint64_t row_bytes;
   uint64_t column_bytes;
-  const void *data;        /* page aligned (4096); not NULL, even where `bytes` is 0 */
+  const void* data; /* page aligned (4096); not NULL, even where `bytes` is 0 */
   uint64_t bytes;
 } ofp_input;
 
@@ -71,24 +75,33 @@ typedef struct ofp_input {
 typedef struct ofp_room {
   uint32_t struct_bytes;
   uint32_t zero;
-  const char *name; /* terminated by NUL */
+  const char* name; /* terminated by NUL */
   uint64_t bytes;
 } ofp_room;
 
 /* Levels of log(). */
-typedef enum ofp_log_level { OFP_LOG_DEBUG = 0, OFP_LOG_INFO = 1, OFP_LOG_WARNING = 2, OFP_LOG_ERROR = 3 } ofp_log_level;
+typedef enum ofp_log_level {
+  OFP_LOG_DEBUG = 0,
+  OFP_LOG_INFO = 1,
+  OFP_LOG_WARNING = 2,
+  OFP_LOG_ERROR = 3
+} ofp_log_level;
 
 /* What send() and receive() return: the numbers of offpath.h. */
 typedef enum ofp_message_status {
   OFP_MESSAGE_OK = 0,
-  OFP_MESSAGE_TIMEOUT = 2,      /* the call's deadline is near: a tenth of its time is left, at most 100 ms, for the function to return */
-  OFP_MESSAGE_INVALID = 3,      /* there is no such lane */
-  OFP_MESSAGE_TAKEN = 5,        /* another session, on another agent, has claimed this lane of the team at the same time, and goes first */
-  OFP_MESSAGE_TOO_LARGE = 7,    /* receive: there is room for fewer bytes, and the message stays. send: more than OFP_MESSAGE_BYTES_MAX */
-  OFP_MESSAGE_LOST = 13,        /* that lane is gone: its session was closed, its program or its agent has died */
+  OFP_MESSAGE_TIMEOUT =
+      2, /* the call's deadline is near: a tenth of its time is left, at most 100 ms, for the function to return */
+  OFP_MESSAGE_INVALID = 3, /* there is no such lane */
+  OFP_MESSAGE_TAKEN =
+      5, /* another session, on another agent, has claimed this lane of the team at the same time, and goes first */
+  OFP_MESSAGE_TOO_LARGE =
+      7, /* receive: there is room for fewer bytes, and the message stays. send: more than OFP_MESSAGE_BYTES_MAX */
+  OFP_MESSAGE_LOST = 13, /* that lane is gone: its session was closed, its program or its agent has died */
   OFP_MESSAGE_NO_MEMORY = 16,
-  OFP_MESSAGE_UNSUPPORTED = 19, /* the session has no team; or without an agent: the lane is another one than the function's own */
-  OFP_MESSAGE_CANCELLED = 21    /* nobody waits for this call any more */
+  OFP_MESSAGE_UNSUPPORTED =
+      19, /* the session has no team; or without an agent: the lane is another one than the function's own */
+  OFP_MESSAGE_CANCELLED = 21 /* nobody waits for this call any more */
 } ofp_message_status;
 #define OFP_MESSAGE_BYTES_MAX 268435456u /* 256 MiB, of one message */
 
@@ -97,13 +110,13 @@ typedef struct ofp_context ofp_context;
 /* One call. The worker makes and owns it. */
 struct ofp_context {
   uint32_t struct_bytes;
-  uint32_t reserved;          /* 0 */
-  const char *function;       /* its name, terminated by NUL: one C function may serve several names */
-  const void *arguments;      /* what the caller gave, as it gave it; 8-byte aligned, not NULL */
+  uint32_t reserved;     /* 0 */
+  const char* function;  /* its name, terminated by NUL: one C function may serve several names */
+  const void* arguments; /* what the caller gave, as it gave it; 8-byte aligned, not NULL */
   uint64_t arguments_bytes;
   uint64_t input_count;
-  const ofp_input *const *inputs; /* in the order of the caller; of a row: by column */
-  int64_t deadline_ns;        /* of CLOCK_MONOTONIC. When it comes, the worker is killed and the call has failed */
+  const ofp_input* const* inputs; /* in the order of the caller; of a row: by column */
+  int64_t deadline_ns;            /* of CLOCK_MONOTONIC. When it comes, the worker is killed and the call has failed */
 
   /* Memory of `bytes` bytes for a result: zeroed, page aligned (4096), writable until the function returns. It lies in
    * shared memory and goes to the caller as it is, without a copy. `name` tells results of one call from each other: at
@@ -111,75 +124,79 @@ struct ofp_context {
    * column. `flags`: OFP_DATA_ARROW if it is going to be an Arrow IPC stream. NULL if the limit of the plug-in's memory
    * or of outputs (250) is reached or the name was used; the reason is then the error message of the call, unless the
    * function sets another. Outputs of a function that fails are dropped. */
-  void *(*output)(ofp_context *context, const char *name, uint64_t bytes, uint32_t flags);
+  void* (*output)(ofp_context* context, const char* name, uint64_t bytes, uint32_t flags);
 
-  /* Makes an output shorter. `bytes` is at most what it has. What lies beyond is gone. 0, or -1: no such output, or it has
-   * fewer bytes. */
-  int32_t (*shrink)(ofp_context *context, void *output, uint64_t bytes);
+  /* Makes an output shorter. `bytes` is at most what it has. What lies beyond is gone. 0, or -1: no such output, or it
+   * has fewer bytes. */
+  int32_t (*shrink)(ofp_context* context, void* output, uint64_t bytes);
 
   /* How long until the deadline; 0 when it has passed. */
-  int64_t (*time_left_ns)(const ofp_context *context);
+  int64_t (*time_left_ns)(const ofp_context* context);
 
   /* 1 if nobody waits for the result any more: the caller has cancelled, or the deadline has passed. A function that
    * returns soon after (100 ms) keeps its worker; one that does not is killed. Costs a load and reading the clock. */
-  int32_t (*cancelled)(const ofp_context *context);
+  int32_t (*cancelled)(const ofp_context* context);
 
-  /* The message of the call's failure: UTF-8, what is beyond 1000 bytes is cut off. Copied. Has no meaning if the function
-   * returns 0. */
-  void (*set_error)(ofp_context *context, const char *message);
+  /* The message of the call's failure: UTF-8, what is beyond 1000 bytes is cut off. Copied. Has no meaning if the
+   * function returns 0. */
+  void (*set_error)(ofp_context* context, const char* message);
 
-  /* One line of the agent's log, in which plug-in and function are named. At most 1000 bytes, and 100 lines of one call;
-   * what is beyond is left out. Copied. */
-  void (*log)(ofp_context *context, ofp_log_level level, const char *line);
+  /* One line of the agent's log, in which plug-in and function are named. At most 1000 bytes, and 100 lines of one
+   * call; what is beyond is left out. Copied. */
+  void (*log)(ofp_context* context, ofp_log_level level, const char* line);
 
   /* Of a task (offpath.h); otherwise 0. */
-  uint64_t session;          /* tells sessions of programs apart: what a static variable was filled for */
-  uint64_t worker;           /* tells worker processes apart; the program is told, too */
-  uint32_t lane, lanes;      /* as the program has opened its session; lanes 0: none */
+  uint64_t session;     /* tells sessions of programs apart: what a static variable was filled for */
+  uint64_t worker;      /* tells worker processes apart; the program is told, too */
+  uint32_t lane, lanes; /* as the program has opened its session; lanes 0: none */
   uint64_t room_count;
-  const ofp_room *rooms;     /* what the task has room for, in its order */
+  const ofp_room* rooms; /* what the task has room for, in its order */
 
-  /* Messages to and from functions that run for other lanes of this session's team (ofp_tasks_options.team), wherever in the group their
-   * agents are; one's own lane is one of them. Look first whether they are there: OFP_HAS(context, receive).
+  /* Messages to and from functions that run for other lanes of this session's team (ofp_tasks_options.team), wherever
+   * in the group their agents are; one's own lane is one of them. Look first whether they are there: OFP_HAS(context,
+   * receive).
    *
-   * Messages from one lane to another under one tag arrive in the order they were sent; those under different tags do not wait for each
-   * other. A message outlives the call that sent it, and is there until somebody has received it or the sender's session ends.
-   * Both return ofp_message_status. Why a message was not sent or received is the error message of the call, unless the function sets
-   * another. May be called by several threads of a function. */
+   * Messages from one lane to another under one tag arrive in the order they were sent; those under different tags do
+   * not wait for each other. A message outlives the call that sent it, and is there until somebody has received it or
+   * the sender's session ends. Both return ofp_message_status. Why a message was not sent or received is the error
+   * message of the call, unless the function sets another. May be called by several threads of a function. */
 
-  /* Copies `bytes` bytes from `data`, and returns; it does not wait for a receive. When messages that nobody has received yet take all the
-   * room there is for those of this lane or of the agent, it waits until there is some. `data` may be NULL where `bytes` is 0. */
-  int32_t (*send)(ofp_context *context, uint32_t lane, uint32_t tag, const void *data, uint64_t bytes);
+  /* Copies `bytes` bytes from `data`, and returns; it does not wait for a receive. When messages that nobody has
+   * received yet take all the room there is for those of this lane or of the agent, it waits until there is some.
+   * `data` may be NULL where `bytes` is 0. */
+  int32_t (*send)(ofp_context* context, uint32_t lane, uint32_t tag, const void* data, uint64_t bytes);
 
-  /* The oldest message of `lane` under `tag`, copied to `into`, which has room for `room` bytes; waits until there is one. `bytes` is set to
-   * its size, also with OFP_MESSAGE_TOO_LARGE, where it stays what the next receive gets (`room` 0 asks for the size); may be NULL. */
-  int32_t (*receive)(ofp_context *context, uint32_t lane, uint32_t tag, void *into, uint64_t room, uint64_t *bytes);
+  /* The oldest message of `lane` under `tag`, copied to `into`, which has room for `room` bytes; waits until there is
+   * one. `bytes` is set to its size, also with OFP_MESSAGE_TOO_LARGE, where it stays what the next receive gets (`room`
+   * 0 asks for the size); may be NULL. */
+  int32_t (*receive)(ofp_context* context, uint32_t lane, uint32_t tag, void* into, uint64_t room, uint64_t* bytes);
 };
 
-/* 0: it is done, and its outputs are the result. Everything else is a failure: the caller gets OFP_FUNCTION_FAILED with the
- * message that was set and this number. A C++ exception that leaves the function is such a failure, too. */
-typedef int32_t (*ofp_function_pointer)(ofp_context *context);
+/* 0: it is done, and its outputs are the result. Everything else is a failure: the caller gets OFP_FUNCTION_FAILED with
+ * the message that was set and this number. A C++ exception that leaves the function is such a failure, too. */
+typedef int32_t (*ofp_function_pointer)(ofp_context* context);
 
 typedef struct ofp_function {
-  const char *name; /* 1 to 64 bytes: letters, digits, _ . - */
+  const char* name; /* 1 to 64 bytes: letters, digits, _ . - */
   ofp_function_pointer function;
-  const char *doc; /* for people: what it does, its arguments, inputs and outputs. At most 200 bytes are shown. May be NULL */
+  const char*
+      doc; /* for people: what it does, its arguments, inputs and outputs. At most 200 bytes are shown. May be NULL */
 } ofp_function;
 
 /* What a plug-in has. It and everything it points to stay unchanged as long as the process lives. */
 typedef struct ofp_plugin {
-  uint32_t version;      /* OFP_PLUGIN_VERSION */
-  uint32_t struct_bytes; /* sizeof(ofp_plugin) */
-  const char *name;      /* for logs; calls name a plug-in as the agent's configuration does */
+  uint32_t version;        /* OFP_PLUGIN_VERSION */
+  uint32_t struct_bytes;   /* sizeof(ofp_plugin) */
+  const char* name;        /* for logs; calls name a plug-in as the agent's configuration does */
   uint32_t function_count; /* 1 to 128 */
-  const ofp_function *functions;
+  const ofp_function* functions;
 } ofp_plugin;
 
-/* The one symbol that a plug-in has to export, under the name "offpath_plugin". Called once, when the worker has loaded it;
- * NULL: it cannot be used here. */
-typedef const ofp_plugin *(*ofp_plugin_entry)(void);
+/* The one symbol that a plug-in has to export, under the name "offpath_plugin". Called once, when the worker has loaded
+ * it; NULL: it cannot be used here. */
+typedef const ofp_plugin* (*ofp_plugin_entry)(void);
 
-OFP_PLUGIN_EXPORT const ofp_plugin *offpath_plugin(void);
+OFP_PLUGIN_EXPORT const ofp_plugin* offpath_plugin(void);
 
 #ifdef __cplusplus
 }

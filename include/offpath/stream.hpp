@@ -23,12 +23,12 @@ struct Column {
 };
 
 struct StreamOptions {
-  std::string pool{};                     // empty: "local:/" and the stream's name
+  std::string pool{};  // empty: "local:/" and the stream's name
   std::string destination = "ipc-page";
-  std::uint64_t rows_max = 0;             // of the largest batch
-  std::uint64_t keep = 0;                 // frames the pool keeps; 0: all
-  std::uint32_t ranks = 0, rank = 0;      // of a parallel program
-  std::string compression = "none";       // or "lz4" or "zstd", of frames that are ipc or ipc-page
+  std::uint64_t rows_max = 0;         // of the largest batch
+  std::uint64_t keep = 0;             // frames the pool keeps; 0: all
+  std::uint32_t ranks = 0, rank = 0;  // of a parallel program
+  std::string compression = "none";   // or "lz4" or "zstd", of frames that are ipc or ipc-page
 };
 
 enum class Send : std::uint32_t {
@@ -48,15 +48,17 @@ class Stream {
   // What sends do unless told otherwise: wait for room and credit, announce what is not announced.
   static constexpr Send usual = Send::wait | Send::announce;
 
-  Stream(const Channel& channel, const std::string& name, const std::vector<Column>& columns, const StreamOptions& options)
+  Stream(const Channel& channel, const std::string& name, const std::vector<Column>& columns,
+         const StreamOptions& options)
       : channel_(channel.channel_) {
     std::vector<ofp_column> list;
-    for (const Column& column : columns) list.push_back({column.name.c_str(), column.format.c_str(), column.stride_bytes});
+    for (const Column& column : columns)
+      list.push_back({column.name.c_str(), column.format.c_str(), column.stride_bytes});
     const ofp_stream_options c = converted(options);
     ofp_stream* stream = nullptr;
     detail::call([&](ofp_error* error) {
-      return ofp_stream_open_columns(channel.get(), name.c_str(), list.data(), static_cast<std::uint32_t>(list.size()), &c,
-                                     &stream, error);
+      return ofp_stream_open_columns(channel.get(), name.c_str(), list.data(), static_cast<std::uint32_t>(list.size()),
+                                     &c, &stream, error);
     });
     stream_.reset(stream);
   }
@@ -65,9 +67,8 @@ class Stream {
       : channel_(channel.channel_) {
     const ofp_stream_options c = converted(options);
     ofp_stream* stream = nullptr;
-    detail::call([&](ofp_error* error) {
-      return ofp_stream_open(channel.get(), name.c_str(), &schema, &c, &stream, error);
-    });
+    detail::call(
+        [&](ofp_error* error) { return ofp_stream_open(channel.get(), name.c_str(), &schema, &c, &stream, error); });
     stream_.reset(stream);
   }
 
@@ -89,7 +90,8 @@ class Stream {
   Ticket send(const ArrowArray& batch, const Key& key, Send flags = usual) {
     Ticket ticket = 0;
     detail::call([&](ofp_error* error) {
-      return ofp_send(get(), &batch, key.row.c_str(), key.column.c_str(), static_cast<std::uint32_t>(flags), &ticket, error);
+      return ofp_send(get(), &batch, key.row.c_str(), key.column.c_str(), static_cast<std::uint32_t>(flags), &ticket,
+                      error);
     });
     return ticket;
   }

@@ -43,7 +43,9 @@ class Task {
  public:
   // False: it goes on. Throws what it has failed with.
   bool wait(Wait wait = forever) { return is_over(ofp_task_wait, wait); }
-  bool wait_pulled(Wait wait = forever) { return is_over(ofp_task_wait_pulled, wait); }  // its inputs are this program's again
+  bool wait_pulled(Wait wait = forever) {
+    return is_over(ofp_task_wait_pulled, wait);
+  }  // its inputs are this program's again
   void cancel() {
     detail::call([&](ofp_error* error) { return ofp_task_cancel(task_.get(), error); });
   }
@@ -85,14 +87,17 @@ struct TaskRequest {
 struct TasksOptions {
   std::uint32_t lane = 0, lanes = 0;  // lanes 0: any order, any worker
   std::uint32_t tasks_max = 0;
-  std::vector<std::pair<std::string, std::string>> plugins{};  // name and path: whose functions this program can run itself
+  std::vector<std::pair<std::string, std::string>>
+      plugins{};       // name and path: whose functions this program can run itself
   std::string team{};  // lanes of one team send each other messages (plugin.h); another name for each run
 };
 
 // A session of tasks (offpath.h).
 class Tasks {
  public:
-  explicit Tasks(const Channel& channel, const TasksOptions& options = {}) : channel_(channel.channel_) { open(options); }
+  explicit Tasks(const Channel& channel, const TasksOptions& options = {}) : channel_(channel.channel_) {
+    open(options);
+  }
   // Without an agent: this program runs the functions itself, when it waits.
   explicit Tasks(const TasksOptions& options) { open(options); }
 
@@ -103,7 +108,8 @@ class Tasks {
     });
     return Task(channel_, task);
   }
-  // Task::get() of the next task that is over, well or not: each once, without asking each one. nullptr: none until then, or none is left.
+  // Task::get() of the next task that is over, well or not: each once, without asking each one. nullptr: none until
+  // then, or none is left.
   [[nodiscard]] ofp_task* next(Wait wait = forever) {
     ofp_task* task = nullptr;
     ofp_error error{};
@@ -142,11 +148,12 @@ class Tasks {
   static void composed(const TaskRequest& request, Use use) {
     std::vector<ofp_task_input> inputs;
     for (const TaskInput& each : request.inputs)
-      inputs.push_back({each.name.c_str(), each.data.data(), each.data.empty() ? each.bytes : each.data.size(), each.version, each.changed_from,
-                        each.changed_at, each.changed_bytes});
+      inputs.push_back({each.name.c_str(), each.data.data(), each.data.empty() ? each.bytes : each.data.size(),
+                        each.version, each.changed_from, each.changed_at, each.changed_bytes});
     std::vector<ofp_task_output> outputs;
     for (const TaskOutput& each : request.outputs)
-      outputs.push_back({each.name.c_str(), each.data.data(), each.data.empty() ? each.bytes : each.data.size(), each.version});
+      outputs.push_back(
+          {each.name.c_str(), each.data.data(), each.data.empty() ? each.bytes : each.data.size(), each.version});
     std::vector<ofp_task*> after;
     for (const Task* each : request.after) after.push_back(each->get());
     ofp_task_request c{};

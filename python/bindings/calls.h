@@ -26,8 +26,8 @@ inline void check(int code, const ofp_error& error) {
 using Seconds = nb::object;
 std::int64_t wait_ns_of(const Seconds& timeout);
 
-// Calls `call(wait_ns, error)` without the GIL in slices, so that signals are seen, as long as it returns `not_yet`. False: it did until
-// the time was over, and `error` says what it said last. Throws what else it returns.
+// Calls `call(wait_ns, error)` without the GIL in slices, so that signals are seen, as long as it returns `not_yet`.
+// False: it did until the time was over, and `error` says what it said last. Throws what else it returns.
 template <class Call>
 bool in_slices(const Seconds& timeout, int not_yet, ofp_error& error, Call&& call) {
   constexpr std::int64_t slice_ns = 50'000'000;

@@ -128,7 +128,8 @@ class Query {
     return Frame(frame);
   }
   [[nodiscard]] Request start_next() const {
-    return Request::start([&](ofp_request** request, ofp_error* error) { return ofp_query_next_start(query_.get(), request, error); });
+    return Request::start(
+        [&](ofp_request** request, ofp_error* error) { return ofp_query_next_start(query_.get(), request, error); });
   }
 
  private:
@@ -148,7 +149,8 @@ class Range {
  public:
   Range(ofp_channel* channel, nb::handle array) : exported_(array.ptr(), PyBUF_SIMPLE) {
     ofp_error error{};
-    check(ofp_range_announce(channel, exported_.view().buf, static_cast<std::uint64_t>(exported_.view().len), &range_, &error),
+    check(ofp_range_announce(channel, exported_.view().buf, static_cast<std::uint64_t>(exported_.view().len), &range_,
+                             &error),
           error);
   }
   Range(const Range&) = delete;
@@ -277,42 +279,50 @@ class Channel {
     });
     return Frame(frame);
   }
-  [[nodiscard]] Request pool_want(const std::string& pool, const std::string& row, const std::string& column, const Seconds& timeout) const {
+  [[nodiscard]] Request pool_want(const std::string& pool, const std::string& row, const std::string& column,
+                                  const Seconds& timeout) const {
     const std::int64_t wait_ns = wait_ns_of(timeout);
     return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
       return ofp_pool_want(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, request, error);
     });
   }
-  [[nodiscard]] Request start_list(const std::string& pool, const Text& row_glob, const Text& column_glob, const Seconds& timeout) const {
+  [[nodiscard]] Request start_list(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                                   const Seconds& timeout) const {
     const std::int64_t wait_ns = wait_ns_of(timeout);
     return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
-      return ofp_pool_list_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns, request, error);
+      return ofp_pool_list_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns,
+                                 request, error);
     });
   }
-  [[nodiscard]] Request start_drop(const std::string& pool, const Text& row_glob, const Text& column_glob, const Seconds& timeout) const {
+  [[nodiscard]] Request start_drop(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                                   const Seconds& timeout) const {
     const std::int64_t wait_ns = wait_ns_of(timeout);
     return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
-      return ofp_pool_drop_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns, request, error);
+      return ofp_pool_drop_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns,
+                                 request, error);
     });
   }
-  [[nodiscard]] Request start_query(const std::string& pool, const Text& row_glob, const Text& column_glob, const nb::bytes& query,
-                                    const Seconds& timeout) const {
+  [[nodiscard]] Request start_query(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                                    const nb::bytes& query, const Seconds& timeout) const {
     const std::int64_t wait_ns = wait_ns_of(timeout);
     const char* const bytes = query.c_str();
     const std::size_t length = query.size();
     return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
-      return ofp_pool_query_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), bytes, length, wait_ns, request, error);
+      return ofp_pool_query_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), bytes,
+                                  length, wait_ns, request, error);
     });
   }
-  [[nodiscard]] Request start_compute(const std::string& pool, const std::string& row, const std::string& column, const std::string& plugin,
-                                      const std::string& function, const nb::bytes& arguments, const Text& result_row,
-                                      const Text& result_column, const Seconds& timeout) const {
+  [[nodiscard]] Request start_compute(const std::string& pool, const std::string& row, const std::string& column,
+                                      const std::string& plugin, const std::string& function,
+                                      const nb::bytes& arguments, const Text& result_row, const Text& result_column,
+                                      const Seconds& timeout) const {
     const std::int64_t wait_ns = wait_ns_of(timeout);
     const char* const bytes = arguments.c_str();
     const std::size_t length = arguments.size();
     return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
-      return ofp_pool_compute_start(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(), function.c_str(), bytes, length,
-                                    pointer_of(result_row), pointer_of(result_column), wait_ns, request, error);
+      return ofp_pool_compute_start(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(),
+                                    function.c_str(), bytes, length, pointer_of(result_row), pointer_of(result_column),
+                                    wait_ns, request, error);
     });
   }
   // The key of a request that is over, none if there is none by then.
@@ -329,7 +339,8 @@ class Channel {
     check(code, error);
     return reinterpret_cast<std::uintptr_t>(request);
   }
-  [[nodiscard]] nb::list pool_list(const std::string& pool, const Text& row_glob, const Text& column_glob, double timeout) const {
+  [[nodiscard]] nb::list pool_list(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                                   double timeout) const {
     const ChannelHandle channel = handle();
     ofp_listing* listing = nullptr;
     ofp_error error{};
@@ -356,8 +367,8 @@ class Channel {
     check(code, error);
     return dropped;
   }
-  [[nodiscard]] Query pool_query(const std::string& pool, const Text& row_glob, const Text& column_glob, const nb::bytes& query,
-                                 const Seconds& timeout) const {
+  [[nodiscard]] Query pool_query(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                                 const nb::bytes& query, const Seconds& timeout) const {
     const ChannelHandle channel = handle();
     const std::int64_t wait_ns = wait_ns_of(timeout);
     ofp_query* answer = nullptr;
@@ -365,8 +376,8 @@ class Channel {
     int code = 0;
     {
       const nb::gil_scoped_release release;
-      code = ofp_pool_query(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), query.c_str(), query.size(),
-                            wait_ns, &answer, &error);
+      code = ofp_pool_query(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), query.c_str(),
+                            query.size(), wait_ns, &answer, &error);
     }
     check(code, error);
     return Query(answer);
@@ -378,17 +389,21 @@ class Channel {
     int code = 0;
     {
       const nb::gil_scoped_release release;
-      code = ofp_sift_elements(channel.get(), pool.c_str(), static_cast<std::int64_t>(timeout * 1e9), &elements, &error);
+      code =
+          ofp_sift_elements(channel.get(), pool.c_str(), static_cast<std::int64_t>(timeout * 1e9), &elements, &error);
     }
     check(code, error);
     return elements;
   }
   void sift_flush(const std::string& pool, const Seconds& timeout) const {
     const ChannelHandle channel = handle();
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_sift_flush(channel.get(), pool.c_str(), wait_ns, error); });
+    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_sift_flush(channel.get(), pool.c_str(), wait_ns, error);
+    });
   }
-  [[nodiscard]] Frame sift_tracks(const std::string& pool, std::uint32_t element, const std::optional<std::vector<std::uint64_t>>& identifiers,
-                                  std::int64_t first_step, std::int64_t last_step, double timeout) const {
+  [[nodiscard]] Frame sift_tracks(const std::string& pool, std::uint32_t element,
+                                  const std::optional<std::vector<std::uint64_t>>& identifiers, std::int64_t first_step,
+                                  std::int64_t last_step, double timeout) const {
     const ChannelHandle channel = handle();
     static constexpr std::uint64_t none = 0;
     const std::uint64_t* first = identifiers ? (identifiers->empty() ? &none : identifiers->data()) : nullptr;
@@ -397,15 +412,18 @@ class Channel {
     int code = 0;
     {
       const nb::gil_scoped_release release;
-      code = ofp_sift_tracks(channel.get(), pool.c_str(), element, first, identifiers ? static_cast<std::uint32_t>(identifiers->size()) : 0,
-                             first_step, last_step, static_cast<std::int64_t>(timeout * 1e9), &frame, &error);
+      code = ofp_sift_tracks(channel.get(), pool.c_str(), element, first,
+                             identifiers ? static_cast<std::uint32_t>(identifiers->size()) : 0, first_step, last_step,
+                             static_cast<std::int64_t>(timeout * 1e9), &frame, &error);
     }
     check(code, error);
     return Frame(frame);
   }
-  [[nodiscard]] std::optional<Frame> pool_compute(const std::string& pool, const std::string& row, const std::string& column,
-                                                  const std::string& plugin, const std::string& function, const nb::bytes& arguments,
-                                                  const Text& result_row, const Text& result_column, const Seconds& timeout) const {
+  [[nodiscard]] std::optional<Frame> pool_compute(const std::string& pool, const std::string& row,
+                                                  const std::string& column, const std::string& plugin,
+                                                  const std::string& function, const nb::bytes& arguments,
+                                                  const Text& result_row, const Text& result_column,
+                                                  const Seconds& timeout) const {
     const ChannelHandle channel = handle();
     const std::int64_t wait_ns = wait_ns_of(timeout);
     ofp_frame* frame = nullptr;
@@ -414,8 +432,9 @@ class Channel {
     {
       // Not in slices: each would call the function.
       const nb::gil_scoped_release release;
-      code = ofp_pool_compute(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(), function.c_str(), arguments.c_str(),
-                              arguments.size(), pointer_of(result_row), pointer_of(result_column), wait_ns, &frame, &error);
+      code = ofp_pool_compute(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(),
+                              function.c_str(), arguments.c_str(), arguments.size(), pointer_of(result_row),
+                              pointer_of(result_column), wait_ns, &frame, &error);
     }
     check(code, error);
     if (frame == nullptr) return {};
@@ -462,7 +481,8 @@ void bind_channel(nb::module_& module) {
       .def_prop_ro("rows", [](const Frame& frame) { return ofp_frame_rows(frame.get()); })
       .def_prop_ro("is_arrow", [](const Frame& frame) { return ofp_frame_is_arrow(frame.get()) != 0; })
       .def_prop_ro("mapped", [](const Frame& frame) { return ofp_frame_mapped(frame.get()) != 0; })
-      .def_prop_ro("address", [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
+      .def_prop_ro("address",
+                   [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
   nb::class_<Request>(module, "Request")
       .def_prop_ro("key", &Request::key)
       .def("frame", &Request::frame, nb::sig("def frame(self) -> Frame | None"))
@@ -491,33 +511,36 @@ void bind_channel(nb::module_& module) {
       .def("probe", &Channel::probe, nb::arg("timeout").none())
       .def("alloc", &Channel::alloc, nb::arg("nbytes"))
       .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership)
-      .def("pool_get", &Channel::pool_get, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
-      .def("pool_want", &Channel::pool_want, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
-      .def("start_list", &Channel::start_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+      .def("pool_get", &Channel::pool_get, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
            nb::arg("timeout").none())
-      .def("start_drop", &Channel::start_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
+      .def("pool_want", &Channel::pool_want, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
            nb::arg("timeout").none())
-      .def("start_query", &Channel::start_query, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
-           nb::arg("query"), nb::arg("timeout").none())
-      .def("start_compute", &Channel::start_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("plugin"),
-           nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(), nb::arg("result_column").none(),
-           nb::arg("timeout").none())
+      .def("start_list", &Channel::start_list, nb::arg("pool"), nb::arg("row_glob").none(),
+           nb::arg("column_glob").none(), nb::arg("timeout").none())
+      .def("start_drop", &Channel::start_drop, nb::arg("pool"), nb::arg("row_glob").none(),
+           nb::arg("column_glob").none(), nb::arg("timeout").none())
+      .def("start_query", &Channel::start_query, nb::arg("pool"), nb::arg("row_glob").none(),
+           nb::arg("column_glob").none(), nb::arg("query"), nb::arg("timeout").none())
+      .def("start_compute", &Channel::start_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
+           nb::arg("plugin"), nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(),
+           nb::arg("result_column").none(), nb::arg("timeout").none())
       .def("request_next", &Channel::request_next, nb::arg("timeout"))
       .def("pool_list", &Channel::pool_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
            nb::arg("timeout"))
       .def("pool_drop", &Channel::pool_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
            nb::arg("timeout"))
-      .def("pool_query", &Channel::pool_query, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
-           nb::arg("query"), nb::arg("timeout").none())
+      .def("pool_query", &Channel::pool_query, nb::arg("pool"), nb::arg("row_glob").none(),
+           nb::arg("column_glob").none(), nb::arg("query"), nb::arg("timeout").none())
       .def("sift_elements", &Channel::sift_elements, nb::arg("pool"), nb::arg("timeout"))
       .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
       .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
            nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout"))
-      .def("pool_compute", &Channel::pool_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("plugin"),
-           nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(), nb::arg("result_column").none(),
-           nb::arg("timeout").none(),
-           nb::sig("def pool_compute(self, pool: str, row: str, column: str, plugin: str, function: str, arguments: bytes, "
-                   "result_row: str | None, result_column: str | None, timeout: float | None) -> Frame | None"))
+      .def("pool_compute", &Channel::pool_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
+           nb::arg("plugin"), nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(),
+           nb::arg("result_column").none(), nb::arg("timeout").none(),
+           nb::sig(
+               "def pool_compute(self, pool: str, row: str, column: str, plugin: str, function: str, arguments: bytes, "
+               "result_row: str | None, result_column: str | None, timeout: float | None) -> Frame | None"))
       .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
 }
 

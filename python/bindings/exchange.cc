@@ -1,7 +1,7 @@
 // ofp_exchange_*: the package's exchange.py makes something pleasant of it.
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <tuple>
 #include <vector>
@@ -45,16 +45,19 @@ class View {
   // (member, present, has_value, epoch, age_ns, record)
   [[nodiscard]] nb::tuple entry(std::uint32_t index) const {
     ofp_view_entry entry{};
-    if (ofp_view_entry_get(view_, index, &entry) != OFP_OK) fail(OFP_NOT_FOUND, "the view has no entry " + std::to_string(index));
+    if (ofp_view_entry_get(view_, index, &entry) != OFP_OK)
+      fail(OFP_NOT_FOUND, "the view has no entry " + std::to_string(index));
     return nb::make_tuple(entry.member, entry.present != 0, entry.has_value != 0, entry.epoch, entry.age_ns,
                           nb::bytes(static_cast<const char*>(entry.record), entry.record_bytes));
   }
   // (count, value, exact, [(value, member)], [bins])
   [[nodiscard]] nb::tuple figure(std::uint32_t index) const {
     ofp_view_figure figure{};
-    if (ofp_view_figure_get(view_, index, &figure) != OFP_OK) fail(OFP_NOT_FOUND, "the view has no figure " + std::to_string(index));
+    if (ofp_view_figure_get(view_, index, &figure) != OFP_OK)
+      fail(OFP_NOT_FOUND, "the view has no figure " + std::to_string(index));
     nb::list top, bins;
-    for (std::uint32_t i = 0; i < figure.top_count; ++i) top.append(nb::make_tuple(figure.top[i].value, figure.top[i].member));
+    for (std::uint32_t i = 0; i < figure.top_count; ++i)
+      top.append(nb::make_tuple(figure.top[i].value, figure.top[i].member));
     for (std::uint32_t i = 0; i < figure.bins_count; ++i) bins.append(figure.bins[i]);
     return nb::make_tuple(figure.count, figure.value, figure.exact, top, bins);
   }
@@ -65,11 +68,13 @@ class View {
 
 class Exchange {
  public:
-  Exchange(nb::handle channel, const std::string& name, bool publish, const std::vector<std::tuple<std::string, std::string, std::string>>& fields,
-           std::uint64_t record_bytes_max, std::uint64_t view_bytes_max)
+  Exchange(nb::handle channel, const std::string& name, bool publish,
+           const std::vector<std::tuple<std::string, std::string, std::string>>& fields, std::uint64_t record_bytes_max,
+           std::uint64_t view_bytes_max)
       : channel_(handle_of(channel)) {
     std::vector<ofp_field> given;
-    for (const auto& [field, type, unit] : fields) given.push_back({field.c_str(), type.empty() ? '?' : type[0], unit.c_str()});
+    for (const auto& [field, type, unit] : fields)
+      given.push_back({field.c_str(), type.empty() ? '?' : type[0], unit.c_str()});
     ofp_exchange_options options{};
     options.struct_bytes = sizeof options;
     options.publish = publish ? 1 : 0;
@@ -104,9 +109,11 @@ class Exchange {
     for (std::uint32_t i = 0; i < info.fields; ++i) {
       ofp_field field{};
       (void)ofp_exchange_field(exchange_, i, &field);
-      fields.append(nb::make_tuple(nb::str(field.name), nb::str(&field.type, 1), nb::str(field.unit != nullptr ? field.unit : "")));
+      fields.append(nb::make_tuple(nb::str(field.name), nb::str(&field.type, 1),
+                                   nb::str(field.unit != nullptr ? field.unit : "")));
     }
-    for (std::uint32_t i = 0; i < info.reductions; ++i) reductions.append(nb::str(ofp_exchange_reduction(exchange_, i)));
+    for (std::uint32_t i = 0; i < info.reductions; ++i)
+      reductions.append(nb::str(ofp_exchange_reduction(exchange_, i)));
     nb::dict told;
     told["members"] = members;
     told["self"] = info.self;
@@ -128,7 +135,9 @@ class Exchange {
   [[nodiscard]] View view(const Seconds& timeout) const {
     ofp_view* view = nullptr;
     (void)open();
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_exchange_view(exchange_, wait_ns, &view, error); });
+    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_exchange_view(exchange_, wait_ns, &view, error);
+    });
     return View(view);
   }
   [[nodiscard]] bool grant(const std::vector<std::uint32_t>& members, const std::vector<std::uint64_t>& amounts) const {
@@ -139,7 +148,8 @@ class Exchange {
     int code = 0;
     {
       const nb::gil_scoped_release release;
-      code = ofp_exchange_grant(exchange_, members.data(), amounts.data(), static_cast<std::uint32_t>(members.size()), &may_grant, &error);
+      code = ofp_exchange_grant(exchange_, members.data(), amounts.data(), static_cast<std::uint32_t>(members.size()),
+                                &may_grant, &error);
     }
     check(code, error);
     return may_grant != 0;
@@ -164,10 +174,16 @@ class Exchange {
 }  // namespace
 
 void bind_exchange(nb::module_& module) {
-  nb::class_<View>(module, "View").def("info", &View::info).def("entry", &View::entry, nb::arg("index")).def("figure", &View::figure, nb::arg("index"));
+  nb::class_<View>(module, "View")
+      .def("info", &View::info)
+      .def("entry", &View::entry, nb::arg("index"))
+      .def("figure", &View::figure, nb::arg("index"));
   nb::class_<Exchange>(module, "Exchange")
-      .def(nb::init<nb::handle, const std::string&, bool, const std::vector<std::tuple<std::string, std::string, std::string>>&, std::uint64_t, std::uint64_t>(),
-           nb::arg("channel"), nb::arg("name"), nb::arg("publish"), nb::arg("fields"), nb::arg("record_bytes_max"), nb::arg("view_bytes_max"))
+      .def(nb::init<nb::handle, const std::string&, bool,
+                    const std::vector<std::tuple<std::string, std::string, std::string>>&, std::uint64_t,
+                    std::uint64_t>(),
+           nb::arg("channel"), nb::arg("name"), nb::arg("publish"), nb::arg("fields"), nb::arg("record_bytes_max"),
+           nb::arg("view_bytes_max"))
       .def("close", &Exchange::close)
       .def("info", &Exchange::info)
       .def("publish", &Exchange::publish, nb::arg("record"))

@@ -9,7 +9,8 @@ std::int64_t wait_ns_of(const Seconds& timeout) {
   if (timeout.is_none()) return OFP_FOREVER;
   const double seconds = PyFloat_AsDouble(timeout.ptr());
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  if (!(seconds >= 0)) fail(OFP_INVALID, "a timeout of " + std::to_string(seconds) + " s; it is 0 or more, or None for ever");
+  if (!(seconds >= 0))
+    fail(OFP_INVALID, "a timeout of " + std::to_string(seconds) + " s; it is 0 or more, or None for ever");
   constexpr double longest_s = 9e9;
   return seconds >= longest_s ? OFP_FOREVER : static_cast<std::int64_t>(seconds * 1e9);
 }

@@ -4,8 +4,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
-#include <cstring>
 #include <algorithm>
+#include <cstring>
 #include <ctime>
 #include <deque>
 #include <optional>
@@ -17,7 +17,6 @@ struct ArrowArray;
 struct ArrowSchema;
 
 namespace offpath::python {
-
 
 namespace {
 
@@ -38,17 +37,39 @@ char kind_of(const char* format) {
   if (std::strchr("@=<", *format) != nullptr && *format != '\0') ++format;
   while (*format >= '0' && *format <= '9') ++format;
   switch (*format) {
-    case 'b': case 'h': case 'i': case 'l': case 'q': case 'n': return 'i';
-    case 'B': case 'H': case 'I': case 'L': case 'Q': case 'N': return 'u';
-    case 'e': case 'f': case 'd': return 'f';
-    case '?': return 'b';
-    case 's': case 'x': case 'c': case 'w': return 'x';
-    default: return 0;  // '>' for the other byte order, records, complex numbers
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+    case 'n':
+      return 'i';
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+    case 'N':
+      return 'u';
+    case 'e':
+    case 'f':
+    case 'd':
+      return 'f';
+    case '?':
+      return 'b';
+    case 's':
+    case 'x':
+    case 'c':
+    case 'w':
+      return 'x';
+    default:
+      return 0;  // '>' for the other byte order, records, complex numbers
   }
 }
 
 bool fits(const Column& column, char kind, Py_ssize_t value_bytes) {
-  if (column.kind == 'x') return column.value_bytes % (value_bytes > 0 ? value_bytes : 1) == 0 && (kind == 'x' || kind == 'u');
+  if (column.kind == 'x')
+    return column.value_bytes % (value_bytes > 0 ? value_bytes : 1) == 0 && (kind == 'x' || kind == 'u');
   if (value_bytes != column.value_bytes) return false;
   return kind == column.kind || (column.kind == 't' && kind == 'i');
 }
@@ -57,7 +78,8 @@ std::string describe(const Py_buffer& view) {
   std::string text = std::string("format '") + (view.format != nullptr ? view.format : "B") + "', shape (";
   for (int i = 0; i < view.ndim; ++i) text += (i > 0 ? ", " : "") + std::to_string(view.shape[i]);
   text += "), strides (";
-  for (int i = 0; i < view.ndim; ++i) text += (i > 0 ? ", " : "") + std::to_string(view.strides != nullptr ? view.strides[i] : 0);
+  for (int i = 0; i < view.ndim; ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(view.strides != nullptr ? view.strides[i] : 0);
   return text + ")";
 }
 
@@ -115,8 +137,8 @@ Key key_of(PyObject* key) {
 class Stream {
  public:
   Stream(nb::handle channel, const std::string& name, nb::handle schema, const nb::object& columns,
-         const std::string& destination, std::uint64_t rows_max, const Text& pool, std::uint64_t keep, std::uint32_t ranks,
-         std::uint32_t rank, const Text& compression)
+         const std::string& destination, std::uint64_t rows_max, const Text& pool, std::uint64_t keep,
+         std::uint32_t ranks, std::uint32_t rank, const Text& compression)
       : plain_(!columns.is_none()) {
     if (plain_)
       for (nb::handle each : columns) {
@@ -191,9 +213,11 @@ class Stream {
     std::uint64_t rows = 0;
     if (!gather(data.ptr(), views, rows)) return not_plain;
     const Key keys = key_of(key.ptr());
-    const std::uint64_t ticket = post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
-      return ofp_send_strided(stream, data_.data(), strides_.data(), rows, keys.row, keys.column, flags, posted, error);
-    });
+    const std::uint64_t ticket =
+        post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+          return ofp_send_strided(stream, data_.data(), strides_.data(), rows, keys.row, keys.column, flags, posted,
+                                  error);
+        });
     hold(ticket, std::move(views), {});
     return static_cast<std::int64_t>(ticket);
   }
@@ -204,15 +228,17 @@ class Stream {
     const auto* batch = static_cast<const ArrowArray*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array"));
     if (batch == nullptr) throw nb::python_error();
     const Key keys = key_of(key.ptr());
-    const std::uint64_t ticket = post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
-      return ofp_send(stream, batch, keys.row, keys.column, flags, posted, error);
-    });
+    const std::uint64_t ticket =
+        post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+          return ofp_send(stream, batch, keys.row, keys.column, flags, posted, error);
+        });
     hold(ticket, {}, std::move(capsule));
     return static_cast<std::int64_t>(ticket);
   }
 
   // `pieces`: (buffer, offset in the object).
-  std::int64_t move(nb::handle pieces, std::uint64_t object_bytes, nb::handle key, bool update, bool snapshot, bool wait) {
+  std::int64_t move(nb::handle pieces, std::uint64_t object_bytes, nb::handle key, bool update, bool snapshot,
+                    bool wait) {
     ofp_stream* stream = handle().get();
     release_pulled();
     std::vector<Exported> views;
@@ -224,10 +250,11 @@ class Stream {
       list.push_back({view.buf, static_cast<std::uint64_t>(view.len), offset});
     }
     const Key keys = key_of(key.ptr());
-    const std::uint64_t ticket = post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
-      return ofp_move(stream, list.data(), static_cast<std::uint32_t>(list.size()), object_bytes, keys.row, keys.column,
-                      update ? OFP_MOVE_UPDATE : OFP_MOVE_CREATE, flags, posted, error);
-    });
+    const std::uint64_t ticket =
+        post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+          return ofp_move(stream, list.data(), static_cast<std::uint32_t>(list.size()), object_bytes, keys.row,
+                          keys.column, update ? OFP_MOVE_UPDATE : OFP_MOVE_CREATE, flags, posted, error);
+        });
     hold(ticket, std::move(views), {});
     return static_cast<std::int64_t>(ticket);
   }
@@ -325,7 +352,8 @@ class Stream {
       const Shape shape = shape_of(column, views.back().view());
       if (i > 0 && shape.rows != rows)
         fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(column.name) + "' has " + std::to_string(shape.rows) +
-                             " rows, column '" + nb::cast<std::string>(columns_[0].name) + "' has " + std::to_string(rows));
+                             " rows, column '" + nb::cast<std::string>(columns_[0].name) + "' has " +
+                             std::to_string(rows));
       rows = shape.rows;
       data_[i] = views.back().view().buf;
       strides_[i] = shape.stride_bytes;
@@ -339,7 +367,8 @@ class Stream {
     for (auto [name, value] : given) {
       bool known = false;
       for (const Column& column : columns_) known |= column.name.equal(name);
-      if (!known) fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(nb::str(name)) + "' is not in the stream's schema");
+      if (!known)
+        fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(nb::str(name)) + "' is not in the stream's schema");
     }
     fail(OFP_SCHEMA, "two columns of the stream's schema have the same name; send a RecordBatch");
   }
@@ -358,7 +387,8 @@ class Stream {
       code = call(flags, &ticket, &error);
     }
     constexpr long pause_first_ns = 50'000, pause_max_ns = 2'000'000;
-    for (long pause_ns = pause_first_ns; code == OFP_WOULD_BLOCK && wait; pause_ns = std::min(2 * pause_ns, pause_max_ns)) {
+    for (long pause_ns = pause_first_ns; code == OFP_WOULD_BLOCK && wait;
+         pause_ns = std::min(2 * pause_ns, pause_max_ns)) {
       {
         const nb::gil_scoped_release release;
         const timespec pause{0, pause_ns};
@@ -403,9 +433,9 @@ void bind_stream(nb::module_& module) {
   nb::class_<Stream>(module, "Stream")
       .def(nb::init<nb::handle, const std::string&, nb::handle, const nb::object&, const std::string&, std::uint64_t,
                     const Text&, std::uint64_t, std::uint32_t, std::uint32_t, const Text&>(),
-           nb::arg("channel"), nb::arg("name"), nb::arg("schema").none(), nb::arg("columns").none(), nb::arg("destination"),
-           nb::arg("rows_max"), nb::arg("pool").none(), nb::arg("keep"), nb::arg("ranks"), nb::arg("rank"),
-           nb::arg("compression").none())
+           nb::arg("channel"), nb::arg("name"), nb::arg("schema").none(), nb::arg("columns").none(),
+           nb::arg("destination"), nb::arg("rows_max"), nb::arg("pool").none(), nb::arg("keep"), nb::arg("ranks"),
+           nb::arg("rank"), nb::arg("compression").none())
       .def("close", &Stream::close, nb::arg("timeout"))
       .def("send", &Stream::send)
       .def("send_arrow", &Stream::send_arrow)

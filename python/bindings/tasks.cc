@@ -13,7 +13,8 @@ namespace offpath::python {
 namespace {
 
 // name, buffer or None, bytes, version, changed_from, changed_at, changed_bytes
-using GivenInput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+using GivenInput =
+    std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 // name, buffer or None, bytes, version
 using GivenOutput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t>;
 
@@ -26,8 +27,12 @@ bool ended_in_time(const Seconds& timeout, Call&& call) {
 
 class Task {
  public:
-  Task(ChannelHandle channel, ofp_task* task, std::vector<Exported> memory) : channel_(std::move(channel)), task_(task), memory_(std::move(memory)) {}
-  Task(Task&& other) noexcept : channel_(std::move(other.channel_)), task_(std::exchange(other.task_, nullptr)), memory_(std::move(other.memory_)) {}
+  Task(ChannelHandle channel, ofp_task* task, std::vector<Exported> memory)
+      : channel_(std::move(channel)), task_(task), memory_(std::move(memory)) {}
+  Task(Task&& other) noexcept
+      : channel_(std::move(other.channel_)),
+        task_(std::exchange(other.task_, nullptr)),
+        memory_(std::move(other.memory_)) {}
   Task& operator=(Task&&) = delete;
   ~Task() {
     const nb::gil_scoped_release release;
@@ -84,10 +89,11 @@ class Task {
 
 // A request, and what it points to.
 struct Request {
-  Request(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs, const nb::bytes& arguments,
-          const nb::list& after, const Seconds& timeout) {
+  Request(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
+          const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
     for (const auto& [name, buffer, bytes, version, changed_from, changed_at, changed_bytes] : inputs) {
-      ofp_task_input& input = given.emplace_back(ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
+      ofp_task_input& input = given.emplace_back(
+          ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
       if (buffer.is_none()) continue;
       const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS).view();
       input.data = view.buf;
@@ -124,8 +130,8 @@ struct Request {
 
 class Tasks {
  public:
-  Tasks(nb::handle channel, std::uint32_t lane, std::uint32_t lanes, std::uint32_t tasks_max, const std::vector<std::tuple<std::string, std::string>>& plugins,
-        const std::string& team)
+  Tasks(nb::handle channel, std::uint32_t lane, std::uint32_t lanes, std::uint32_t tasks_max,
+        const std::vector<std::tuple<std::string, std::string>>& plugins, const std::string& team)
       : channel_(channel.is_none() ? nullptr : handle_of(channel)) {
     std::vector<ofp_task_plugin> given;
     for (const auto& [name, path] : plugins) given.push_back({name.c_str(), path.c_str()});
@@ -149,8 +155,9 @@ class Tasks {
   Tasks& operator=(const Tasks&) = delete;
   ~Tasks() { close(); }
 
-  [[nodiscard]] Task submit(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
-                            const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
+  [[nodiscard]] Task submit(const std::string& function, const std::vector<GivenInput>& inputs,
+                            const std::vector<GivenOutput>& outputs, const nb::bytes& arguments, const nb::list& after,
+                            const Seconds& timeout) {
     Request request(function, inputs, outputs, arguments, after, timeout);
     ofp_task* task = nullptr;
     ofp_error error{};
@@ -161,12 +168,14 @@ class Tasks {
   [[nodiscard]] std::uintptr_t next(const Seconds& timeout) const {
     ofp_tasks* const tasks = open();
     ofp_task* task = nullptr;
-    (void)ended_in_time(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_tasks_next(tasks, wait_ns, &task, error); });
+    (void)ended_in_time(
+        timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_tasks_next(tasks, wait_ns, &task, error); });
     return reinterpret_cast<std::uintptr_t>(task);
   }
   // Whether this program ran it, and for how long it ran.
-  [[nodiscard]] std::tuple<bool, std::int64_t> run(const std::string& function, const std::vector<GivenInput>& inputs, const std::vector<GivenOutput>& outputs,
-                                                   const nb::bytes& arguments, const nb::list& after, const Seconds& timeout) {
+  [[nodiscard]] std::tuple<bool, std::int64_t> run(const std::string& function, const std::vector<GivenInput>& inputs,
+                                                   const std::vector<GivenOutput>& outputs, const nb::bytes& arguments,
+                                                   const nb::list& after, const Seconds& timeout) {
     const Request request(function, inputs, outputs, arguments, after, timeout);
     ofp_task_info info{};
     info.struct_bytes = sizeof info;
@@ -206,12 +215,14 @@ void bind_tasks(nb::module_& module) {
       .def("info", &Task::info)
       .def("output_bytes", &Task::output_bytes, nb::arg("index"));
   nb::class_<Tasks>(module, "Tasks")
-      .def(nb::init<nb::handle, std::uint32_t, std::uint32_t, std::uint32_t, const std::vector<std::tuple<std::string, std::string>>&, const std::string&>(),
-           nb::arg("channel").none(), nb::arg("lane"), nb::arg("lanes"), nb::arg("tasks_max"), nb::arg("plugins"), nb::arg("team"))
-      .def("submit", &Tasks::submit, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
-           nb::arg("timeout").none())
-      .def("run", &Tasks::run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"), nb::arg("after"),
-           nb::arg("timeout").none())
+      .def(nb::init<nb::handle, std::uint32_t, std::uint32_t, std::uint32_t,
+                    const std::vector<std::tuple<std::string, std::string>>&, const std::string&>(),
+           nb::arg("channel").none(), nb::arg("lane"), nb::arg("lanes"), nb::arg("tasks_max"), nb::arg("plugins"),
+           nb::arg("team"))
+      .def("submit", &Tasks::submit, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"),
+           nb::arg("after"), nb::arg("timeout").none())
+      .def("run", &Tasks::run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("arguments"),
+           nb::arg("after"), nb::arg("timeout").none())
       .def("next", &Tasks::next, nb::arg("timeout").none())
       .def("close", &Tasks::close);
 }

@@ -21,7 +21,7 @@ from .status_view import size_text, table_of
 
 AT_ONCE_MAX = 64  # members asked at the same time
 ANSWERING = ("alive", "suspect")  # states of members that are asked
-FIELD = re.compile(r'(?P<name>\w+)(?:\{(?P<labels>.*)\})?')
+FIELD = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})?")
 
 
 @dataclass

@@ -42,8 +42,12 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
     made = {**base, "OFFPATH_AGENT": agent}
     made["OFFPATH_SOCKETS_FALLBACK"] = "1" if fallback else "0"
     made["OFFPATH_SOCKETS_REPORT"] = "1" if report else "0"
-    for name, value in (("ADDRESS", address), ("LISTEN", listen), ("CONNECT", connect),
-                        ("MAX", None if most is None else str(most))):
+    for name, value in (
+        ("ADDRESS", address),
+        ("LISTEN", listen),
+        ("CONNECT", connect),
+        ("MAX", None if most is None else str(most)),
+    ):
         made.pop(f"OFFPATH_SOCKETS_{name}", None)
         if value is not None:
             made[f"OFFPATH_SOCKETS_{name}"] = value
@@ -79,7 +83,12 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         of = f"{row['program']} ({row['pid']})" if row["pid"] else "-"
         waiting = row["offered"] - row["acknowledged"]
-        figures = (waiting, row["received"], row["acknowledged"], f"{row['round_trip_us'] / 1000:.3g}",
-                   *([row["core"] if row["remote"] else "*"] if several else []))
+        figures = (
+            waiting,
+            row["received"],
+            row["acknowledged"],
+            f"{row['round_trip_us'] / 1000:.3g}",
+            *([row["core"] if row["remote"] else "*"] if several else []),
+        )
         table.add_row(row["state"], row["local"], row["remote"] or "*", of, *map(str, figures))
     return table

@@ -41,7 +41,8 @@ std::string source_of(const link::AgentHandshake& handshake, Kind kind) {
 }  // namespace
 
 Acceptor::Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome,
-                   const Options& options, std::function<Status(uid_t)> may_welcome, std::function<void(Arrival, TimeNs)> on_arrival)
+                   const Options& options, std::function<Status(uid_t)> may_welcome,
+                   std::function<void(Arrival, TimeNs)> on_arrival)
     : loop_(loop),
       policy_(std::move(policy)),
       welcome_(std::move(welcome)),
@@ -79,7 +80,8 @@ AcceptorCounters Acceptor::counters() const noexcept {
 void Acceptor::take_connections(Listener& listener, TimeNs now) {
   for (unsigned i = 0; i < connections_of_a_look && !listener.resting; ++i) {
     // Who connects may have to be refused, and to close that connection may be one more close that waits.
-    if (listener.kind == Kind::unix_socket && policy_->received->overrun()) return rest(listener, now + rest_after_failure_ns);
+    if (listener.kind == Kind::unix_socket && policy_->received->overrun())
+      return rest(listener, now + rest_after_failure_ns);
     if (listener.handshakes >= options_.handshakes_max) {
       pollfd waiting{listener.socket.get(), POLLIN, 0};
       if (poll(&waiting, 1, 0) != 1) return;
@@ -96,8 +98,8 @@ void Acceptor::take_connections(Listener& listener, TimeNs now) {
   }
 }
 
-// Gives up the oldest connection of the source that has most: a flood from one place costs others nothing. Returns `now`, or
-// when that connection has had its time.
+// Gives up the oldest connection of the source that has most: a flood from one place costs others nothing. Returns
+// `now`, or when that connection has had its time.
 TimeNs Acceptor::make_room(Listener& listener, TimeNs now) {
   std::map<std::string_view, std::size_t> counts;
   for (const Handshake& each : handshakes_)
@@ -134,7 +136,8 @@ void Acceptor::resume(Listener& listener) {
 
 void Acceptor::begin(Fd socket, Listener& listener, TimeNs now) {
   const int fd = socket.get();
-  handshakes_.push_back({policy_, link::AgentHandshake(std::move(socket), listener.kind, *policy_, now), &listener, {}, now});
+  handshakes_.push_back(
+      {policy_, link::AgentHandshake(std::move(socket), listener.kind, *policy_, now), &listener, {}, now});
   const HandshakeAt at = std::prev(handshakes_.end());
   ++listener.handshakes;
   if (at->state.state() == State::pending) {
@@ -167,12 +170,14 @@ void Acceptor::on_deadline(HandshakeAt at, TimeNs now, TimeNs due) {
 void Acceptor::advance(HandshakeAt at, TimeNs now) {
   // The deadline is the timer's to judge.
   switch (at->state.advance(std::min(now, at->state.deadline() - 1))) {
-    case State::ready: return welcome(at, now);
+    case State::ready:
+      return welcome(at, now);
     case State::failed:
       log(LogLevel::info, "a connection was refused: {}", at->state.failure().message);
       ++counters_.refused;
       return forget(at);
-    case State::pending: break;
+    case State::pending:
+      break;
   }
   if (at->writing != at->state.wants_write()) {
     at->writing = at->state.wants_write();
@@ -194,10 +199,11 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
   mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
   if (local) client.group = at->state.gid();
   client.job_labels = link::job_labels_of(local ? at->state.pid() : 0, hello.job_labels);
-  for (std::string* each : {&client.job_labels.job, &client.job_labels.step, &client.job_labels.cgroup}) *each = printable(*each);
+  for (std::string* each : {&client.job_labels.job, &client.job_labels.step, &client.job_labels.cgroup})
+    *each = printable(*each);
   if (at->state.knows_an_old_key_only()) {
-    log(LogLevel::warning, "{} (process {}) knows an old key only: give it the one in security.key_file", client.program,
-        client.pid);
+    log(LogLevel::warning, "{} (process {}) knows an old key only: give it the one in security.key_file",
+        client.program, client.pid);
     ++counters_.welcomed_by_old_key;
   }
   loop_.unwatch(at->state.fd());  // the link watches it from now on

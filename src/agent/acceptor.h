@@ -1,9 +1,9 @@
-// From listening sockets to links: connections are taken in, introduce themselves (link/handshake/handshake.h), and are handed
-// on. Event driven, on the loop's thread; a program that is slow or sends garbage costs one of a bounded number of
-// handshakes, until its deadline.
+// From listening sockets to links: connections are taken in, introduce themselves (link/handshake/handshake.h), and are
+// handed on. Event driven, on the loop's thread; a program that is slow or sends garbage costs one of a bounded number
+// of handshakes, until its deadline.
 //
-// Each listener has so many. When all of them are taken, whoever has most of them (a user, or a network address) loses the
-// oldest if that had its time; until then the listener rests, and further connections wait in the kernel's queue.
+// Each listener has so many. When all of them are taken, whoever has most of them (a user, or a network address) loses
+// the oldest if that had its time; until then the listener rests, and further connections wait in the kernel's queue.
 #pragma once
 
 #include <functional>
@@ -28,13 +28,14 @@ class Acceptor {
   };
   struct Options {
     std::size_t handshakes_max = 64;  // of each listener
-    bool everyone = false;  // other users may reach the Unix sockets
+    bool everyone = false;            // other users may reach the Unix sockets
   };
 
   // `may_welcome` refuses further programs of a user, for instance when there are too many; `on_arrival` takes those
   // welcomed.
-  Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome, const Options& options,
-           std::function<Status(uid_t)> may_welcome, std::function<void(Arrival, TimeNs now)> on_arrival);
+  Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome,
+           const Options& options, std::function<Status(uid_t)> may_welcome,
+           std::function<void(Arrival, TimeNs now)> on_arrival);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;

@@ -210,7 +210,7 @@ TEST_F(AcceptorTest, AStandstillOfTheAgentIsNotHeldAgainstAProgram) {
 }
 
 TEST_F(AcceptorTest, TheSocketIsTheOwnersAloneAndGoesAwayAtTheEnd) {
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(lstat(address.path.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   acceptor.reset();
@@ -218,8 +218,7 @@ TEST_F(AcceptorTest, TheSocketIsTheOwnersAloneAndGoesAwayAtTheEnd) {
 }
 
 TEST_F(AcceptorTest, AnotherAgentThatLivesIsNotReplacedADeadOneIs) {
-  Acceptor second(
-      *loop, policy, wire::Welcome{}, {}, [](uid_t) { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
+  Acceptor second(*loop, policy, wire::Welcome{}, {}, [](uid_t) { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
   Status listening = second.listen(address);
   ASSERT_FALSE(listening.has_value());
   EXPECT_EQ(listening.error().code, Error::exists);
@@ -236,15 +235,14 @@ TEST_F(AcceptorTest, AnotherAgentThatLivesIsNotReplacedADeadOneIs) {
 TEST_F(AcceptorTest, ADirectoryOthersMayWriteToIsRefused) {
   acceptor.reset();
   ASSERT_EQ(chmod(directory.c_str(), 0777), 0);
-  Acceptor open(
-      *loop, policy, wire::Welcome{}, {}, [](uid_t) { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
+  Acceptor open(*loop, policy, wire::Welcome{}, {}, [](uid_t) { return Status(); }, [](Acceptor::Arrival, TimeNs) {});
   Status listening = open.listen(address);
   ASSERT_FALSE(listening.has_value());
   EXPECT_EQ(listening.error().code, Error::denied);
   ASSERT_EQ(chmod(directory.c_str(), 0700), 0);
   link::Address below = *link::Address::parse("unix:" + directory + "/made/agent.sock");
   EXPECT_TRUE(open.listen(below).has_value());
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(stat((directory + "/made").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
   open.close();

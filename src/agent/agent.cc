@@ -10,8 +10,8 @@
 
 #include "agent/confinement.h"
 #include "base/log.h"
-#include "pool/table/spill_directory.h"
 #include "offpath/offpath.h"
+#include "pool/table/spill_directory.h"
 
 #define OFP_TEXT_(number) #number
 #define OFP_TEXT(number) OFP_TEXT_(number)
@@ -24,9 +24,11 @@ const char* const agent_version =
 namespace {
 
 constexpr unsigned file_threads = 2;
-constexpr unsigned disk_threads = 4;  // so that a disk has several writes at a time, and readers do not wait for all of them
+// so that a disk has several writes at a time, and readers do not wait for all of them
+constexpr unsigned disk_threads = 4;
 
-Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting, std::shared_ptr<ReceivedFds> received) {
+Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting,
+                                      std::shared_ptr<ReceivedFds> received) {
   link::AgentPolicy policy;
   policy.uids = settings.allow_uids;
   policy.segments = settings.segments;
@@ -52,7 +54,8 @@ Failure without_device(const TcpSettings& settings, Failure why) {
   if (!why.message.starts_with("tcp.")) why.message = fmt::format("tcp.device {}: {}", settings.device, why.message);
   if (why.code != Error::denied) return why;
   const bool is_service = std::getenv("INVOCATION_ID") != nullptr;  // systemd's
-  why.message += is_service ? "; a service has the right to it by a drop-in: cp -r /usr/share/offpath/offpath-agent.service.d /etc/systemd/system/"
+  why.message += is_service ? "; a service has the right to it by a drop-in: cp -r "
+                              "/usr/share/offpath/offpath-agent.service.d /etc/systemd/system/"
                             : "; this takes CAP_NET_RAW, or CAP_NET_ADMIN for TAP, until the device is open";
   return why;
 }
@@ -79,7 +82,8 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   if (std::ranges::any_of(settings_.listen, by_a_card))
     settings_.dispatcher.buffers.lasting = std::make_shared<link::LastingMemory>();
   if (std::uint64_t& frames = settings_.dispatcher.buffers.buffers_max; frames == 0) frames = frames_that_fit();
-  const auto received = std::make_shared<ReceivedFds>(beside_frames(settings_.dispatcher.buffers.buffers_max, settings_.received));
+  const auto received =
+      std::make_shared<ReceivedFds>(beside_frames(settings_.dispatcher.buffers.buffers_max, settings_.received));
   OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting, received));
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));
@@ -123,7 +127,8 @@ Status Agent::read_trees() {
     if (!file) return fail(Error::io, "exchange {}: {} cannot be read", each.options.name, each.tree_file);
     each.shape.tree = std::move(text);
     auto members = exchange::tree_members(each.shape.tree);
-    if (!members) return fail(Error::invalid, "exchange {}: {}: {}", each.options.name, each.tree_file, members.error().message);
+    if (!members)
+      return fail(Error::invalid, "exchange {}: {}: {}", each.options.name, each.tree_file, members.error().message);
     each.members = std::move(*members);
     std::vector<exchange::Place> places;
     for (const std::string& name : each.members) places.push_back({name});
@@ -159,7 +164,8 @@ Status Agent::listen() {
 // The order of polling, and why:
 //   1. results of jobs    they free memory and advance completion lines, which the channels then write out
 //   2. channels           rings, pulls, replies
-//   3. connections        after channels: by these a program's memory comes and goes, and nothing of it is withdrawn meanwhile
+//   3. connections        after channels: by these a program's memory comes and goes, and nothing of it is withdrawn
+//                         meanwhile
 //   4. the group          its posts are few; what others posted to this agent came by its channels
 //   5. plug-ins           calls that channels have brought go to workers, deadlines of those that run
 //   6. samplers           requests that are due; what hosts answer comes through the loop's descriptors
@@ -169,40 +175,52 @@ Status Agent::listen() {
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   file_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max});
-  if (settings_.dispatcher.pools.store) disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
+  if (settings_.dispatcher.pools.store)
+    disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
         const mover::Service service = mover::service_of(token);
-        loop::JobPool& pool = service == mover::Service::disk ? *disk_jobs_ : service == mover::Service::pool ? *file_jobs_ : *jobs_;
-        pool.start(std::move(run), [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
+        loop::JobPool& pool = service == mover::Service::disk   ? *disk_jobs_
+                              : service == mover::Service::pool ? *file_jobs_
+                                                                : *jobs_;
+        pool.start(std::move(run),
+                   [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
   loop_->add(channels_);
   if (tcp_) {
-    tcp_->on_ended = [this](std::uint64_t channel, Failure why) { dispatcher_->close_channel(channel, std::move(why)); };
-    dispatcher_->serve_tcp({[this](channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now) {
-                              tcp_->on_request(channel, request, {user, user == 0 || user == geteuid()}, now);
-                            },
-                            [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); }});
+    tcp_->on_ended = [this](std::uint64_t channel, Failure why) {
+      dispatcher_->close_channel(channel, std::move(why));
+    };
+    dispatcher_->serve_tcp(
+        {[this](channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now) {
+           tcp_->on_request(channel, request, {user, user == 0 || user == geteuid()}, now);
+         },
+         [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); }});
     loop_->add(*tcp_);
   }
   make_group();
   dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
-  for (const PoolSettings& pool : settings_.pools) OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
+  for (const PoolSettings& pool : settings_.pools)
+    OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
   OFP_TRY(dispatcher_->recover(monotonic_ns()));
   loop_->add(*group_);
   plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
   loop_->add(*plugins_);
-  dispatcher_->serve_plugins(
-      {[this](plugin::Call call, TimeNs now, CallFunctions::Done done) { return plugins_->call(std::move(call), now, std::move(done)); },
-       [this](plugin::CallNumber number, TimeNs now) { plugins_->cancel(number, now); },
-       [this](std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now) {
-         plugins_->answer(worker, call, operation, answer, now);
-       }});
-  plugins_->serve_messages({[this](plugin::Operation operation, TimeNs now) { dispatcher_->on_operation(std::move(operation), now); },
-                            [this](plugin::CallNumber call, plugin::OperationNumber operation, TimeNs) { dispatcher_->on_message_taken(call, operation); },
-                            [this](plugin::CallNumber call, TimeNs now) { dispatcher_->on_call_ended(call, now); }});
+  dispatcher_->serve_plugins({[this](plugin::Call call, TimeNs now, CallFunctions::Done done) {
+                                return plugins_->call(std::move(call), now, std::move(done));
+                              },
+                              [this](plugin::CallNumber number, TimeNs now) { plugins_->cancel(number, now); },
+                              [this](std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation,
+                                     const plugin::OperationAnswer& answer,
+                                     TimeNs now) { plugins_->answer(worker, call, operation, answer, now); }});
+  plugins_->serve_messages(
+      {[this](plugin::Operation operation, TimeNs now) { dispatcher_->on_operation(std::move(operation), now); },
+       [this](plugin::CallNumber call, plugin::OperationNumber operation, TimeNs) {
+         dispatcher_->on_message_taken(call, operation);
+       },
+       [this](plugin::CallNumber call, TimeNs now) { dispatcher_->on_call_ended(call, now); }});
   plugins_->start(monotonic_ns());
   OFP_ASSIGN(samplers_, Samplers::make(*loop_, settings_.sampling, monotonic_ns()));
   loop_->add(*samplers_);
@@ -215,10 +233,11 @@ Status Agent::join_parts() {
       if (set->newest_at != never) visitor(set->schema, set->newest, set->newest_at);
     }
   };
-  alarms_ = std::make_unique<AlarmWatch>(*loop_, settings_.alarms, settings_.sampling.interval_ns, visit, expected, monotonic_ns());
+  alarms_ = std::make_unique<AlarmWatch>(*loop_, settings_.alarms, settings_.sampling.interval_ns, visit, expected,
+                                         monotonic_ns());
   loop_->add(*alarms_);
-  records_ = std::make_unique<SampleRecords>(settings_.dispatcher.exchanges, settings_.sampling.interval_ns, visit, dispatcher_->exchanges(),
-                                             monotonic_ns());
+  records_ = std::make_unique<SampleRecords>(settings_.dispatcher.exchanges, settings_.sampling.interval_ns, visit,
+                                             dispatcher_->exchanges(), monotonic_ns());
   loop_->add(*records_);
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) {
     if (!tcp_) return publish(std::nullopt, now);
@@ -259,8 +278,9 @@ Status Agent::may_welcome(uid_t user) const {
     return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
                 watched_.size());
   if (const std::size_t own = dispatcher_->channels_of(user); own >= settings_.user_channels_max)
-    return fail(Error::too_large, "{} programs of user {} are connected, which is the limit of each user (limits.user_channels_max)",
-                own, user);
+    return fail(Error::too_large,
+                "{} programs of user {} are connected, which is the limit of each user (limits.user_channels_max)", own,
+                user);
   return {};
 }
 

@@ -2,15 +2,16 @@
 //
 //   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
 //                                  |  jobs
-//                               JobPool                                 a few threads; others for the disk and for files
+//                               JobPool                                 a few threads; others for the disk and for
+//                                                                       files
 //   other agents <--> Group (members, channels to them)                 the same loop
 //   hosts     <--> Samplers                                             the same loop
 //                            PluginProcesses                            users' functions, in processes of their own
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //   Flight's clients --> FlightEndpoint, which asks the loop            gRPC's threads
 //
-// One loop for channels: state is made for one core, and a second loop would be a second Dispatcher with its own channels. Programs' TCP
-// connections have more (tcp.cores), each on a thread of its own.
+// One loop for channels: state is made for one core, and a second loop would be a second Dispatcher with its own
+// channels. Programs' TCP connections have more (tcp.cores), each on a thread of its own.
 #pragma once
 
 #include <functional>
@@ -20,16 +21,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "agent/telemetry/alarm_watch.h"
 #include "agent/acceptor.h"
+#include "agent/config/settings.h"
+#include "agent/connections/tcp_programs.h"
 #include "agent/http_server.h"
 #include "agent/plugin_processes.h"
-#include "agent/telemetry/sample_records.h"
-#include "agent/telemetry/samplers.h"
-#include "agent/config/settings.h"
 #include "agent/signals.h"
 #include "agent/status/status.h"
-#include "agent/connections/tcp_programs.h"
+#include "agent/telemetry/alarm_watch.h"
+#include "agent/telemetry/sample_records.h"
+#include "agent/telemetry/samplers.h"
 #include "loop/mailbox.h"
 
 namespace offpath::agent {
@@ -54,7 +55,7 @@ class Agent {
   [[nodiscard]] Status change_keys(const AgentSettings& settings);
 
   [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
-  [[nodiscard]] std::string http() const;  // empty if it is not served
+  [[nodiscard]] std::string http() const;    // empty if it is not served
   [[nodiscard]] std::string flight() const;  // likewise
   [[nodiscard]] const std::string& name() const noexcept { return settings_.name; }
 

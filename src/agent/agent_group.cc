@@ -46,7 +46,8 @@ group::Identity Agent::identity() const {
 // Those the same launcher started, who do the same at this moment.
 Status Agent::meet_others() {
   OFP_ASSIGN(group::Launcher launcher, group::Launcher::from_environment());
-  OFP_ASSIGN(std::vector<std::string> all, launcher.exchange(identity().address, deadline_after(monotonic_ns(), launcher_patience_ns)));
+  OFP_ASSIGN(std::vector<std::string> all,
+             launcher.exchange(identity().address, deadline_after(monotonic_ns(), launcher_patience_ns)));
   log(LogLevel::info, "the launcher started {} agents", all.size());
   std::vector<std::string>& seeds = settings_.group.membership.seeds;
   seeds.insert(seeds.end(), all.begin(), all.end());

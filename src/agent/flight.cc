@@ -35,7 +35,8 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max, bo
   std::string text(bytes_max + 1, '\0');
   const ssize_t got = read(fd.get(), text.data(), text.size());
   if (got < 0) return fail_errno(errno, fmt::format("read {}", path));
-  if (static_cast<std::size_t>(got) > bytes_max) return fail(Error::too_large, "{} has more than {} bytes", path, bytes_max);
+  if (static_cast<std::size_t>(got) > bytes_max)
+    return fail(Error::too_large, "{} has more than {} bytes", path, bytes_max);
   text.resize(static_cast<std::size_t>(got));
   return text;
 }
@@ -46,9 +47,11 @@ Result<std::string> read_token(const std::string& path) {
   OFP_ASSIGN(std::string token, read_file(path, token_bytes_max, true));
   if (token.ends_with('\n')) token.pop_back();
   if (token.size() < token_bytes_min)
-    return fail(Error::invalid, "{}: the token has {} characters, {} are needed at least", path, token.size(), token_bytes_min);
+    return fail(Error::invalid, "{}: the token has {} characters, {} are needed at least", path, token.size(),
+                token_bytes_min);
   for (const char each : token)
-    if (each <= ' ' || each > '~') return fail(Error::invalid, "{}: a token is of printable characters without blanks", path);
+    if (each <= ' ' || each > '~')
+      return fail(Error::invalid, "{}: a token is of printable characters without blanks", path);
   return token;
 }
 
@@ -78,8 +81,8 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
   template <class T>
   using Tell = std::function<void(Result<T>)>;
 
-  // Runs `call` on the loop, which tells the result, there and then or later. It has a place of its own, for the caller may be
-  // gone by then.
+  // Runs `call` on the loop, which tells the result, there and then or later. It has a place of its own, for the caller
+  // may be gone by then.
   template <class T>
   Result<T> wait_for(const Cancelled& cancelled, std::function<void(TimeNs, const Tell<T>&)> call) {
     const auto answer = std::make_shared<std::promise<Result<T>>>();
@@ -106,23 +109,29 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
   using Item = pool::FrameTable::Item;
 
  public:
-  Call(Backend& backend, Cancelled cancelled, std::uint64_t channel) : backend_(backend), cancelled_(std::move(cancelled)), channel_(channel) {}
+  Call(Backend& backend, Cancelled cancelled, std::uint64_t channel)
+      : backend_(backend), cancelled_(std::move(cancelled)), channel_(channel) {}
   ~Call() override {
     // Others' calls may fill the mailbox for a moment; what is under way would go on for nobody.
-    while (!backend_.closed_ && !backend_.calls_.post([&dispatcher = backend_.dispatcher_, channel = channel_](TimeNs now) { dispatcher.close_own(channel, now); }))
+    while (!backend_.closed_ && !backend_.calls_.post([&dispatcher = backend_.dispatcher_, channel = channel_](
+                                                          TimeNs now) { dispatcher.close_own(channel, now); }))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  Result<std::vector<Item>> list(const std::string& pool, const std::string& row_glob, const std::string& column_glob) override {
+  Result<std::vector<Item>> list(const std::string& pool, const std::string& row_glob,
+                                 const std::string& column_glob) override {
     std::vector<Item> items;
     for (bool more = true; more;) {
-      OFP_ASSIGN(OwnChannels::Reply page, ask(wire::EntryKind::pool_list, wire::PoolList{pool, row_glob, column_glob, items.empty() ? 0 : items.back().sequence}));
+      OFP_ASSIGN(OwnChannels::Reply page,
+                 ask(wire::EntryKind::pool_list,
+                     wire::PoolList{pool, row_glob, column_glob, items.empty() ? 0 : items.back().sequence}));
       more = page.more && !page.items.empty();
       items.insert(items.end(), std::make_move_iterator(page.items.begin()), std::make_move_iterator(page.items.end()));
     }
     return items;
   }
-  Status query(const std::string& pool, const std::string& row_glob, const std::string& column_glob, const pool::Query& query) override {
+  Status query(const std::string& pool, const std::string& row_glob, const std::string& column_glob,
+               const pool::Query& query) override {
     std::vector<std::byte> bytes = encode(query);
     wire::PoolQuery asked{pool, row_glob, column_glob, -1, {}};
     asked.query.length = bytes.size();
@@ -135,18 +144,22 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
     OFP_ASSIGN(OwnChannels::Reply reply, ask(wire::EntryKind::query_next, wire::QueryNext{answer_, index_++}));
     return std::move(reply.frame);
   }
-  Result<std::uint64_t> drop(const std::string& pool, const std::string& row_glob, const std::string& column_glob) override {
-    OFP_ASSIGN(const OwnChannels::Reply reply, ask(wire::EntryKind::pool_drop, wire::PoolDrop{pool, row_glob, column_glob}));
+  Result<std::uint64_t> drop(const std::string& pool, const std::string& row_glob,
+                             const std::string& column_glob) override {
+    OFP_ASSIGN(const OwnChannels::Reply reply,
+               ask(wire::EntryKind::pool_drop, wire::PoolDrop{pool, row_glob, column_glob}));
     return reply.done;
   }
-  Status put(const std::string& pool, const std::string& row_key, const std::string& column_key, pool::FramePtr frame) override {
+  Status put(const std::string& pool, const std::string& row_key, const std::string& column_key,
+             pool::FramePtr frame) override {
     for (const auto* key : {&row_key, &column_key})
       if (key->size() > wire::key_bytes_max)
         return fail(Error::too_large, "a key has {} bytes, at most {} are allowed", key->size(), wire::key_bytes_max);
-    return backend_.wait_for<void>(cancelled_, [&dispatcher = backend_.dispatcher_, user = backend_.user_, pool, row_key, column_key,
-                                                frame = std::move(frame)](TimeNs now, const Tell<void>& tell) {
-      dispatcher.put({pool, row_key, column_key, user, 0, false}, frame, now, tell);
-    });
+    return backend_.wait_for<void>(
+        cancelled_, [&dispatcher = backend_.dispatcher_, user = backend_.user_, pool, row_key, column_key,
+                     frame = std::move(frame)](TimeNs now, const Tell<void>& tell) {
+          dispatcher.put({pool, row_key, column_key, user, 0, false}, frame, now, tell);
+        });
   }
 
  private:
@@ -155,8 +168,10 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     return backend_.wait_for<OwnChannels::Reply>(
-        cancelled_, [&dispatcher = backend_.dispatcher_, channel = channel_, kind, payload = std::move(payload), body = std::move(body)](
-                        TimeNs now, const Tell<OwnChannels::Reply>& tell) mutable { dispatcher.ask_own(channel, kind, payload, std::move(body), now, tell); });
+        cancelled_, [&dispatcher = backend_.dispatcher_, channel = channel_, kind, payload = std::move(payload),
+                     body = std::move(body)](TimeNs now, const Tell<OwnChannels::Reply>& tell) mutable {
+          dispatcher.ask_own(channel, kind, payload, std::move(body), now, tell);
+        });
   }
 
   Backend& backend_;
@@ -165,7 +180,9 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
 };
 
 Result<std::unique_ptr<pool::FlightCall>> FlightEndpoint::Backend::open(Cancelled cancelled) {
-  OFP_ASSIGN(const std::uint64_t channel, wait_for<std::uint64_t>(cancelled, [this](TimeNs, const Tell<std::uint64_t>& tell) { tell(dispatcher_.open_own(user_)); }));
+  OFP_ASSIGN(const std::uint64_t channel,
+             wait_for<std::uint64_t>(
+                 cancelled, [this](TimeNs, const Tell<std::uint64_t>& tell) { tell(dispatcher_.open_own(user_)); }));
   return std::make_unique<Call>(*this, std::move(cancelled), channel);
 }
 
@@ -177,8 +194,9 @@ FlightEndpoint::~FlightEndpoint() {
   server_.reset();
 }
 
-Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettings& settings, const DispatcherOptions& options,
-                                                              loop::Loop& loop, Dispatcher& dispatcher) {
+Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettings& settings,
+                                                              const DispatcherOptions& options, loop::Loop& loop,
+                                                              Dispatcher& dispatcher) {
   pool::FlightOptions flight;
   flight.host = settings.listen.host;
   flight.port = settings.listen.port;
@@ -192,7 +210,8 @@ Result<std::unique_ptr<FlightEndpoint>> FlightEndpoint::start(const FlightSettin
   flight.queries_max = settings.queries_max;
   std::unique_ptr<FlightEndpoint> endpoint(
       new FlightEndpoint(settings.listen, std::make_unique<Backend>(loop, dispatcher)));
-  OFP_ASSIGN(endpoint->server_, pool::FlightServer::start(std::move(flight), *endpoint->backend_, dispatcher.shared_buffers()));
+  OFP_ASSIGN(endpoint->server_,
+             pool::FlightServer::start(std::move(flight), *endpoint->backend_, dispatcher.shared_buffers()));
   endpoint->listen_.port = endpoint->server_->port();
   return endpoint;
 }
@@ -201,8 +220,8 @@ void FlightEndpoint::change_token(std::string token) { server_->change_token(std
 
 std::string FlightEndpoint::text() const {
   const bool ipv6 = listen_.host.find(':') != std::string::npos;
-  return fmt::format("grpc+{}://{}{}{}:{}", listen_.kind == link::Address::Kind::tls ? "tls" : "tcp", ipv6 ? "[" : "", listen_.host,
-                     ipv6 ? "]" : "", listen_.port);
+  return fmt::format("grpc+{}://{}{}{}:{}", listen_.kind == link::Address::Kind::tls ? "tls" : "tcp", ipv6 ? "[" : "",
+                     listen_.host, ipv6 ? "]" : "", listen_.port);
 }
 
 }  // namespace offpath::agent

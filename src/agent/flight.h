@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "service/dispatcher.h"
 #include "link/address.h"
 #include "loop/mailbox.h"
 #include "pool/flight/flight_server.h"
+#include "service/dispatcher.h"
 
 namespace offpath::agent {
 
@@ -26,9 +26,10 @@ struct FlightSettings {
 class FlightEndpoint {
  public:
   // `loop` and `dispatcher` outlive it. Calls are answered once the loop runs.
-  [[nodiscard]] static Result<std::unique_ptr<FlightEndpoint>> start(const FlightSettings& settings, const DispatcherOptions& options,
-                                                                     loop::Loop& loop, Dispatcher& dispatcher);
-  ~FlightEndpoint();  // on the loop's thread, when the loop has ended
+  [[nodiscard]] static Result<std::unique_ptr<FlightEndpoint>> start(const FlightSettings& settings,
+                                                                     const DispatcherOptions& options, loop::Loop& loop,
+                                                                     Dispatcher& dispatcher);
+  ~FlightEndpoint();                       // on the loop's thread, when the loop has ended
   [[nodiscard]] std::string text() const;  // "grpc+tls://host:port"
   void change_token(std::string token);    // for calls to come
 

@@ -36,14 +36,17 @@ void refuse_unknown_hosts(httplib::Server& server, std::vector<std::string> host
   char own[256] = "";
   (void)gethostname(own, sizeof own - 1);
   hosts.insert(hosts.end(), {"localhost", own});
-  server.set_pre_routing_handler([hosts = std::move(hosts)](const httplib::Request& request, httplib::Response& response) {
-    const std::string host(host_of(request.get_header_value("Host")));
-    const auto is_host = [&](const std::string& name) { return strcasecmp(name.c_str(), host.c_str()) == 0; };
-    if (host.empty() || is_address(host) || std::ranges::any_of(hosts, is_host)) return httplib::Server::HandlerResponse::Unhandled;
-    response.status = 403;
-    response.set_content("this agent does not go by that name; agent.http_hosts lists more\n", "text/plain; charset=utf-8");
-    return httplib::Server::HandlerResponse::Handled;
-  });
+  server.set_pre_routing_handler(
+      [hosts = std::move(hosts)](const httplib::Request& request, httplib::Response& response) {
+        const std::string host(host_of(request.get_header_value("Host")));
+        const auto is_host = [&](const std::string& name) { return strcasecmp(name.c_str(), host.c_str()) == 0; };
+        if (host.empty() || is_address(host) || std::ranges::any_of(hosts, is_host))
+          return httplib::Server::HandlerResponse::Unhandled;
+        response.status = 403;
+        response.set_content("this agent does not go by that name; agent.http_hosts lists more\n",
+                             "text/plain; charset=utf-8");
+        return httplib::Server::HandlerResponse::Handled;
+      });
 }
 
 void add_routes(httplib::Server& server, StatusBoard& board) {
@@ -64,7 +67,8 @@ void add_routes(httplib::Server& server, StatusBoard& board) {
     response.set_content(metrics_text(status, process_usage()), "text/plain; version=0.0.4; charset=utf-8");
   });
   const auto openmetrics = with_status([](const AgentStatus& status, httplib::Response& response) {
-    response.set_content(openmetrics_text(status, process_usage()), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.set_content(openmetrics_text(status, process_usage()),
+                         "application/openmetrics-text; version=1.0.0; charset=utf-8");
   });
   server.Get("/metrics", [metrics, openmetrics](const httplib::Request& request, httplib::Response& response) {
     const bool open = request.get_header_value("Accept").find("application/openmetrics-text") != std::string::npos;

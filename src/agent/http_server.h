@@ -13,10 +13,11 @@ namespace offpath::agent {
 
 class HttpServer {
  public:
-  // `listener` is bound to `address`. `board` outlives the server. By TCP it answers requests to addresses, to localhost, to
-  // this machine's name and to `hosts`: a page of somebody else's whose name is made to mean this machine reads nothing.
-  [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address, std::vector<std::string> hosts,
-                                                StatusBoard& board);
+  // `listener` is bound to `address`. `board` outlives the server. By TCP it answers requests to addresses, to
+  // localhost, to this machine's name and to `hosts`: a page of somebody else's whose name is made to mean this machine
+  // reads nothing.
+  [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address,
+                                                std::vector<std::string> hosts, StatusBoard& board);
   HttpServer(HttpServer&&) noexcept;
   HttpServer& operator=(HttpServer&&) = delete;
   ~HttpServer();  // ends its threads; close the board before

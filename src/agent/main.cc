@@ -61,9 +61,11 @@ Arguments parse_arguments(int argc, char** argv) {
   std::vector<std::string> listen, join, allow_uids, settings;
   app.add_option("--listen", listen, "unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--join", join, "address of a member of the group to be joined; may be repeated")->allow_extra_args(false);
+  app.add_option("--join", join, "address of a member of the group to be joined; may be repeated")
+      ->allow_extra_args(false);
   bool from_launcher = false;
-  app.add_flag("--mpi", from_launcher, "form a group with the agents that the same mpirun or srun started (group.from_launcher)");
+  app.add_flag("--mpi", from_launcher,
+               "form a group with the agents that the same mpirun or srun started (group.from_launcher)");
   app.add_option("--allow-uid", allow_uids, "user who may connect besides root and this one; may be repeated")
       ->allow_extra_args(false);
   std::array<std::string, std::size(key_options)> texts;
@@ -155,7 +157,8 @@ void reload(const Arguments& arguments, Agent& agent) {
   }
   set_log_level(settings->log_level);
   log(LogLevel::info,
-      "SIGHUP: log.level is {}; keys and certificate were read again, and Flight's token, for connections and calls to come; the rest is read at start only",
+      "SIGHUP: log.level is {}; keys and certificate were read again, and Flight's token, for connections and calls to "
+      "come; the rest is read at start only",
       config->text("log.level"));
 }
 
@@ -168,19 +171,23 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   compare_with_machine(settings.dispatcher);
   const std::optional<CpuQuota> quota = limit_processor(settings);
   const bool keep_ptrace = settings.keep_ptrace;
-  const bool permit_users = std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); }) ||
-                            settings.dispatcher.tasks.user_plugins.permitted;
+  const bool permit_users =
+      std::ranges::any_of(settings.plugins, [](const auto& options) { return options.user.has_value(); }) ||
+      settings.dispatcher.tasks.user_plugins.permitted;
   const plugin::Sandbox sandbox = settings.sandbox;
   const plugin::StartsPrograms starts{
       .workers = permit_users || !settings.plugins.empty(),
-      .commands = !settings.alarms.hook.empty() || std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return !source->command.empty(); })};
+      .commands =
+          !settings.alarms.hook.empty() ||
+          std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return !source->command.empty(); })};
   const std::optional<unsigned> pin = settings.pin;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
                  log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
                if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted)
-                 log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}", restricted.error().message);
+                 log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}",
+                     restricted.error().message);
                return {};
              }));
   if (pin) OFP_TRY(pin_to(*pin));

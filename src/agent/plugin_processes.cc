@@ -70,7 +70,8 @@ void PluginProcesses::carry_out(TimeNs now) {
 }
 
 Status PluginProcesses::watch(plugin::WorkerNumber number, const plugin::WorkerProcess& process) {
-  OFP_TRY(loop_.watch(process.socket(), EPOLLIN, [this, number](std::uint32_t, TimeNs now) { on_readable(number, now); }));
+  OFP_TRY(
+      loop_.watch(process.socket(), EPOLLIN, [this, number](std::uint32_t, TimeNs now) { on_readable(number, now); }));
   return loop_.watch(process.process(), EPOLLIN, [this, number](std::uint32_t, TimeNs now) { on_ended(number, now); });
 }
 
@@ -115,7 +116,8 @@ void PluginProcesses::carry_out(plugin::ReplyEffect& effect, TimeNs now) {
 void PluginProcesses::carry_out(plugin::AskEffect& effect, TimeNs now) {
   plugin::Operation& operation = effect.operation;
   if (!messages_.ask)
-    return answer(operation.worker, operation.call, operation.number, {fail(Error::unsupported, "this agent serves no messages")}, now);
+    return answer(operation.worker, operation.call, operation.number,
+                  {fail(Error::unsupported, "this agent serves no messages")}, now);
   asking_.insert(operation.call);
   messages_.ask(std::move(operation), now);
 }
@@ -132,7 +134,8 @@ void PluginProcesses::answer(plugin::WorkerNumber worker, plugin::CallNumber cal
                              const plugin::OperationAnswer& answer, TimeNs now) {
   const auto found = processes_.find(worker);
   if (found == processes_.end()) return;
-  if (Status sent = found->second.answer(call, operation, answer); !sent) workers_.on_garbage(worker, sent.error(), now, effects_);
+  if (Status sent = found->second.answer(call, operation, answer); !sent)
+    workers_.on_garbage(worker, sent.error(), now, effects_);
 }
 
 // ---- what processes do

@@ -19,12 +19,12 @@ namespace offpath::agent {
 
 class PluginProcesses final : public loop::Poller {
  public:
-  // Called once for each call that was taken, on the loop's thread; it may call functions itself. Not called any more when
-  // this object is gone.
+  // Called once for each call that was taken, on the loop's thread; it may call functions itself. Not called any more
+  // when this object is gone.
   using Done = std::function<void(plugin::Outcome outcome, TimeNs now)>;
 
-  // Belongs to the loop's thread, which has to live as long as any worker: the kernel ends them with it. Add it to the loop's
-  // pollers, for its deadlines; its descriptors it watches itself.
+  // Belongs to the loop's thread, which has to live as long as any worker: the kernel ends them with it. Add it to the
+  // loop's pollers, for its deadlines; its descriptors it watches itself.
   PluginProcesses(loop::Loop& loop, std::vector<plugin::PluginOptions> plugins, std::string program = worker_program());
   ~PluginProcesses() override;  // kills all workers
   PluginProcesses(const PluginProcesses&) = delete;
@@ -38,14 +38,16 @@ class PluginProcesses final : public loop::Poller {
   };
   void serve_messages(Messages messages) { messages_ = std::move(messages); }
   // Of an operation that was asked; nothing happens if its worker or its call is no more.
-  void answer(plugin::WorkerNumber worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now);
+  void answer(plugin::WorkerNumber worker, plugin::CallNumber call, plugin::OperationNumber operation,
+              const plugin::OperationAnswer& answer, TimeNs now);
 
   void start(TimeNs now);  // a worker of each plug-in, so that the log says at once what is wrong with it
 
-  // Errors are those of plugin::Workers::call, and come at once; `done` is then not called. Otherwise it is called later,
-  // never from within call(). What the inputs name has to stay until then (plugin::Input::owner).
+  // Errors are those of plugin::Workers::call, and come at once; `done` is then not called. Otherwise it is called
+  // later, never from within call(). What the inputs name has to stay until then (plugin::Input::owner).
   [[nodiscard]] Result<plugin::CallNumber> call(plugin::Call call, TimeNs now, Done done);
-  bool cancel(plugin::CallNumber number, TimeNs now);  // `done` comes with Error::cancelled; false: it was called already
+  bool cancel(plugin::CallNumber number,
+              TimeNs now);  // `done` comes with Error::cancelled; false: it was called already
 
   [[nodiscard]] std::vector<plugin::PluginStatus> status() const { return workers_.status(); }
 

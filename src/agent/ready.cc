@@ -24,8 +24,10 @@ std::string ready_line(const Agent& agent) {
     json.value(agent.http());
   }
   json.key("flight");
-  if (agent.flight().empty()) json.null();
-  else json.value(agent.flight());
+  if (agent.flight().empty())
+    json.null();
+  else
+    json.value(agent.flight());
   return json.member("pid", getpid()).end_object().text() + "\n";
 }
 

@@ -29,7 +29,7 @@ Result<Signals> Signals::catch_all() {
   Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return fail_errno(errno, "eventfd");
   event_of_signals.store(event.get());
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
   for (int number : {SIGTERM, SIGINT, SIGHUP}) {

@@ -19,7 +19,7 @@ Status prepare_directory_of(const std::string& path, bool everyone) {
   if (made == 0) return {};
   if (error_number != EEXIST)
     return fail_errno(error_number, fmt::format("making the directory {} for the socket", directory));
-  struct stat status {};
+  struct stat status{};
   if (stat(directory.c_str(), &status) != 0) return fail_errno(errno, "stat " + directory);
   if (!S_ISDIR(status.st_mode)) return fail(Error::invalid, "{} is not a directory", directory);
   const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0, sticky = (status.st_mode & S_ISVTX) != 0;
@@ -33,7 +33,7 @@ Status prepare_directory_of(const std::string& path, bool everyone) {
 }
 
 SocketFile::SocketFile(std::string path) : path_(std::move(path)) {
-  struct stat status {};
+  struct stat status{};
   if (lstat(path_.c_str(), &status) != 0) path_.clear();
   device_ = status.st_dev;
   inode_ = status.st_ino;
@@ -44,7 +44,7 @@ SocketFile::SocketFile(SocketFile&& other) noexcept
 
 SocketFile::~SocketFile() {
   if (path_.empty()) return;
-  struct stat status {};
+  struct stat status{};
   if (lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_) unlink(path_.c_str());
 }
 

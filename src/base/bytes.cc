@@ -25,7 +25,8 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 
 constexpr auto crc_table = make_table();
 
-// What `bytes` zeros behind it make of a register, by its four bytes: registers are added (xor), and so are their parts.
+// What `bytes` zeros behind it make of a register, by its four bytes: registers are added (xor), and so are their
+// parts.
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
 [[maybe_unused]] constexpr Shift make_shift(std::size_t bytes) {
@@ -50,21 +51,29 @@ using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 OFP_WITH_CRC inline std::uint32_t step8(std::uint32_t crc, const std::byte* at) noexcept {
   return static_cast<std::uint32_t>(_mm_crc32_u64(crc, load<std::uint64_t>(at)));
 }
-OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexcept { return _mm_crc32_u8(crc, static_cast<std::uint8_t>(byte)); }
+OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexcept {
+  return _mm_crc32_u8(crc, static_cast<std::uint8_t>(byte));
+}
 bool has_instruction() noexcept { return __builtin_cpu_supports("sse4.2"); }
 #else
 #define OFP_WITH_CRC __attribute__((target("+crc")))
-OFP_WITH_CRC inline std::uint32_t step8(std::uint32_t crc, const std::byte* at) noexcept { return __crc32cd(crc, load<std::uint64_t>(at)); }
-OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexcept { return __crc32cb(crc, static_cast<std::uint8_t>(byte)); }
+OFP_WITH_CRC inline std::uint32_t step8(std::uint32_t crc, const std::byte* at) noexcept {
+  return __crc32cd(crc, load<std::uint64_t>(at));
+}
+OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexcept {
+  return __crc32cb(crc, static_cast<std::uint8_t>(byte));
+}
 bool has_instruction() noexcept { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  // HWCAP_CRC32
 #endif
 
-// The instruction has its result after three cycles and can begin in each: three stretches at a time, put together afterwards.
+// The instruction has its result after three cycles and can begin in each: three stretches at a time, put together
+// afterwards.
 constexpr std::size_t stretch = 512;
 constexpr Shift over_stretch = make_shift(stretch);
 
 std::uint32_t shifted(std::uint32_t crc) noexcept {
-  return over_stretch[0][crc & 0xFF] ^ over_stretch[1][crc >> 8 & 0xFF] ^ over_stretch[2][crc >> 16 & 0xFF] ^ over_stretch[3][crc >> 24];
+  return over_stretch[0][crc & 0xFF] ^ over_stretch[1][crc >> 8 & 0xFF] ^ over_stretch[2][crc >> 16 & 0xFF] ^
+         over_stretch[3][crc >> 24];
 }
 
 OFP_WITH_CRC std::uint32_t crc32c_by_instruction(Bytes bytes, std::uint32_t seed) noexcept {

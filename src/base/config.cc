@@ -8,7 +8,7 @@
 #include <charconv>
 #include <optional>
 
-#define TOML_HEADER_ONLY 1 // Debian compiles it with exceptions
+#define TOML_HEADER_ONLY 1  // Debian compiles it with exceptions
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
 // Its parser asserts on some texts that are merely wrong ("[" and a newline), and goes on to say so if it does not.
@@ -30,11 +30,17 @@ struct Unit {
 };
 
 // Largest first, so that formatting finds the largest that divides.
-constexpr std::array bytes_units{Unit{"TiB", 1LL << 40}, Unit{"GiB", 1LL << 30}, Unit{"MiB", 1LL << 20},
-                                 Unit{"KiB", 1LL << 10}, Unit{"TB", 1'000'000'000'000}, Unit{"GB", 1'000'000'000},
-                                 Unit{"MB", 1'000'000}, Unit{"kB", 1'000}, Unit{"B", 1}};
+constexpr std::array bytes_units{Unit{"TiB", 1LL << 40},
+                                 Unit{"GiB", 1LL << 30},
+                                 Unit{"MiB", 1LL << 20},
+                                 Unit{"KiB", 1LL << 10},
+                                 Unit{"TB", 1'000'000'000'000},
+                                 Unit{"GB", 1'000'000'000},
+                                 Unit{"MB", 1'000'000},
+                                 Unit{"kB", 1'000},
+                                 Unit{"B", 1}};
 constexpr std::array duration_units{Unit{"h", 3600 * second_ns}, Unit{"min", 60 * second_ns}, Unit{"s", second_ns},
-                                    Unit{"ms", millisecond_ns}, Unit{"us", microsecond_ns}, Unit{"ns", 1}};
+                                    Unit{"ms", millisecond_ns},  Unit{"us", microsecond_ns},  Unit{"ns", 1}};
 
 // A whole number, then optional blanks, then a unit.
 Result<std::int64_t> parse_quantity(std::string_view text, std::span<const Unit> units, std::string_view example) {
@@ -94,7 +100,8 @@ tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<
     if (nearest.empty() || edit_distance(candidate, name) < edit_distance(nearest, name)) nearest = candidate;
   }
   for (const ConfigList& list : lists) {
-    if (is_table && (nearest.empty() || edit_distance(list.name, name) < edit_distance(nearest, name))) nearest = list.name;
+    if (is_table && (nearest.empty() || edit_distance(list.name, name) < edit_distance(nearest, name)))
+      nearest = list.name;
   }
   if (nearest.empty()) return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
   return fail(Error::invalid, "{}: unknown {} '{}'; the nearest known {} is '{}'", source, kind, name, kind, nearest);
@@ -138,25 +145,39 @@ std::vector<std::string> split(std::string_view text) {
 
 std::string_view toml_type_name(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "text";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a real number";
-    case toml::node_type::boolean: return "a boolean";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "text";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a real number";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
   }
 }
 
 std::string_view with_example(ConfigType type) {
   switch (type) {
-    case ConfigType::text: return "text, such as \"words\"";
-    case ConfigType::integer: return "an integer, such as 16";
-    case ConfigType::real: return "a real number, such as 0.5";
-    case ConfigType::boolean: return "a boolean, true or false";
-    case ConfigType::bytes: return "a size in bytes, such as \"4GiB\"";
-    case ConfigType::duration: return "a duration, such as \"250us\"";
-    case ConfigType::texts: return "a list of text, such as [\"one\", \"two\"]";
+    case ConfigType::text:
+      return "text, such as \"words\"";
+    case ConfigType::integer:
+      return "an integer, such as 16";
+    case ConfigType::real:
+      return "a real number, such as 0.5";
+    case ConfigType::boolean:
+      return "a boolean, true or false";
+    case ConfigType::bytes:
+      return "a size in bytes, such as \"4GiB\"";
+    case ConfigType::duration:
+      return "a duration, such as \"250us\"";
+    case ConfigType::texts:
+      return "a list of text, such as [\"one\", \"two\"]";
   }
   return "";
 }
@@ -170,15 +191,21 @@ struct ConfigReader {
   // Text as it stands on the command line or as a default in the table.
   static Result<Value> from_text(ConfigType type, std::string_view text) {
     switch (type) {
-      case ConfigType::text: return Value(std::string(text));
-      case ConfigType::texts: return Value(split(text));
-      case ConfigType::integer: return number<std::int64_t>(type, text);
-      case ConfigType::real: return number<double>(type, text);
+      case ConfigType::text:
+        return Value(std::string(text));
+      case ConfigType::texts:
+        return Value(split(text));
+      case ConfigType::integer:
+        return number<std::int64_t>(type, text);
+      case ConfigType::real:
+        return number<double>(type, text);
       case ConfigType::boolean:
         if (text != "true" && text != "false") return mismatch(type, text);
         return Value(text == "true");
-      case ConfigType::bytes: return parse_bytes(text).map([](std::int64_t value) { return Value(value); });
-      case ConfigType::duration: return parse_duration_ns(text).map([](TimeNs value) { return Value(value); });
+      case ConfigType::bytes:
+        return parse_bytes(text).map([](std::int64_t value) { return Value(value); });
+      case ConfigType::duration:
+        return parse_duration_ns(text).map([](TimeNs value) { return Value(value); });
     }
     return mismatch(type, text);
   }
@@ -186,9 +213,12 @@ struct ConfigReader {
   // nullopt: the node is of another type.
   static Result<std::optional<Value>> from_node(ConfigType type, const toml::node& node) {
     switch (type) {
-      case ConfigType::text: return optional_of(node.value_exact<std::string>());
-      case ConfigType::integer: return optional_of(node.value_exact<std::int64_t>());
-      case ConfigType::boolean: return optional_of(node.value_exact<bool>());
+      case ConfigType::text:
+        return optional_of(node.value_exact<std::string>());
+      case ConfigType::integer:
+        return optional_of(node.value_exact<std::int64_t>());
+      case ConfigType::boolean:
+        return optional_of(node.value_exact<bool>());
       case ConfigType::real:
         if (auto whole = node.value_exact<std::int64_t>()) return optional_of(std::optional(double(*whole)));
         return optional_of(node.value_exact<double>());
@@ -206,7 +236,8 @@ struct ConfigReader {
         std::vector<std::string> texts;
         for (const toml::node& element : *array) {
           auto text = element.value_exact<std::string>();
-          if (!text) return fail(Error::invalid, "the list holds {} where only text may stand", toml_type_name(element));
+          if (!text)
+            return fail(Error::invalid, "the list holds {} where only text may stand", toml_type_name(element));
           texts.push_back(std::move(*text));
         }
         return std::optional(Value(std::move(texts)));
@@ -231,7 +262,8 @@ struct ConfigReader {
       std::string place = fmt::format("{}:{}", source, static_cast<unsigned>(key.source().begin.line));
       if (const ConfigKey* known = find_key(config.keys_, name)) {
         OFP_TRY(read_value(config, *known, node, place));
-      } else if (const auto list = std::ranges::find(config.lists_, name, &ConfigList::name); list != config.lists_.end()) {
+      } else if (const auto list = std::ranges::find(config.lists_, name, &ConfigList::name);
+                 list != config.lists_.end()) {
         OFP_TRY(read_list(config, *list, node, place, source));
       } else if (!is_table_name(config.keys_, name)) {
         return unknown_name(config.keys_, config.lists_, name, node.is_table() || node.is_array_of_tables(), place);
@@ -248,8 +280,8 @@ struct ConfigReader {
   static Status read_list(Config& config, const ConfigList& list, const toml::node& node, const std::string& place,
                           std::string_view source) {
     if (!node.is_array_of_tables())
-      return fail(Error::invalid, "{}: '{}' is written [[{}]], once for each, but {} stands there", place, list.name, list.name,
-                  toml_type_name(node));
+      return fail(Error::invalid, "{}: '{}' is written [[{}]], once for each, but {} stands there", place, list.name,
+                  list.name, toml_type_name(node));
     auto& listed = config.listed_[static_cast<std::size_t>(&list - config.lists_.data())];
     for (const toml::node& element : *node.as_array()) {
       Config one(list.keys);
@@ -263,13 +295,20 @@ struct ConfigReader {
 
   static std::string written(ConfigType type, const Value& value) {
     switch (type) {
-      case ConfigType::text: return quoted(std::get<std::string>(value));
-      case ConfigType::integer: return fmt::format("{}", std::get<std::int64_t>(value));
-      case ConfigType::real: return fmt::format("{}", std::get<double>(value));
-      case ConfigType::boolean: return fmt::format("{}", std::get<bool>(value));
-      case ConfigType::bytes: return quoted(format_bytes(std::get<std::int64_t>(value)));
-      case ConfigType::duration: return quoted(format_duration(std::get<std::int64_t>(value)));
-      case ConfigType::texts: return quoted(std::get<std::vector<std::string>>(value));
+      case ConfigType::text:
+        return quoted(std::get<std::string>(value));
+      case ConfigType::integer:
+        return fmt::format("{}", std::get<std::int64_t>(value));
+      case ConfigType::real:
+        return fmt::format("{}", std::get<double>(value));
+      case ConfigType::boolean:
+        return fmt::format("{}", std::get<bool>(value));
+      case ConfigType::bytes:
+        return quoted(format_bytes(std::get<std::int64_t>(value)));
+      case ConfigType::duration:
+        return quoted(format_duration(std::get<std::int64_t>(value)));
+      case ConfigType::texts:
+        return quoted(std::get<std::vector<std::string>>(value));
     }
     return {};
   }
@@ -312,13 +351,20 @@ struct ConfigReader {
 
 std::string_view config_type_name(ConfigType type) noexcept {
   switch (type) {
-    case ConfigType::text: return "text";
-    case ConfigType::integer: return "integer";
-    case ConfigType::real: return "real";
-    case ConfigType::boolean: return "boolean";
-    case ConfigType::bytes: return "bytes";
-    case ConfigType::duration: return "duration";
-    case ConfigType::texts: return "list of text";
+    case ConfigType::text:
+      return "text";
+    case ConfigType::integer:
+      return "integer";
+    case ConfigType::real:
+      return "real";
+    case ConfigType::boolean:
+      return "boolean";
+    case ConfigType::bytes:
+      return "bytes";
+    case ConfigType::duration:
+      return "duration";
+    case ConfigType::texts:
+      return "list of text";
   }
   return "";
 }
@@ -344,7 +390,8 @@ Result<Config> Config::parse(std::span<const ConfigKey> keys, std::string_view t
   return config;
 }
 
-Result<Config> Config::load(std::span<const ConfigKey> keys, const std::string& path, std::span<const ConfigList> lists) {
+Result<Config> Config::load(std::span<const ConfigKey> keys, const std::string& path,
+                            std::span<const ConfigList> lists) {
   Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return fail_errno(errno, "open " + path);
   std::string toml(file_bytes_max + 1, '\0');
@@ -454,7 +501,8 @@ std::string reference_table(std::span<const ConfigKey> keys) {
 
 std::string config_reference(std::span<const ConfigKey> keys, std::span<const ConfigList> lists) {
   std::string out = reference_table(keys);
-  for (const ConfigList& list : lists) out += fmt::format("\n`[[{}]]`, any number of times: {}\n\n{}", list.name, list.doc, reference_table(list.keys));
+  for (const ConfigList& list : lists)
+    out += fmt::format("\n`[[{}]]`, any number of times: {}\n\n{}", list.name, list.doc, reference_table(list.keys));
   return out;
 }
 

@@ -78,8 +78,8 @@ class Config {
   // Each [[name]] of a list, in their order. Only a file can have any.
   [[nodiscard]] const std::vector<Config>& list(std::string_view name) const;
 
-  // Where the value comes from: "default", "agent.toml:12", "command line". Of one of a list, instead of "default", where
-  // that begins.
+  // Where the value comes from: "default", "agent.toml:12", "command line". Of one of a list, instead of "default",
+  // where that begins.
   [[nodiscard]] const std::string& source(std::string_view name) const;
 
   // The configuration in force as TOML that parse() takes back, every key with its meaning.
@@ -105,7 +105,8 @@ class Config {
 
 // What is wrong with a value, and where it comes from: "agent.toml:12: agent.listen: what is wrong".
 template <class... Args>
-[[nodiscard]] tl::unexpected<Failure> bad_value(const Config& config, std::string_view key, fmt::format_string<Args...> format, Args&&... args) {
+[[nodiscard]] tl::unexpected<Failure> bad_value(const Config& config, std::string_view key,
+                                                fmt::format_string<Args...> format, Args&&... args) {
   return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
 }
 

@@ -76,7 +76,8 @@ TEST(Config, UnknownKeyNamesTheNearest) {
   EXPECT_EQ(error_of("[looop]\n"), "agent.toml:1: unknown table 'looop'; the nearest known table is 'loop'");
   auto config = Config::parse({}, "a = 1", "agent.toml");
   EXPECT_EQ(config.error().message, "agent.toml:1: unknown key 'a'; there are none");
-  EXPECT_EQ(error_of("loop.cores.more = 1\n"), "agent.toml:1: 'loop.cores' is an integer, such as 16, but a table stands there");
+  EXPECT_EQ(error_of("loop.cores.more = 1\n"),
+            "agent.toml:1: 'loop.cores' is an integer, such as 16, but a table stands there");
 }
 
 TEST(Config, WrongTypeNamesBothTypes) {
@@ -107,7 +108,8 @@ TEST(Config, OutOfRangeNamesBothValues) {
 }
 
 TEST(Config, BadTomlSaysWhere) {
-  EXPECT_TRUE(error_of("name = 'a'\nname = 'b'\n").starts_with("agent.toml:2: ")) << error_of("name = 'a'\nname = 'b'\n");
+  EXPECT_TRUE(error_of("name = 'a'\nname = 'b'\n").starts_with("agent.toml:2: "))
+      << error_of("name = 'a'\nname = 'b'\n");
   EXPECT_TRUE(error_of("name = \n").starts_with("agent.toml:1: "));
   EXPECT_TRUE(error_of("\xFF\xFE").starts_with("agent.toml:1: "));
   EXPECT_TRUE(error_of("name = " + std::string(10'000, '[')).starts_with("agent.toml:1: "));
@@ -144,7 +146,8 @@ constexpr ConfigKey pet_keys[] = {
 constexpr ConfigList some_lists[] = {{"pet", "an animal.", pet_keys}};
 
 TEST(Config, TablesMayStandThereAnyNumberOfTimes) {
-  const auto config = Config::parse(keys, "[[pet]]\nname = 'Rex'\n[[pet]]\nname = 'Ant'\nlegs = 6\n", "agent.toml", some_lists);
+  const auto config =
+      Config::parse(keys, "[[pet]]\nname = 'Rex'\n[[pet]]\nname = 'Ant'\nlegs = 6\n", "agent.toml", some_lists);
   ASSERT_TRUE(config.has_value()) << config.error().message;
   const std::vector<Config>& pets = config->list("pet");
   ASSERT_EQ(pets.size(), 2u);
@@ -158,14 +161,19 @@ TEST(Config, TablesMayStandThereAnyNumberOfTimes) {
   const auto again = Config::parse(keys, config->to_toml(), "printed", some_lists);
   ASSERT_TRUE(again.has_value()) << again.error().message;
   EXPECT_EQ(again->list("pet")[1].integer("pet.legs"), 6);
-  EXPECT_NE(config_reference(keys, some_lists).find("`[[pet]]`, any number of times: an animal.\n\n| key |"), std::string::npos);
+  EXPECT_NE(config_reference(keys, some_lists).find("`[[pet]]`, any number of times: an animal.\n\n| key |"),
+            std::string::npos);
 }
 
 TEST(Config, ErrorsInSuchTablesNameTheirKeys) {
-  const auto error = [](std::string_view toml) { return Config::parse(keys, toml, "agent.toml", some_lists).error().message; };
-  EXPECT_EQ(error("[[pet]]\nnmae = 'Rex'\n"), "agent.toml:2: unknown key 'pet.nmae'; the nearest known key is 'pet.name'");
+  const auto error = [](std::string_view toml) {
+    return Config::parse(keys, toml, "agent.toml", some_lists).error().message;
+  };
+  EXPECT_EQ(error("[[pet]]\nnmae = 'Rex'\n"),
+            "agent.toml:2: unknown key 'pet.nmae'; the nearest known key is 'pet.name'");
   EXPECT_EQ(error("[[pte]]\nname = 'Rex'\n"), "agent.toml:1: unknown table 'pte'; the nearest known table is 'pet'");
-  EXPECT_EQ(error("[pet]\nname = 'Rex'\n"), "agent.toml:1: 'pet' is written [[pet]], once for each, but a table stands there");
+  EXPECT_EQ(error("[pet]\nname = 'Rex'\n"),
+            "agent.toml:1: 'pet' is written [[pet]], once for each, but a table stands there");
   EXPECT_EQ(error("[[pet]]\nlegs = 2000\n"), "agent.toml:2: 'pet.legs': 2000 is larger than the maximum, 1000");
 }
 

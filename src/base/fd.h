@@ -42,8 +42,10 @@ class Fd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset() noexcept {
     const auto closer = std::move(closer_);
-    if (fd_ >= 0 && closer) closer->close(fd_);
-    else if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0 && closer)
+      closer->close(fd_);
+    else if (fd_ >= 0)
+      ::close(fd_);
     fd_ = -1;
   }
 

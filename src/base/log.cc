@@ -11,7 +11,8 @@ namespace {
 
 void to_standard_error(LogLevel level, std::string_view line, void*) {
   static constexpr const char* names[] = {"debug", "info", "warning", "error", ""};
-  std::fprintf(stderr, "offpath: %s: %.*s\n", names[static_cast<int>(level)], static_cast<int>(line.size()), line.data());
+  std::fprintf(stderr, "offpath: %s: %.*s\n", names[static_cast<int>(level)], static_cast<int>(line.size()),
+               line.data());
 }
 
 constexpr std::size_t line_bytes_max = 4096;
@@ -25,9 +26,12 @@ std::string one_line(std::string_view line) {
   const std::string_view shown = line.substr(0, line_bytes_max);
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const bool c1 = shown[i] == '\xc2' && i + 1 < shown.size() && static_cast<unsigned char>(shown[i + 1]) < 0xa0;
-    if (c1) text += fmt::format("\\xc2\\x{:02x}", static_cast<unsigned char>(shown[++i]));
-    else if (is_control(shown[i])) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(shown[i]));
-    else text += shown[i];
+    if (c1)
+      text += fmt::format("\\xc2\\x{:02x}", static_cast<unsigned char>(shown[++i]));
+    else if (is_control(shown[i]))
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(shown[i]));
+    else
+      text += shown[i];
   }
   if (shown.size() < line.size()) text += fmt::format("... ({} bytes)", line.size());
   return text;

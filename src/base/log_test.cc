@@ -44,7 +44,9 @@ TEST_F(Log, LinesBelowTheLevelDoNot) {
 // What others wrote may be in it: keys, names, errors.
 TEST_F(Log, ALineIsOneLineOfBoundedLength) {
   set_log(LogLevel::info, keep, &lines_);
-  log(LogLevel::info, "key {}", "a\n2026 error: forged\r\x1b[2J\x7f\xc2\x9b" "1m\tz\xc3\xa9");
+  log(LogLevel::info, "key {}",
+      "a\n2026 error: forged\r\x1b[2J\x7f\xc2\x9b"
+      "1m\tz\xc3\xa9");
   log(LogLevel::info, "{}", std::string(64 << 10, 'k'));
   ASSERT_EQ(lines_.size(), 2u);
   EXPECT_EQ(lines_[0].text, "key a\\x0a2026 error: forged\\x0d\\x1b[2J\\x7f\\xc2\\x9b1m\\x09z\xc3\xa9");

@@ -15,13 +15,14 @@ namespace offpath {
 
 namespace {
 
-constexpr std::size_t message_descriptors_max = 253;      // the kernel's SCM_MAX_FD
+constexpr std::size_t message_descriptors_max = 253;  // the kernel's SCM_MAX_FD
 constexpr std::uint64_t overdraft = message_descriptors_max;
 constexpr std::uint64_t bytes_at_once = 4 * 1024 * 1024;  // of memory, given back in about 400 us
 
 bool closes_at_once(int fd) noexcept {
-  struct stat status {};
-  return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &status) == 0 && static_cast<std::uint64_t>(status.st_blocks) * 512 <= bytes_at_once;
+  struct stat status{};
+  return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &status) == 0 &&
+         static_cast<std::uint64_t>(status.st_blocks) * 512 <= bytes_at_once;
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ std::shared_ptr<ReceivedFds::User> ReceivedFds::of(uid_t user) {
 
 ReceivedFds::User::~User() {
   const std::lock_guard lock(all_->mutex_);
-  if (const auto known = all_->users_.find(user_); known != all_->users_.end() && known->second.expired()) all_->users_.erase(known);
+  if (const auto known = all_->users_.find(user_); known != all_->users_.end() && known->second.expired())
+    all_->users_.erase(known);
 }
 
 Fd ReceivedFds::User::own(int fd) {
@@ -54,26 +56,32 @@ void ReceivedFds::User::let_go(int) noexcept {
 Status ReceivedFds::User::may_take() const {
   const ReceivedLimits& limits = all_->limits_;
   if (descriptors_ >= limits.user_descriptors_max)
-    return fail(Error::too_large, "user {} has {} descriptors in this agent, allowed are {} (limits.user_descriptors_max): close connections, or wait until "
-                "those that were handed over are closed", user_, descriptors_.load(), limits.user_descriptors_max);
+    return fail(Error::too_large,
+                "user {} has {} descriptors in this agent, allowed are {} (limits.user_descriptors_max): close "
+                "connections, or wait until "
+                "those that were handed over are closed",
+                user_, descriptors_.load(), limits.user_descriptors_max);
   if (all_->descriptors_ >= limits.descriptors_max)
-    return fail(Error::too_large, "programs have {} descriptors in this agent, allowed are {} (LimitNOFILE)", all_->descriptors_.load(),
-                limits.descriptors_max);
+    return fail(Error::too_large, "programs have {} descriptors in this agent, allowed are {} (LimitNOFILE)",
+                all_->descriptors_.load(), limits.descriptors_max);
   return {};
 }
 
 bool ReceivedFds::User::overdrawn() const noexcept {
-  return descriptors_ >= all_->limits_.user_descriptors_max + overdraft || all_->descriptors_ >= all_->limits_.descriptors_max + overdraft;
+  return descriptors_ >= all_->limits_.user_descriptors_max + overdraft ||
+         all_->descriptors_ >= all_->limits_.descriptors_max + overdraft;
 }
 
 Status ReceivedFds::User::take_mapping() {
   const ReceivedLimits& limits = all_->limits_;
   if (mappings_ >= limits.user_mappings_max)
-    return fail(Error::too_large, "this agent has {} segments of user {} mapped, allowed are {} (limits.user_mappings_max): free some", mappings_.load(),
-                user_, limits.user_mappings_max);
+    return fail(Error::too_large,
+                "this agent has {} segments of user {} mapped, allowed are {} (limits.user_mappings_max): free some",
+                mappings_.load(), user_, limits.user_mappings_max);
   if (all_->mappings_ >= limits.mappings_max)
-    return fail(Error::too_large, "this agent has {} segments of programs mapped, allowed are {} (sysctl vm.max_map_count)", all_->mappings_.load(),
-                limits.mappings_max);
+    return fail(Error::too_large,
+                "this agent has {} segments of programs mapped, allowed are {} (sysctl vm.max_map_count)",
+                all_->mappings_.load(), limits.mappings_max);
   ++mappings_;
   ++all_->mappings_;
   return {};
@@ -124,12 +132,16 @@ void ReceivedFds::work() noexcept {
     user->leaving_.pop_front();
     user->served_ = true;
     lock.unlock();
-    if (leaving.fd >= 0) ::close(leaving.fd);
-    else munmap(leaving.at, leaving.length);
+    if (leaving.fd >= 0)
+      ::close(leaving.fd);
+    else
+      munmap(leaving.at, leaving.length);
     lock.lock();
     --waiting_;
-    if (leaving.fd >= 0) user->let_go(leaving.fd);
-    else user->return_mapping();
+    if (leaving.fd >= 0)
+      user->let_go(leaving.fd);
+    else
+      user->return_mapping();
     user->served_ = false;
     if (!user->leaving_.empty()) turns_.push_back(user);
     lock.unlock();
@@ -139,8 +151,9 @@ void ReceivedFds::work() noexcept {
   --threads_;
 }
 
-ssize_t receive_with_descriptors(int socket, std::span<const iovec> to, int flags, const std::shared_ptr<ReceivedFds::User>& user,
-                                 std::vector<Fd>& descriptors, int& said) {
+ssize_t receive_with_descriptors(int socket, std::span<const iovec> to, int flags,
+                                 const std::shared_ptr<ReceivedFds::User>& user, std::vector<Fd>& descriptors,
+                                 int& said) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * message_descriptors_max)> control;
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(to.data());

@@ -1,13 +1,15 @@
-// What other processes hand to this one: descriptors, and memory that is mapped from them. Counted by user, and let go of where
-// that takes nobody else's time.
+// What other processes hand to this one: descriptors, and memory that is mapped from them. Counted by user, and let go
+// of where that takes nobody else's time.
 //
-// The last close of a descriptor can wait for whoever serves the file: FUSE's flush, a file server that is gone, a TCP socket that
-// lingers. The last view of a large memfd is gone when all of its pages are free, 100 ms for a GiB. So an Fd from here is closed by a
-// thread of its own, unless it is memory of a few pages. One thread closes at a time for a user and `threads_max` for all, so a
-// user whose closes hang holds up that user's other ones alone. Nobody waits for these threads, at the end of the process either.
+// The last close of a descriptor can wait for whoever serves the file: FUSE's flush, a file server that is gone, a TCP
+// socket that lingers. The last view of a large memfd is gone when all of its pages are free, 100 ms for a GiB. So an
+// Fd from here is closed by a thread of its own, unless it is memory of a few pages. One thread closes at a time for a
+// user and `threads_max` for all, so a user whose closes hang holds up that user's other ones alone. Nobody waits for
+// these threads, at the end of the process either.
 //
-// The kernel closes descriptors too: those of a message for which recvmsg was given no room, and those in a socket's queue when
-// the socket is closed. receive_with_descriptors has room for all of them; a socket over which descriptors come is own()ed.
+// The kernel closes descriptors too: those of a message for which recvmsg was given no room, and those in a socket's
+// queue when the socket is closed. receive_with_descriptors has room for all of them; a socket over which descriptors
+// come is own()ed.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +29,8 @@
 
 namespace offpath {
 
-// The limits hold for what is checked by may_take() and take_mapping(): what came in one message has to be taken, and is counted.
+// The limits hold for what is checked by may_take() and take_mapping(): what came in one message has to be taken, and
+// is counted.
 struct ReceivedLimits {
   std::uint64_t descriptors_max = 1 << 20, user_descriptors_max = 1 << 20;
   std::uint64_t mappings_max = 1 << 20, user_mappings_max = 1 << 20;
@@ -94,9 +97,10 @@ class ReceivedFds : public std::enable_shared_from_this<ReceivedFds> {
   unsigned threads_ = 0;
 };
 
-// As recvmsg, whose flags of the message are `said`: MSG_CTRUNC stands for more descriptors than this process may open. They are appended
-// to `descriptors`, owned by `user` (null: closed as any other).
-[[nodiscard]] ssize_t receive_with_descriptors(int socket, std::span<const iovec> to, int flags, const std::shared_ptr<ReceivedFds::User>& user,
+// As recvmsg, whose flags of the message are `said`: MSG_CTRUNC stands for more descriptors than this process may open.
+// They are appended to `descriptors`, owned by `user` (null: closed as any other).
+[[nodiscard]] ssize_t receive_with_descriptors(int socket, std::span<const iovec> to, int flags,
+                                               const std::shared_ptr<ReceivedFds::User>& user,
                                                std::vector<Fd>& descriptors, int& said);
 
 }  // namespace offpath

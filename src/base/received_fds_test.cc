@@ -117,7 +117,9 @@ TEST(ReceivedFds, MappingsAreCountedUntilTheyAreGone) {
   const auto all = std::make_shared<ReceivedFds>(ReceivedLimits{100, 100, 3, 2});
   const auto user = all->of(1), other = all->of(2);
   const std::size_t small = 4096, large = 16 << 20;
-  const auto map = [](std::size_t bytes) { return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0); };
+  const auto map = [](std::size_t bytes) {
+    return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  };
   ASSERT_TRUE(user->take_mapping());
   ASSERT_TRUE(user->take_mapping());
   EXPECT_NE(user->take_mapping().error().message.find("limits.user_mappings_max"), std::string::npos);

@@ -10,7 +10,8 @@ namespace offpath {
 std::string_view error_name(Error code) noexcept {
   switch (code) {
 #define X(name, number, text) \
-  case Error::name: return #name;
+  case Error::name:           \
+    return #name;
     OFFPATH_ERRORS(X)
 #undef X
   }
@@ -28,7 +29,8 @@ std::string brief(std::string_view text) {
 std::string_view error_text(Error code) noexcept {
   switch (code) {
 #define X(name, number, text) \
-  case Error::name: return text;
+  case Error::name:           \
+    return text;
     OFFPATH_ERRORS(X)
 #undef X
   }
@@ -39,18 +41,40 @@ namespace {
 
 Error from_errno(int error_number) noexcept {
   switch (error_number) {
-    case EAGAIN: return Error::would_block;
-    case ETIMEDOUT: return Error::timeout;
-    case ENOENT: return Error::not_found;
-    case EEXIST: case EADDRINUSE: return Error::exists;
-    case EFAULT: return Error::unreadable;
-    case EPERM: case EACCES: return Error::denied;
-    case ESRCH: case EPIPE: case ECONNRESET: case ECONNREFUSED: case ECONNABORTED: return Error::peer_lost;
-    case ENOMEM: case EMFILE: case ENFILE: return Error::no_memory;
-    case ENOSPC: case EDQUOT: return Error::no_space;
-    case ENOSYS: case EOPNOTSUPP: return Error::unsupported;
-    case EINVAL: return Error::invalid;
-    default: return Error::io;
+    case EAGAIN:
+      return Error::would_block;
+    case ETIMEDOUT:
+      return Error::timeout;
+    case ENOENT:
+      return Error::not_found;
+    case EEXIST:
+    case EADDRINUSE:
+      return Error::exists;
+    case EFAULT:
+      return Error::unreadable;
+    case EPERM:
+    case EACCES:
+      return Error::denied;
+    case ESRCH:
+    case EPIPE:
+    case ECONNRESET:
+    case ECONNREFUSED:
+    case ECONNABORTED:
+      return Error::peer_lost;
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+      return Error::no_memory;
+    case ENOSPC:
+    case EDQUOT:
+      return Error::no_space;
+    case ENOSYS:
+    case EOPNOTSUPP:
+      return Error::unsupported;
+    case EINVAL:
+      return Error::invalid;
+    default:
+      return Error::io;
   }
 }
 

@@ -16,6 +16,7 @@
 namespace offpath {
 
 // name, number, what it means
+// clang-format off: a list
 #define OFFPATH_ERRORS(X)                                                         \
   X(would_block, 1, "would block: no room or no credit right now")                \
   X(timeout, 2, "the deadline passed")                                            \
@@ -39,6 +40,7 @@ namespace offpath {
   X(closed, 20, "closed")                                                         \
   X(cancelled, 21, "cancelled")                                                   \
   X(function_failed, 22, "a function of a plug-in failed")
+// clang-format on
 
 enum class Error : std::int32_t {
 #define X(name, number, text) name = number,
@@ -72,15 +74,15 @@ template <class... Args>
 // Pass a failure on: OFP_TRY(call());   OFP_ASSIGN(auto value, call());
 #define OFP_CONCAT_(a, b) a##b
 #define OFP_CONCAT(a, b) OFP_CONCAT_(a, b)
-#define OFP_TRY(expression)                                                  \
-  do {                                                                       \
-    if (auto ofp_result_ = (expression); !ofp_result_) [[unlikely]]          \
+#define OFP_TRY(expression)                                                      \
+  do {                                                                           \
+    if (auto ofp_result_ = (expression); !ofp_result_) [[unlikely]]              \
       return tl::unexpected<::offpath::Failure>(std::move(ofp_result_).error()); \
   } while (false)
-#define OFP_ASSIGN_(result, target, expression)                              \
-  auto result = (expression);                                                \
-  if (!result) [[unlikely]]                                                  \
-    return tl::unexpected<::offpath::Failure>(std::move(result).error());    \
+#define OFP_ASSIGN_(result, target, expression)                           \
+  auto result = (expression);                                             \
+  if (!result) [[unlikely]]                                               \
+    return tl::unexpected<::offpath::Failure>(std::move(result).error()); \
   target = std::move(*result)
 #define OFP_ASSIGN(target, expression) OFP_ASSIGN_(OFP_CONCAT(ofp_result_, __LINE__), target, expression)
 

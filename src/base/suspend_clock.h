@@ -1,6 +1,6 @@
-// How long this machine has slept. CLOCK_MONOTONIC, by which everything here counts, stands still in suspend, and so do timeouts:
-// nobody is late because the machine slept. What was promised to another machine is not over later for that, so whoever keeps such a
-// promise asks here.
+// How long this machine has slept. CLOCK_MONOTONIC, by which everything here counts, stands still in suspend, and so do
+// timeouts: nobody is late because the machine slept. What was promised to another machine is not over later for that,
+// so whoever keeps such a promise asks here.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace offpath {
   return now.tv_sec * second_ns + now.tv_nsec;
 }
 
-// In all, since the machine was started. Never more than it was: a pause between the two looks makes it less, until the next call.
+// In all, since the machine was started. Never more than it was: a pause between the two looks makes it less, until the
+// next call.
 [[nodiscard]] inline TimeNs suspended_ns() noexcept {
   const TimeNs boot = boottime_ns();
   return std::max<TimeNs>(boot - monotonic_ns(), 0);

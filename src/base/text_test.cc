@@ -16,5 +16,6 @@ TEST(Text, ANumberIsAllOfTheText) {
   EXPECT_EQ(number_of<std::uint32_t>("42"), 42u);
   EXPECT_EQ(number_of<std::int64_t>("-3"), -3);
   EXPECT_EQ(number_of<double>("2.5e3"), 2500.0);
-  for (const char* text : {"", "42 ", " 42", "42x", "0x2a", "-1", "4294967296"}) EXPECT_FALSE(number_of<std::uint32_t>(text)) << text;
+  for (const char* text : {"", "42 ", " 42", "42x", "0x2a", "-1", "4294967296"})
+    EXPECT_FALSE(number_of<std::uint32_t>(text)) << text;
 }

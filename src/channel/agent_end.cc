@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "channel/agent_end_operations.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 namespace offpath::channel {
 
@@ -21,8 +21,8 @@ using wire::WakeWord;
 
 namespace {
 
-constexpr std::size_t answers_max = 1024;  // then no request is taken until the host has read replies
-constexpr std::size_t pulls_max = 4096;    // likewise, until some are done
+constexpr std::size_t answers_max = 1024;       // then no request is taken until the host has read replies
+constexpr std::size_t pulls_max = 4096;         // likewise, until some are done
 constexpr std::size_t slice_pieces_max = 1024;  // what one vectored read takes
 constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
@@ -82,13 +82,20 @@ bool AgentEnd::take_link_events(TimeNs now) {
     LinkEvent& event = events_taken_[i];
     switch (event.kind) {
       case LinkEvent::Kind::read_done:
-      case LinkEvent::Kind::write_done: did |= take_completion(event.token, std::move(event.status), now); continue;
-      case LinkEvent::Kind::woken: wake_up(now); break;
+      case LinkEvent::Kind::write_done:
+        did |= take_completion(event.token, std::move(event.status), now);
+        continue;
+      case LinkEvent::Kind::woken:
+        wake_up(now);
+        break;
       case LinkEvent::Kind::offered:
-        events_.on_offer(*this, event.token, event.status ? Result<Fd>(std::move(event.fd)) : tl::unexpected(std::move(event.status).error()), now);
+        events_.on_offer(
+            *this, event.token,
+            event.status ? Result<Fd>(std::move(event.fd)) : tl::unexpected(std::move(event.status).error()), now);
         break;
       case LinkEvent::Kind::closed:
-        close(event.status ? Failure{Error::closed, "the program closed the channel"} : std::move(event.status).error());
+        close(event.status ? Failure{Error::closed, "the program closed the channel"}
+                           : std::move(event.status).error());
         break;
     }
     did = true;
@@ -100,7 +107,8 @@ bool AgentEnd::take_link_events(TimeNs now) {
 bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
   const std::uint64_t number = token & ((1ull << 56) - 1);
   switch (static_cast<Operation>(token >> 56)) {
-    case Operation::look: return finish_look(std::move(status), now);
+    case Operation::look:
+      return finish_look(std::move(status), now);
     case Operation::flush:
       --flushing_;
       if (!status) close(std::move(status).error());
@@ -165,8 +173,8 @@ bool AgentEnd::look(TimeNs now) {
 
 Status AgentEnd::check_tail(std::uint64_t tail) const {
   if (tail < tail_ || tail - std::min(tail, requests_.position()) > layout_.request_slots)
-    return fail(Error::protocol, "the request ring's tail is {}; it was {}, {} slots are taken, the ring has {}", tail, tail_,
-                requests_.position(), layout_.request_slots);
+    return fail(Error::protocol, "the request ring's tail is {}; it was {}, {} slots are taken, the ring has {}", tail,
+                tail_, requests_.position(), layout_.request_slots);
   return {};
 }
 
@@ -200,12 +208,14 @@ bool AgentEnd::look_mapped(TimeNs now) {
     if (!take_slot(slot, now)) return true;
   }
   if (requests_.position() == position_before) return false;
-  reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
+  reply_head_ =
+      word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
   return true;
 }
 
 std::byte* AgentEnd::next_slot() const noexcept {
-  return mapped_ + ChannelLayout::request_ring + (requests_.position() & (layout_.request_slots - 1)) * wire::slot_bytes;
+  return mapped_ + ChannelLayout::request_ring +
+         (requests_.position() & (layout_.request_slots - 1)) * wire::slot_bytes;
 }
 
 // The host's core has the lines: asked for together they come together.
@@ -281,8 +291,10 @@ bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {
   Entry entry;
   auto complete = requests_.take(slot, entry);
   Status status;
-  if (!complete) status = tl::unexpected(std::move(complete).error());
-  else if (*complete) status = entry.outside ? take_outside(entry, now) : serve(entry, now);
+  if (!complete)
+    status = tl::unexpected(std::move(complete).error());
+  else if (*complete)
+    status = entry.outside ? take_outside(entry, now) : serve(entry, now);
   if (status) return true;
   close(std::move(status).error());
   return false;
@@ -291,8 +303,8 @@ bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {
 Status AgentEnd::take_outside(const Entry& entry, TimeNs now) {
   const auto named = load<wire::OutsideEntry>(entry.payload.data());
   if (named.length > wire::entry_bytes_max)
-    return fail(Error::protocol, "request {} lies outside of the ring with {} bytes, at most {} are allowed", entry.ticket, named.length,
-                wire::entry_bytes_max);
+    return fail(Error::protocol, "request {} lies outside of the ring with {} bytes, at most {} are allowed",
+                entry.ticket, named.length, wire::entry_bytes_max);
   outside_ = entry;
   outside_crc32c_ = named.crc32c;
   outside_payload_.resize(named.length);
@@ -308,7 +320,8 @@ Status AgentEnd::take_outside(const Entry& entry, TimeNs now) {
 
 Status AgentEnd::serve_outside(TimeNs now) {
   if (const std::uint32_t found = crc32c(outside_payload_); found != outside_crc32c_)
-    return fail(Error::protocol, "request {}: checksum {:#010x}, its bytes outside of the ring give {:#010x}", outside_.ticket, outside_crc32c_, found);
+    return fail(Error::protocol, "request {}: checksum {:#010x}, its bytes outside of the ring give {:#010x}",
+                outside_.ticket, outside_crc32c_, found);
   outside_.payload = outside_payload_;
   return serve(outside_, now);
 }
@@ -319,7 +332,8 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::announce_range: {
       wire::AnnounceRange announce;
       OFP_TRY(wire::decode(entry.payload, announce));
-      if (auto status = link_->attach_range(announce.range, announce.generation, announce.base, announce.length, announce.key);
+      if (auto status =
+              link_->attach_range(announce.range, announce.generation, announce.base, announce.length, announce.key);
           !status)
         reply_failure(entry.ticket, wire::any_reply, status.error());
       return {};
@@ -335,29 +349,68 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
       wire::WakeAt wake;
       OFP_TRY(wire::decode(entry.payload, wake));
       if (wake.word < WakeWord::replies && wake.stream >= layout_.streams_max)
-        return fail(Error::protocol, "wake request for stream {}, the channel has {}", wake.stream, layout_.streams_max);
+        return fail(Error::protocol, "wake request for stream {}, the channel has {}", wake.stream,
+                    layout_.streams_max);
       ask_wake(wake);
       return {};
     }
     case EntryKind::probe:
       reply(wire::ReplyKind::probed, entry.ticket, wire::Probed{time(now)});
       return {};
-    case EntryKind::open_stream: case EntryKind::close_stream: case EntryKind::send: case EntryKind::move:
-    case EntryKind::step_end: case EntryKind::need_credit: case EntryKind::pool_get: case EntryKind::pool_list:
-    case EntryKind::pool_drop: case EntryKind::pool_write: case EntryKind::push_lease: case EntryKind::release:
-    case EntryKind::member_table: case EntryKind::peer_put: case EntryKind::peer_get: case EntryKind::peer_deliver:
-    case EntryKind::peer_piece: case EntryKind::sift_flush: case EntryKind::peer_flush: case EntryKind::sift_tracks:
-    case EntryKind::peer_tracks: case EntryKind::sift_info:
-    case EntryKind::peer_list: case EntryKind::peer_drop: case EntryKind::peer_step_end: case EntryKind::peer_define:
-    case EntryKind::pool_query: case EntryKind::query_next: case EntryKind::pool_compute: case EntryKind::peer_compute:
-    case EntryKind::peer_compare: case EntryKind::peer_query: case EntryKind::peer_query_next: case EntryKind::peer_cancel:
-    case EntryKind::gauges_open: case EntryKind::gauges_close:
-    case EntryKind::exchange_open: case EntryKind::exchange_info: case EntryKind::exchange_wait: case EntryKind::exchange_grant:
-    case EntryKind::exchange_close: case EntryKind::peer_exchange:
+    case EntryKind::open_stream:
+    case EntryKind::close_stream:
+    case EntryKind::send:
+    case EntryKind::move:
+    case EntryKind::step_end:
+    case EntryKind::need_credit:
+    case EntryKind::pool_get:
+    case EntryKind::pool_list:
+    case EntryKind::pool_drop:
+    case EntryKind::pool_write:
+    case EntryKind::push_lease:
+    case EntryKind::release:
+    case EntryKind::member_table:
+    case EntryKind::peer_put:
+    case EntryKind::peer_get:
+    case EntryKind::peer_deliver:
+    case EntryKind::peer_piece:
+    case EntryKind::sift_flush:
+    case EntryKind::peer_flush:
+    case EntryKind::sift_tracks:
+    case EntryKind::peer_tracks:
+    case EntryKind::sift_info:
+    case EntryKind::peer_list:
+    case EntryKind::peer_drop:
+    case EntryKind::peer_step_end:
+    case EntryKind::peer_define:
+    case EntryKind::pool_query:
+    case EntryKind::query_next:
+    case EntryKind::pool_compute:
+    case EntryKind::peer_compute:
+    case EntryKind::peer_compare:
+    case EntryKind::peer_query:
+    case EntryKind::peer_query_next:
+    case EntryKind::peer_cancel:
+    case EntryKind::gauges_open:
+    case EntryKind::gauges_close:
+    case EntryKind::exchange_open:
+    case EntryKind::exchange_info:
+    case EntryKind::exchange_wait:
+    case EntryKind::exchange_grant:
+    case EntryKind::exchange_close:
+    case EntryKind::peer_exchange:
     case EntryKind::pool_cancel:
-    case EntryKind::task_open: case EntryKind::task_run: case EntryKind::task_wait: case EntryKind::task_cancel: case EntryKind::task_close:
-    case EntryKind::peer_lanes: case EntryKind::peer_receive: case EntryKind::peer_message:
-    case EntryKind::tcp_open: case EntryKind::tcp_close: case EntryKind::tcp_slow_path:
+    case EntryKind::task_open:
+    case EntryKind::task_run:
+    case EntryKind::task_wait:
+    case EntryKind::task_cancel:
+    case EntryKind::task_close:
+    case EntryKind::peer_lanes:
+    case EntryKind::peer_receive:
+    case EntryKind::peer_message:
+    case EntryKind::tcp_open:
+    case EntryKind::tcp_close:
+    case EntryKind::tcp_slow_path:
       events_.on_request(*this, entry, now);
       return {};
   }
@@ -370,7 +423,8 @@ void AgentEnd::pull(std::uint64_t token, std::vector<link::ReadPiece> pieces) {
   std::erase_if(pieces, [](const link::ReadPiece& piece) { return piece.length == 0; });
   ++counters_.pulls;
   const bool empty = pieces.empty();
-  pulls_.push_back({.number = next_pull_++, .token = token, .pieces = std::move(pieces), .all_posted = empty, .status = {}});
+  pulls_.push_back(
+      {.number = next_pull_++, .token = token, .pieces = std::move(pieces), .all_posted = empty, .status = {}});
 }
 
 void AgentEnd::push(std::uint64_t token, std::vector<link::WritePiece> pieces) {
@@ -438,12 +492,15 @@ bool AgentEnd::finish_pulls(TimeNs now) {
 
 namespace {
 
-std::array<std::uint64_t, 3> values_of(const CompletionLine& words) noexcept { return {words.pulled, words.stored, words.credit}; }
+std::array<std::uint64_t, 3> values_of(const CompletionLine& words) noexcept {
+  return {words.pulled, words.stored, words.credit};
+}
 
 }  // namespace
 
-// The smaller value counts: the program asks again for what it still waits for after the wake. What was asked for before and is
-// reached already is owed whatever comes behind it: the program may have seen the word, and asked for the next value, before its wake.
+// The smaller value counts: the program asks again for what it still waits for after the wake. What was asked for
+// before and is reached already is owed whatever comes behind it: the program may have seen the word, and asked for the
+// next value, before its wake.
 void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
   const auto lower = [&](std::uint64_t& asked, bool reached) {
     wake_owed_ |= reached;
@@ -514,8 +571,10 @@ bool AgentEnd::fall_asleep(TimeNs now) {
       sleep_ = Sleep::looking;
       if (!looking_) post_look();
       return true;
-    case Sleep::looking: return true;
-    case Sleep::asleep: return true;
+    case Sleep::looking:
+      return true;
+    case Sleep::asleep:
+      return true;
   }
   return true;
 }

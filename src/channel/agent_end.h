@@ -47,8 +47,8 @@ class AgentEvents {
 struct AgentEndOptions {
   std::uint64_t pull_slice_bytes = 512 * 1024;
   std::uint64_t asked_slice_bytes = 2 * 1024 * 1024;  // the same where the host has to answer: each slice is a request
-  std::uint64_t gathered_bytes = 256 * 1024;  // of small pulls that are posted together on one machine
-  unsigned pulls_outstanding = 8;  // slices posted at a time where the link completes later
+  std::uint64_t gathered_bytes = 256 * 1024;          // of small pulls that are posted together on one machine
+  unsigned pulls_outstanding = 8;                     // slices posted at a time where the link completes later
   unsigned look_slots_max = 256;
   TimeNs idle_before_sleep_ns = millisecond_ns;
   // Read where a poll has done something that takes long; null: a poll takes no time, as in a simulation.
@@ -123,9 +123,9 @@ class AgentEnd {
     std::uint64_t number;  // counts the channel's pulls
     std::uint64_t token;
     std::vector<link::ReadPiece> pieces;
-    std::size_t piece = 0;        // the next one to post
-    std::uint64_t offset = 0;     // within it
-    unsigned outstanding = 0;     // slices posted
+    std::size_t piece = 0;     // the next one to post
+    std::uint64_t offset = 0;  // within it
+    unsigned outstanding = 0;  // slices posted
     bool all_posted = false;
     Status status;
   };
@@ -188,12 +188,12 @@ class AgentEnd {
   std::uint64_t reply_head_ = 0;    // as last seen
   std::uint64_t head_written_ = 0;  // request head the host knows
   bool held_ = false;
-  bool looking_ = false;            // a remote look is under way
+  bool looking_ = false;  // a remote look is under way
   bool look_again_ = false;
   std::uint64_t look_position_ = 0, look_slots_ = 0, look_tail_before_ = 0;
   std::vector<std::byte> look_buffer_;  // tail line, then slots
-  // The newest request whose payload lies outside of the ring. While it is fetched, which takes a read of its own where the segment
-  // is not mapped, nothing behind it is taken, and its slot is not free.
+  // The newest request whose payload lies outside of the ring. While it is fetched, which takes a read of its own where
+  // the segment is not mapped, nothing behind it is taken, and its slot is not free.
   Entry outside_;
   std::uint32_t outside_crc32c_ = 0;
   std::vector<std::byte> outside_payload_;
@@ -208,10 +208,11 @@ class AgentEnd {
   std::vector<std::uint32_t> dirty_;
   std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
   unsigned flushing_ = 0;                // writes of it under way
-  // A program asks for one wake of each word, at the smallest value that anybody in it waits for, and asks again for the next one.
+  // A program asks for one wake of each word, at the smallest value that anybody in it waits for, and asks again for
+  // the next one.
   std::uint64_t wake_beyond_ = nobody;  // of the reply ring: a position
   bool wake_now_ = false;
-  bool wake_owed_ = false;  // what it tells of is written, or being written
+  bool wake_owed_ = false;     // what it tells of is written, or being written
   std::uint64_t full_at_ = 0;  // the reply ring's position when its reader was last woken because it was full
 
   std::deque<Pull> pulls_;
@@ -219,7 +220,7 @@ class AgentEnd {
   unsigned slices_outstanding_ = 0;
   std::deque<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}
   std::uint64_t next_push_ = 0;
-  std::vector<link::ReadPiece> slice_;      // these two are reused
+  std::vector<link::ReadPiece> slice_;  // these two are reused
   std::array<link::LinkEvent, 32> events_taken_;
 
   Sleep sleep_ = Sleep::awake;

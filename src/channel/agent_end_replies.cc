@@ -6,8 +6,8 @@
 #include "channel/agent_end.h"
 #include "channel/agent_end_operations.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 namespace offpath::channel {
 
@@ -51,7 +51,8 @@ void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const F
 bool AgentEnd::compose_replies() {
   if (answers_.empty()) return false;
   if (mapped_ != nullptr)
-    reply_head_ = word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
+    reply_head_ =
+        word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
   if (reply_head_ > replies_.position()) {
     close({Error::protocol, fmt::format("the reply ring's head is {}, its tail {}", reply_head_, replies_.position())});
     return false;
@@ -135,7 +136,8 @@ void AgentEnd::flush_remote() {
     reply_written_ = replies_.position();
     const wire::ReplyTailLine tail{reply_written_, {}};
     store(flush_buffer_.data(), tail);
-    const link::WritePiece piece{wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(), sizeof tail};
+    const link::WritePiece piece{wire::channel_segment, ChannelLayout::reply_tail_line, flush_buffer_.data(),
+                                 sizeof tail};
     write({&piece, 1});
   }
   std::vector<link::WritePiece> lines;

@@ -27,7 +27,9 @@ class RemoteLink final : public link::AgentLink {
     for (const link::ReadPiece& piece : pieces_) bytes += piece.length;
     return (bytes - sizeof(wire::TailLine)) / wire::slot_bytes;
   }
-  [[nodiscard]] bool reads_outside() const noexcept { return read_under_way_ && pieces_.size() == 1 && pieces_[0].offset == layout.outside(); }
+  [[nodiscard]] bool reads_outside() const noexcept {
+    return read_under_way_ && pieces_.size() == 1 && pieces_[0].offset == layout.outside();
+  }
   void end_read_outside() {
     ASSERT_TRUE(reads_outside());
     read_under_way_ = false;
@@ -44,7 +46,9 @@ class RemoteLink final : public link::AgentLink {
   }
 
   [[nodiscard]] const link::LinkTraits& traits() const override { return traits_; }
-  Status attach_range(link::RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override { return {}; }
+  Status attach_range(link::RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override {
+    return {};
+  }
   Status detach_range(link::RegionId, std::uint32_t) override { return {}; }
   [[nodiscard]] MutableBytes mapped(link::RegionId) override { return {}; }
   void read(std::uint64_t token, std::span<const link::ReadPiece> pieces) override {
@@ -61,7 +65,8 @@ class RemoteLink final : public link::AgentLink {
   Status hand_over(std::uint64_t, int) override { return fail(Error::unsupported, "nothing is handed over here"); }
   std::size_t poll(TimeNs, std::span<LinkEvent> events) override {
     std::size_t count = 0;
-    for (; count < events.size() && !events_.empty(); ++count, events_.pop_front()) events[count] = std::move(events_.front());
+    for (; count < events.size() && !events_.empty(); ++count, events_.pop_front())
+      events[count] = std::move(events_.front());
     return count;
   }
   [[nodiscard]] int event_fd() const override { return -1; }
@@ -96,7 +101,8 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   }
   void post_outside(std::span<const std::byte> bytes) {
     std::memcpy(memory.data() + layout.outside(), bytes.data(), bytes.size());
-    ring.write_outside(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {static_cast<std::uint32_t>(bytes.size()), crc32c(bytes)});
+    ring.write_outside(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted,
+                       {static_cast<std::uint32_t>(bytes.size()), crc32c(bytes)});
   }
   [[nodiscard]] std::uint64_t head() const { return load<std::uint64_t>(memory.data() + ChannelLayout::agent_line); }
   void damage(std::uint64_t position) {
@@ -146,13 +152,16 @@ TEST_F(UnmappedLook, AFullReplyRingWakesItsReaderOnce) {
   const auto work = [&] {
     for (unsigned round = 0; round < 10; ++round) look(0);
   };
-  for (std::uint64_t ticket = 1; ticket < layout.reply_slots; ++ticket) end.reply(wire::ReplyKind::done, ticket, wire::Done{});
+  for (std::uint64_t ticket = 1; ticket < layout.reply_slots; ++ticket)
+    end.reply(wire::ReplyKind::done, ticket, wire::Done{});
   work();
   EXPECT_EQ(link->wakes, 0u) << "there is room for one more";
-  for (std::uint64_t ticket = 0; ticket < 10; ++ticket) end.reply(wire::ReplyKind::done, layout.reply_slots + ticket, wire::Done{});
+  for (std::uint64_t ticket = 0; ticket < 10; ++ticket)
+    end.reply(wire::ReplyKind::done, layout.reply_slots + ticket, wire::Done{});
   work();
   EXPECT_EQ(link->wakes, 1u);
-  store(memory.data() + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head), std::uint64_t{layout.reply_slots});
+  store(memory.data() + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head),
+        std::uint64_t{layout.reply_slots});
   work();
   EXPECT_EQ(link->wakes, 1u) << "all answers are written";
   EXPECT_EQ(why, "");
@@ -282,7 +291,8 @@ TEST_F(UnmappedLook, WhatChangesOutsideOfTheRingEndsTheChannel) {
 TEST_F(UnmappedLook, MoreThanThereIsOutsideOfTheRingEndsTheChannel) {
   ring.write_outside(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {wire::entry_bytes_max + 1, 0});
   look(1);
-  EXPECT_NE(why.find("lies outside of the ring with 524289 bytes, at most 524288 are allowed"), std::string::npos) << why;
+  EXPECT_NE(why.find("lies outside of the ring with 524289 bytes, at most 524288 are allowed"), std::string::npos)
+      << why;
 }
 
 // The look after the flag was written decides about sleeping; what it finds without its tail counts as well.

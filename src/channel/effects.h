@@ -1,5 +1,6 @@
-// What those who serve requests of a channel want done there, where it is no more than this: memory of the other side read, and the
-// request answered. The channels' owner carries it out (src/agent/dispatcher); mover/effects.h has what moving data takes.
+// What those who serve requests of a channel want done there, where it is no more than this: memory of the other side
+// read, and the request answered. The channels' owner carries it out (src/agent/dispatcher); mover/effects.h has what
+// moving data takes.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ namespace {
 
 // How long a wait looks before it sleeps: about what going to sleep and being woken costs.
 constexpr TimeNs spin_ns = 30 * microsecond_ns;
-constexpr TimeNs spin_alone_ns = microsecond_ns;  // of that; then others on the core, who may be an agent, have their turn
+// of that; then others on the core, who may be an agent, have their turn
+constexpr TimeNs spin_alone_ns = microsecond_ns;
 // Slots only requests for a wake may use, so that a full ring can still ask for one.
 constexpr std::uint64_t spare_slots = 8;
 constexpr std::size_t failures_max = 4096;
@@ -34,7 +35,9 @@ void store_word(std::byte* at, std::uint64_t value) noexcept {
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at)).store(value, std::memory_order_release);
 }
 
-WakeWord wake_word(Progress progress) noexcept { return progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored; }
+WakeWord wake_word(Progress progress) noexcept {
+  return progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored;
+}
 
 void relax() noexcept {
 #if defined(__x86_64__)
@@ -66,15 +69,17 @@ HostEnd::HostEnd(std::unique_ptr<link::HostLink> link, const ChannelLayout& layo
       memory_(link_->channel_memory().data()),
       requests_(memory_ + ChannelLayout::request_ring, layout.request_slots),
       replies_(layout.reply_slots, EntryReader::Tickets::given),
-      ranges_(1),  // number 0 is never used: a hint of 0 means none
+      ranges_(1),    // number 0 is never used: a hint of 0 means none
       segments_(1),  // number 0 is the channel segment
       streams_(layout.streams_max) {
   OFP_ASSERT(link_->channel_memory().size() >= layout.total_bytes());
 }
 
 HostEnd::~HostEnd() {
-  if (fork_mark_.in_child()) link_->abandon();
-  else close(0);
+  if (fork_mark_.in_child())
+    link_->abandon();
+  else
+    close(0);
 }
 
 TimeNs HostEnd::now() const { return clock_ != nullptr ? clock_(clock_context_) : monotonic_ns(); }
@@ -98,14 +103,16 @@ Status HostEnd::lose(Failure why) {
 std::uint64_t HostEnd::request_head() const noexcept { return load_word(memory_ + ChannelLayout::agent_line); }
 
 bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept {
-  if (payload_bytes > wire::entry_bytes_max) [[unlikely]] return false;
+  if (payload_bytes > wire::entry_bytes_max) [[unlikely]]
+    return false;
   const bool alone = outside(payload_bytes);  // there is room for one
   const std::uint64_t needed = (alone ? 1 : wire::slots_for(payload_bytes)) + spare;
   const auto room = [&] {
     return requests_.position() - std::min(head_seen_, requests_.position()) + needed <= layout_.request_slots &&
            (!alone || head_seen_ >= outside_end_);
   };
-  if (room()) [[likely]] return true;
+  if (room()) [[likely]]
+    return true;
   head_seen_ = request_head();
   return room();
 }
@@ -113,16 +120,19 @@ bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexc
 void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
   // The agent's core has these lines; they come while the request is composed.
   __builtin_prefetch(memory_ + ChannelLayout::agent_line);
-  if (!outside(payload_bytes)) [[likely]] requests_.prefetch(payload_bytes);
+  if (!outside(payload_bytes)) [[likely]]
+    requests_.prefetch(payload_bytes);
 }
 
 std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   const bool alone = outside(payload.size());
-  if (alone) [[unlikely]] std::memcpy(memory_ + layout_.outside(), payload.data(), payload.size());
+  if (alone) [[unlikely]]
+    std::memcpy(memory_ + layout_.outside(), payload.data(), payload.size());
   // A slot may be seen before the tail: what the program wrote to its arrays comes before the slot.
   std::atomic_thread_fence(std::memory_order_release);
   if (alone) [[unlikely]] {
-    requests_.write_outside(static_cast<std::uint8_t>(kind), ++ticket_, {static_cast<std::uint32_t>(payload.size()), crc32c(payload)});
+    requests_.write_outside(static_cast<std::uint8_t>(kind), ++ticket_,
+                            {static_cast<std::uint32_t>(payload.size()), crc32c(payload)});
     outside_end_ = requests_.position();
   } else {
     requests_.write(static_cast<std::uint8_t>(kind), ++ticket_, payload);
@@ -135,25 +145,33 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
     link_->wake();
     ++counters_.wakes_sent;
   }
-  if (!alone) requests_.prefetch(payload.size());  // for the next one, which is often alike: it comes while the program does its work
+  if (!alone)
+    requests_.prefetch(
+        payload.size());  // for the next one, which is often alike: it comes while the program does its work
   return ticket_;
 }
 
 std::uint64_t HostEnd::word_of(std::uint32_t stream, WakeWord word) const noexcept {
   switch (word) {
-    case WakeWord::pulled: return pulled(stream);
-    case WakeWord::stored: return stored(stream);
-    case WakeWord::credit: return line_word(stream, offsetof(wire::CompletionLine, credit));
-    case WakeWord::replies: return load_word(memory_ + ChannelLayout::reply_tail_line);
-    case WakeWord::now: break;
+    case WakeWord::pulled:
+      return pulled(stream);
+    case WakeWord::stored:
+      return stored(stream);
+    case WakeWord::credit:
+      return line_word(stream, offsetof(wire::CompletionLine, credit));
+    case WakeWord::replies:
+      return load_word(memory_ + ChannelLayout::reply_tail_line);
+    case WakeWord::now:
+      break;
   }
   return request_head();
 }
 
-// That the agent wakes this program when the word has reached `value`, or before: whoever is woken looks, and asks again for
-// what is not there. Asking for what was asked for already costs two loads.
+// That the agent wakes this program when the word has reached `value`, or before: whoever is woken looks, and asks
+// again for what is not there. Asking for what was asked for already costs two loads.
 void HostEnd::ask_wake(std::uint32_t stream, WakeWord word, std::uint64_t value) {
-  std::uint64_t& asked = word == WakeWord::replies ? replies_wake_at_ : streams_[stream].wake_at[static_cast<std::size_t>(word)];
+  std::uint64_t& asked =
+      word == WakeWord::replies ? replies_wake_at_ : streams_[stream].wake_at[static_cast<std::size_t>(word)];
   if (asked <= value && word_of(stream, word) < asked) return;
   std::vector<std::byte> payload;
   wire::encode(wire::WakeAt{stream, word, word == WakeWord::replies ? value - 1 : value}, payload);
@@ -162,7 +180,8 @@ void HostEnd::ask_wake(std::uint32_t stream, WakeWord word, std::uint64_t value)
   asked = value;
 }
 
-// When the agent has taken all that is in the ring now. The ring's last slot is for this request: there is always room for it.
+// When the agent has taken all that is in the ring now. The ring's last slot is for this request: there is always room
+// for it.
 void HostEnd::ask_room_wake() {
   if (request_head() < room_wake_at_) return;
   std::vector<std::byte> payload;
@@ -194,11 +213,13 @@ Status HostEnd::look() {
 
 Status HostEnd::make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline) {
   if (payload_bytes > wire::entry_bytes_max)
-    return fail(Error::too_large, "a request of {} bytes; at most {} are allowed", payload_bytes, wire::entry_bytes_max);
+    return fail(Error::too_large, "a request of {} bytes; at most {} are allowed", payload_bytes,
+                wire::entry_bytes_max);
   while (!fits(payload_bytes, spare_slots)) {
     if (now() >= deadline)
-      return fail(deadline == 0 ? Error::would_block : Error::timeout, "the request ring is full: {} of {} slots are used",
-                  requests_.position() - request_head(), layout_.request_slots);
+      return fail(deadline == 0 ? Error::would_block : Error::timeout,
+                  "the request ring is full: {} of {} slots are used", requests_.position() - request_head(),
+                  layout_.request_slots);
     ask_room_wake();
     OFP_TRY(drain_replies());  // the agent takes no request while its answers find no room
     if (fits(payload_bytes, spare_slots)) break;
@@ -238,7 +259,8 @@ Status HostEnd::drain_replies() {
     if (!*complete) continue;
     if (entry.outside) return lose({Error::protocol, "a reply lies outside of its ring"});
     const std::uint64_t ticket = entry.ticket;
-    if (ticket > ticket_) return lose({Error::protocol, fmt::format("a reply to ticket {}, the newest is {}", ticket, ticket_)});
+    if (ticket > ticket_)
+      return lose({Error::protocol, fmt::format("a reply to ticket {}, the newest is {}", ticket, ticket_)});
     const auto kind = static_cast<wire::ReplyKind>(entry.kind);
     if (const auto awaited = awaited_.find(ticket); awaited != awaited_.end()) {
       awaited->second = Reply{kind, {entry.payload.begin(), entry.payload.end()}, ticket};
@@ -273,8 +295,10 @@ Status HostEnd::poll() {
 
 Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
   if (leader_) {
-    if (deadline == never) followers_.wait(lock);
-    else followers_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline)));
+    if (deadline == never)
+      followers_.wait(lock);
+    else
+      followers_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline)));
     return usable();
   }
   leader_ = true;
@@ -297,7 +321,8 @@ Result<Reply> unfailed(Reply reply) {
 // A moment between two looks of a wait that began at `since`.
 void HostEnd::spin(Lock& lock, TimeNs since, TimeNs time) {
   lock.unlock();
-  if (time - since >= spin_alone_ns) sched_yield();
+  if (time - since >= spin_alone_ns)
+    sched_yield();
   else
     for (int i = 0; i < 16; ++i) relax();
   lock.lock();
@@ -400,7 +425,8 @@ Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
     if (fits(payload_bytes, spare_slots) || replies_.position() != began || now() >= deadline) return {};
     ask_room_wake();
     ask_replies_wake();
-    if (fits(payload_bytes, spare_slots) || load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position()) continue;
+    if (fits(payload_bytes, spare_slots) || load_word(memory_ + ChannelLayout::reply_tail_line) != replies_.position())
+      continue;
     OFP_TRY(sleep(lock, deadline));
   }
 }
@@ -460,7 +486,8 @@ Result<wire::Opened> HostEnd::open_stream(wire::OpenStream& open, TimeNs deadlin
   // A late answer would open it behind our back, so its number stays taken unless the agent refused.
   if (!reply && reply.error().code != Error::timeout) streams_[open.stream].open = false;
   if (!reply) return tl::unexpected(std::move(reply).error());
-  return fail(Error::protocol, "the agent answered the opening of a stream with reply kind {}", static_cast<int>(reply->kind));
+  return fail(Error::protocol, "the agent answered the opening of a stream with reply kind {}",
+              static_cast<int>(reply->kind));
 }
 
 Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
@@ -480,7 +507,8 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
   // The line starts at 0 again for the next stream of this number, so nobody may still be measured by it.
   for (auto* table : {&ranges_, &segments_})
     for (Region& region : *table) region.leases.forget(stream);
-  armed_.erase(armed_.lower_bound({stream, WakeWord::pulled, 0}), armed_.lower_bound({stream + 1, WakeWord::pulled, 0}));
+  armed_.erase(armed_.lower_bound({stream, WakeWord::pulled, 0}),
+               armed_.lower_bound({stream + 1, WakeWord::pulled, 0}));
   streams_[stream] = {};
   return {};
 }
@@ -504,10 +532,11 @@ Status HostEnd::make_credit(Lock& lock, std::uint32_t stream, std::uint64_t char
       }
     }
     if (now() >= deadline)
-      return fail(deadline == 0 ? Error::would_block : Error::timeout,
-                  "no credit: the batch needs {} bytes of the agent's memory, {} are free for this stream; drop frames, "
-                  "or open the stream with `keep`",
-                  charge, credit - std::min(credit, streams_[stream].charged));
+      return fail(
+          deadline == 0 ? Error::would_block : Error::timeout,
+          "no credit: the batch needs {} bytes of the agent's memory, {} are free for this stream; drop frames, "
+          "or open the stream with `keep`",
+          charge, credit - std::min(credit, streams_[stream].charged));
     ask_wake(stream, WakeWord::credit, wanted);
     OFP_TRY(drain_replies());
     if (line_word(stream, credit_at) >= wanted) return {};
@@ -527,7 +556,8 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
       state.credit_seen = line_word(stream, offsetof(wire::CompletionLine, credit));
       if (state.charged + charge > state.credit_seen) OFP_TRY(make_credit(lock, stream, charge, deadline));
     }
-    if (fits(payload.size(), spare_slots)) [[likely]] break;
+    if (fits(payload.size(), spare_slots)) [[likely]]
+      break;
     OFP_TRY(make_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
   }
   // As memory is now, under the lock: nobody can withdraw it before the post.
@@ -544,7 +574,8 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
   return ticket;
 }
 
-Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline) {
+Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress,
+                            TimeNs deadline) {
   const TimeNs spin_until = clock_ != nullptr ? 0 : now() + spin_ns;
   while (progress_of(stream, progress) < ticket) {
     const TimeNs time = now();

@@ -27,9 +27,9 @@
 #include "link/link.h"
 #include "wire/channel_layout.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::channel {
 
@@ -46,7 +46,8 @@ class ForkMark {
   [[nodiscard]] bool in_child() const noexcept { return mark_ != nullptr ? *mark_ == 0 : getpid() != pid_; }
 
  private:
-  volatile std::uint64_t* mark_ = nullptr;  // null: there was no mapping to be had, and the process's number is asked for
+  // null: there was no mapping to be had, and the process's number is asked for
+  volatile std::uint64_t* mark_ = nullptr;
   pid_t pid_ = getpid();
 };
 
@@ -86,8 +87,8 @@ class HostEnd {
   [[nodiscard]] Result<RangeName> reannounce(RangeName range, const void* base, std::uint64_t length);
   // Waits until no posted request uses it.
   [[nodiscard]] Status retire(RangeName range, TimeNs deadline);
-  // For one that may not wait, such as an agent's loop: nothing that was posted uses it any more. Its memory stays as it is until
-  // is_withdrawn says so, or the channel is closed; the event descriptor tells when to look.
+  // For one that may not wait, such as an agent's loop: nothing that was posted uses it any more. Its memory stays as
+  // it is until is_withdrawn says so, or the channel is closed; the event descriptor tells when to look.
   [[nodiscard]] Status withdraw(RangeName range);
   [[nodiscard]] bool is_withdrawn(RangeName range);
   // No posted request uses it: retire would not wait.
@@ -108,7 +109,8 @@ class HostEnd {
   [[nodiscard]] Posting begin() { return Posting(mutex_); }
   // Grows whenever a name that was given out may have lost its meaning.
   [[nodiscard]] std::uint64_t memory_epoch(Posting&) const noexcept { return memory_epoch_; }
-  // Bytes of sets of buffers that the agent remembers for this channel (wire::sets_bytes_max), counted as it counts them.
+  // Bytes of sets of buffers that the agent remembers for this channel (wire::sets_bytes_max), counted as it counts
+  // them.
   [[nodiscard]] std::uint64_t& sets_bytes(Posting&) noexcept { return sets_bytes_; }
   // A request of about that many bytes is being composed.
   void expect(Posting&, std::uint64_t payload_bytes) const noexcept;
@@ -117,14 +119,16 @@ class HostEnd {
   // neither. `hint` remembers where the caller's last answer came from, so that the same column costs one compare.
   [[nodiscard]] Result<BufferRef> name_memory(Posting& posting, const void* address, std::uint64_t length,
                                               std::uint32_t& hint);
-  // The same where `hint` still holds, which costs a few compares; false otherwise. Fills all of `name` but stride and bits.
+  // The same where `hint` still holds, which costs a few compares; false otherwise. Fills all of `name` but stride and
+  // bits.
   [[nodiscard]] bool name_again(Posting&, const void* address, std::uint64_t length, std::uint32_t hint,
                                 BufferRef& name) const noexcept {
     const auto& table = wire::is_segment(hint) ? segments_ : ranges_;
     const std::uint32_t index = hint & ~wire::segment_flag;
     if (index >= table.size()) return false;
     const Region& region = table[index];
-    const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(region.base);
+    const std::uint64_t offset =
+        reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(region.base);
     // An offset before the base is a very large one; a region that is not there has length 0, or is not live.
     if (!region.live || offset > region.length || length > region.length - offset) return false;
     name = {.region = hint, .generation = region.generation, .offset = offset, .length = length};
@@ -139,8 +143,9 @@ class HostEnd {
   [[nodiscard]] Result<wire::Opened> open_stream(wire::OpenStream& open, TimeNs deadline);
   [[nodiscard]] Status close_stream(std::uint32_t stream, TimeNs deadline);
 
-  // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory that `uses` names (each
-  // region once, see find_uses) until pulled. With a deadline of 0 it never waits (Error::would_block); otherwise it waits for ring space and credit.
+  // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory that `uses` names
+  // (each region once, see find_uses) until pulled. With a deadline of 0 it never waits (Error::would_block); otherwise
+  // it waits for ring space and credit.
   [[nodiscard]] Result<std::uint64_t> post_data(Posting& posting, wire::EntryKind kind, std::uint32_t stream,
                                                 Bytes payload, std::uint64_t charge, std::uint64_t bytes,
                                                 std::span<const RangeName> uses, TimeNs deadline);
@@ -149,13 +154,14 @@ class HostEnd {
   // Posts, and waits for its reply. A `failed` reply comes back as its failure.
   [[nodiscard]] Result<Reply> call(wire::EntryKind kind, Bytes payload, TimeNs deadline);
 
-  // For one that does not wait for the answer, such as an agent that asks another one. `ask` posts, or returns Error::would_block
-  // when there is no room until the deadline; its reply is there after a take_in() (which looks at memory only) or a poll(),
-  // until it is taken or forgotten.
+  // For one that does not wait for the answer, such as an agent that asks another one. `ask` posts, or returns
+  // Error::would_block when there is no room until the deadline; its reply is there after a take_in() (which looks at
+  // memory only) or a poll(), until it is taken or forgotten.
   [[nodiscard]] Result<std::uint64_t> ask(wire::EntryKind kind, Bytes payload, TimeNs deadline = 0);
-  // One of `tickets` whose reply is there. Waits for it, but not beyond the next reply to anything else: what the caller waits
-  // for may be more by then. None: that, or the deadline.
-  [[nodiscard]] Result<std::optional<std::uint64_t>> wait_reply(std::span<const std::uint64_t> tickets, TimeNs deadline);
+  // One of `tickets` whose reply is there. Waits for it, but not beyond the next reply to anything else: what the
+  // caller waits for may be more by then. None: that, or the deadline.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> wait_reply(std::span<const std::uint64_t> tickets,
+                                                                TimeNs deadline);
   [[nodiscard]] Status take_in();
   [[nodiscard]] std::optional<Reply> take_reply(std::uint64_t ticket);
   void forget(std::uint64_t ticket);
@@ -186,7 +192,9 @@ class HostEnd {
   [[nodiscard]] const wire::Welcome& welcome() const { return link_->welcome(); }
   [[nodiscard]] HostCounters counters() const;
   [[nodiscard]] TimeNs now() const;
-  [[nodiscard]] bool in_virtual_time() const noexcept { return clock_ != nullptr; }  // which passes in sleeps only: nobody spins
+  [[nodiscard]] bool in_virtual_time() const noexcept {
+    return clock_ != nullptr;
+  }  // which passes in sleeps only: nobody spins
   // Waits for the leases (at most `wait_ns`), then tells the agent and frees everything.
   void close(TimeNs wait_ns);
 
@@ -228,7 +236,8 @@ class HostEnd {
   [[nodiscard]] Status look();
   [[nodiscard]] Status make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadline);
   [[nodiscard]] Result<std::uint64_t> post_locked(Lock& lock, wire::EntryKind kind, Bytes payload, TimeNs deadline);
-  [[nodiscard]] Status wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
+  [[nodiscard]] Status wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t ticket, Progress progress,
+                                   TimeNs deadline);
   [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
   static void spin(Lock& lock, TimeNs since, TimeNs time);
@@ -236,14 +245,17 @@ class HostEnd {
   [[nodiscard]] Status await_replies(Lock& lock, TimeNs deadline, const There& there);
   [[nodiscard]] Status drain_replies();
   [[nodiscard]] Status take_failure(std::uint64_t ticket);
-  [[nodiscard]] std::vector<Region>& regions(RegionId id) noexcept { return wire::is_segment(id) ? segments_ : ranges_; }
+  [[nodiscard]] std::vector<Region>& regions(RegionId id) noexcept {
+    return wire::is_segment(id) ? segments_ : ranges_;
+  }
   [[nodiscard]] Region* find(RegionId id) noexcept;
   [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length);
   [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length);
   [[nodiscard]] static RegionId unused(std::vector<Region>& regions, RegionId flag);
   void index(RegionId id);
   void unindex(RegionId id);
-  [[nodiscard]] const Region* covering(std::uintptr_t address, std::uint64_t length, std::uint32_t& hint) const noexcept;
+  [[nodiscard]] const Region* covering(std::uintptr_t address, std::uint64_t length,
+                                       std::uint32_t& hint) const noexcept;
   void take_back(RegionId id);
   [[nodiscard]] Status tell_retired(Lock& lock, RangeName range);
   [[nodiscard]] Status wait_idle(Lock& lock, RegionId id, TimeNs deadline);
@@ -261,7 +273,8 @@ class HostEnd {
   void* clock_context_;
   std::byte* memory_;  // the channel segment
   RingWriter requests_;
-  mutable std::uint64_t head_seen_ = 0;  // the agent's head when it was last looked at: its line is the agent's, and far away
+  mutable std::uint64_t head_seen_ =
+      0;                           // the agent's head when it was last looked at: its line is the agent's, and far away
   std::uint64_t outside_end_ = 0;  // the position behind the newest request whose payload lies outside of the ring
   EntryReader replies_;
   std::uint64_t ticket_ = 0;
@@ -272,11 +285,14 @@ class HostEnd {
   std::vector<Stream> streams_;
   std::vector<std::byte> scratch_;
   std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls, and of what was asked
-  // The wakes that the agent owes: one for each word at most, at the smallest value that anybody waits for (Stream::wake_at has the
-  // others). As long as the word has not reached it that wake is to come, and no smaller value has to be asked for.
-  std::uint64_t replies_wake_at_ = nobody, room_wake_at_ = 0;  // positions; of room: of the ring behind the request for it
-  std::set<std::tuple<std::uint32_t, wire::WakeWord, std::uint64_t>> armed_;  // what arm() has asked for and has not come
-  std::unordered_map<std::uint64_t, Failure> failures_;              // of data requests, until asked for
+  // The wakes that the agent owes: one for each word at most, at the smallest value that anybody waits for
+  // (Stream::wake_at has the others). As long as the word has not reached it that wake is to come, and no smaller value
+  // has to be asked for.
+  std::uint64_t replies_wake_at_ = nobody,
+                room_wake_at_ = 0;  // positions; of room: of the ring behind the request for it
+  std::set<std::tuple<std::uint32_t, wire::WakeWord, std::uint64_t>>
+      armed_;                                            // what arm() has asked for and has not come
+  std::unordered_map<std::uint64_t, Failure> failures_;  // of data requests, until asked for
   std::deque<std::uint64_t> failures_order_;
   std::uint64_t offers_ = 0;
   HostCounters counters_;

@@ -7,8 +7,8 @@
 
 #include "channel/host_end.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::channel {
 
@@ -27,7 +27,9 @@ HostEnd::Region* HostEnd::find(RegionId id) noexcept {
 void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeName>& uses) {
   uses.clear();
   for (const BufferRef& buffer : buffers) {
-    const auto same = [&](const HostEnd::RangeName& use) { return use.region == buffer.region && use.generation == buffer.generation; };
+    const auto same = [&](const HostEnd::RangeName& use) {
+      return use.region == buffer.region && use.generation == buffer.generation;
+    };
     if (buffer.length != 0 && std::ranges::none_of(uses, same)) uses.push_back({buffer.region, buffer.generation});
   }
 }
@@ -46,7 +48,8 @@ void HostEnd::index(RegionId id) {
 
 void HostEnd::unindex(RegionId id) { std::erase(by_address_, id); }
 
-const HostEnd::Region* HostEnd::covering(std::uintptr_t address, std::uint64_t length, std::uint32_t& hint) const noexcept {
+const HostEnd::Region* HostEnd::covering(std::uintptr_t address, std::uint64_t length,
+                                         std::uint32_t& hint) const noexcept {
   auto* self = const_cast<HostEnd*>(this);
   const auto covers = [&](const Region* region) {
     return region != nullptr && region->base != nullptr && address >= address_of(region->base) &&
@@ -165,7 +168,8 @@ Status HostEnd::withdraw(RangeName range) {
 bool HostEnd::is_withdrawn(RangeName range) {
   Lock lock(mutex_);
   Region& region = ranges_[range.region];
-  if (region.leaving && region.generation == range.generation && link_->is_withdrawn(range.region, range.generation)) region.leaving = false;
+  if (region.leaving && region.generation == range.generation && link_->is_withdrawn(range.region, range.generation))
+    region.leaving = false;
   return !region.leaving || region.generation != range.generation;
 }
 
@@ -238,10 +242,13 @@ void HostEnd::free(RegionId id) {
 Result<BufferRef> HostEnd::name_memory(Posting&, const void* address, std::uint64_t length, std::uint32_t& hint) {
   const Region* region = covering(address_of(address), length, hint);
   if (region == nullptr) [[unlikely]]
-    return fail(Error::unannounced, "memory at {}, {} bytes, is not announced; call ofp_range_announce or send with OFP_SEND_ANNOUNCE",
+    return fail(Error::unannounced,
+                "memory at {}, {} bytes, is not announced; call ofp_range_announce or send with OFP_SEND_ANNOUNCE",
                 fmt::ptr(address), length);
-  return BufferRef{.region = hint, .generation = region->generation,
-                   .offset = address_of(address) - address_of(region->base), .length = length};
+  return BufferRef{.region = hint,
+                   .generation = region->generation,
+                   .offset = address_of(address) - address_of(region->base),
+                   .length = length};
 }
 
 Result<BufferRef> HostEnd::name_or_announce(Posting& posting, const void* address, std::uint64_t length,

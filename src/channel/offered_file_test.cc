@@ -18,7 +18,8 @@ namespace {
 std::string refusal(int fd) {
   const Status checked = check_offered_file(fd);
   if (checked) return "may be written";
-  return checked.error().code == Error::unsupported ? checked.error().message : "another failure: " + checked.error().message;
+  return checked.error().code == Error::unsupported ? checked.error().message
+                                                    : "another failure: " + checked.error().message;
 }
 
 TEST(OfferedFile, OfThisMachinesFileSystemsMayBeWritten) {
@@ -41,7 +42,8 @@ TEST(OfferedFile, ThatMayWaitForAnotherProcessIsTheProgramsToWrite) {
   EXPECT_NE(refusal(device.get()).find("no regular file"), std::string::npos) << refusal(device.get());
   // Regular by its mode, and served by code that may do anything.
   const Fd served(open("/proc/self/comm", O_WRONLY | O_CLOEXEC));
-  EXPECT_NE(refusal(served.get()).find("file system that may wait for another process (\"proc\")"), std::string::npos) << refusal(served.get());
+  EXPECT_NE(refusal(served.get()).find("file system that may wait for another process (\"proc\")"), std::string::npos)
+      << refusal(served.get());
 }
 
 }  // namespace

@@ -46,9 +46,11 @@ void RingWriter::prefetch(std::uint64_t payload_bytes) const noexcept {
   }
 }
 
-// In words, each written and read as a whole: a load that covers several smaller stores would wait until these have left
-// the processor's store buffer, where they stand behind the slots before, whose lines the agent's core still holds.
-inline void RingWriter::write_slot(std::uint8_t kind, std::uint64_t ticket, std::uint8_t flags, Bytes payload) noexcept {
+// In words, each written and read as a whole: a load that covers several smaller stores would wait until these have
+// left the processor's store buffer, where they stand behind the slots before, whose lines the agent's core still
+// holds.
+inline void RingWriter::write_slot(std::uint8_t kind, std::uint64_t ticket, std::uint8_t flags,
+                                   Bytes payload) noexcept {
   constexpr std::size_t words_count = wire::slot_bytes / 8;
   const std::size_t length = payload.size();
   std::uint64_t words[words_count] = {first_word(position_, slots_), second_word(ticket, kind, flags, length)};
@@ -61,22 +63,25 @@ inline void RingWriter::write_slot(std::uint8_t kind, std::uint64_t ticket, std:
   ++position_;
 }
 
-void RingWriter::write(std::uint8_t kind, std::uint64_t ticket, Bytes payload, std::uint64_t first, std::uint64_t count) noexcept {
+void RingWriter::write(std::uint8_t kind, std::uint64_t ticket, Bytes payload, std::uint64_t first,
+                       std::uint64_t count) noexcept {
   const std::uint64_t end = wire::slots_for(payload.size());
   for (std::uint64_t i = first; i < first + count; ++i) {
     const std::uint64_t at = i * wire::slot_payload_bytes;
-    const auto flags = static_cast<std::uint8_t>((i == 0 ? wire::slot_first : 0) | (i + 1 == end ? wire::slot_last : 0));
-    write_slot(kind, ticket, flags, payload.subspan(at, std::min<std::uint64_t>(payload.size() - at, wire::slot_payload_bytes)));
+    const auto flags =
+        static_cast<std::uint8_t>((i == 0 ? wire::slot_first : 0) | (i + 1 == end ? wire::slot_last : 0));
+    write_slot(kind, ticket, flags,
+               payload.subspan(at, std::min<std::uint64_t>(payload.size() - at, wire::slot_payload_bytes)));
   }
 }
 
 void RingWriter::write_outside(std::uint8_t kind, std::uint64_t ticket, const wire::OutsideEntry& entry) noexcept {
-  write_slot(kind, ticket, wire::slot_first | wire::slot_last | wire::slot_outside, std::as_bytes(std::span(&entry, 1)));
+  write_slot(kind, ticket, wire::slot_first | wire::slot_last | wire::slot_outside,
+             std::as_bytes(std::span(&entry, 1)));
 }
 
 bool EntryReader::verifies(const Slot& slot) const noexcept {
-  return slot.header.lap == lap_due() &&
-         slot.header.crc32c == wire::slot_checksum(slot);
+  return slot.header.lap == lap_due() && slot.header.crc32c == wire::slot_checksum(slot);
 }
 
 Failure EntryReader::explain(const Slot& slot) const {
@@ -95,7 +100,8 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
     return fail(Error::protocol, "ring slot {}: a length of {} bytes, a slot holds {}", position, header.length,
                 wire::slot_payload_bytes);
   if (first == inside_)
-    return fail(Error::protocol, "ring slot {}: an entry {}", position, first ? "begins inside another" : "has no beginning");
+    return fail(Error::protocol, "ring slot {}: an entry {}", position,
+                first ? "begins inside another" : "has no beginning");
   if (first) {
     inside_ = true;
     kind_ = header.kind;
@@ -110,7 +116,9 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
   }
   const bool outside = (header.flags & wire::slot_outside) != 0;
   if (outside && (!first || (header.flags & wire::slot_last) == 0 || header.length != sizeof(wire::OutsideEntry)))
-    return fail(Error::protocol, "ring slot {}: an entry that lies outside of the ring takes one slot and {} bytes of it, this is {} with flags {}",
+    return fail(Error::protocol,
+                "ring slot {}: an entry that lies outside of the ring takes one slot and {} bytes of it, this is {} "
+                "with flags {}",
                 position, sizeof(wire::OutsideEntry), header.length, header.flags);
   const bool reply = tickets_ == Tickets::given;
   if (payload_.size() + header.length > wire::entry_bytes_max + (reply ? wire::reply_head_bytes : 0))
@@ -123,8 +131,8 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
     return true;
   }
   if (payload_.size() < wire::reply_head_bytes)
-    return fail(Error::protocol, "ring slot {}: a reply of {} bytes, its ticket's upper half alone has {}", position, payload_.size(),
-                wire::reply_head_bytes);
+    return fail(Error::protocol, "ring slot {}: a reply of {} bytes, its ticket's upper half alone has {}", position,
+                payload_.size(), wire::reply_head_bytes);
   ticket_ = static_cast<std::uint64_t>(load<std::uint32_t>(payload_.data())) << 32 | header.ticket_low;
   entry = {ticket_, kind_, Bytes(payload_).subspan(wire::reply_head_bytes), outside};
   return true;

@@ -15,7 +15,7 @@ namespace offpath::channel {
 struct Entry {
   std::uint64_t ticket = 0;
   std::uint8_t kind = 0;
-  Bytes payload;  // valid until the next call of the reader that made it
+  Bytes payload;         // valid until the next call of the reader that made it
   bool outside = false;  // the payload is a wire::OutsideEntry
 };
 
@@ -34,7 +34,9 @@ class RingWriter {
   // Asks for the lines of the next entry's slots, which the reader's core has: they come while the payload is composed.
   void prefetch(std::uint64_t payload_bytes) const noexcept;
   // The caller has checked fits() and entry_slots_max.
-  void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept { write(kind, ticket, payload, 0, wire::slots_for(payload.size())); }
+  void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept {
+    write(kind, ticket, payload, 0, wire::slots_for(payload.size()));
+  }
   // Of this entry only `count` slots from `first` on. The caller has checked that they are free.
   void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload, std::uint64_t first, std::uint64_t count) noexcept;
   void write_outside(std::uint8_t kind, std::uint64_t ticket, const wire::OutsideEntry& entry) noexcept;

@@ -65,7 +65,8 @@ TEST(Ring, AnEntryLargerThanTheRingComesInParts) {
       if (!*taken) continue;
       ++completed;
       EXPECT_EQ(written, all);
-      EXPECT_EQ(std::vector<std::byte>(entry.payload.begin(), entry.payload.end()), std::vector<std::byte>(payload.begin() + wire::reply_head_bytes, payload.end()));
+      EXPECT_EQ(std::vector<std::byte>(entry.payload.begin(), entry.payload.end()),
+                std::vector<std::byte>(payload.begin() + wire::reply_head_bytes, payload.end()));
       EXPECT_EQ(entry.ticket, static_cast<std::uint64_t>(load<std::uint32_t>(payload.data())) << 32 | 9);
     }
   }
@@ -138,12 +139,17 @@ TEST(Ring, ForgedSlotsAreRefusedByName) {
       {{forged(1, wire::slot_first | wire::slot_last, 49, 1)}, "a length of 49 bytes"},
       {{forged(1, wire::slot_last, 1, 1)}, "an entry has no beginning"},
       {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_first, 1, 1)}, "an entry begins inside another"},
-      {{forged(1, wire::slot_first, 48, 1), forged(2, wire::slot_last, 1, 1)}, "kind 2 of ticket 1 inside an entry of kind 1"},
-      {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last, 1, 9)}, "ticket 9 inside an entry of kind 1, ticket 1"},
+      {{forged(1, wire::slot_first, 48, 1), forged(2, wire::slot_last, 1, 1)},
+       "kind 2 of ticket 1 inside an entry of kind 1"},
+      {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last, 1, 9)},
+       "ticket 9 inside an entry of kind 1, ticket 1"},
       {{forged(1, wire::slot_first | wire::slot_last, 1, 5)}, "ticket 5 where 1 was due"},
-      {{forged(1, wire::slot_first | wire::slot_last | wire::slot_outside, 9, 1)}, "takes one slot and 8 bytes of it, this is 9 with flags 7"},
-      {{forged(1, wire::slot_first | wire::slot_outside, 8, 1)}, "takes one slot and 8 bytes of it, this is 8 with flags 5"},
-      {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last | wire::slot_outside, 8, 1)}, "this is 8 with flags 6"},
+      {{forged(1, wire::slot_first | wire::slot_last | wire::slot_outside, 9, 1)},
+       "takes one slot and 8 bytes of it, this is 9 with flags 7"},
+      {{forged(1, wire::slot_first | wire::slot_outside, 8, 1)},
+       "takes one slot and 8 bytes of it, this is 8 with flags 5"},
+      {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last | wire::slot_outside, 8, 1)},
+       "this is 8 with flags 6"},
   };
   for (const Case& each : cases) {
     EntryReader reader(64, EntryReader::Tickets::counted);

@@ -1,4 +1,5 @@
-// Waiting: what a program that sleeps asks of the agent, and that each wake it counts on comes. Both ends, in virtual time.
+// Waiting: what a program that sleeps asks of the agent, and that each wake it counts on comes. Both ends, in virtual
+// time.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -33,7 +34,15 @@ class Waits : public testing::TestWithParam<bool>, public AgentEvents {
     agent = std::make_unique<AgentEnd>(1, "program", std::move(pair->agent), layout, *this);
     fabric->set_stepper([this](TimeNs now) { return step(now); });
     host = std::make_unique<HostEnd>(std::move(pair->host), layout, link::LoopbackFabric::clock, fabric.get());
-    wire::OpenStream open{.stream = 0, .destination = {}, .rows_max = 1, .keep = 0, .ranks = 1, .rank = 0, .name = "s", .pool = "p", .schema = {}};
+    wire::OpenStream open{.stream = 0,
+                          .destination = {},
+                          .rows_max = 1,
+                          .keep = 0,
+                          .ranks = 1,
+                          .rank = 0,
+                          .name = "s",
+                          .pool = "p",
+                          .schema = {}};
     EXPECT_TRUE(host->open_stream(open, never));
     stream = open.stream;
   }
@@ -99,7 +108,8 @@ class Waits : public testing::TestWithParam<bool>, public AgentEvents {
   std::vector<std::uint64_t> taken;
   std::string why;
 };
-INSTANTIATE_TEST_SUITE_P(Links, Waits, testing::Bool(), [](const auto& mapped) { return mapped.param ? "mapped" : "remote"; });
+INSTANTIATE_TEST_SUITE_P(Links, Waits, testing::Bool(),
+                         [](const auto& mapped) { return mapped.param ? "mapped" : "remote"; });
 
 constexpr int slices = 5000;
 
@@ -107,11 +117,15 @@ TEST_P(Waits, OfMinutesInSlicesAskForOneWake) {
   const std::uint64_t ticket = post(), asked = host->ask(EntryKind::pool_get, {}).value();
   const std::uint64_t posted = host->counters().posted;
   for (int i = 0; i < slices; ++i) {
-    ASSERT_EQ(host->wait(stream, ticket, Progress::pulled, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
-    ASSERT_EQ(host->wait(stream, ticket, Progress::stored, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+    ASSERT_EQ(host->wait(stream, ticket, Progress::pulled, in(millisecond_ns)).error().code, Error::timeout)
+        << i << ": " << why;
+    ASSERT_EQ(host->wait(stream, ticket, Progress::stored, in(millisecond_ns)).error().code, Error::timeout)
+        << i << ": " << why;
     ASSERT_FALSE(host->wait_reply({&asked, 1}, in(millisecond_ns)).value()) << i << ": " << why;
     auto posting = host->begin();
-    ASSERT_EQ(host->post_data(posting, EntryKind::step_end, stream, {}, 4096, 0, {}, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+    ASSERT_EQ(host->post_data(posting, EntryKind::step_end, stream, {}, 4096, 0, {}, in(millisecond_ns)).error().code,
+              Error::timeout)
+        << i << ": " << why;
   }
   EXPECT_LE(host->counters().posted - posted, 5u) << "a wake for each word, and one request for credit";
   later(millisecond_ns, [&] { agent->set_pulled(stream, ticket); });
@@ -132,7 +146,8 @@ TEST_P(Waits, ForRoomInSlicesAskForOneWake) {
   const std::vector<std::byte> payload(20 * wire::slot_payload_bytes);
   const std::uint64_t posted = host->counters().posted;
   for (int i = 0; i < slices; ++i) {
-    ASSERT_EQ(host->post(EntryKind::step_end, payload, in(millisecond_ns)).error().code, Error::timeout) << i << ": " << why;
+    ASSERT_EQ(host->post(EntryKind::step_end, payload, in(millisecond_ns)).error().code, Error::timeout)
+        << i << ": " << why;
     ASSERT_TRUE(host->wait_room(payload.size(), in(millisecond_ns))) << i << ": " << why;
   }
   EXPECT_LE(host->counters().posted - posted, 2u) << "one for room, one for replies";
@@ -145,7 +160,8 @@ TEST_P(Waits, ForRoomInSlicesAskForOneWake) {
 TEST_P(Waits, ForDifferentValuesOfAWordAllEnd) {
   std::vector<std::uint64_t> tickets;
   for (int i = 0; i < 20; ++i) tickets.push_back(post());
-  for (auto each = tickets.rbegin(); each != tickets.rend(); ++each) ASSERT_TRUE(host->arm(stream, *each, Progress::pulled));
+  for (auto each = tickets.rbegin(); each != tickets.rend(); ++each)
+    ASSERT_TRUE(host->arm(stream, *each, Progress::pulled));
   for (const std::uint64_t ticket : tickets) {
     ASSERT_FALSE(told_within(millisecond_ns)) << ticket;
     later(0, [&] { agent->set_pulled(stream, ticket); });
@@ -171,7 +187,15 @@ TEST_P(Waits, OfAStreamThatIsOpenedAgainDoNotCountOnWakesOfBefore) {
   ASSERT_TRUE(host->arm(stream, 1'000, Progress::stored));
   ASSERT_EQ(host->wait(stream, post(), Progress::stored, in(millisecond_ns)).error().code, Error::timeout);
   ASSERT_TRUE(host->close_stream(stream, never));
-  wire::OpenStream open{.stream = 0, .destination = {}, .rows_max = 1, .keep = 0, .ranks = 1, .rank = 0, .name = "s", .pool = "p", .schema = {}};
+  wire::OpenStream open{.stream = 0,
+                        .destination = {},
+                        .rows_max = 1,
+                        .keep = 0,
+                        .ranks = 1,
+                        .rank = 0,
+                        .name = "s",
+                        .pool = "p",
+                        .schema = {}};
   ASSERT_TRUE(host->open_stream(open, never));
   ASSERT_EQ(open.stream, stream);
   const std::uint64_t ticket = post();
@@ -199,7 +223,8 @@ TEST_P(Waits, WithoutRoomForTheWishAreWokenWhenThereIs) {
   const std::uint64_t ticket = post();
   agent->hold_requests(true);
   while (host->has_room(0)) post();
-  for (std::uint64_t other = 2; other < 40; ++other) ASSERT_TRUE(host->arm(other % 4, 1000 - other, other % 8 < 4 ? Progress::stored : Progress::pulled));
+  for (std::uint64_t other = 2; other < 40; ++other)
+    ASSERT_TRUE(host->arm(other % 4, 1000 - other, other % 8 < 4 ? Progress::stored : Progress::pulled));
   later(millisecond_ns, [&] { agent->hold_requests(false); });
   later(2 * millisecond_ns, [&] { agent->set_stored(stream, ticket); });
   const TimeNs began = fabric->now();
@@ -242,7 +267,8 @@ TEST_P(Waits, EndInTimeWhateverElseIsAskedFor) {
       ASSERT_TRUE(host->poll());
       continue;
     }
-    const TimeNs wait = random.between(0, millisecond_ns), comes = began + static_cast<TimeNs>(at) * 100 * microsecond_ns, until = in(wait);
+    const TimeNs wait = random.between(0, millisecond_ns),
+                 comes = began + static_cast<TimeNs>(at) * 100 * microsecond_ns, until = in(wait);
     const Status status = host->wait(stream, tickets[at], progress, until);
     if (until > comes + 50 * microsecond_ns) {
       ASSERT_TRUE(status) << at << ": " << status.error().message;

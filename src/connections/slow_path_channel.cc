@@ -12,7 +12,8 @@
 
 namespace offpath::channel {
 
-Result<std::unique_ptr<SlowPathChannel>> SlowPathChannel::connect(const std::string& address, const wire::TcpSlowLayout& layout, TimeNs deadline) {
+Result<std::unique_ptr<SlowPathChannel>> SlowPathChannel::connect(const std::string& address,
+                                                                  const wire::TcpSlowLayout& layout, TimeNs deadline) {
   OFP_ASSIGN(const link::Address where, link::Address::parse(address));
   if (where.kind != link::Address::Kind::unix_socket)
     return fail(Error::unsupported, "a slow path wants an agent on this machine (unix:/path), not {}", address);
@@ -25,7 +26,9 @@ Result<std::unique_ptr<SlowPathChannel>> SlowPathChannel::connect(const std::str
   OFP_ASSIGN(const wire::RegionId region, end.allocate(layout.bytes(), deadline));
   made->memory_ = end.segment(region);
   std::vector<std::byte> payload;
-  wire::encode(wire::TcpSlowPathOpen{{.region = region, .length = layout.bytes()}, wire::tcp_slow_version, layout.ring_bytes}, payload);
+  wire::encode(
+      wire::TcpSlowPathOpen{{.region = region, .length = layout.bytes()}, wire::tcp_slow_version, layout.ring_bytes},
+      payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_slow_path, payload, deadline));
   OFP_ASSIGN(made->wake_, end.take_descriptor(reply.ticket, deadline));
   return made;
@@ -35,7 +38,9 @@ SlowPathChannel::~SlowPathChannel() {
   if (end_) end_->close(0);
 }
 
-void SlowPathChannel::wake() const noexcept { static_cast<void>(::send(wake_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL)); }
+void SlowPathChannel::wake() const noexcept {
+  static_cast<void>(::send(wake_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
 
 Status SlowPathChannel::sleep(TimeNs until, TimeNs now) const {
   pollfd descriptor{wake_.get(), POLLIN, 0};

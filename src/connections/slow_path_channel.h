@@ -1,5 +1,5 @@
-// How a process offers to do the slow path of an agent's TCP: the segment between the two, and the descriptor by which they wake each
-// other. What is said in it: wire/areas/tcp_slow_path.h.
+// How a process offers to do the slow path of an agent's TCP: the segment between the two, and the descriptor by which
+// they wake each other. What is said in it: wire/areas/tcp_slow_path.h.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,20 @@ namespace offpath::channel {
 
 class SlowPathChannel {
  public:
-  // Over a channel to the agent at `address`, such as unix:/run/offpath/agent.sock. Error::unsupported: the agent wants none (tcp.slow_path), has no
-  // device, or is on another machine; Error::denied: neither root nor the agent's own user; Error::exists: there is one already.
-  [[nodiscard]] static Result<std::unique_ptr<SlowPathChannel>> connect(const std::string& address, const wire::TcpSlowLayout& layout, TimeNs deadline);
+  // Over a channel to the agent at `address`, such as unix:/run/offpath/agent.sock. Error::unsupported: the agent wants
+  // none (tcp.slow_path), has no device, or is on another machine; Error::denied: neither root nor the agent's own
+  // user; Error::exists: there is one already.
+  [[nodiscard]] static Result<std::unique_ptr<SlowPathChannel>> connect(const std::string& address,
+                                                                        const wire::TcpSlowLayout& layout,
+                                                                        TimeNs deadline);
   ~SlowPathChannel();
   SlowPathChannel(const SlowPathChannel&) = delete;
   SlowPathChannel& operator=(const SlowPathChannel&) = delete;
 
   [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
   void wake() const noexcept;
-  // Until the agent wakes this process, or `until` (0: only looks). Error::peer_lost: the agent is gone, or has ended this slow path.
+  // Until the agent wakes this process, or `until` (0: only looks). Error::peer_lost: the agent is gone, or has ended
+  // this slow path.
   [[nodiscard]] Status sleep(TimeNs until, TimeNs now) const;
 
  private:

@@ -30,34 +30,51 @@ namespace {
 constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
 [[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
 // Of a process: itself, and two bits for each handle.
-[[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept { return line_bytes + align_up(16ull * words_of(layout), line_bytes); }
+[[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept {
+  return line_bytes + align_up(16ull * words_of(layout), line_bytes);
+}
 [[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
-[[nodiscard]] std::uint64_t seats_at(const TcpAreaLayout& layout) noexcept { return cells_at(layout) + layout.flows * cell_bytes; }
+[[nodiscard]] std::uint64_t seats_at(const TcpAreaLayout& layout) noexcept {
+  return cells_at(layout) + layout.flows * cell_bytes;
+}
 // Of a listener: how many it has on each core.
 constexpr std::uint64_t seats_bytes = wire::tcp_cores_max * sizeof(std::uint16_t);
-[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept { return align_up(seats_at(layout) + layout.flows * seats_bytes, page_bytes); }
+[[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept {
+  return align_up(seats_at(layout) + layout.flows * seats_bytes, page_bytes);
+}
 [[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
   return align_up(processes_at(layout) + wire::tcp_processes_max * process_bytes(layout), page_bytes);
 }
-[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept { return kept_at(layout) + align_up(kept_bytes, page_bytes); }
+[[nodiscard]] std::uint64_t rings_at(const TcpAreaLayout& layout, std::uint64_t kept_bytes) noexcept {
+  return kept_at(layout) + align_up(kept_bytes, page_bytes);
+}
 }  // namespace
 
 TcpAreaLayout SocketArea::layout_of(const SocketOptions& options) noexcept {
   TcpAreaLayout layout;
   layout.flows = options.flows;
-  layout.bytes = rings_at(layout, options.kept_bytes) + std::uint64_t{options.flows} * (std::uint64_t{options.send_bytes} + options.receive_bytes);
+  layout.bytes = rings_at(layout, options.kept_bytes) +
+                 std::uint64_t{options.flows} * (std::uint64_t{options.send_bytes} + options.receive_bytes);
   return layout;
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process)
-    : memory_(memory), layout_(layout_of(options)), send_bytes_(options.send_bytes), receive_bytes_(options.receive_bytes), kept_bytes_(options.kept_bytes), wake_(std::move(wake)), process_(process) {
+    : memory_(memory),
+      layout_(layout_of(options)),
+      send_bytes_(options.send_bytes),
+      receive_bytes_(options.receive_bytes),
+      kept_bytes_(options.kept_bytes),
+      wake_(std::move(wake)),
+      process_(process) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes);
-  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) && std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
+  OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
+             std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
   cores_ = cores_told();
 }
 
-SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake) : SocketArea(memory, options, std::move(wake), 0) {
+SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake)
+    : SocketArea(memory, options, std::move(wake), 0) {
   shared_ = new (memory_.data() + layout_.own()) Shared{};
   shared_->lock.init();
   shared_->processes = 1;
@@ -73,7 +90,8 @@ void SocketArea::spread() {
 
 // What the agent told is the same for the whole life of the area; none before it was opened.
 std::uint32_t SocketArea::cores_told() const noexcept {
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(word(memory_, wire::tcp_word::cores).load(std::memory_order_acquire), 1, wire::tcp_cores_max));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      word(memory_, wire::tcp_word::cores).load(std::memory_order_acquire), 1, wire::tcp_cores_max));
 }
 
 MutableBytes SocketArea::kept() const noexcept { return memory_.subspan(kept_at(layout_), kept_bytes_); }
@@ -83,14 +101,17 @@ SocketArea::Cell& SocketArea::cell(Handle handle) const noexcept {
 }
 
 SocketArea::Process& SocketArea::process(std::uint32_t number) const noexcept {
-  return *std::launder(reinterpret_cast<Process*>(memory_.data() + processes_at(layout_) + number * process_bytes(layout_)));
+  return *std::launder(
+      reinterpret_cast<Process*>(memory_.data() + processes_at(layout_) + number * process_bytes(layout_)));
 }
 
 std::uint64_t& SocketArea::held_word(std::uint32_t number, Handle handle) const noexcept {
   return reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&process(number)) + line_bytes)[handle / 64];
 }
 
-std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) const noexcept { return held_word(number, handle + words_of(layout_) * 64); }
+std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) const noexcept {
+  return held_word(number, handle + words_of(layout_) * 64);
+}
 
 std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
 
@@ -102,12 +123,14 @@ std::uint16_t& SocketArea::seated(Handle listener, std::uint32_t core) const noe
 std::uint32_t SocketArea::ring_of(Handle handle) const noexcept { return cell(handle).listens ? 0 : core_of(handle); }
 
 std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
-  return memory_.data() + rings_at(layout_, kept_bytes_) + handle * (std::uint64_t{send_bytes_} + receive_bytes_) + (receives ? send_bytes_ : 0);
+  return memory_.data() + rings_at(layout_, kept_bytes_) + handle * (std::uint64_t{send_bytes_} + receive_bytes_) +
+         (receives ? send_bytes_ : 0);
 }
 
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
   const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
-  if (handle >= layout_.flows || cell(handle).is != wanted) return fail(Error::invalid, "handle {} is no {}", handle, listener ? "listener" : "connection");
+  if (handle >= layout_.flows || cell(handle).is != wanted)
+    return fail(Error::invalid, "handle {} is no {}", handle, listener ? "listener" : "connection");
   return &cell(handle);
 }
 
@@ -146,7 +169,9 @@ void SocketArea::clear(Handle handle) noexcept {
 
 bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
-      shared_->wishes[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) < layout_.wish_slots;
+      shared_->wishes[core] -
+          word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) <
+      layout_.wish_slots;
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
@@ -159,7 +184,9 @@ bool SocketArea::room_anywhere() const noexcept {
 
 void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
   std::uint64_t& wishes = shared_->wishes[core];
-  std::memcpy(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) + wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes, &wish, sizeof wish);
+  std::memcpy(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) +
+                  wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes,
+              &wish, sizeof wish);
   word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes).store(++wishes, std::memory_order_release);
   ++shared_->posted;
 }
@@ -170,7 +197,8 @@ void SocketArea::tell_agent() noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core) {
     const std::uint64_t lines = wire::tcp_word::of_core(core);
     if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 0) continue;
-    if (word(memory_, lines + wire::tcp_word::wishes_taken).load(std::memory_order_relaxed) != shared_->wishes[core]) tell_core(core);
+    if (word(memory_, lines + wire::tcp_word::wishes_taken).load(std::memory_order_relaxed) != shared_->wishes[core])
+      tell_core(core);
   }
 }
 
@@ -200,7 +228,8 @@ bool SocketArea::settle(Handle handle) noexcept {
   constexpr struct {
     Owed owed;
     TcpWishKind kind;
-  } order[] = {{owed_allow, TcpWishKind::allow}, {owed_finish, TcpWishKind::finish}, {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort},
+  } order[] = {{owed_allow, TcpWishKind::allow},     {owed_finish, TcpWishKind::finish},
+               {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort},
                {owed_holders, TcpWishKind::holders}, {owed_options, TcpWishKind::options}};
   for (const auto& each : order) {
     if ((owing.owed & each.owed) == 0) continue;
@@ -215,7 +244,8 @@ bool SocketArea::settle(Handle handle) noexcept {
       wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
     }
     if (each.owed == owed_options) {
-      wish.flags = static_cast<std::uint16_t>((owing.wishes.gathers ? 0 : wire::tcp_no_delay) | (owing.wishes.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
+      wish.flags = static_cast<std::uint16_t>((owing.wishes.gathers ? 0 : wire::tcp_no_delay) |
+                                              (owing.wishes.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
       wish.keepalive_idle_s = owing.wishes.keepalive_idle_s;
       wish.keepalive_interval_s = owing.wishes.keepalive_interval_s;
       wish.keepalive_probes = owing.wishes.keepalive_probes;
@@ -234,7 +264,8 @@ void SocketArea::settle() noexcept {
     if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_seats(handle);
 }
 
-// On some core a listener lacks seats, and there are handles and room for them: only then it is worth a look at all cells.
+// On some core a listener lacks seats, and there are handles and room for them: only then it is worth a look at all
+// cells.
 bool SocketArea::may_fill_seats() const noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core)
     if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && room(core)) return true;
@@ -245,8 +276,10 @@ void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexc
   const auto bit = static_cast<std::uint16_t>(1u << core);
   if (((listener.lacks & bit) != 0) == lacks) return;
   listener.lacks ^= bit;
-  if (lacks) ++shared_->lacking[core];
-  else --shared_->lacking[core];
+  if (lacks)
+    ++shared_->lacking[core];
+  else
+    --shared_->lacking[core];
 }
 
 // Connections are spread unevenly, so each core has half as many again as its part of them.
@@ -326,7 +359,8 @@ bool SocketArea::undelivered() {
   take_all();
   for (Handle handle = 0; handle < layout_.flows; ++handle) {
     const Cell& each = cell(handle);
-    const bool lives = (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & news::closed) == 0;
+    const bool lives =
+        (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & news::closed) == 0;
     if (lives && each.acknowledged < each.offered) return true;
   }
   return false;
@@ -391,7 +425,10 @@ bool SocketArea::take_all(std::uint32_t core) noexcept {
   if (posted == taken) return false;
   while (taken != posted) {
     TcpNews told;
-    std::memcpy(&told, memory_.data() + layout_.news() + layout_.of_core(core) + taken % layout_.news_slots * TcpAreaLayout::slot_bytes, sizeof told);
+    std::memcpy(&told,
+                memory_.data() + layout_.news() + layout_.of_core(core) +
+                    taken % layout_.news_slots * TcpAreaLayout::slot_bytes,
+                sizeof told);
     take(told);
     ++taken;
   }
@@ -431,7 +468,9 @@ bool SocketArea::fall_asleep() {
   const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
   for (std::uint32_t core = 0; core < cores_; ++core) {
     if ((waited >> core & 1) != 0) something = room(core) || something;
-    something = something || word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) != shared_->news_taken[core];
+    something = something ||
+                word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
+                    shared_->news_taken[core];
   }
   if (!something) return true;
   word(memory_, asleep).store(0, std::memory_order_relaxed);
@@ -440,7 +479,8 @@ bool SocketArea::fall_asleep() {
 
 void SocketArea::stay_awake() {
   const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
-  if (word(memory_, asleep).load(std::memory_order_relaxed) != 0) word(memory_, asleep).store(0, std::memory_order_relaxed);
+  if (word(memory_, asleep).load(std::memory_order_relaxed) != 0)
+    word(memory_, asleep).store(0, std::memory_order_relaxed);
 }
 
 }  // namespace offpath::channel

@@ -1,12 +1,14 @@
-// The program's end of its TCP connections: handles, what they stand for, and the two rings (wire/areas/tcp_area.h). All of it lies in the
-// area, behind the rings, under a lock that processes share: whoever inherits the mapping by a fork goes on with it. Nothing blocks.
+// The program's end of its TCP connections: handles, what they stand for, and the two rings (wire/areas/tcp_area.h).
+// All of it lies in the area, behind the rings, under a lock that processes share: whoever inherits the mapping by a
+// fork goes on with it. Nothing blocks.
 //
-// A call is a lock, a few stores and a look at whether the agent sleeps. Payload goes straight into the flow's ring, and out of it.
-// What the agent tells is taken in by whoever looks, for all. A process that is killed within a call leaves at worst the flow it was
-// at as it was before.
+// A call is a lock, a few stores and a look at whether the agent sleeps. Payload goes straight into the flow's ring,
+// and out of it. What the agent tells is taken in by whoever looks, for all. A process that is killed within a call
+// leaves at worst the flow it was at as it was before.
 //
-// Several processes. Each has a number, 0 is who made the area. A handle is held by whoever made it, or took it from a listener, and
-// by children from their beginning (add_process); close() and abort() end what nobody else holds. What changed is told to each holder.
+// Several processes. Each has a number, 0 is who made the area. A handle is held by whoever made it, or took it from a
+// listener, and by children from their beginning (add_process); close() and abort() end what nobody else holds. What
+// changed is told to each holder.
 #pragma once
 
 #include <functional>
@@ -21,8 +23,9 @@ namespace offpath::channel {
 
 struct SocketOptions {
   std::uint32_t flows = 1024;
-  std::uint32_t send_bytes = 256 << 10, receive_bytes = 256 << 10;  // of a flow's rings; powers of two. Memory is taken as it is used
-  std::uint64_t kept_bytes = 0;  // for whatever its owner keeps for all processes: SocketArea::kept()
+  std::uint32_t send_bytes = 256 << 10,
+                receive_bytes = 256 << 10;  // of a flow's rings; powers of two. Memory is taken as it is used
+  std::uint64_t kept_bytes = 0;             // for whatever its owner keeps for all processes: SocketArea::kept()
 };
 
 // What a program wishes of a flow at any time.
@@ -30,7 +33,7 @@ struct FlowWishes {
   bool gathers = false;  // Nagle's rule: no small segment while another is on its way
   std::uint8_t keepalive_probes = 9;
   std::uint16_t keepalive_idle_s = 0, keepalive_interval_s = 75;  // idle 0: no keepalive
-  std::uint32_t user_timeout_ms = 0;  // without an acknowledgement; 0: the agent's
+  std::uint32_t user_timeout_ms = 0;                              // without an acknowledgement; 0: the agent's
   friend bool operator==(const FlowWishes&, const FlowWishes&) = default;
 };
 
@@ -55,7 +58,8 @@ class SocketArea {
   };
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
-  // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping core of the agent's look.
+  // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping core of the agent's
+  // look.
   using Wake = std::function<void(std::uint32_t core)>;
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
   // The same area in another process that maps it, the one of this number.
@@ -72,29 +76,34 @@ class SocketArea {
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
   // These return would_block where they would have to wait.
   [[nodiscard]] Result<Handle> accept(Handle listener);
-  [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);           // how many were taken
-  // How bytes are read: so many further on than those that were; they stay unread; they are not copied, so `bytes` is but their number.
+  [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);  // how many were taken
+  // How bytes are read: so many further on than those that were; they stay unread; they are not copied, so `bytes` is
+  // but their number.
   struct Reading {
     std::uint64_t skip = 0;
     bool peeks = false, discards = false;
   };
-  [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes) { return receive(flow, bytes, Reading{}); }  // 0: the peer has said all
+  [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes) {
+    return receive(flow, bytes, Reading{});
+  }  // 0: the peer has said all
   [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes, const Reading& reading);
-  [[nodiscard]] Status finish(Handle flow);                                  // says that this was all
-  void close(Handle handle);  // what was sent goes out still; the handle means nothing any more
+  [[nodiscard]] Status finish(Handle flow);  // says that this was all
+  void close(Handle handle);                 // what was sent goes out still; the handle means nothing any more
   void abort(Handle flow);
-  // For all processes that hold it, and hold it still: a listener listens no more, a connection that is not there yet is not to be. False: it
-  // is neither.
+  // For all processes that hold it, and hold it still: a listener listens no more, a connection that is not there yet
+  // is not to be. False: it is neither.
   bool stop(Handle handle);
   [[nodiscard]] Result<Look> look(Handle handle);
   // The same as far as was taken in: nothing changes by being asked.
   [[nodiscard]] Result<Look> known(Handle handle) const;
   void set_wishes(Handle flow, const FlowWishes& wishes);
 
-  // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has something to say.
+  // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has
+  // something to say.
   [[nodiscard]] bool has_news() const noexcept;
   [[nodiscard]] bool has_changed() const noexcept;
-  // A connection or listener that this process holds, and about which something was told since it was named last, whoever took it in.
+  // A connection or listener that this process holds, and about which something was told since it was named last,
+  // whoever took it in.
   [[nodiscard]] std::optional<Handle> take_changed();
   // Bytes of any connection, closed ones included, wait to be acknowledged.
   [[nodiscard]] bool undelivered();
@@ -102,7 +111,7 @@ class SocketArea {
   // A process to come, which holds what this one does, or only `handles`. Error::no_space: there are as many as may be.
   [[nodiscard]] Result<std::uint32_t> add_process();
   [[nodiscard]] Result<std::uint32_t> add_process(std::span<const Handle> handles);
-  void drop_process(std::uint32_t process);  // it has ended, or did not begin
+  void drop_process(std::uint32_t process);                            // it has ended, or did not begin
   void become(std::uint32_t process) noexcept { process_ = process; }  // in a forked child
   [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
   [[nodiscard]] bool holds(Handle handle);

@@ -18,14 +18,22 @@ namespace {
 
 tl::unexpected<Failure> failure_of(TcpError error) {
   switch (error) {
-    case TcpError::refused: return fail(Error::peer_lost, "the connection was refused");
-    case TcpError::reset: return fail(Error::peer_lost, "the connection was reset by its peer");
-    case TcpError::timed_out: return fail(Error::timeout, "the connection timed out");
-    case TcpError::unreachable: return fail(Error::peer_lost, "the peer cannot be reached");
-    case TcpError::address_in_use: return fail(Error::exists, "the address is in use");
-    case TcpError::no_room: return fail(Error::no_space, "the agent has no room for a connection");
-    case TcpError::denied: return fail(Error::denied, "ports below 1024 are for root and the agent's own user");
-    case TcpError::none: break;
+    case TcpError::refused:
+      return fail(Error::peer_lost, "the connection was refused");
+    case TcpError::reset:
+      return fail(Error::peer_lost, "the connection was reset by its peer");
+    case TcpError::timed_out:
+      return fail(Error::timeout, "the connection timed out");
+    case TcpError::unreachable:
+      return fail(Error::peer_lost, "the peer cannot be reached");
+    case TcpError::address_in_use:
+      return fail(Error::exists, "the address is in use");
+    case TcpError::no_room:
+      return fail(Error::no_space, "the agent has no room for a connection");
+    case TcpError::denied:
+      return fail(Error::denied, "ports below 1024 are for root and the agent's own user");
+    case TcpError::none:
+      break;
   }
   return fail(Error::closed, "the connection is closed");
 }
@@ -68,10 +76,13 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
 
 Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
   const Lock lock(*this);
-  // With a port of the program's own the connection is the core's that its frames are steered to; otherwise that core finds a port.
+  // With a port of the program's own the connection is the core's that its frames are steered to; otherwise that core
+  // finds a port.
   const auto own = static_cast<std::uint32_t>(
-      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address)).load(std::memory_order_relaxed));
-  const std::uint32_t core = local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores_);
+      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address))
+          .load(std::memory_order_relaxed));
+  const std::uint32_t core =
+      local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores_);
   if (!room(core)) return fail(Error::would_block, "the agent has not taken what was asked before");
   const auto handle = take_handle(core);
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
@@ -114,15 +125,20 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
 Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->offered - flow->acknowledged == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
+  if (flow->offered - flow->acknowledged == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0)
+    take_all();
   if ((flow->told & news::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
-  if ((flow->told & (news::connected | news::accepted)) == 0) return fail(Error::would_block, "the connection is not there yet");
+  if ((flow->told & (news::connected | news::accepted)) == 0)
+    return fail(Error::would_block, "the connection is not there yet");
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->offered - flow->acknowledged));
   if (bytes.empty()) return 0;
-  if (taken == 0 || !room(core_of(handle))) return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
+  if (taken == 0 || !room(core_of(handle)))
+    return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
   std::byte* const to = ring(handle, false);
-  by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) { std::memcpy(to + at, bytes.data() + from, length); });
+  by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) {
+    std::memcpy(to + at, bytes.data() + from, length);
+  });
   flow->offered += taken;
   TcpWish wish{};
   wish.kind = TcpWishKind::offer;
@@ -146,7 +162,9 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
   }
   if (!reading.discards) {
     const std::byte* const ring_at = ring(handle, true);
-    by_pieces(at, taken, receive_bytes_, [&](std::size_t from, std::size_t to, std::size_t length) { std::memcpy(bytes.data() + to, ring_at + from, length); });
+    by_pieces(at, taken, receive_bytes_, [&](std::size_t from, std::size_t to, std::size_t length) {
+      std::memcpy(bytes.data() + to, ring_at + from, length);
+    });
   }
   if (reading.peeks) return taken;
   flow->read += taken;
@@ -188,8 +206,10 @@ bool SocketArea::stop(Handle handle) {
   const bool listens = at.is == Cell::Is::listener;
   const std::uint8_t decided = listens ? news::closed : news::closed | news::connected | news::accepted;
   if ((!listens && at.is != Cell::Is::flow) || (at.told & decided) != 0) return false;
-  if (listens) dismiss(at);
-  else at.error = TcpError::reset;
+  if (listens)
+    dismiss(at);
+  else
+    at.error = TcpError::reset;
   at.told |= news::closed;
   mark_changed(handle);
   owe(handle, listens ? owed_release : owed_abort);
@@ -202,7 +222,8 @@ bool SocketArea::stop(Handle handle) {
 void SocketArea::dismiss(Cell& listener) noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core) set_lacks(listener, core, false);
   listener.serial = ++shared_->listeners;  // what is on its way to it is nobody's
-  for (Handle flow = std::exchange(listener.first_waiting, nobody); flow != nobody;) {  // nobody will see them: their peers learn it
+  for (Handle flow = std::exchange(listener.first_waiting, nobody);
+       flow != nobody;) {  // nobody will see them: their peers learn it
     const Handle next = cell(flow).next;
     end(flow, true);
     flow = next;
@@ -254,7 +275,8 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.received = at.received;
   look.unacknowledged = at.offered - at.acknowledged;
   look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
-  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
+  look.writable =
+      closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
   look.error = at.error;
   look.acknowledged = at.acknowledged;
   look.round_trip_us = at.round_trip_us;

@@ -1,4 +1,5 @@
-// What a program keeps of its connections behind the rings of its area: see socket_area.h. Only the program looks at it.
+// What a program keeps of its connections behind the rings of its area: see socket_area.h. Only the program looks at
+// it.
 #pragma once
 
 #include <array>
@@ -9,24 +10,32 @@
 namespace offpath::channel {
 
 inline constexpr SocketArea::Handle nobody = ~0u;
-enum Owed : std::uint8_t { owed_allow = 1, owed_finish = 2, owed_release = 4, owed_abort = 8, owed_holders = 16, owed_options = 32 };
+enum Owed : std::uint8_t {
+  owed_allow = 1,
+  owed_finish = 2,
+  owed_release = 4,
+  owed_abort = 8,
+  owed_holders = 16,
+  owed_options = 32
+};
 inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
   ProcessMutex lock;
-  std::uint64_t posted;  // wishes, to all cores together
+  std::uint64_t posted;                                               // wishes, to all cores together
   std::array<std::uint64_t, wire::tcp_cores_max> wishes, news_taken;  // by core
   std::array<Handle, wire::tcp_cores_max> first_free;
-  std::uint32_t turn;       // of the cores, for the next connection
-  std::uint32_t owing;    // cells that owe a wish for which there was no room
-  std::array<std::uint32_t, wire::tcp_cores_max> lacking;  // by core, listeners that have fewer seats there than they should
-  std::uint32_t listeners;  // so far
-  std::uint32_t processes;  // numbers in use are below
+  std::uint32_t turn;   // of the cores, for the next connection
+  std::uint32_t owing;  // cells that owe a wish for which there was no room
+  std::array<std::uint32_t, wire::tcp_cores_max>
+      lacking;                   // by core, listeners that have fewer seats there than they should
+  std::uint32_t listeners;       // so far
+  std::uint32_t processes;       // numbers in use are below
   std::uint32_t waits_for_room;  // bits of cores
 };
 
-// One of the program's processes. Behind it lie two bits for each handle: whether it holds it, and whether something changed about it
-// since the process was told last. `changed` has a bit for every
+// One of the program's processes. Behind it lie two bits for each handle: whether it holds it, and whether something
+// changed about it since the process was told last. `changed` has a bit for every
 // group of handles where one of those is set.
 struct alignas(64) SocketArea::Process {
   enum class Is : std::uint32_t { free, alive, leaving } is;
@@ -40,16 +49,16 @@ struct alignas(64) SocketArea::Cell {
   std::uint8_t owed;
   wire::TcpError error;
   bool finishing, gone;
-  bool stopped;       // before its last holder let go of it, which the agent was told then
-  bool listens;       // it is a listener, or was one
+  bool stopped;  // before its last holder let go of it, which the agent was told then
+  bool listens;  // it is a listener, or was one
   std::uint16_t port, remote_port, mss;
   std::uint32_t local_address, remote_address;
-  std::uint32_t listener;            // of a seat
-  Handle next;                       // free cells; flows that wait to be accepted
+  std::uint32_t listener;              // of a seat
+  Handle next;                         // free cells; flows that wait to be accepted
   Handle first_waiting, last_waiting;  // of a listener
-  std::uint32_t backlog;               // of a listener; how many seats it has, and flows that wait, seated() says for each core
+  std::uint32_t backlog;  // of a listener; how many seats it has, and flows that wait, seated() says for each core
   std::uint32_t round_trip_us, window;  // of a flow, as told last
-  std::uint32_t serial;                // of a listener, and of its seats: handles are used again
+  std::uint32_t serial;                 // of a listener, and of its seats: handles are used again
   std::uint64_t offered, acknowledged, received, read, allowed;
   // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
   std::uint16_t holders, holder, woken;
@@ -57,8 +66,8 @@ struct alignas(64) SocketArea::Cell {
   FlowWishes wishes;
 };
 
-// Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been written, and perhaps
-// a count of holders that is one too many.
+// Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been
+// written, and perhaps a count of holders that is one too many.
 class SocketArea::Lock {
  public:
   explicit Lock(const SocketArea& area) noexcept : shared_(*area.shared_) {

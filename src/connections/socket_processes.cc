@@ -7,7 +7,9 @@
 
 namespace offpath::channel {
 
-bool SocketArea::is_held(std::uint32_t number, Handle handle) const noexcept { return (held_word(number, handle) >> handle % 64 & 1) != 0; }
+bool SocketArea::is_held(std::uint32_t number, Handle handle) const noexcept {
+  return (held_word(number, handle) >> handle % 64 & 1) != 0;
+}
 
 bool SocketArea::holds(Handle handle) {
   const Lock lock(*this);
@@ -77,10 +79,13 @@ void SocketArea::count_holders() const noexcept {
 Result<std::uint32_t> SocketArea::new_process() noexcept {
   std::uint32_t number = 0;
   while (number < shared_->processes && process(number).is != Process::Is::free) ++number;
-  if (number == wire::tcp_processes_max) return fail(Error::no_space, "{} processes have these connections, as many as may", number);
+  if (number == wire::tcp_processes_max)
+    return fail(Error::no_space, "{} processes have these connections, as many as may", number);
   shared_->processes = std::max(shared_->processes, number + 1);
   process(number).is = Process::Is::alive;
-  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::process_asleep(number))).store(0, std::memory_order_relaxed);
+  std::atomic_ref<std::uint64_t>(
+      *reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::process_asleep(number)))
+      .store(0, std::memory_order_relaxed);
   return number;
 }
 

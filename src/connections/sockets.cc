@@ -21,13 +21,19 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   OFP_TRY(wire::check_tcp_area(layout));
   for (const std::uint32_t bytes : {options.send_bytes, options.receive_bytes})
     if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
-      return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", bytes, wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
+      return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", bytes,
+                  wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
   OFP_ASSIGN(const wire::RegionId region, end.allocate(layout.bytes, deadline));
   std::unique_ptr<Sockets> made(new Sockets(&end, region));
   made->area_.emplace(end.segment(region), options, made->waker());
   made->memory_fd_ = end.segment_fd(region);
   std::vector<std::byte> payload;
-  wire::encode(wire::TcpOpen{{.region = region, .length = layout.bytes}, wire::tcp_area_version, layout.wish_slots, layout.news_slots, layout.flows}, payload);
+  wire::encode(wire::TcpOpen{{.region = region, .length = layout.bytes},
+                             wire::tcp_area_version,
+                             layout.wish_slots,
+                             layout.news_slots,
+                             layout.flows},
+               payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;
   made->area_->spread();
@@ -40,7 +46,8 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
 SocketArea::Wake Sockets::waker() const {
   return [this](std::uint32_t core) {
     const auto which = static_cast<std::uint8_t>(core);
-    static_cast<void>(::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough to read
+    static_cast<void>(
+        ::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough to read
   };
 }
 
@@ -48,7 +55,8 @@ SocketArea::Wake Sockets::waker() const {
 
 namespace {
 
-constexpr TimeNs introduction_wait_ns = second_ns;  // the agent takes datagrams as they come, so it is dead, or out of luck
+// the agent takes datagrams as they come, so it is dead, or out of luck
+constexpr TimeNs introduction_wait_ns = second_ns;
 
 struct Pair {
   Fd own, agents;
@@ -56,7 +64,8 @@ struct Pair {
 
 Result<Pair> pair_of_sockets() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail_errno(errno, "socketpair");
   return Pair{Fd(ends[0]), Fd(ends[1])};
 }
 
@@ -111,17 +120,19 @@ void Sockets::renumber(int (*move)(int)) noexcept {
 }
 
 Result<std::unique_ptr<Sockets>> Sockets::inherit(int memory, Newcomer newcomer, const SocketOptions& options) {
-  if (newcomer.process >= wire::tcp_processes_max) return fail(Error::invalid, "process {} of {}", newcomer.process, wire::tcp_processes_max);
+  if (newcomer.process >= wire::tcp_processes_max)
+    return fail(Error::invalid, "process {} of {}", newcomer.process, wire::tcp_processes_max);
   std::unique_ptr<Sockets> made(new Sockets(nullptr, 0));
-  OFP_ASSIGN(made->inherited_, link::map_sealed(memory, SocketArea::layout_of(options).bytes, "the area of inherited connections"));
+  OFP_ASSIGN(made->inherited_,
+             link::map_sealed(memory, SocketArea::layout_of(options).bytes, "the area of inherited connections"));
   made->memory_fd_ = memory;
   made->area_.emplace(made->inherited_.bytes(), options, made->waker(), newcomer.process);
   made->join(std::move(newcomer));
   return made;
 }
 
-Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, const std::string& name, const SocketOptions& options,
-                                                  TimeNs deadline) {
+Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, const std::string& name,
+                                                  const SocketOptions& options, TimeNs deadline) {
   OFP_ASSIGN(const link::Address where, link::Address::parse(address));
   if (where.kind != link::Address::Kind::unix_socket)
     return fail(Error::unsupported, "connections want an agent on this machine (unix:/path), not {}", address);
@@ -134,7 +145,8 @@ Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, co
   return made;
 }
 
-// The memory goes back when the agent has let go of it: it would take what is withdrawn under open connections for nonsense.
+// The memory goes back when the agent has let go of it: it would take what is withdrawn under open connections for
+// nonsense.
 Sockets::~Sockets() {
   if (end_ == nullptr || mark_.in_child()) return;  // they are others'
   if (opened_) {
@@ -158,7 +170,8 @@ Status Sockets::clear() {
 
 void Sockets::clear_notices() noexcept {
   char bytes[16];
-  while (::recv(notices_.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {}
+  while (::recv(notices_.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+  }
 }
 
 Status Sockets::wait(TimeNs deadline, TimeNs spin_ns) {

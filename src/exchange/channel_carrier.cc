@@ -10,7 +10,8 @@ namespace offpath::exchange {
 
 void ChannelCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs) {
   const std::uint64_t size = parcel->size();
-  const std::uint64_t parts = size <= wire::exchange_enclosed_max ? 1 : (size + wire::exchange_part_max - 1) / wire::exchange_part_max;
+  const std::uint64_t parts =
+      size <= wire::exchange_enclosed_max ? 1 : (size + wire::exchange_part_max - 1) / wire::exchange_part_max;
   // One large parcel may have more parts than that, for a member that reads; for one that does not, none.
   if ((*unanswered_)[to] != 0 && (*unanswered_)[to] + parts > unanswered_max) {
     ++left_out_;
@@ -21,7 +22,8 @@ void ChannelCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, T
     post_part(to, parcel, offset, std::min(size - offset, wire::exchange_part_max), deadline);
 }
 
-void ChannelCarrier::post_part(MemberIndex to, const SharedBytes& parcel, std::uint64_t offset, std::uint64_t length, TimeNs deadline) {
+void ChannelCarrier::post_part(MemberIndex to, const SharedBytes& parcel, std::uint64_t offset, std::uint64_t length,
+                               TimeNs deadline) {
   group::Request request;
   request.kind = wire::EntryKind::peer_exchange;
   request.deadline = deadline;
@@ -65,30 +67,37 @@ Status ChannelCarrier::poll(TimeNs, const Take& take) {
   return {};
 }
 
-void ParcelReader::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects) {
-  if (Status begun = begin(channel, request, is_member, token, effects); !begun) effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
+void ParcelReader::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
+                              channel::Effects& effects) {
+  if (Status begun = begin(channel, request, is_member, token, effects); !begun)
+    effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
 }
 
-Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects) {
+Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
+                           channel::Effects& effects) {
   wire::PeerExchange message{};
   OFP_TRY(wire::decode(request.payload, message));
   if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
   const std::uint64_t most = bytes_max_(message.tag);
   if (most == 0) return fail(Error::not_found, "there is no such exchange here");
-  if (message.total_bytes > most) return fail(Error::too_large, "a parcel of {} bytes, at most {} are possible", message.total_bytes, most);
+  if (message.total_bytes > most)
+    return fail(Error::too_large, "a parcel of {} bytes, at most {} are possible", message.total_bytes, most);
   if (!message.bytes.empty()) {
-    if (message.bytes.size() != message.total_bytes) return fail(Error::protocol, "a parcel of {} bytes encloses {}", message.total_bytes, message.bytes.size());
+    if (message.bytes.size() != message.total_bytes)
+      return fail(Error::protocol, "a parcel of {} bytes encloses {}", message.total_bytes, message.bytes.size());
     deliver_(message.tag, std::make_shared<const std::vector<std::byte>>(message.bytes.begin(), message.bytes.end()));
     effects.answers.push_back({channel, request.ticket, 0});
     return {};
   }
   auto at = std::ranges::find_if(assembling_, [&](const auto& each) {
-    return each->channel == channel && each->tag == message.tag && each->parcel == message.parcel && each->bytes->size() == message.total_bytes;
+    return each->channel == channel && each->tag == message.tag && each->parcel == message.parcel &&
+           each->bytes->size() == message.total_bytes;
   });
   if (at == assembling_.end()) {
     const auto of_channel = [&](const auto& each) { return each->channel == channel; };
     if (static_cast<std::size_t>(std::ranges::count_if(assembling_, of_channel)) >= assembling_max)
-      assembling_.erase(std::ranges::find_if(assembling_, of_channel));  // its sender has given it up, or sends nonsense
+      assembling_.erase(
+          std::ranges::find_if(assembling_, of_channel));  // its sender has given it up, or sends nonsense
     auto fresh = std::make_shared<Assembly>();
     fresh->channel = channel;
     fresh->tag = message.tag;
@@ -112,8 +121,10 @@ bool ParcelReader::on_transfer(std::uint64_t token, const Status& status, channe
   Pulling& pulled = node.mapped();
   effects.answers.push_back({pulled.channel, pulled.ticket, channel::number_of(status)});
   const std::shared_ptr<Assembly> assembly = std::move(pulled.assembly);
-  if (!status) std::erase(assembling_, assembly);
-  else if ((assembly->there += pulled.length) >= assembly->bytes->size()) finish(assembly);
+  if (!status)
+    std::erase(assembling_, assembly);
+  else if ((assembly->there += pulled.length) >= assembly->bytes->size())
+    finish(assembly);
   return true;
 }
 

@@ -1,7 +1,9 @@
-// Parcels between agents, over the channels of their group (group/reach.h): the sender posts, the reader pulls. Small parcels are
-// enclosed in the request; larger ones lie in the sender's memory until they were read, in parts of 1 MiB at most.
+// Parcels between agents, over the channels of their group (group/reach.h): the sender posts, the reader pulls. Small
+// parcels are enclosed in the request; larger ones lie in the sender's memory until they were read, in parts of 1 MiB
+// at most.
 //
-//   Exchange -- send --> ChannelCarrier -- group::Request --> the other agent's ring --> ParcelReader -- pull --> deliver --> poll
+//   Exchange -- send --> ChannelCarrier -- group::Request --> the other agent's ring
+//                                                             --> ParcelReader -- pull --> deliver --> poll
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,10 @@ class ChannelCarrier final : public Carrier {
   static constexpr std::uint32_t unanswered_max = 64;
 
   ChannelCarrier(std::uint64_t tag, std::vector<std::string> members, Post post)
-      : tag_(tag), members_(std::move(members)), unanswered_(std::make_shared<std::vector<std::uint32_t>>(members_.size(), 0)), post_(std::move(post)) {}
+      : tag_(tag),
+        members_(std::move(members)),
+        unanswered_(std::make_shared<std::vector<std::uint32_t>>(members_.size(), 0)),
+        post_(std::move(post)) {}
 
   void send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs now) override;
   [[nodiscard]] Status poll(TimeNs now, const Take& take) override;
@@ -34,7 +39,8 @@ class ChannelCarrier final : public Carrier {
   [[nodiscard]] std::uint64_t left_out() const noexcept { return left_out_; }
 
  private:
-  void post_part(MemberIndex to, const SharedBytes& parcel, std::uint64_t offset, std::uint64_t length, TimeNs deadline);
+  void post_part(MemberIndex to, const SharedBytes& parcel, std::uint64_t offset, std::uint64_t length,
+                 TimeNs deadline);
 
   std::uint64_t tag_;
   std::vector<std::string> members_;
@@ -49,12 +55,16 @@ class ParcelReader {
  public:
   static constexpr std::size_t assembling_max = 8;  // parcels of one channel that are not whole yet
 
-  // `bytes_max` says how large parcels of this tag may be; 0: there is no such exchange. `deliver` is given each whole one.
-  ParcelReader(std::function<std::uint64_t(std::uint64_t tag)> bytes_max, std::function<void(std::uint64_t tag, SharedBytes parcel)> deliver)
+  // `bytes_max` says how large parcels of this tag may be; 0: there is no such exchange. `deliver` is given each whole
+  // one.
+  ParcelReader(std::function<std::uint64_t(std::uint64_t tag)> bytes_max,
+               std::function<void(std::uint64_t tag, SharedBytes parcel)> deliver)
       : bytes_max_(std::move(bytes_max)), deliver_(std::move(deliver)) {}
 
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects);
-  [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status, channel::Effects& effects);  // false: it is no pull of this
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
+                  channel::Effects& effects);
+  [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status,
+                                 channel::Effects& effects);  // false: it is no pull of this
   void on_channel_closed(std::uint64_t channel);
 
  private:
@@ -67,7 +77,8 @@ class ParcelReader {
     std::uint64_t channel, ticket, length;
     std::shared_ptr<Assembly> assembly;
   };
-  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token, channel::Effects& effects);
+  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
+                             channel::Effects& effects);
   void finish(const std::shared_ptr<Assembly>& assembly);
 
   std::function<std::uint64_t(std::uint64_t)> bytes_max_;

@@ -7,16 +7,21 @@ namespace offpath::exchange {
 
 Status check(const ExchangeOptions& options) {
   if (options.name.empty() || options.name.size() > name_bytes_max)
-    return fail(Error::invalid, "the name of an exchange has {} characters, 1 to {} are possible", options.name.size(), name_bytes_max);
-  if (options.deadline_ns <= 0) return fail(Error::invalid, "exchange {}: a deadline of {} ns", options.name, options.deadline_ns);
+    return fail(Error::invalid, "the name of an exchange has {} characters, 1 to {} are possible", options.name.size(),
+                name_bytes_max);
+  if (options.deadline_ns <= 0)
+    return fail(Error::invalid, "exchange {}: a deadline of {} ns", options.name, options.deadline_ns);
   if (options.interval_ns != 0 && options.deadline_ns > options.interval_ns)
-    return fail(Error::invalid, "exchange {}: the deadline, {} ns, is longer than the interval, {} ns", options.name, options.deadline_ns,
-                options.interval_ns);
+    return fail(Error::invalid, "exchange {}: the deadline, {} ns, is longer than the interval, {} ns", options.name,
+                options.deadline_ns, options.interval_ns);
   if (options.record_bytes > record_bytes_max)
-    return fail(Error::too_large, "exchange {}: records of {} bytes, at most {} are possible", options.name, options.record_bytes, record_bytes_max);
+    return fail(Error::too_large, "exchange {}: records of {} bytes, at most {} are possible", options.name,
+                options.record_bytes, record_bytes_max);
   if (options.reductions.size() > reductions_max)
-    return fail(Error::too_large, "exchange {}: {} reductions, at most {} are possible", options.name, options.reductions.size(), reductions_max);
-  if (!options.reductions.empty() && !options.schema) return fail(Error::invalid, "exchange {}: reductions need a schema", options.name);
+    return fail(Error::too_large, "exchange {}: {} reductions, at most {} are possible", options.name,
+                options.reductions.size(), reductions_max);
+  if (!options.reductions.empty() && !options.schema)
+    return fail(Error::invalid, "exchange {}: reductions need a schema", options.name);
   if (!options.entries && options.reductions.empty())
     return fail(Error::invalid, "exchange {}: neither records nor reductions travel", options.name);
   if (options.grants && (options.grants->lease_ns <= 0 || options.grants->ttl_ns <= 0))
@@ -38,7 +43,8 @@ std::vector<std::uint32_t> ranks_of(const Topology& topology) {
 
 }  // namespace
 
-Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now, std::uint64_t epoch)
+Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now,
+                   std::uint64_t epoch)
     : options_(std::move(options)),
       shared_topology_(std::make_shared<const Topology>(std::move(topology))),
       topology_(*shared_topology_),
@@ -64,7 +70,8 @@ MemberIndex Exchange::leader_of(NodeIndex node) const {
 // Who spoke for a node lately knows better who leads it than whoever counts its members from outside.
 MemberIndex Exchange::speaker_of(NodeIndex node) const {
   const Part& part = parts_[node];
-  const bool lately = part.speaker != nobody && is_up(part.speaker) && rounds_ - part.speaker_round <= options_.silent_rounds;
+  const bool lately =
+      part.speaker != nobody && is_up(part.speaker) && rounds_ - part.speaker_round <= options_.silent_rounds;
   return lately ? part.speaker : leader_of(node);
 }
 
@@ -75,7 +82,8 @@ std::uint32_t Exchange::depth_of(NodeIndex node) const noexcept {
 }
 
 TimeNs Exchange::slot(std::uint32_t number) const noexcept {
-  return began_at_ + options_.deadline_ns / slots_ * std::min(number, slots_) + (number >= slots_ ? options_.deadline_ns % slots_ : 0);
+  return began_at_ + options_.deadline_ns / slots_ * std::min(number, slots_) +
+         (number >= slots_ ? options_.deadline_ns % slots_ : 0);
 }
 
 // ---- rounds
@@ -99,10 +107,14 @@ TimeNs Exchange::next_deadline() const noexcept { return open_ ? std::min(phase_
 TimeNs Exchange::phase_deadline() const noexcept {
   const std::uint32_t levels = topology_.node(topology_.root()).level;
   switch (phase_) {
-    case Phase::local: return slot(1);
-    case Phase::up: return slot(topology_.node(at_).level + 1);
-    case Phase::across: return slot(levels + 1);
-    case Phase::down: return slot(levels + depth_of(at_));
+    case Phase::local:
+      return slot(1);
+    case Phase::up:
+      return slot(topology_.node(at_).level + 1);
+    case Phase::across:
+      return slot(levels + 1);
+    case Phase::down:
+      return slot(levels + depth_of(at_));
   }
   return never;
 }
@@ -133,7 +145,8 @@ void Exchange::on_local(const Record& record, TimeNs age_ns, TimeNs now, Exchang
   advance(now, effects);
 }
 
-// What this round says of this member. A record that comes later is the next round's: others' views and figures do without it.
+// What this round says of this member. A record that comes later is the next round's: others' views and figures do
+// without it.
 void Exchange::say_own_record(TimeNs now) {
   Peer& own = peers_[self_];
   own.epoch = epoch_;
@@ -287,7 +300,8 @@ void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
 
 void Exchange::judge(TimeNs now, ExchangeEffects& effects) {
   NodeIndex node = topology_.leaf(self_);
-  while (topology_.node(node).parent != nobody && topology_.node(node).parent != topology_.root() && leads(topology_.node(node).parent))
+  while (topology_.node(node).parent != nobody && topology_.node(node).parent != topology_.root() &&
+         leads(topology_.node(node).parent))
     node = topology_.node(node).parent;
   const NodeIndex parent = topology_.node(node).parent;
   if (parent == nobody || parent == topology_.root()) told_leader_ = nobody;  // it sees for itself
@@ -368,18 +382,20 @@ void Exchange::send(MemberIndex to, const SharedBytes& parcel, ExchangeEffects& 
   effects.sends.push_back({to, parcel, began_at_ + std::max(options_.deadline_ns, options_.interval_ns)});
 }
 
-void Exchange::add_entries(ParcelWriter& writer, std::uint32_t first, std::uint32_t last, std::uint64_t Peer::*sent, TimeNs now) const {
+void Exchange::add_entries(ParcelWriter& writer, std::uint32_t first, std::uint32_t last, std::uint64_t Peer::* sent,
+                           TimeNs now) const {
   if (!options_.entries) return;
   for (std::uint32_t at = first; at < last; ++at) {
     const MemberIndex member = topology_.order()[at];
     const Peer& peer = peers_[member];
     if (peer.epoch <= peer.*sent) continue;
     const auto length = peer.has_value ? static_cast<std::uint32_t>(peer.record.bytes.size()) : no_value;
-    writer.add_entry({member, length, peer.epoch, std::max<TimeNs>(now - peer.source_at, 0)}, peer.has_value ? peer.record : Record{});
+    writer.add_entry({member, length, peer.epoch, std::max<TimeNs>(now - peer.source_at, 0)},
+                     peer.has_value ? peer.record : Record{});
   }
 }
 
-void Exchange::note_sent(std::uint32_t first, std::uint32_t last, std::uint64_t Peer::*sent) {
+void Exchange::note_sent(std::uint32_t first, std::uint32_t last, std::uint64_t Peer::* sent) {
   for (std::uint32_t at = first; at < last; ++at) {
     Peer& peer = peers_[topology_.order()[at]];
     peer.*sent = peer.epoch;
@@ -415,8 +431,10 @@ void Exchange::add_ballots(ParcelWriter& writer, std::uint32_t first, std::uint3
   if (!grants_) return;
   for (std::uint32_t at = first; at < last; ++at) {
     const MemberIndex member = topology_.order()[at];
-    if (member == self_) writer.add_ballot(grants_->ballot());
-    else if (const Ballot* ballot = grants_->ballot_of(member)) writer.add_ballot(*ballot);
+    if (member == self_)
+      writer.add_ballot(grants_->ballot());
+    else if (const Ballot* ballot = grants_->ballot_of(member))
+      writer.add_ballot(*ballot);
   }
 }
 
@@ -433,22 +451,28 @@ Status Exchange::check(const Parcel& parcel) const {
   const std::size_t members = topology_.size();
   if (header.tag != tag_) return fail(Error::protocol, "a parcel of another exchange than {}", options_.name);
   if (header.fingerprint != topology_.fingerprint())
-    return fail(Error::stale, "a parcel of exchange {} by another tree: its sender has other members, or another configuration", options_.name);
-  if (header.from >= members || header.from == self_) return fail(Error::protocol, "a parcel of member {} of {}", header.from, members);
+    return fail(Error::stale,
+                "a parcel of exchange {} by another tree: its sender has other members, or another configuration",
+                options_.name);
+  if (header.from >= members || header.from == self_)
+    return fail(Error::protocol, "a parcel of member {} of {}", header.from, members);
   if (header.node >= topology_.nodes().size() || !topology_.contains(header.node, header.from))
     return fail(Error::protocol, "a parcel of node {}, for which member {} cannot speak", header.node, header.from);
   if (header.epoch > UINT64_MAX / 2) return fail(Error::protocol, "a parcel of epoch {}", header.epoch);
   for (std::uint32_t i = 0; i < header.entries; ++i) {
     const EntryRow row = parcel.entry(i);
-    if (row.member >= members || row.epoch > header.epoch || (row.length != no_value && row.length > options_.record_bytes))
-      return fail(Error::protocol, "a parcel of epoch {} has a record of {} bytes of member {}, of epoch {}", header.epoch, row.length,
-                  row.member, row.epoch);
+    if (row.member >= members || row.epoch > header.epoch ||
+        (row.length != no_value && row.length > options_.record_bytes))
+      return fail(Error::protocol, "a parcel of epoch {} has a record of {} bytes of member {}, of epoch {}",
+                  header.epoch, row.length, row.member, row.epoch);
   }
   Status status;
   parcel.each_partial([&](const PartialRow& row, Bytes bytes) {
     if (!status) return;
-    if (row.node >= topology_.nodes().size()) status = fail(Error::protocol, "a parcel has reductions of node {}", row.node);
-    else if (auto reduced = Reduced::decode(bytes, options_.reductions); !reduced) status = tl::unexpected(reduced.error());
+    if (row.node >= topology_.nodes().size())
+      status = fail(Error::protocol, "a parcel has reductions of node {}", row.node);
+    else if (auto reduced = Reduced::decode(bytes, options_.reductions); !reduced)
+      status = tl::unexpected(reduced.error());
     else if (const Node& node = topology_.node(row.node); reduced->members() > node.last - node.first)
       status = fail(Error::protocol, "a parcel has reductions of {} members of node {}", reduced->members(), row.node);
   });
@@ -491,7 +515,8 @@ void Exchange::take(const Parcel& parcel, TimeNs now) {
   const ParcelHeader& header = parcel.header();
   const bool is_current = header.epoch == epoch_;
   if (is_current && options_.interval_ns != 0)  // the sender's round began earlier: so will the next one
-    next_at_ = std::max(std::min(next_at_, now - std::min(header.round_age_ns, options_.interval_ns) + options_.interval_ns), now);
+    next_at_ = std::max(
+        std::min(next_at_, now - std::min(header.round_age_ns, options_.interval_ns) + options_.interval_ns), now);
   if (header.kind == ParcelKind::down) {
     if (header.epoch >= epoch_ && header.leader < topology_.size()) told_leader_ = header.leader;
     if (is_current && open_) {
@@ -528,7 +553,8 @@ void Exchange::take_entries(const Parcel& parcel, TimeNs now) {
 void Exchange::take_partials(const Parcel& parcel) {
   parcel.each_partial([&](const PartialRow& row, Bytes bytes) {
     Part& part = parts_[row.node];
-    if (row.epoch != epoch_ || (topology_.contains(row.node, self_) && parcel.header().kind != ParcelKind::down)) return;
+    if (row.epoch != epoch_ || (topology_.contains(row.node, self_) && parcel.header().kind != ParcelKind::down))
+      return;
     auto reduced = Reduced::decode(bytes, options_.reductions);
     if (part.partial_epoch == epoch_ && part.partial.members() >= reduced->members()) return;
     part.partial = std::move(*reduced);
@@ -539,9 +565,11 @@ void Exchange::take_partials(const Parcel& parcel) {
 void Exchange::take_grants(const Parcel& parcel, TimeNs now) {
   if (!grants_) return;
   const ParcelHeader& header = parcel.header();
-  if (header.grant_leader < topology_.size()) grants_->on_beat(header.grant_leader, header.grant_nonce, header.grant_beat, now);
+  if (header.grant_leader < topology_.size())
+    grants_->on_beat(header.grant_leader, header.grant_nonce, header.grant_beat, now);
   for (std::uint32_t i = 0; i < header.ballots; ++i) grants_->on_ballot(parcel.ballot(i), now);
-  for (std::uint32_t i = 0; i < header.grants; ++i) grants_->on_grant(header.grant_leader, header.grant_nonce, parcel.grant(i), now);
+  for (std::uint32_t i = 0; i < header.grants; ++i)
+    grants_->on_grant(header.grant_leader, header.grant_nonce, parcel.grant(i), now);
 }
 
 // ---- views
@@ -561,7 +589,8 @@ ViewPtr Exchange::make_view(TimeNs now) const {
     const Reduced* best = nullptr;
     for (NodeIndex index = topology_.leaf(self_); index != nobody; index = topology_.node(index).parent) {
       const Part& part = parts_[index];
-      if (part.partial_epoch == epoch_ && (best == nullptr || part.partial.members() >= best->members())) best = &part.partial;
+      if (part.partial_epoch == epoch_ && (best == nullptr || part.partial.members() >= best->members()))
+        best = &part.partial;
     }
     if (best != nullptr) {
       view->reduced = std::make_shared<const Reduced>(*best);
@@ -580,7 +609,9 @@ ViewPtr Exchange::make_view(TimeNs now) const {
     view->present += present ? 1 : 0;
     TimeNs age = peer.epoch == 0 ? 0 : std::max<TimeNs>(now - peer.source_at, 0);
     // A parcel may have lain somewhere for longer than anybody knows; its epoch tells.
-    if (peer.epoch != 0 && !present) age = std::max(age, static_cast<TimeNs>(std::min<std::uint64_t>(epoch_ - peer.epoch - 1, 1u << 20)) * options_.interval_ns);
+    if (peer.epoch != 0 && !present)
+      age = std::max(
+          age, static_cast<TimeNs>(std::min<std::uint64_t>(epoch_ - peer.epoch - 1, 1u << 20)) * options_.interval_ns);
     view->entries.push_back({member, present, peer.has_value, peer.epoch, age, peer.record});
   }
   return view;

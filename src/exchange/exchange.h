@@ -1,5 +1,6 @@
-// One member's part in one exchange: rounds with a deadline, views, grants. A state machine without socket, thread or clock: what
-// happens and the time are arguments, and what is to be done are effects. Read topology.h and parcel.h first.
+// One member's part in one exchange: rounds with a deadline, views, grants. A state machine without socket, thread or
+// clock: what happens and the time are arguments, and what is to be done are effects. Read topology.h and parcel.h
+// first.
 //
 //   a round at one member                                                              slot of the deadline, of 2 R
 //     own record is there, or its time is over                                          1
@@ -8,13 +9,14 @@
 //     down: the others wait for the whole, where views go to all, or grants do          up to 2 R
 //   and the view is given: at the deadline at the latest, with what has come. R is the root's level.
 //
-// Epochs. Whoever's time is first begins the next epoch; the others follow when a parcel of it arrives, and take over when it began.
-// So the members go by the fastest of their clocks, and nobody asks what time it is. A parcel of the next epoch that comes while
-// this one is open waits for its end; one of an epoch further on ends it.
+// Epochs. Whoever's time is first begins the next epoch; the others follow when a parcel of it arrives, and take over
+// when it began. So the members go by the fastest of their clocks, and nobody asks what time it is. A parcel of the
+// next epoch that comes while this one is open waits for its end; one of an epoch further on ends it.
 //
-// Who is up. A leader that its parts have not heard of for `silent_rounds` is passed over by them, all of them seeing the same, until it is
-// heard of again; it is asked from time to time. A part that has been silent for `missed_rounds` is not waited for; its next parcel
-// is taken, and it is waited for again. The owner says besides whom it knows to be dead (on_member).
+// Who is up. A leader that its parts have not heard of for `silent_rounds` is passed over by them, all of them seeing
+// the same, until it is heard of again; it is asked from time to time. A part that has been silent for `missed_rounds`
+// is not waited for; its next parcel is taken, and it is waited for again. The owner says besides whom it knows to be
+// dead (on_member).
 #pragma once
 
 #include <cstdint>
@@ -62,8 +64,8 @@ struct View {
   std::uint64_t epoch = 0;
   TimeNs began_at = 0, given_at = 0;  // of this member's clock
   std::uint32_t present = 0, expected = 0;
-  bool whole = false;            // of all members; otherwise of this member's part of the tree
-  MemberIndex leader = nobody;   // who grants, as far as this member knows
+  bool whole = false;                // of all members; otherwise of this member's part of the tree
+  MemberIndex leader = nobody;       // who grants, as far as this member knows
   std::vector<ViewEntry> entries{};  // of those expected, in the order of members; none where only reductions travel
   std::shared_ptr<const Reduced> reduced{};  // null: there are no reductions
   std::uint32_t reduced_members = 0;
@@ -83,20 +85,22 @@ struct ExchangeEffects {
 
 struct ExchangeCounters {
   std::uint64_t rounds = 0, complete = 0, partial = 0;
-  std::uint64_t late = 0;        // parcels of an epoch that was over
-  std::uint64_t refused = 0;     // parcels that made no sense, or of another tree
+  std::uint64_t late = 0;     // parcels of an epoch that was over
+  std::uint64_t refused = 0;  // parcels that made no sense, or of another tree
   std::uint64_t parcels_in = 0, parcels_out = 0, bytes_in = 0, bytes_out = 0;
-  std::uint64_t followed = 0;    // rounds that another member began
-  std::uint64_t replaced = 0;    // leaders that were passed over
-  std::uint64_t without_value = 0;  // rounds in which there was no record of this member
+  std::uint64_t followed = 0;             // rounds that another member began
+  std::uint64_t replaced = 0;             // leaders that were passed over
+  std::uint64_t without_value = 0;        // rounds in which there was no record of this member
   TimeNs round_ns = 0, round_ns_max = 0;  // from begin to view: the last one, the longest
-  TimeNs overrun_ns_max = 0;     // a view after its deadline: this process was not running then
+  TimeNs overrun_ns_max = 0;              // a view after its deadline: this process was not running then
 };
 
 class Exchange {
  public:
-  // `nonce` is random for each process (grants.h). `epoch`: of an exchange of other members that this one takes the place of.
-  Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now, std::uint64_t epoch = 0);
+  // `nonce` is random for each process (grants.h). `epoch`: of an exchange of other members that this one takes the
+  // place of.
+  Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now,
+           std::uint64_t epoch = 0);
 
   // Begins the next round now, whatever the interval says.
   void begin(TimeNs now, ExchangeEffects& effects);
@@ -120,23 +124,25 @@ class Exchange {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   // Whom this member takes for the leader of everything.
-  [[nodiscard]] MemberIndex leader() const { return told_leader_ != nobody ? told_leader_ : leader_of(topology_.root()); }
+  [[nodiscard]] MemberIndex leader() const {
+    return told_leader_ != nobody ? told_leader_ : leader_of(topology_.root());
+  }
   [[nodiscard]] bool is_up(MemberIndex member) const noexcept { return !peers_[member].dead && !peers_[member].silent; }
 
  private:
-  struct Peer {                  // a member, as this one knows it
-    bool dead = false;           // said by the owner
-    bool silent = false;         // was a leader, and was not heard of
+  struct Peer {                                         // a member, as this one knows it
+    bool dead = false;                                  // said by the owner
+    bool silent = false;                                // was a leader, and was not heard of
     std::uint64_t heard_round = 0, expected_round = 0;  // of this member's count of rounds
-    std::uint64_t epoch = 0;     // of its newest record
-    TimeNs source_at = 0;        // when it was made, by this clock: not later than it was
+    std::uint64_t epoch = 0;                            // of its newest record
+    TimeNs source_at = 0;                               // when it was made, by this clock: not later than it was
     bool has_value = false;
     Record record{};
     std::uint64_t sent_up = 0, sent_down = 0;  // epochs of what was sent on
   };
-  struct Part {                  // a node of the tree that this member has to do with
-    std::uint64_t epoch = 0;     // newest that was heard for it
-    std::uint32_t missed = 0;    // rounds without
+  struct Part {                    // a node of the tree that this member has to do with
+    std::uint64_t epoch = 0;       // newest that was heard for it
+    std::uint32_t missed = 0;      // rounds without
     MemberIndex speaker = nobody;  // who sent that
     std::uint64_t speaker_round = 0;
     std::uint64_t partial_epoch = 0;
@@ -167,8 +173,9 @@ class Exchange {
   void probe(TimeNs now, ExchangeEffects& effects);
   [[nodiscard]] bool leads(NodeIndex node) const { return leader_of(node) == self_; }
   [[nodiscard]] ParcelHeader header(ParcelKind kind, NodeIndex node, TimeNs now) const;
-  void add_entries(ParcelWriter& writer, std::uint32_t first, std::uint32_t last, std::uint64_t Peer::*sent, TimeNs now) const;
-  void note_sent(std::uint32_t first, std::uint32_t last, std::uint64_t Peer::*sent);
+  void add_entries(ParcelWriter& writer, std::uint32_t first, std::uint32_t last, std::uint64_t Peer::* sent,
+                   TimeNs now) const;
+  void note_sent(std::uint32_t first, std::uint32_t last, std::uint64_t Peer::* sent);
   void add_partial(ParcelWriter& writer, NodeIndex node);
   void add_ballots(ParcelWriter& writer, std::uint32_t first, std::uint32_t last) const;
   void add_grants(ParcelWriter& writer, std::uint32_t first, std::uint32_t last) const;
@@ -190,7 +197,8 @@ class Exchange {
   std::uint32_t slots_;
   bool waits_for_down_;
   std::optional<Grants> grants_;
-  std::optional<OwnRecord> own_newest_;  // which the owner gave; a round says what there was when it left its first phase
+  // which the owner gave; a round says what there was when it left its first phase
+  std::optional<OwnRecord> own_newest_;
   std::vector<Peer> peers_;
   std::vector<Part> parts_;  // by node
   std::vector<std::byte> scratch_;
@@ -199,11 +207,11 @@ class Exchange {
   std::uint64_t epoch_ = 0, rounds_ = 0;
   bool open_ = false;
   Phase phase_ = Phase::local;
-  NodeIndex at_ = nobody;        // the highest node that this member leads and has come to, in this round
+  NodeIndex at_ = nobody;  // the highest node that this member leads and has come to, in this round
   bool local_there_ = false, whole_there_ = false, whole_ = false;
   TimeNs began_at_ = 0, next_at_ = 0;
-  MemberIndex told_leader_ = nobody;  // by whoever leads this member, who is nearer to that leader
-  MemberIndex probed_ = 0;       // whose turn it was
+  MemberIndex told_leader_ = nobody;          // by whoever leads this member, who is nearer to that leader
+  MemberIndex probed_ = 0;                    // whose turn it was
   std::map<MemberIndex, SharedBytes> early_;  // parcels of the next epoch, the newest of each member
   ExchangeCounters counters_;
 };

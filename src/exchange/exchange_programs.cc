@@ -21,36 +21,46 @@ std::string text_of(const std::vector<wire::ExchangeField>& fields) {
 
 }  // namespace
 
-Status ExchangeService::open(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+Status ExchangeService::open(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                             ServiceEffects& effects) {
   wire::ExchangeOpen message{};
   OFP_TRY(wire::decode(request.payload, message));
-  const auto at = std::ranges::find_if(exchanges_, [&](const auto& each) { return each->settings.options.name == message.name; });
+  const auto at =
+      std::ranges::find_if(exchanges_, [&](const auto& each) { return each->settings.options.name == message.name; });
   if (at == exchanges_.end()) {
     std::string names;
     for (const auto& each : exchanges_) names += (names.empty() ? ": " : ", ") + each->settings.options.name;
-    return fail(Error::not_found, "there is no exchange \"{}\" here{}", message.name, names.empty() ? "; agents have them by [[exchange]]" : names);
+    return fail(Error::not_found, "there is no exchange \"{}\" here{}", message.name,
+                names.empty() ? "; agents have them by [[exchange]]" : names);
   }
   One& one = **at;
   const uid_t user = channels_.at(channel).user;
   if (user != owner_ && user != 0 && user != one.settings.user)
     return fail(Error::denied, "exchange {} is not user {}'s", message.name, user);
   if (!one.exchange) return fail(Error::unsupported, "exchange {} does not run here: {}", message.name, one.failure);
-  if (one.subscribers.size() >= subscribers_max) return fail(Error::too_large, "exchange {} has {} programs already", message.name, one.subscribers.size());
+  if (one.subscribers.size() >= subscribers_max)
+    return fail(Error::too_large, "exchange {} has {} programs already", message.name, one.subscribers.size());
   if (message.publishes && !one.settings.source.empty())
     return fail(Error::exists, "the records of exchange {} come from {}", message.name, one.settings.source);
-  if (message.publishes && one.publisher != 0) return fail(Error::exists, "another program publishes the records of exchange {}", message.name);
+  if (message.publishes && one.publisher != 0)
+    return fail(Error::exists, "another program publishes the records of exchange {}", message.name);
   if (message.record_bytes > one.settings.options.record_bytes)
-    return fail(Error::too_large, "records of {} bytes, exchange {} has at most {}", message.record_bytes, message.name, one.settings.options.record_bytes);
+    return fail(Error::too_large, "records of {} bytes, exchange {} has at most {}", message.record_bytes, message.name,
+                one.settings.options.record_bytes);
   if (message.view_bytes < sizeof(wire::ViewHead) || message.view_bytes > wire::exchange_view_bytes_max)
     return fail(Error::invalid, "views of {} bytes", message.view_bytes);
-  if (!wire::is_segment(message.area.region) || message.area.length < wire::exchange_area_bytes(message.record_bytes, message.view_bytes))
-    return fail(Error::invalid, "the area of exchange {} has {} bytes, {} are needed", message.name, message.area.length,
-                wire::exchange_area_bytes(message.record_bytes, message.view_bytes));
+  if (!wire::is_segment(message.area.region) ||
+      message.area.length < wire::exchange_area_bytes(message.record_bytes, message.view_bytes))
+    return fail(Error::invalid, "the area of exchange {} has {} bytes, {} are needed", message.name,
+                message.area.length, wire::exchange_area_bytes(message.record_bytes, message.view_bytes));
   if (!message.fields.empty()) {
     OFP_ASSIGN(auto fields, wire::decode_fields(message.fields));
-    const auto alike = [](const wire::ExchangeField& a, const wire::ExchangeField& b) { return a.name == b.name && a.type == b.type; };
+    const auto alike = [](const wire::ExchangeField& a, const wire::ExchangeField& b) {
+      return a.name == b.name && a.type == b.type;
+    };
     if (!one.fields.empty() && !std::ranges::equal(fields, one.fields, alike))
-      return fail(Error::schema, "records of exchange {} have the fields {}, not {}", message.name, text_of(one.fields), text_of(fields));
+      return fail(Error::schema, "records of exchange {} have the fields {}, not {}", message.name, text_of(one.fields),
+                  text_of(fields));
     if (one.fields.empty()) one.fields = std::move(fields);
   }
   const std::uint64_t number = next_++;
@@ -107,7 +117,8 @@ Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& re
   return {};
 }
 
-Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                             ServiceEffects& effects) {
   wire::ExchangeWait message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_ASSIGN(const Found found, own(channel, message.number));
@@ -116,22 +127,27 @@ Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& reques
     effects.answers.push_back({channel, request.ticket, subscriber.shown});
     return {};
   }
-  if (subscriber.waiters.size() >= waiters_max) return fail(Error::too_large, "{} waits for views of one program", subscriber.waiters.size());
+  if (subscriber.waiters.size() >= waiters_max)
+    return fail(Error::too_large, "{} waits for views of one program", subscriber.waiters.size());
   const TimeNs until = deadline_after(now, message.wait_ns);
   subscriber.waiters.push_back({request.ticket, message.after, until});
   waiters_due_ = std::min(waiters_due_, until);
   return {};
 }
 
-Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                              ServiceEffects& effects) {
   wire::ExchangeGrant message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_ASSIGN(const Found found, own(channel, message.number));
   Grants* grants = found.one->exchange ? found.one->exchange->grants() : nullptr;
-  if (grants == nullptr) return fail(Error::unsupported, "exchange {} has no grants (exchange.grant_total)", found.one->settings.options.name);
+  if (grants == nullptr)
+    return fail(Error::unsupported, "exchange {} has no grants (exchange.grant_total)",
+                found.one->settings.options.name);
   for (const wire::ExchangeWish& wish : message.wishes)
     if (wish.member >= found.one->places.size())
-      return fail(Error::not_found, "a grant for member {}, exchange {} has {}", wish.member, found.one->settings.options.name, found.one->places.size());
+      return fail(Error::not_found, "a grant for member {}, exchange {} has {}", wish.member,
+                  found.one->settings.options.name, found.one->places.size());
   for (const wire::ExchangeWish& wish : message.wishes) grants->wish(wish.member, wish.amount);
   found.subscriber->wished = true;
   effects.answers.push_back({channel, request.ticket, grants->may_grant(now) ? std::uint64_t{1} : 0});

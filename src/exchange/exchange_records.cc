@@ -1,4 +1,5 @@
-// Records: pulled from the program that publishes them when a round begins, or given by the agent itself (wire/areas/exchange_area.h).
+// Records: pulled from the program that publishes them when a round begins, or given by the agent itself
+// (wire/areas/exchange_area.h).
 #include <algorithm>
 #include <utility>
 
@@ -10,9 +11,9 @@ namespace offpath::exchange {
 
 namespace {
 
-constexpr unsigned torn_max = 3;                       // reads of a record that its program was just writing
+constexpr unsigned torn_max = 3;  // reads of a record that its program was just writing
 constexpr std::uint64_t line_bytes = sizeof(wire::PublishLine);
-constexpr std::uint64_t first_read_bytes = 4096;       // of a record, with its head
+constexpr std::uint64_t first_read_bytes = 4096;  // of a record, with its head
 
 }  // namespace
 
@@ -37,7 +38,9 @@ void ExchangeService::begin_read(One& one, TimeNs now, ServiceEffects& out) {
   subscriber.torn = 0;
   subscriber.read_before_at = subscriber.read_at;
   subscriber.read_at = now;
-  if (!subscriber.room) subscriber.room = std::make_shared<std::vector<std::byte>>(line_bytes + wire::record_slot_bytes(subscriber.record_bytes));
+  if (!subscriber.room)
+    subscriber.room =
+        std::make_shared<std::vector<std::byte>>(line_bytes + wire::record_slot_bytes(subscriber.record_bytes));
   read_line(subscriber, out);
 }
 
@@ -46,7 +49,8 @@ void ExchangeService::read_line(Subscriber& subscriber, ServiceEffects& out) {
   pull(subscriber, 0, line_bytes, 0, out);
 }
 
-void ExchangeService::pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at, ServiceEffects& out) {
+void ExchangeService::pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length,
+                           std::uint64_t room_at, ServiceEffects& out) {
   const std::uint64_t token = next_++;
   wire::BufferRef from{};
   from.region = subscriber.area.region;
@@ -75,14 +79,17 @@ void ExchangeService::on_read(One& one, Subscriber& subscriber, const Status& st
     done = subscriber.reading == 0 || subscriber.reading == subscriber.record_number;  // nothing new
     if (!done) {
       subscriber.read = Subscriber::Read::slot;
-      pull(subscriber, wire::record_slot_at(subscriber.reading, subscriber.record_bytes), std::min(slot_bytes, first_read_bytes), line_bytes, out);
+      pull(subscriber, wire::record_slot_at(subscriber.reading, subscriber.record_bytes),
+           std::min(slot_bytes, first_read_bytes), line_bytes, out);
     }
   } else if (status) {
     const auto head = load<wire::RecordHead>(subscriber.room->data() + line_bytes);
     const std::uint64_t there = std::min(slot_bytes, first_read_bytes), wanted = sizeof head + head.length;
-    if (subscriber.read == Subscriber::Read::slot && head.number == subscriber.reading && head.length <= subscriber.record_bytes && wanted > there) {
+    if (subscriber.read == Subscriber::Read::slot && head.number == subscriber.reading &&
+        head.length <= subscriber.record_bytes && wanted > there) {
       subscriber.read = Subscriber::Read::rest;
-      pull(subscriber, wire::record_slot_at(subscriber.reading, subscriber.record_bytes) + there, wanted - there, line_bytes + there, out);
+      pull(subscriber, wire::record_slot_at(subscriber.reading, subscriber.record_bytes) + there, wanted - there,
+           line_bytes + there, out);
     } else {
       done = take_slot(one, subscriber, now, out);
     }
@@ -116,7 +123,8 @@ bool ExchangeService::take_slot(One& one, Subscriber& subscriber, TimeNs now, Se
     if (at != shown.end()) grants->on_user_goes_by(at->leader_nonce, at->number);
   }
   // Where the program's clock says nothing, the record may be as old as the last look that did not see it.
-  const bool same_clock = channels_.at(subscriber.channel).same_clock && head.published_at_ns <= now && head.published_at_ns > 0;
+  const bool same_clock =
+      channels_.at(subscriber.channel).same_clock && head.published_at_ns <= now && head.published_at_ns > 0;
   one.record_made_at = same_clock ? head.published_at_ns : subscriber.read_before_at;
   return true;
 }

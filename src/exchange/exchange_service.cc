@@ -49,9 +49,12 @@ bool comes_before(std::string_view a, std::string_view b) {
 }  // namespace
 
 ExchangeService::One::One(ExchangeSettings given)
-    : settings(std::move(given)), tag(tag_of(settings.options.name)), fields(fields_of(settings.options.schema.get())) {}
+    : settings(std::move(given)),
+      tag(tag_of(settings.options.name)),
+      fields(fields_of(settings.options.schema.get())) {}
 
-ExchangeService::ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)(), TimeNs (*suspended)())
+ExchangeService::ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)(),
+                                 TimeNs (*suspended)())
     : nonce_(nonce),
       clock_(clock),
       suspended_(suspended),
@@ -92,16 +95,22 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
     for (const std::string& name : one.settings.members) {
       const auto at = known(name);
       // Where a member is must not depend on whether it is there: all are to see one tree.
-      places.push_back({name, one.settings.shape.order == Shape::Order::locality && at != members.end() ? at->host : std::string(), {}});
+      places.push_back(
+          {name,
+           one.settings.shape.order == Shape::Order::locality && at != members.end() ? at->host : std::string(),
+           {}});
     }
   }
   const auto same = [](const Place& a, const Place& b) { return a.name == b.name && a.host == b.host; };
   if (!one.exchange || !std::ranges::equal(places, one.places, same)) {
     const auto self = std::ranges::find(places, self_, &Place::name);
     auto topology = Topology::make(one.settings.shape, places);
-    if (self == places.end()) one.failure = fmt::format("{} is none of its members", self_);
-    else if (!topology) one.failure = topology.error().message;
-    else one.failure.clear();
+    if (self == places.end())
+      one.failure = fmt::format("{} is none of its members", self_);
+    else if (!topology)
+      one.failure = topology.error().message;
+    else
+      one.failure.clear();
     one.places = places;
     if (one.exchange) one.last_epoch = one.exchange->epoch();
     one.exchange.reset();
@@ -112,12 +121,15 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
     }
     std::vector<std::string> names;
     for (const Place& each : places) names.push_back(each.name);
-    one.carrier = std::make_unique<ChannelCarrier>(one.tag, std::move(names), [this](const std::string& member, group::Request request) {
-      posts_.push_back({member, std::move(request)});
-    });
+    one.carrier = std::make_unique<ChannelCarrier>(
+        one.tag, std::move(names),
+        [this](const std::string& member, group::Request request) { posts_.push_back({member, std::move(request)}); });
     one.bytes_max = parcel_bytes_max(places.size(), one.settings.options.record_bytes, 64 * 1024);
-    one.exchange = std::make_unique<Exchange>(one.settings.options, std::move(*topology), static_cast<MemberIndex>(self - places.begin()), nonce_, now, one.last_epoch);
-    log(LogLevel::info, "exchange {}: {} members, {}", one.settings.options.name, places.size(), shape_text(one.settings.shape));
+    one.exchange =
+        std::make_unique<Exchange>(one.settings.options, std::move(*topology),
+                                   static_cast<MemberIndex>(self - places.begin()), nonce_, now, one.last_epoch);
+    log(LogLevel::info, "exchange {}: {} members, {}", one.settings.options.name, places.size(),
+        shape_text(one.settings.shape));
   }
   for (MemberIndex i = 0; i < one.places.size(); ++i) {
     if (i == one.exchange->self()) continue;
@@ -128,23 +140,32 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
 
 // ---- requests
 
-void ExchangeService::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now, ServiceEffects& effects) {
+void ExchangeService::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now,
+                                 ServiceEffects& effects) {
   notice_suspend();
   if (static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::peer_exchange) {
     reader_.on_request(channel, request, is_member, next_++, effects);
     return take_arrived(now, effects);
   }
-  if (Status served = serve(channel, request, now, effects); !served) effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(served))});
+  if (Status served = serve(channel, request, now, effects); !served)
+    effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(served))});
 }
 
-Status ExchangeService::serve(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects) {
+Status ExchangeService::serve(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                              ServiceEffects& effects) {
   switch (static_cast<wire::EntryKind>(request.kind)) {
-    case wire::EntryKind::exchange_open: return open(channel, request, now, effects);
-    case wire::EntryKind::exchange_info: return describe(channel, request, effects);
-    case wire::EntryKind::exchange_wait: return wait(channel, request, now, effects);
-    case wire::EntryKind::exchange_grant: return grant(channel, request, now, effects);
-    case wire::EntryKind::exchange_close: return end(channel, request, now, effects);
-    default: return fail(Error::protocol, "request kind {} is none of an exchange", request.kind);
+    case wire::EntryKind::exchange_open:
+      return open(channel, request, now, effects);
+    case wire::EntryKind::exchange_info:
+      return describe(channel, request, effects);
+    case wire::EntryKind::exchange_wait:
+      return wait(channel, request, now, effects);
+    case wire::EntryKind::exchange_grant:
+      return grant(channel, request, now, effects);
+    case wire::EntryKind::exchange_close:
+      return end(channel, request, now, effects);
+    default:
+      return fail(Error::protocol, "request kind {} is none of an exchange", request.kind);
   }
 }
 
@@ -156,7 +177,8 @@ ExchangeService::Found ExchangeService::find(std::uint64_t number) const {
 
 Result<ExchangeService::Found> ExchangeService::own(std::uint64_t channel, std::uint64_t number) const {
   const Found found = find(number);
-  if (found.one == nullptr || found.subscriber->channel != channel) return fail(Error::not_found, "this program has opened no exchange {}", number);
+  if (found.one == nullptr || found.subscriber->channel != channel)
+    return fail(Error::not_found, "this program has opened no exchange {}", number);
   return found;
 }
 
@@ -222,7 +244,8 @@ TimeNs ExchangeService::next_deadline() const noexcept {
 
 void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, ServiceEffects& out) {
   const TimeNs began = clock_ != nullptr ? clock_() : 0;
-  for (ExchangeEffects::Send& send : effects.sends) one.carrier->send(send.to, std::move(send.parcel), send.deadline, now);
+  for (ExchangeEffects::Send& send : effects.sends)
+    one.carrier->send(send.to, std::move(send.parcel), send.deadline, now);
   for (ServiceEffects::Post& post : std::exchange(posts_, {})) out.posts.push_back(std::move(post));
   for (ViewPtr& view : effects.views) {
     one.view = std::move(view);
@@ -240,7 +263,8 @@ void ExchangeService::take_arrived(TimeNs now, ServiceEffects& out) {
     ExchangeEffects effects;
     (void)one->carrier->poll(now, [&, to = one](MemberIndex from, const SharedBytes& bytes) {
       if (const Status taken = to->exchange->on_parcel(bytes, now, effects); !taken)
-        log(LogLevel::debug, "exchange {}: a parcel of member {}: {}", to->settings.options.name, from, taken.error().message);
+        log(LogLevel::debug, "exchange {}: a parcel of member {}: {}", to->settings.options.name, from,
+            taken.error().message);
     });
     if (clock_ != nullptr) one->cost_ns += clock_() - began;
     carry_out(*one, effects, now, out);
@@ -258,11 +282,15 @@ void ExchangeService::on_transfer(std::uint64_t token, const Status& status, Tim
   const Found found = find(transfer.subscriber);
   if (found.one == nullptr || !found.one->exchange) return;  // it went meanwhile
   switch (transfer.kind) {
-    case Transfer::Kind::read: return on_read(*found.one, *found.subscriber, status, now, effects);
-    case Transfer::Kind::push: return on_push(*found.one, *found.subscriber, status, now, effects);
+    case Transfer::Kind::read:
+      return on_read(*found.one, *found.subscriber, status, now, effects);
+    case Transfer::Kind::push:
+      return on_push(*found.one, *found.subscriber, status, now, effects);
     case Transfer::Kind::describe:
-      if (status) effects.answers.push_back({found.subscriber->channel, transfer.ticket, transfer.bytes->size()});
-      else effects.answers.push_back({found.subscriber->channel, transfer.ticket, tl::unexpected(status.error())});
+      if (status)
+        effects.answers.push_back({found.subscriber->channel, transfer.ticket, transfer.bytes->size()});
+      else
+        effects.answers.push_back({found.subscriber->channel, transfer.ticket, tl::unexpected(status.error())});
       return;
   }
 }

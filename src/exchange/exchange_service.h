@@ -1,12 +1,14 @@
-// The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and views by
-// wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members, requests and rounds are in
-// exchange_service.cc, the rest in exchange_programs.cc, exchange_records.cc and exchange_views.cc.
+// The exchanges of one agent, and how they reach programs and other members: parcels by channel_carrier.h, records and
+// views by wire/areas/exchange_area.h. Read exchange.h first. A state machine like the other services: members,
+// requests and rounds are in exchange_service.cc, the rest in exchange_programs.cc, exchange_records.cc and
+// exchange_views.cc.
 //
-//   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> other agents
+//   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents
 //   a view         --> pushed into every program's area, the slot first, then the line --> who waits for it is answered
 //
-// Members are those that the configuration names, or all of the group; a tree of other members is another tree (its fingerprint says
-// so), and their numbers change with it. Grants want members that are named: a majority of an unknown number is none.
+// Members are those that the configuration names, or all of the group; a tree of other members is another tree (its
+// fingerprint says so), and their numbers change with it. Grants want members that are named: a majority of an unknown
+// number is none.
 #pragma once
 
 #include <sys/types.h>
@@ -31,10 +33,10 @@ namespace offpath::exchange {
 struct ExchangeSettings {
   ExchangeOptions options;
   Shape shape;
-  std::string tree_file{};            // of Shape::Kind::file: read before the service is made
+  std::string tree_file{};             // of Shape::Kind::file: read before the service is made
   std::vector<std::string> members{};  // none: all of the group
-  std::string source{};               // of records: empty: a program publishes; otherwise the agent's own, by set_record
-  std::optional<uid_t> user{};        // whose programs may take part, besides the agent's own user's and root's
+  std::string source{};         // of records: empty: a program publishes; otherwise the agent's own, by set_record
+  std::optional<uid_t> user{};  // whose programs may take part, besides the agent's own user's and root's
 };
 
 // A member of the group, as on_members tells it.
@@ -44,7 +46,8 @@ struct GroupMember {
   bool is_up;
 };
 
-// Answers have the number of what was opened, of the newest view, the size of a description, or whether this agent may grant.
+// Answers have the number of what was opened, of the newest view, the size of a description, or whether this agent may
+// grant.
 struct ServiceEffects : channel::Effects {
   struct Push {
     std::uint64_t channel, token;
@@ -68,7 +71,8 @@ class ExchangeService {
 
   // `clock` is read to tell what exchanging costs; null: it costs nothing, as in a simulation.
   // `suspended`: how long the machine has slept in all, while `now` stood still; null: it never does.
-  ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr, TimeNs (*suspended)() = nullptr);
+  ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr,
+                  TimeNs (*suspended)() = nullptr);
   ~ExchangeService();
 
   void set_self(std::string name, uid_t owner);
@@ -78,7 +82,8 @@ class ExchangeService {
   // `same_clock`: the program's CLOCK_MONOTONIC is this agent's.
   void on_channel_open(std::uint64_t channel, uid_t user, bool same_clock) { channels_[channel] = {user, same_clock}; }
   void on_channel_closed(std::uint64_t channel, TimeNs now, ServiceEffects& effects);
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now, ServiceEffects& effects);
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now,
+                  ServiceEffects& effects);
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, ServiceEffects& effects);
   void on_time(TimeNs now, ServiceEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
@@ -90,10 +95,10 @@ class ExchangeService {
   struct ExchangeStatus {
     std::string name, topology;
     std::shared_ptr<const Topology> tree;  // null: it does not run here
-    std::string failure;                // why not; empty: it does
+    std::string failure;                   // why not; empty: it does
     std::vector<std::string> members;
     MemberIndex self = nobody;
-    ViewPtr view;                       // the newest one; null: none yet
+    ViewPtr view;  // the newest one; null: none yet
     std::vector<bool> up;
     ExchangeCounters counters;
     std::size_t programs = 0;
@@ -126,14 +131,14 @@ class ExchangeService {
     struct ShownGrant {
       std::uint64_t view, leader_nonce, number;
     };
-    std::deque<ShownGrant> shown_grants{};     // of the newest views
-    ViewPtr next{};                            // came while another was being pushed
+    std::deque<ShownGrant> shown_grants{};  // of the newest views
+    ViewPtr next{};                         // came while another was being pushed
     std::vector<Waiter> waiters{};
     // records
     enum class Read : std::uint8_t { idle, line, slot, rest } read = Read::idle;
     bool read_again = false;
     unsigned torn = 0;
-    TimeNs read_at = 0, read_before_at = 0;    // when a read that ended well began: this one, the one before
+    TimeNs read_at = 0, read_before_at = 0;  // when a read that ended well began: this one, the one before
     std::uint64_t reading = 0, record_number = 0;
     TimeNs record_seen_at = 0;
     std::shared_ptr<std::vector<std::byte>> room{};  // the line, behind it the slot: kept by whatever reads into it
@@ -141,7 +146,7 @@ class ExchangeService {
   struct One;
   struct Transfer {
     enum class Kind : std::uint8_t { read, push, describe } kind;
-    std::uint64_t subscriber;                  // its number
+    std::uint64_t subscriber;  // its number
     std::uint64_t ticket = 0;
     std::shared_ptr<std::vector<std::byte>> bytes{};
   };
@@ -169,11 +174,14 @@ class ExchangeService {
   [[nodiscard]] bool take_slot(One& one, Subscriber& subscriber, TimeNs now, ServiceEffects& out);
   void give_local(One& one, TimeNs now, ServiceEffects& out);
   void read_line(Subscriber& subscriber, ServiceEffects& out);
-  void pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at, ServiceEffects& out);
+  void pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at,
+            ServiceEffects& out);
   void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, ServiceEffects& out);
   void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
-  [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const;
-  [[nodiscard]] std::vector<std::byte> encode_view(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const;
+  [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view,
+                                         TimeNs now) const;
+  [[nodiscard]] std::vector<std::byte> encode_view(const One& one, const Subscriber& subscriber, const View& view,
+                                                   TimeNs now) const;
 
   std::uint64_t nonce_;
   TimeNs (*clock_)();
@@ -187,7 +195,7 @@ class ExchangeService {
   ParcelReader reader_;
   std::vector<std::pair<One*, SharedBytes>> arrived_;
   std::vector<ServiceEffects::Post> posts_;  // by carriers, within a call
-  TimeNs waiters_due_ = never;  // not later than any of them is
+  TimeNs waiters_due_ = never;               // not later than any of them is
   std::uint64_t next_ = 1;
 };
 

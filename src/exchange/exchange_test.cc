@@ -172,7 +172,8 @@ ExchangeOptions with_reductions(bool entries) {
   auto schema = std::make_shared<Schema>();
   schema->name = "load";
   schema->fields = {{"power", FieldType::f64}, {"jobs", FieldType::u64}};
-  for (const char* text : {"sum(power)", "min(power)", "max(power)", "mean(power)", "sum(jobs)", "top(jobs, 3)", "histogram(power, 0, 100, 4)"})
+  for (const char* text : {"sum(power)", "min(power)", "max(power)", "mean(power)", "sum(jobs)", "top(jobs, 3)",
+                           "histogram(power, 0, 100, 4)"})
     all.reductions.push_back(*parse_reduction(text, *schema));
   all.schema = schema;
   all.entries = entries;
@@ -228,7 +229,9 @@ TEST(Exchange, GrantsReachTheirMembersAndLapseWithTheirLeader) {
   LoopbackMembers members(granting, shape("neighbourhoods(3)"), 9, 1);
   for (MemberIndex leader = 0; leader < 9; ++leader)
     for (MemberIndex i = 0; i < 9; ++i) members[leader].exchange->grants()->wish(i, 10);
-  const auto held = [&](MemberIndex i) { return members[i].exchange->grants()->held(LoopbackMembers::local(members[i], members.now())).amount; };
+  const auto held = [&](MemberIndex i) {
+    return members[i].exchange->grants()->held(LoopbackMembers::local(members[i], members.now())).amount;
+  };
   members.run_for(second_ns);
   for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
   members.kill(0);
@@ -291,7 +294,8 @@ TEST(Exchange, OptionsThatCannotWorkAreNamed) {
   };
   EXPECT_TRUE(check(options()));
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.name.clear(); }), HasSubstr("name"));
-  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.deadline_ns = 2 * o.interval_ns; }), HasSubstr("longer than the interval"));
+  EXPECT_THAT(wrong([](ExchangeOptions& o) { o.deadline_ns = 2 * o.interval_ns; }),
+              HasSubstr("longer than the interval"));
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.deadline_ns = 0; }), HasSubstr("deadline"));
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.entries = false; }), HasSubstr("neither"));
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.record_bytes = record_bytes_max + 1; }), HasSubstr("records"));

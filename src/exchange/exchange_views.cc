@@ -1,4 +1,5 @@
-// Views: laid out as wire/areas/exchange_area.h says, and pushed into the area of each program, the slot first, then the line.
+// Views: laid out as wire/areas/exchange_area.h says, and pushed into the area of each program, the slot first, then
+// the line.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -67,9 +68,12 @@ bool put_entries(const View& view, std::uint64_t at, ViewBytes& bytes) {
 // Exactly what sum, min and max of integers come to.
 std::uint64_t bits_of(const Reduced::Figure& figure, Reduction::Kind kind) {
   switch (kind) {
-    case Reduction::Kind::min: return static_cast<std::uint64_t>(figure.least);
-    case Reduction::Kind::max: return static_cast<std::uint64_t>(figure.most);
-    default: return static_cast<std::uint64_t>(figure.whole);
+    case Reduction::Kind::min:
+      return static_cast<std::uint64_t>(figure.least);
+    case Reduction::Kind::max:
+      return static_cast<std::uint64_t>(figure.most);
+    default:
+      return static_cast<std::uint64_t>(figure.whole);
   }
 }
 
@@ -120,7 +124,9 @@ void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeN
   transfer.subscriber = subscriber.number;
   transfer.bytes = std::make_shared<std::vector<std::byte>>(encode_view(one, subscriber, *view, now));
   out.pushes.push_back({subscriber.channel, token, subscriber.area.region,
-                        subscriber.area.offset + wire::view_slot_at(subscriber.view_number, subscriber.record_bytes, subscriber.view_bytes), *transfer.bytes});
+                        subscriber.area.offset +
+                            wire::view_slot_at(subscriber.view_number, subscriber.record_bytes, subscriber.view_bytes),
+                        *transfer.bytes});
   transfers_.emplace(token, std::move(transfer));
 }
 
@@ -140,7 +146,8 @@ void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& st
     line.number = subscriber.view_number;
     store(transfer.bytes->data(), line);
     // The number alone: one aligned word.
-    out.pushes.push_back({subscriber.channel, token, subscriber.area.region, subscriber.area.offset + sizeof(wire::PublishLine),
+    out.pushes.push_back({subscriber.channel, token, subscriber.area.region,
+                          subscriber.area.offset + sizeof(wire::PublishLine),
                           Bytes(*transfer.bytes).first(sizeof line.number)});
     transfers_.emplace(token, std::move(transfer));
     return;
@@ -156,7 +163,8 @@ void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& st
   if (subscriber.next) show(one, subscriber, std::exchange(subscriber.next, nullptr), now, out);
 }
 
-wire::ViewHead ExchangeService::view_head(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const {
+wire::ViewHead ExchangeService::view_head(const One& one, const Subscriber& subscriber, const View& view,
+                                          TimeNs now) const {
   wire::ViewHead head{};
   head.number = subscriber.view_number;
   head.epoch = view.epoch;
@@ -184,7 +192,8 @@ wire::ViewHead ExchangeService::view_head(const One& one, const Subscriber& subs
   return head;
 }
 
-std::vector<std::byte> ExchangeService::encode_view(const One& one, const Subscriber& subscriber, const View& view, TimeNs now) const {
+std::vector<std::byte> ExchangeService::encode_view(const One& one, const Subscriber& subscriber, const View& view,
+                                                    TimeNs now) const {
   const std::vector<Reduction>& reductions = one.settings.options.reductions;
   wire::ViewHead head = view_head(one, subscriber, view, now);
   const std::size_t figures = view.reduced ? reductions.size() : 0;

@@ -4,7 +4,8 @@
 
 namespace offpath::exchange {
 
-Grants::Grants(const GrantOptions& options, MemberIndex self, std::vector<std::uint32_t> ranks, std::uint64_t nonce, TimeNs now)
+Grants::Grants(const GrantOptions& options, MemberIndex self, std::vector<std::uint32_t> ranks, std::uint64_t nonce,
+               TimeNs now)
     : options_(options),
       self_(self),
       nonce_(nonce),
@@ -22,7 +23,8 @@ void Grants::on_round(bool would_lead, TimeNs now) {
   on_beat(self_, nonce_, beat_, now);
 }
 
-// A vote stays with its leader for as long as that was promised. While one of a lower rank is heard the promise is not renewed.
+// A vote stays with its leader for as long as that was promised. While one of a lower rank is heard the promise is not
+// renewed.
 void Grants::on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat, TimeNs now) {
   if (leader == nobody || leader >= members_.size() || now < votes_from_) return;
   const bool same = vote_.leader == leader && vote_.nonce == nonce;
@@ -65,8 +67,8 @@ Grants::Beat Grants::beat() const noexcept { return {vote_.leader, vote_.nonce, 
 void Grants::on_ballot(const Ballot& ballot, TimeNs now) {
   if (ballot.member >= members_.size() || ballot.member == self_) return;
   Member& member = members_[ballot.member];
-  // By whichever way: older ones of the same process are of no use. Of two processes the later one to arrive is taken, for nobody
-  // knows which came first; the other's ballots only make grants that fit no stamp of it.
+  // By whichever way: older ones of the same process are of no use. Of two processes the later one to arrive is taken,
+  // for nobody knows which came first; the other's ballots only make grants that fit no stamp of it.
   if (member.has_ballot && member.ballot.nonce == ballot.nonce && ballot.stamp <= member.ballot.stamp) return;
   const bool anew = member.has_ballot && member.ballot.nonce != ballot.nonce;
   member.ballot = ballot;
@@ -87,7 +89,8 @@ TimeNs Grants::lease_until(TimeNs now) const noexcept {
   count(vote_.beat);
   for (MemberIndex i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    if (i != self_ && member.has_ballot && member.ballot.leader == self_ && member.ballot.leader_nonce == nonce_) count(member.ballot.beat);
+    if (i != self_ && member.has_ballot && member.ballot.leader == self_ && member.ballot.leader_nonce == nonce_)
+      count(member.ballot.beat);
   }
   const std::size_t majority = members_.size() / 2 + 1;
   if (until.size() < majority) return 0;
@@ -161,7 +164,9 @@ void Grants::on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Gran
     member.grant = grant;  // to be sent on
     member.has_grant = true;
   }
-  if (grant.member != self_ || grant.nonce != nonce_ || grant.stamp > stamp_ || grant.stamp + remembered <= stamp_ || grant.stamp == 0) return;
+  if (grant.member != self_ || grant.nonce != nonce_ || grant.stamp > stamp_ || grant.stamp + remembered <= stamp_ ||
+      grant.stamp == 0)
+    return;
   if (grant.valid_ns <= 0 || grant.valid_ns > options_.lease_ns + options_.ttl_ns) return;
   const TimeNs until = stamp_at_[grant.stamp % remembered] + grant.valid_ns;
   if (until <= now) return;

@@ -1,18 +1,21 @@
-// Grants of one exchange: shares of a total (tokens, watts, targets) that one member, the leader, gives to others for a while. Never
-// are more than the total valid at any one moment, whoever is slow, cut off, stopped, dead or started anew, and whatever messages
-// are lost, doubled or late. What it stands on, and it is all: clocks that run at nearly the same rate (not that they agree).
+// Grants of one exchange: shares of a total (tokens, watts, targets) that one member, the leader, gives to others for a
+// while. Never are more than the total valid at any one moment, whoever is slow, cut off, stopped, dead or started
+// anew, and whatever messages are lost, doubled or late. What it stands on, and it is all: clocks that run at nearly
+// the same rate (not that they agree).
 //
-// The leader's lease. With each round the leader sends a beat. A member votes for one leader at a time: its ballot names the leader and
-// the newest beat of it that arrived, and that is a promise not to vote for another one until `lease` after that arrival. The
-// leader counts the lease of that vote from when it sent the beat, which is earlier. It may grant while a majority of all
-// members stands behind it, and no grant lasts longer than that. So a second leader, who needs a majority as well, has it only when
-// every grant of the first one is over. Who starts anew forgets its promise; so it votes for nobody until `lease` has passed.
+// The leader's lease. With each round the leader sends a beat. A member votes for one leader at a time: its ballot
+// names the leader and the newest beat of it that arrived, and that is a promise not to vote for another one until
+// `lease` after that arrival. The leader counts the lease of that vote from when it sent the beat, which is earlier. It
+// may grant while a majority of all members stands behind it, and no grant lasts longer than that. So a second leader,
+// who needs a majority as well, has it only when every grant of the first one is over. Who starts anew forgets its
+// promise; so it votes for nobody until `lease` has passed.
 //
-// A grant's end. A grant says: so long after you sent your ballot number `stamp`. The leader counts from the ballot's arrival, which
-// is later. So however long a grant is on its way, it ends for its holder before it ends for the leader.
+// A grant's end. A grant says: so long after you sent your ballot number `stamp`. The leader counts from the ballot's
+// arrival, which is later. So however long a grant is on its way, it ends for its holder before it ends for the leader.
 //
-// What the leader has given out to a member is the largest of its grants that are not over and that it has not replaced: a ballot
-// says which grant its member goes by, and no member goes back to an earlier one. The sum of these is at most the total.
+// What the leader has given out to a member is the largest of its grants that are not over and that it has not
+// replaced: a ballot says which grant its member goes by, and no member goes back to an earlier one. The sum of these
+// is at most the total.
 //
 //   up: ballots, each member's own, by the tree       down: the leader's beat and the grants, with the views
 #pragma once
@@ -37,17 +40,19 @@ struct GrantOptions {
 
 class Grants {
  public:
-  // `nonce` tells this process from another one that was or will be the same member: random. `ranks`: of two who would lead, the one
-  // with the lower rank is to.
-  Grants(const GrantOptions& options, MemberIndex self, std::vector<std::uint32_t> ranks, std::uint64_t nonce, TimeNs now);
+  // `nonce` tells this process from another one that was or will be the same member: random. `ranks`: of two who would
+  // lead, the one with the lower rank is to.
+  Grants(const GrantOptions& options, MemberIndex self, std::vector<std::uint32_t> ranks, std::uint64_t nonce,
+         TimeNs now);
 
   // ---- with each round
   // `would_lead`: this member takes itself for the leader.
   void on_round(bool would_lead, TimeNs now);
   [[nodiscard]] Ballot ballot() const noexcept;
 
-  // The machine was suspended for so long, in which its clock (`now`) stood still and the others' went on. What this member holds, and
-  // what stands behind it, is over as much earlier; what it has promised and given out itself is counted as before, which is longer.
+  // The machine was suspended for so long, in which its clock (`now`) stood still and the others' went on. What this
+  // member holds, and what stands behind it, is over as much earlier; what it has promised and given out itself is
+  // counted as before, which is longer.
   void on_suspended(TimeNs slept) noexcept;
 
   // ---- what arrives
@@ -87,8 +92,8 @@ class Grants {
   [[nodiscard]] MemberIndex leader() const noexcept { return vote_.leader; }
   // Of which leader's process that is.
   [[nodiscard]] std::uint64_t held_nonce() const noexcept { return held_nonce_; }
-  // Whoever uses what is held, a program, may go by an earlier grant until it has looked: what it gives up is given up only then.
-  // Without one, this member gives up at once.
+  // Whoever uses what is held, a program, may go by an earlier grant until it has looked: what it gives up is given up
+  // only then. Without one, this member gives up at once.
   void set_user(bool is_there) noexcept { has_user_ = is_there; }
   void on_user_goes_by(std::uint64_t leader_nonce, std::uint64_t number) noexcept {
     user_nonce_ = leader_nonce;

@@ -19,7 +19,7 @@ namespace offpath::exchange {
 namespace {
 
 constexpr int tag = 77;
-constexpr std::size_t receives = 4;                     // posted at a time, from whomever
+constexpr std::size_t receives = 4;  // posted at a time, from whomever
 // Small parcels MPI sends at once, without a request to speak of; large ones are sent from where they lie.
 constexpr std::size_t persistent_bytes_min = 2 << 10, persistent_bytes_max = 64 << 10;
 constexpr TimeNs watch_every_ns = 10 * millisecond_ns;
@@ -53,9 +53,9 @@ struct Outgoing {
   std::size_t bytes = 0;        // that it was made for
   Persistent usual;
   MPI_Request single = MPI_REQUEST_NULL;
-  SharedBytes kept;             // what a single one sends from
+  SharedBytes kept;  // what a single one sends from
   bool busy = false;
-  SharedBytes next;             // the newest that waits for the end of that one
+  SharedBytes next;  // the newest that waits for the end of that one
   TimeNs next_deadline = 0;
 };
 
@@ -131,7 +131,8 @@ std::vector<int> gathered(int mine, std::size_t size) {
 std::vector<Place> MpiWorld::places() const {
   const std::vector<int> nodes = gathered(node_of_this_rank(), size());
   std::vector<Place> all;
-  for (std::size_t i = 0; i < nodes.size(); ++i) all.push_back({fmt::format("rank{}", i), fmt::format("node{}", nodes[i]), {}});
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    all.push_back({fmt::format("rank{}", i), fmt::format("node{}", nodes[i]), {}});
   return all;
 }
 
@@ -156,23 +157,28 @@ struct MpiCarrier::State {
 MpiCarrier::MpiCarrier(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<MpiCarrier>> MpiCarrier::make(const MpiWorld& world, std::uint64_t parcel_bytes) {
-  if (parcel_bytes > INT32_MAX) return fail(Error::too_large, "parcels of {} bytes, MPI's messages have {} at most", parcel_bytes, INT32_MAX);
+  if (parcel_bytes > INT32_MAX)
+    return fail(Error::too_large, "parcels of {} bytes, MPI's messages have {} at most", parcel_bytes, INT32_MAX);
   auto state = std::make_unique<State>();
   OFP_TRY(checked(MPI_Comm_dup(MPI_COMM_WORLD, &state->communicator), "MPI_Comm_dup"));
   MPI_Comm_set_errhandler(state->communicator, MPI_ERRORS_RETURN);
   state->self = world.rank();
   state->outgoing = std::vector<Outgoing>(world.size());
   const int node = node_of_this_rank();
-  const std::vector<int> nodes = gathered(node, world.size()), pids = gathered(static_cast<int>(getpid()), world.size());
+  const std::vector<int> nodes = gathered(node, world.size()),
+                         pids = gathered(static_cast<int>(getpid()), world.size());
   state->processes = std::vector<Process>(world.size());
   for (std::size_t i = 0; i < world.size(); ++i) {
     state->processes[i].pid = pids[i];
     state->processes[i].node = nodes[i];
-    if (i != state->self && nodes[i] == node) state->processes[i].pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pids[i], 0)));
+    if (i != state->self && nodes[i] == node)
+      state->processes[i].pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pids[i], 0)));
   }
   for (Incoming& each : state->incoming) {
     each.bytes.resize(parcel_bytes);
-    OFP_TRY(checked(MPI_Recv_init(each.bytes.data(), static_cast<int>(parcel_bytes), MPI_BYTE, MPI_ANY_SOURCE, tag, state->communicator, &each.request.request), "MPI_Recv_init"));
+    OFP_TRY(checked(MPI_Recv_init(each.bytes.data(), static_cast<int>(parcel_bytes), MPI_BYTE, MPI_ANY_SOURCE, tag,
+                                  state->communicator, &each.request.request),
+                    "MPI_Recv_init"));
     OFP_TRY(checked(MPI_Start(&each.request.request), "MPI_Start"));
   }
   return std::unique_ptr<MpiCarrier>(new MpiCarrier(std::move(state)));
@@ -207,7 +213,8 @@ void end_if_sent(Outgoing& out) {
 
 std::uint64_t MpiCarrier::left_out() const noexcept { return state_->left_out; }
 
-// A rank that does not receive gets no more until it has taken what is on its way; then the newest that there is for it.
+// A rank that does not receive gets no more until it has taken what is on its way; then the newest that there is for
+// it.
 void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs) {
   Outgoing& out = state_->outgoing[to];
   if (out.busy) end_if_sent(out);  // it may have been since the last poll
@@ -236,9 +243,12 @@ void MpiCarrier::State::start_next(MemberIndex to) {
     std::memcpy(out.copy.data(), parcel->data(), parcel->size());
     if (code == MPI_SUCCESS) code = MPI_Start(&out.usual.request);
   }
-  if (const Status sent = checked(code, "sending"); !sent) ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
-  else out.busy = true;
-  // A small one mostly is, and need not be looked at any more; a large one would cost this rank its core where ranks share one.
+  if (const Status sent = checked(code, "sending"); !sent)
+    ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
+  else
+    out.busy = true;
+  // A small one mostly is, and need not be looked at any more; a large one would cost this rank its core where ranks
+  // share one.
   if (out.busy && parcel->size() < persistent_bytes_min) end_if_sent(out);
 }
 
@@ -248,7 +258,9 @@ void MpiCarrier::State::note_sent(std::size_t to, int code) {
   out.busy = false;
   out.single = MPI_REQUEST_NULL;
   out.kept.reset();
-  if (code != MPI_SUCCESS) ended = fail(Error::peer_lost, "rank {} does not receive any more: {}", to, checked(code, "MPI_Testsome").error().message);
+  if (code != MPI_SUCCESS)
+    ended = fail(Error::peer_lost, "rank {} does not receive any more: {}", to,
+                 checked(code, "MPI_Testsome").error().message);
 }
 
 Status MpiCarrier::poll(TimeNs now, const Take& take) {
@@ -259,14 +271,17 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
     for (std::size_t i = 0; i < state.processes.size(); ++i) {
       pollfd watched{state.processes[i].pidfd.get(), POLLIN, 0};
       if (watched.fd < 0 || ::poll(&watched, 1, 0) <= 0) continue;
-      state.ended = fail(Error::peer_lost, "rank {} (process {}) is dead, and MPI cannot go on without it", i, state.processes[i].pid);
+      state.ended = fail(Error::peer_lost, "rank {} (process {}) is dead, and MPI cannot go on without it", i,
+                         state.processes[i].pid);
       return state.ended;
     }
   }
   state.requests.clear();
   for (const Incoming& each : state.incoming) state.requests.push_back(each.request.request);
   for (const Outgoing& each : state.outgoing)
-    state.requests.push_back(!each.busy ? MPI_REQUEST_NULL : each.single != MPI_REQUEST_NULL ? each.single : each.usual.request);
+    state.requests.push_back(!each.busy                        ? MPI_REQUEST_NULL
+                             : each.single != MPI_REQUEST_NULL ? each.single
+                                                               : each.usual.request);
   const int count = static_cast<int>(state.requests.size());
   state.done.resize(state.requests.size());
   state.statuses.resize(state.requests.size());
@@ -283,7 +298,9 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
   const bool with_errors = code == MPI_ERR_IN_STATUS;
   // What was sent comes first: taking a parcel may send the next one, by the same place.
   for (std::size_t i = 0; i < done.size(); ++i)
-    if (static_cast<std::size_t>(done[i]) >= receives) state.note_sent(static_cast<std::size_t>(done[i]) - receives, with_errors ? state.statuses[i].MPI_ERROR : MPI_SUCCESS);
+    if (static_cast<std::size_t>(done[i]) >= receives)
+      state.note_sent(static_cast<std::size_t>(done[i]) - receives,
+                      with_errors ? state.statuses[i].MPI_ERROR : MPI_SUCCESS);
   for (std::size_t i = 0; i < done.size(); ++i) {
     if (static_cast<std::size_t>(done[i]) >= receives) continue;
     const MPI_Status& status = state.statuses[i];
@@ -320,7 +337,7 @@ struct MpiCollectives::State {
     int rank = 0, size = 0;
     std::vector<int> bytes, offsets;  // of each of its ranks: what they bring
   };
-  std::vector<Level> levels;          // in which this rank takes part, from below
+  std::vector<Level> levels;  // in which this rank takes part, from below
   std::uint64_t record_bytes = 0;
   bool variable = false;
   std::vector<std::byte> own, all;
@@ -333,7 +350,8 @@ MpiCollectives::~MpiCollectives() {
   for (State::Level& each : state_->levels) MPI_Comm_free(&each.communicator);
 }
 
-Result<MpiCollectives> MpiCollectives::make(const MpiWorld& world, const Topology& topology, std::uint64_t record_bytes, bool variable) {
+Result<MpiCollectives> MpiCollectives::make(const MpiWorld& world, const Topology& topology, std::uint64_t record_bytes,
+                                            bool variable) {
   auto state = std::make_unique<State>();
   state->record_bytes = record_bytes;
   state->variable = variable;
@@ -347,7 +365,9 @@ Result<MpiCollectives> MpiCollectives::make(const MpiWorld& world, const Topolog
     const NodeIndex parent = takes_part ? topology.node(at).parent : nobody;
     const bool joins = parent != nobody && topology.node(parent).level == level;
     State::Level made;
-    OFP_TRY(checked(MPI_Comm_split(MPI_COMM_WORLD, joins ? static_cast<int>(parent) : MPI_UNDEFINED, static_cast<int>(topology.position(self)), &made.communicator), "MPI_Comm_split"));
+    OFP_TRY(checked(MPI_Comm_split(MPI_COMM_WORLD, joins ? static_cast<int>(parent) : MPI_UNDEFINED,
+                                   static_cast<int>(topology.position(self)), &made.communicator),
+                    "MPI_Comm_split"));
     if (!joins) continue;
     made.is_top = parent == topology.root();
     MPI_Comm_rank(made.communicator, &made.rank);
@@ -370,7 +390,8 @@ Result<MpiCollectives> MpiCollectives::make(const MpiWorld& world, const Topolog
 
 Result<Bytes> MpiCollectives::exchange(Bytes record) {
   State& state = *state_;
-  if (record.size() != state.record_bytes) return fail(Error::invalid, "a record of {} bytes, {} were said", record.size(), state.record_bytes);
+  if (record.size() != state.record_bytes)
+    return fail(Error::invalid, "a record of {} bytes, {} were said", record.size(), state.record_bytes);
   state.own.assign(record.begin(), record.end());
   for (State::Level& level : state.levels) {
     const int mine = static_cast<int>(state.own.size());
@@ -382,16 +403,21 @@ Result<Bytes> MpiCollectives::exchange(Bytes record) {
         offset += level.bytes[static_cast<std::size_t>(i)];
       }
     }
-    const bool equal = !state.variable && std::ranges::adjacent_find(level.bytes, std::not_equal_to<>()) == level.bytes.end();
+    const bool equal =
+        !state.variable && std::ranges::adjacent_find(level.bytes, std::not_equal_to<>()) == level.bytes.end();
     const bool receives_all = level.is_top || level.rank == 0;
     if (receives_all) state.all.resize(static_cast<std::size_t>(level.offsets.back() + level.bytes.back()));
     int code = MPI_SUCCESS;
     if (level.is_top) {
-      code = equal ? MPI_Allgather(state.own.data(), mine, MPI_BYTE, state.all.data(), mine, MPI_BYTE, level.communicator)
-                   : MPI_Allgatherv(state.own.data(), mine, MPI_BYTE, state.all.data(), level.bytes.data(), level.offsets.data(), MPI_BYTE, level.communicator);
+      code = equal
+                 ? MPI_Allgather(state.own.data(), mine, MPI_BYTE, state.all.data(), mine, MPI_BYTE, level.communicator)
+                 : MPI_Allgatherv(state.own.data(), mine, MPI_BYTE, state.all.data(), level.bytes.data(),
+                                  level.offsets.data(), MPI_BYTE, level.communicator);
     } else {
-      code = equal ? MPI_Gather(state.own.data(), mine, MPI_BYTE, state.all.data(), mine, MPI_BYTE, 0, level.communicator)
-                   : MPI_Gatherv(state.own.data(), mine, MPI_BYTE, state.all.data(), level.bytes.data(), level.offsets.data(), MPI_BYTE, 0, level.communicator);
+      code = equal
+                 ? MPI_Gather(state.own.data(), mine, MPI_BYTE, state.all.data(), mine, MPI_BYTE, 0, level.communicator)
+                 : MPI_Gatherv(state.own.data(), mine, MPI_BYTE, state.all.data(), level.bytes.data(),
+                               level.offsets.data(), MPI_BYTE, 0, level.communicator);
     }
     OFP_TRY(checked(code, "a collective"));
     if (receives_all) std::swap(state.own, state.all);

@@ -1,16 +1,18 @@
-// Parcels between the ranks of a communicator: member i is rank i. For exchanges that MPI starts, as in the paper this grew from;
-// agents use channels. The home of mpi.h, built where there is an MPI.
+// Parcels between the ranks of a communicator: member i is rank i. For exchanges that MPI starts, as in the paper this
+// grew from; agents use channels. The home of mpi.h, built where there is an MPI.
 //
-//   receiving   persistent requests (MPI_Recv_init), from whomever, for leaders change; each is started again when its parcel was taken
-//   sending     one persistent request (MPI_Send_init) for each neighbour, made anew when the parcel's size changes, which in a steady
-//               exchange it does not; while one is on its way the newest of those after it waits, and the others are left out
+//   receiving   persistent requests (MPI_Recv_init), from whomever, for leaders change; each is started again when its
+//               parcel was taken
+//   sending     one persistent request (MPI_Send_init) for each neighbour, made anew when the parcel's size changes,
+//               which in a steady exchange it does not; while one is on its way the newest of those after it waits, and
+//               the others are left out
 //   poll        MPI_Testsome over all of them: nothing ever waits for a rank
 //
-// Slow and stopped ranks cost their own parcels. A rank that died ends the carrier with an error that names it: MPI has no way on
-// without it. Ranks of this machine are watched by their process, others by the errors of MPI.
+// Slow and stopped ranks cost their own parcels. A rank that died ends the carrier with an error that names it: MPI has
+// no way on without it. Ranks of this machine are watched by their process, others by the errors of MPI.
 //
-// MpiCollectives is the paper's own way, by the same tree: gathered level by level, then all-gathered between the uppermost leaders.
-// It waits for everybody, which is what the other one is measured against.
+// MpiCollectives is the paper's own way, by the same tree: gathered level by level, then all-gathered between the
+// uppermost leaders. It waits for everybody, which is what the other one is measured against.
 #pragma once
 
 #include <cstdint>
@@ -63,16 +65,19 @@ class MpiCarrier final : public Carrier {
   std::unique_ptr<State> state_;
 };
 
-// One exchange of `record_bytes` of every rank, by collectives along the tree's levels (MPI_Comm_split, MPI_Gather[v], MPI_Allgather[v]).
+// One exchange of `record_bytes` of every rank, by collectives along the tree's levels (MPI_Comm_split, MPI_Gather[v],
+// MPI_Allgather[v]).
 class MpiCollectives {
  public:
   // Collective. `variable`: by the v forms, with sizes exchanged first.
-  [[nodiscard]] static Result<MpiCollectives> make(const MpiWorld& world, const Topology& topology, std::uint64_t record_bytes, bool variable);
+  [[nodiscard]] static Result<MpiCollectives> make(const MpiWorld& world, const Topology& topology,
+                                                   std::uint64_t record_bytes, bool variable);
   MpiCollectives(MpiCollectives&&) noexcept;
   MpiCollectives& operator=(MpiCollectives&&) = delete;
   ~MpiCollectives();
 
-  // Collective: it waits for all. What this rank has then, in the tree's order: all of it, if it is one of the uppermost leaders.
+  // Collective: it waits for all. What this rank has then, in the tree's order: all of it, if it is one of the
+  // uppermost leaders.
   [[nodiscard]] Result<Bytes> exchange(Bytes record);
 
  private:

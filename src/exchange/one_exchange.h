@@ -1,5 +1,5 @@
-// One exchange of the service (exchange_service.h), and the programs that take part in it: for exchange_service.cc and the files of
-// its parts, exchange_programs.cc, exchange_records.cc and exchange_views.cc.
+// One exchange of the service (exchange_service.h), and the programs that take part in it: for exchange_service.cc and
+// the files of its parts, exchange_programs.cc, exchange_records.cc and exchange_views.cc.
 #pragma once
 
 #include <map>
@@ -19,11 +19,11 @@ struct ExchangeService::One {
   std::vector<wire::ExchangeField> fields;  // of the configuration, or of the program that came first
   std::string failure{"the group has not been told yet"};
   std::vector<Place> places;
-  std::unique_ptr<Exchange> exchange;       // null: it does not run here
+  std::unique_ptr<Exchange> exchange;  // null: it does not run here
   std::unique_ptr<ChannelCarrier> carrier;
   std::map<std::uint64_t, Subscriber> subscribers;  // by number
-  std::uint64_t publisher = 0;              // its number; 0: none
-  Record record{};                          // the newest one
+  std::uint64_t publisher = 0;                      // its number; 0: none
+  Record record{};                                  // the newest one
   TimeNs record_made_at = 0;
   ViewPtr view;
   std::uint64_t views_pushed = 0, records_pulled = 0, torn = 0, bytes_max = 0;

@@ -79,13 +79,17 @@ SharedBytes ParcelWriter::finish() {
 Result<Parcel> Parcel::open(SharedBytes bytes) {
   Parcel parcel;
   const std::uint64_t size = bytes->size();
-  if (size < sizeof(ParcelHeader)) return fail(Error::protocol, "a parcel of {} bytes, its header alone has {}", size, sizeof(ParcelHeader));
+  if (size < sizeof(ParcelHeader))
+    return fail(Error::protocol, "a parcel of {} bytes, its header alone has {}", size, sizeof(ParcelHeader));
   const auto header = load<ParcelHeader>(bytes->data());
-  if (header.magic != magic) return fail(Error::protocol, "a parcel begins with {:#x}, {:#x} is expected", header.magic, magic);
-  if (header.version != version) return fail(Error::version, "a parcel of version {}, this is version {}", header.version, version);
+  if (header.magic != magic)
+    return fail(Error::protocol, "a parcel begins with {:#x}, {:#x} is expected", header.magic, magic);
+  if (header.version != version)
+    return fail(Error::version, "a parcel of version {}, this is version {}", header.version, version);
   if (header.kind < ParcelKind::up || header.kind > ParcelKind::alive)
     return fail(Error::protocol, "a parcel of kind {}", static_cast<unsigned>(header.kind));
-  if (header.round_age_ns < 0) return fail(Error::protocol, "a parcel of a round that is {} ns old", header.round_age_ns);
+  if (header.round_age_ns < 0)
+    return fail(Error::protocol, "a parcel of a round that is {} ns old", header.round_age_ns);
   for (const std::uint32_t count : {header.entries, header.partials, header.ballots, header.grants})
     if (count > 2 * exchange_members_max) return fail(Error::protocol, "a parcel has {} rows", count);
   // Sums of bounded numbers: none of them overflows.
@@ -94,7 +98,8 @@ Result<Parcel> Parcel::open(SharedBytes bytes) {
   parcel.ballots_at_ = parcel.partials_at_ + header.partials * sizeof(PartialRow);
   parcel.grants_at_ = parcel.ballots_at_ + header.ballots * sizeof(Ballot);
   parcel.bytes_at_ = parcel.grants_at_ + header.grants * sizeof(Grant);
-  if (parcel.bytes_at_ > size) return fail(Error::protocol, "a parcel's tables end at {} of {} bytes", parcel.bytes_at_, size);
+  if (parcel.bytes_at_ > size)
+    return fail(Error::protocol, "a parcel's tables end at {} of {} bytes", parcel.bytes_at_, size);
   parcel.bytes_ = std::move(bytes);
   parcel.header_ = header;
   std::uint64_t at = parcel.bytes_at_;
@@ -115,8 +120,10 @@ Result<Parcel> Parcel::open(SharedBytes bytes) {
   return parcel;
 }
 
-std::uint64_t parcel_bytes_max(std::uint64_t members, std::uint64_t record_bytes, std::uint64_t partial_bytes) noexcept {
-  return sizeof(ParcelHeader) + members * (sizeof(EntryRow) + sizeof(Ballot) + sizeof(Grant) + align_up(record_bytes, 8)) +
+std::uint64_t parcel_bytes_max(std::uint64_t members, std::uint64_t record_bytes,
+                               std::uint64_t partial_bytes) noexcept {
+  return sizeof(ParcelHeader) +
+         members * (sizeof(EntryRow) + sizeof(Ballot) + sizeof(Grant) + align_up(record_bytes, 8)) +
          sizeof(PartialRow) + align_up(partial_bytes, 8);
 }
 

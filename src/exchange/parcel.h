@@ -1,13 +1,15 @@
-// What one member of an exchange sends another: entries (a member's record, as of an epoch), partial reductions of a node, and for
-// grants ballots upwards and grants downwards. Read topology.h first.
+// What one member of an exchange sends another: entries (a member's record, as of an epoch), partial reductions of a
+// node, and for grants ballots upwards and grants downwards. Read topology.h first.
 //
-//   header     u32 magic | u16 version | u8 kind | u8 0 | u64 tag | u64 fingerprint | u64 epoch | i64 round's age | u32 from | u32 node
-//              | u32 entries | u32 partials | u32 ballots | u32 grants | u32 grants' leader | u32 leader | u64 its nonce | u64 its beat
+//   header     u32 magic | u16 version | u8 kind | u8 0 | u64 tag | u64 fingerprint | u64 epoch | i64 round's age
+//              | u32 from | u32 node | u32 entries | u32 partials | u32 ballots | u32 grants | u32 grants' leader
+//              | u32 leader | u64 its nonce | u64 its beat
 //   tables     entries:  u32 member | u32 bytes | u64 epoch | i64 age        partials: u32 node | u32 bytes | u64 epoch
 //              ballots and grants: as their structs
 //   bytes      of the entries, then of the partials, each padded to 8
 //
-// All little endian. Times are durations, never a clock's: the clocks of two machines have nothing to do with each other.
+// All little endian. Times are durations, never a clock's: the clocks of two machines have nothing to do with each
+// other.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +23,13 @@
 
 namespace offpath::exchange {
 
-// up: of a node, to who leads its parent; across: of a child of the root, to the others; down: what a node's parts are to know;
-// probe: are you there? alive: yes.
+// up: of a node, to who leads its parent; across: of a child of the root, to the others; down: what a node's parts are
+// to know; probe: are you there? alive: yes.
 enum class ParcelKind : std::uint8_t { up = 1, across = 2, down = 3, probe = 4, alive = 5 };
 
 inline constexpr std::uint64_t record_bytes_max = 4 << 20;
-inline constexpr std::uint32_t no_value = 0xFFFF'FFFFu;  // the length of an entry of a member that has published nothing yet
+// the length of an entry of a member that has published nothing yet
+inline constexpr std::uint32_t no_value = 0xFFFF'FFFFu;
 
 struct ParcelHeader {
   std::uint32_t magic;
@@ -38,10 +41,10 @@ struct ParcelHeader {
   std::uint64_t epoch;
   std::int64_t round_age_ns;  // since the sender's start of that epoch
   MemberIndex from;
-  NodeIndex node;             // that the sender speaks for
+  NodeIndex node;  // that the sender speaks for
   std::uint32_t entries, partials, ballots, grants;
-  MemberIndex grant_leader;   // nobody: there is none
-  MemberIndex leader;         // of everything, as far as the sender knows
+  MemberIndex grant_leader;  // nobody: there is none
+  MemberIndex leader;        // of everything, as far as the sender knows
   std::uint64_t grant_nonce;
   std::uint64_t grant_beat;
 };
@@ -65,22 +68,22 @@ static_assert(sizeof(PartialRow) == 16);
 // Whom a member takes for the one who grants (grants.h).
 struct Ballot {
   MemberIndex member;
-  MemberIndex leader;          // nobody: none
+  MemberIndex leader;  // nobody: none
   std::uint64_t leader_nonce;
-  std::uint64_t beat;          // the newest of the leader's that arrived
-  std::uint64_t nonce;         // of the member's own process
-  std::uint64_t stamp;         // counts the member's rounds
-  std::uint64_t adopted;       // the newest grant of that leader that the member goes by
+  std::uint64_t beat;     // the newest of the leader's that arrived
+  std::uint64_t nonce;    // of the member's own process
+  std::uint64_t stamp;    // counts the member's rounds
+  std::uint64_t adopted;  // the newest grant of that leader that the member goes by
 };
 static_assert(sizeof(Ballot) == 48);
 
 struct Grant {
   MemberIndex member;
   std::uint32_t reserved;
-  std::uint64_t nonce;    // of the member's process it is for
-  std::uint64_t stamp;    // it is valid for so long after the member sent its ballot of that stamp
+  std::uint64_t nonce;  // of the member's process it is for
+  std::uint64_t stamp;  // it is valid for so long after the member sent its ballot of that stamp
   std::int64_t valid_ns;
-  std::uint64_t number;   // counts the leader's grants
+  std::uint64_t number;  // counts the leader's grants
   std::uint64_t amount;
 };
 static_assert(sizeof(Grant) == 48);
@@ -117,7 +120,8 @@ class ParcelWriter {
   std::vector<Grant> grants_;
 };
 
-// A parcel whose tables were checked: every row lies within it, every length within its limits. What the rows mean is for the reader.
+// A parcel whose tables were checked: every row lies within it, every length within its limits. What the rows mean is
+// for the reader.
 class Parcel {
  public:
   // An error is the sender's. The bytes stay where they are.
@@ -160,6 +164,7 @@ class Parcel {
 };
 
 // The most a parcel of so many members may have, with records of `record_bytes`.
-[[nodiscard]] std::uint64_t parcel_bytes_max(std::uint64_t members, std::uint64_t record_bytes, std::uint64_t partial_bytes) noexcept;
+[[nodiscard]] std::uint64_t parcel_bytes_max(std::uint64_t members, std::uint64_t record_bytes,
+                                             std::uint64_t partial_bytes) noexcept;
 
 }  // namespace offpath::exchange

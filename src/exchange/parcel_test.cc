@@ -64,11 +64,12 @@ TEST(Parcel, CountsAndLengthsThatCannotBeAreRefused) {
     store(bytes->data() + at, value);
     return Parcel::open(bytes).has_value();
   };
-  for (const std::size_t count_at : {offsetof(ParcelHeader, entries), offsetof(ParcelHeader, partials), offsetof(ParcelHeader, ballots), offsetof(ParcelHeader, grants)})
+  for (const std::size_t count_at : {offsetof(ParcelHeader, entries), offsetof(ParcelHeader, partials),
+                                     offsetof(ParcelHeader, ballots), offsetof(ParcelHeader, grants)})
     for (const std::uint32_t value : {7u, 1u << 20, UINT32_MAX}) EXPECT_FALSE(with(count_at, value));
-  EXPECT_FALSE(with(0, 0));                                                                   // magic
-  EXPECT_FALSE(with(sizeof(ParcelHeader) + offsetof(EntryRow, length), UINT32_MAX - 1));      // a record of 4 GiB
-  EXPECT_FALSE(with(sizeof(ParcelHeader) + offsetof(EntryRow, age_ns) + 4, 0x8000'0000u));    // from the future
+  EXPECT_FALSE(with(0, 0));                                                                 // magic
+  EXPECT_FALSE(with(sizeof(ParcelHeader) + offsetof(EntryRow, length), UINT32_MAX - 1));    // a record of 4 GiB
+  EXPECT_FALSE(with(sizeof(ParcelHeader) + offsetof(EntryRow, age_ns) + 4, 0x8000'0000u));  // from the future
 }
 
 }  // namespace

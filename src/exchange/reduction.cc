@@ -50,7 +50,8 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
   const std::string_view name = trimmed(text.substr(0, open));
   const auto kind = std::ranges::find(kind_names, name);
   if (kind == kind_names.end() || open == std::string_view::npos || !text.ends_with(')'))
-    return fail(Error::invalid, "'{}' is not sum(F), min(F), max(F), mean(F), top(F, K) or histogram(F, LOW, HIGH, N)", text);
+    return fail(Error::invalid, "'{}' is not sum(F), min(F), max(F), mean(F), top(F, K) or histogram(F, LOW, HIGH, N)",
+                text);
   reduction.kind = static_cast<Reduction::Kind>(kind - kind_names.begin());
   const std::string_view inner = text.substr(open + 1, text.size() - open - 2);
   std::vector<std::string_view> words;
@@ -59,8 +60,11 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
     words.push_back(trimmed(inner.substr(at, comma - at)));
     at = comma + 1;
   }
-  const std::size_t expected = reduction.kind == Reduction::Kind::histogram ? 4 : reduction.kind == Reduction::Kind::top ? 2 : 1;
-  if (words.size() != expected) return fail(Error::invalid, "'{}' has {} arguments, {} are expected", text, words.size(), expected);
+  const std::size_t expected = reduction.kind == Reduction::Kind::histogram ? 4
+                               : reduction.kind == Reduction::Kind::top     ? 2
+                                                                            : 1;
+  if (words.size() != expected)
+    return fail(Error::invalid, "'{}' has {} arguments, {} are expected", text, words.size(), expected);
   const std::size_t field = schema.find(words[0]);
   if (field == schema.fields.size()) {
     std::string names;
@@ -69,7 +73,8 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
   }
   reduction.field = static_cast<std::uint32_t>(field);
   reduction.type = schema.fields[field].type;
-  if (reduction.kind == Reduction::Kind::top && (!parse(words[1], reduction.count) || reduction.count < 1 || reduction.count > top_max))
+  if (reduction.kind == Reduction::Kind::top &&
+      (!parse(words[1], reduction.count) || reduction.count < 1 || reduction.count > top_max))
     return fail(Error::invalid, "'{}': '{}' values, 1 to {} are possible", text, words[1], top_max);
   if (reduction.kind == Reduction::Kind::histogram) {
     if (!parse(words[1], reduction.low) || !parse(words[2], reduction.high) || !(reduction.low < reduction.high) ||
@@ -84,8 +89,8 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
 Status check_record(Bytes record, const Schema& schema) {
   const std::size_t fields = schema.fields.size(), with_presence = (fields + (fields + 63) / 64) * 8;
   if (record.size() == fields * 8 || record.size() == with_presence) return {};
-  return fail(Error::schema, "a record of {} bytes; {} fields of schema {} are {}, with their presence {}", record.size(), fields,
-              schema.name, fields * 8, with_presence);
+  return fail(Error::schema, "a record of {} bytes; {} fields of schema {} are {}, with their presence {}",
+              record.size(), fields, schema.name, fields * 8, with_presence);
 }
 
 void Reduced::reset(std::span<const Reduction> reductions) {
@@ -163,12 +168,18 @@ double Reduced::value(std::size_t i, const Reduction& reduction) const noexcept 
   const bool whole = reduction.type != FieldType::f64;
   const double sum = whole ? static_cast<double>(figure.whole) : figure.sum;
   switch (reduction.kind) {
-    case Reduction::Kind::sum: return sum;
-    case Reduction::Kind::min: return figure.min;
-    case Reduction::Kind::max: return figure.max;
-    case Reduction::Kind::mean: return sum / static_cast<double>(figure.count);
-    case Reduction::Kind::top: return figure.max;
-    case Reduction::Kind::histogram: return static_cast<double>(figure.count);
+    case Reduction::Kind::sum:
+      return sum;
+    case Reduction::Kind::min:
+      return figure.min;
+    case Reduction::Kind::max:
+      return figure.max;
+    case Reduction::Kind::mean:
+      return sum / static_cast<double>(figure.count);
+    case Reduction::Kind::top:
+      return figure.max;
+    case Reduction::Kind::histogram:
+      return static_cast<double>(figure.count);
   }
   return 0;
 }
@@ -202,7 +213,8 @@ Result<Reduced> Reduced::decode(Bytes bytes, std::span<const Reduction> reductio
   reduced.members_ = reader.take<std::uint32_t>();
   (void)reader.take<std::uint32_t>();
   for (std::size_t i = 0; i < reductions.size() && reader.ok(); ++i) {
-    const bool has_bins = reductions[i].kind == Reduction::Kind::histogram, has_top = reductions[i].kind == Reduction::Kind::top;
+    const bool has_bins = reductions[i].kind == Reduction::Kind::histogram,
+               has_top = reductions[i].kind == Reduction::Kind::top;
     Figure& figure = reduced.figures_[i];
     figure.count = reader.take<std::uint64_t>();
     figure.sum = reader.take<double>();
@@ -210,24 +222,29 @@ Result<Reduced> Reduced::decode(Bytes bytes, std::span<const Reduction> reductio
     figure.max = reader.take<double>();
     const auto low = reader.take<std::uint64_t>();
     const auto high = reader.take<std::int64_t>();
-    figure.whole = static_cast<__int128>((static_cast<unsigned __int128>(static_cast<std::uint64_t>(high)) << 64) | low);
+    figure.whole =
+        static_cast<__int128>((static_cast<unsigned __int128>(static_cast<std::uint64_t>(high)) << 64) | low);
     figure.least = reader.take<std::int64_t>();
     figure.most = reader.take<std::int64_t>();
     const auto ranked = reader.take<std::uint32_t>(), bins = reader.take<std::uint32_t>();
-    if (figure.count > reduced.members_ || bins != (has_bins ? reductions[i].count : 0) || ranked > (has_top ? reductions[i].count : 0))
-      return fail(Error::protocol, "partial reductions do not fit '{}': {} of {} members, {} ranked, {} bins", reductions[i].text, figure.count,
-                  reduced.members_, ranked, bins);
+    if (figure.count > reduced.members_ || bins != (has_bins ? reductions[i].count : 0) ||
+        ranked > (has_top ? reductions[i].count : 0))
+      return fail(Error::protocol, "partial reductions do not fit '{}': {} of {} members, {} ranked, {} bins",
+                  reductions[i].text, figure.count, reduced.members_, ranked, bins);
     for (std::uint32_t k = 0; k < ranked; ++k) {
       const auto value = reader.take<double>();
       const auto member = reader.take<std::uint64_t>();
       const Ranked next{value, static_cast<MemberIndex>(member)};
       if (std::isnan(value) || member >= exchange_members_max || (k > 0 && !ranks_before(figure.top.back(), next)))
-        return fail(Error::protocol, "partial reductions of '{}': value {} of the largest is out of order", reductions[i].text, k);
+        return fail(Error::protocol, "partial reductions of '{}': value {} of the largest is out of order",
+                    reductions[i].text, k);
       figure.top.push_back(next);
     }
     for (std::uint64_t& bin : figure.bins) bin = reader.take<std::uint64_t>();
   }
-  if (!reader.done()) return fail(Error::protocol, "partial reductions of {} bytes do not fit {} reductions", bytes.size(), reductions.size());
+  if (!reader.done())
+    return fail(Error::protocol, "partial reductions of {} bytes do not fit {} reductions", bytes.size(),
+                reductions.size());
   return reduced;
 }
 

@@ -1,12 +1,12 @@
-// Figures over the members' records, computed on the way: each node of the tree merges those of its parts, so what travels does
-// not grow with the members.
+// Figures over the members' records, computed on the way: each node of the tree merges those of its parts, so what
+// travels does not grow with the members.
 //
 //   sum(F) min(F) max(F) mean(F)    of one field
 //   top(F, K)                       the K largest values and whose they are
 //   histogram(F, LOW, HIGH, N)      N bins of equal width; what is outside counts in the first or last one
 //
-// A record is 8 bytes for each field of its schema, in their order; behind them may be presence bits (u64 for each 64 fields). A
-// field that is not present, and an f64 that is NaN, takes no part.
+// A record is 8 bytes for each field of its schema, in their order; behind them may be presence bits (u64 for each 64
+// fields). A field that is not present, and an f64 that is NaN, takes no part.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "telemetry/schema.h"
 #include "exchange/topology.h"
+#include "telemetry/schema.h"
 
 namespace offpath::exchange {
 
@@ -26,10 +26,10 @@ struct Reduction {
   enum class Kind : std::uint8_t { sum, min, max, mean, top, histogram };
   Kind kind = Kind::sum;
   std::uint32_t field = 0;
-  std::uint32_t count = 0;       // of top and histogram
-  double low = 0, high = 0;      // of histogram
+  std::uint32_t count = 0;   // of top and histogram
+  double low = 0, high = 0;  // of histogram
   FieldType type = FieldType::f64;
-  std::string text{};            // as it was written
+  std::string text{};  // as it was written
 };
 inline constexpr std::uint32_t top_max = 1024, bins_max = 4096;
 inline constexpr std::size_t reductions_max = 64;
@@ -40,8 +40,8 @@ inline constexpr std::size_t reductions_max = 64;
 // Is it a record of this schema? The error names both lengths.
 [[nodiscard]] Status check_record(Bytes record, const Schema& schema);
 
-// What the reductions of an exchange come to for some members. Integers are summed exactly (128 bits); f64 sums depend on the order
-// in their last digits, as sums do.
+// What the reductions of an exchange come to for some members. Integers are summed exactly (128 bits); f64 sums depend
+// on the order in their last digits, as sums do.
 class Reduced {
  public:
   Reduced() = default;
@@ -61,9 +61,9 @@ class Reduced {
     std::uint64_t count = 0;  // members whose field was present
     double sum = 0;           // of f64
     double min = 0, max = 0;
-    __int128 whole = 0;       // the sum of integers
-    std::int64_t least = 0, most = 0;    // of i64; of u64 as bits
-    std::vector<Ranked> top{};           // the largest first; of equal ones the lower member
+    __int128 whole = 0;                // the sum of integers
+    std::int64_t least = 0, most = 0;  // of i64; of u64 as bits
+    std::vector<Ranked> top{};         // the largest first; of equal ones the lower member
     std::vector<std::uint64_t> bins{};
   };
   [[nodiscard]] const Figure& figure(std::size_t i) const noexcept { return figures_[i]; }

@@ -30,7 +30,8 @@ std::vector<Reduction> reductions(std::initializer_list<const char*> texts) {
   return all;
 }
 
-std::vector<std::byte> record(double power, std::uint64_t jobs, std::int64_t drift, std::uint64_t present = 7, bool with_presence = true) {
+std::vector<std::byte> record(double power, std::uint64_t jobs, std::int64_t drift, std::uint64_t present = 7,
+                              bool with_presence = true) {
   std::vector<std::byte> bytes(with_presence ? 32 : 24);
   store(bytes.data(), power);
   store(bytes.data() + 8, jobs);
@@ -40,7 +41,8 @@ std::vector<std::byte> record(double power, std::uint64_t jobs, std::int64_t dri
 }
 
 TEST(Reduction, AnyTreeComesToWhatOneLoopComesTo) {
-  const auto wanted = reductions({"sum(jobs)", "min(drift)", "max(power)", "mean(power)", "top(power, 4)", "histogram(power, 0, 10, 5)"});
+  const auto wanted = reductions(
+      {"sum(jobs)", "min(drift)", "max(power)", "mean(power)", "top(power, 4)", "histogram(power, 0, 10, 5)"});
   std::mt19937_64 random(7);
   for (int round = 0; round < 200; ++round) {
     const std::size_t count = 1 + random() % 40;
@@ -48,7 +50,8 @@ TEST(Reduction, AnyTreeComesToWhatOneLoopComesTo) {
     std::vector<Reduced> parts(1 + random() % 6, Reduced(wanted));
     for (MemberIndex i = 0; i < count; ++i) {
       // Eighths are exact in any order of summing; equal values are common.
-      const auto bytes = record(static_cast<double>(random() % 100) / 8, random(), static_cast<std::int64_t>(random()), random() % 8);
+      const auto bytes =
+          record(static_cast<double>(random() % 100) / 8, random(), static_cast<std::int64_t>(random()), random() % 8);
       flat.add(i, bytes, wanted, 3);
       parts[random() % parts.size()].add(i, bytes, wanted, 3);
     }
@@ -98,7 +101,8 @@ TEST(Reduction, WhatLiesOutsideOfAHistogramIsInItsEnds) {
   Reduced reduced(wanted);
   const double inf = std::numeric_limits<double>::infinity();
   MemberIndex member = 0;
-  for (const double power : {-inf, -1.0, 0.0, 4.99, 5.0, 10.0, 1e300, inf}) reduced.add(member++, record(power, 0, 0), wanted, 3);
+  for (const double power : {-inf, -1.0, 0.0, 4.99, 5.0, 10.0, 1e300, inf})
+    reduced.add(member++, record(power, 0, 0), wanted, 3);
   EXPECT_EQ(reduced.figure(0).bins, (std::vector<std::uint64_t>{4, 4}));
 }
 
@@ -136,7 +140,8 @@ TEST(Reduction, BytesOfOthersAreCheckedBeforeTheyCount) {
   std::vector<std::byte> good;
   reduced.encode(good);
   ASSERT_TRUE(Reduced::decode(good, wanted));
-  for (std::size_t cut = 0; cut < good.size(); ++cut) EXPECT_FALSE(Reduced::decode(Bytes(good).first(cut), wanted)) << cut;
+  for (std::size_t cut = 0; cut < good.size(); ++cut)
+    EXPECT_FALSE(Reduced::decode(Bytes(good).first(cut), wanted)) << cut;
   EXPECT_FALSE(Reduced::decode(good, reductions({"sum(power)"})));
   std::vector<std::byte> more_than_members = good;
   store(more_than_members.data(), std::uint32_t{1});

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "telemetry/alarm.h"
 #include "exchange/reduction.h"
 #include "exchange/topology.h"
+#include "telemetry/alarm.h"
 
 using namespace offpath::exchange;
 

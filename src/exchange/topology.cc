@@ -30,8 +30,10 @@ std::vector<std::size_t> balanced(std::size_t n, std::size_t size) {
 std::vector<std::size_t> runs_of(const std::vector<std::string_view>& keys) {
   std::vector<std::size_t> runs;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i > 0 && !keys[i].empty() && keys[i] == keys[i - 1]) ++runs.back();
-    else runs.push_back(1);
+    if (i > 0 && !keys[i].empty() && keys[i] == keys[i - 1])
+      ++runs.back();
+    else
+      runs.push_back(1);
   }
   return runs;
 }
@@ -66,7 +68,8 @@ Result<Shape> parse_shape(std::string_view text) {
     shape.kind = Shape::Kind::hybrid;
     const bool sized = take_number(rest, shape.size) && rest.starts_with(',');
     if (sized) rest.remove_prefix(1);
-    if (!sized || !take_number(rest, shape.depth) || rest != ")") return fail(Error::invalid, "'{}' is not {}", text, forms);
+    if (!sized || !take_number(rest, shape.depth) || rest != ")")
+      return fail(Error::invalid, "'{}' is not {}", text, forms);
     if (shape.depth < 1 || shape.depth > depth_max)
       return fail(Error::invalid, "'{}': a depth of {}, 1 to {} are possible", text, shape.depth, depth_max);
   } else {
@@ -78,17 +81,22 @@ Result<Shape> parse_shape(std::string_view text) {
 
 std::string shape_text(const Shape& shape) {
   switch (shape.kind) {
-    case Shape::Kind::allgather: return "allgather";
-    case Shape::Kind::neighbourhoods: return fmt::format("neighbourhoods({})", shape.size);
-    case Shape::Kind::hybrid: return fmt::format("hybrid({}, {})", shape.size, shape.depth);
-    case Shape::Kind::file: return "file";
+    case Shape::Kind::allgather:
+      return "allgather";
+    case Shape::Kind::neighbourhoods:
+      return fmt::format("neighbourhoods({})", shape.size);
+    case Shape::Kind::hybrid:
+      return fmt::format("hybrid({}, {})", shape.size, shape.depth);
+    case Shape::Kind::file:
+      return "file";
   }
   return {};
 }
 
 Result<Topology> Topology::make(const Shape& shape, std::span<const Place> members) {
   if (members.empty() || members.size() > exchange_members_max)
-    return fail(Error::invalid, "an exchange of {} members, 1 to {} are possible", members.size(), exchange_members_max);
+    return fail(Error::invalid, "an exchange of {} members, 1 to {} are possible", members.size(),
+                exchange_members_max);
   std::set<std::string_view> names;
   for (const Place& member : members) {
     if (member.name.empty()) return fail(Error::invalid, "a member of an exchange has no name");
@@ -102,8 +110,10 @@ Result<Topology> Topology::make(const Shape& shape, std::span<const Place> membe
     leaf.member = member;
     made.leaves_[member] = made.add(std::move(leaf));
   }
-  if (shape.kind == Shape::Kind::file) OFP_TRY(made.build_file(shape, members));
-  else made.build_levels(shape, members);
+  if (shape.kind == Shape::Kind::file)
+    OFP_TRY(made.build_file(shape, members));
+  else
+    made.build_levels(shape, members);
   made.finish(members);
   return made;
 }
@@ -123,7 +133,9 @@ void Topology::adopt(NodeIndex parent, std::span<const NodeIndex> children) {
 
 // Level by level from below: groups of at most `size`, until the depth is reached; the rest is the root's.
 void Topology::build_levels(const Shape& shape, std::span<const Place> members) {
-  const std::uint32_t depth = shape.kind == Shape::Kind::allgather ? 1 : shape.kind == Shape::Kind::neighbourhoods ? 2 : shape.depth;
+  const std::uint32_t depth = shape.kind == Shape::Kind::allgather        ? 1
+                              : shape.kind == Shape::Kind::neighbourhoods ? 2
+                                                                          : shape.depth;
   const bool local = shape.order == Shape::Order::locality;
   std::vector<NodeIndex> row = leaves_;
   if (local) {
@@ -145,8 +157,10 @@ void Topology::build_levels(const Shape& shape, std::span<const Place> members) 
         hosts.emplace_back(place(node).host);
         racks.emplace_back(place(node).rack);
       }
-      if (const auto by_host = runs_of(hosts), by_rack = runs_of(racks); level == 1 && gathers(by_host)) runs = by_host;
-      else if (gathers(by_rack)) runs = by_rack;
+      if (const auto by_host = runs_of(hosts), by_rack = runs_of(racks); level == 1 && gathers(by_host))
+        runs = by_host;
+      else if (gathers(by_rack))
+        runs = by_rack;
     }
     std::vector<NodeIndex> above;
     std::size_t at = 0;
@@ -207,7 +221,8 @@ Result<std::vector<TreeGroup>> parse_tree(std::string_view text) {
       if (each == ' ' || each == '\t' || each == '\r') {
         ++at;
       } else if (each == ':') {
-        if (has_colon || words.size() != 1) return fail(Error::invalid, "line {}: one name is expected before a colon", line);
+        if (has_colon || words.size() != 1)
+          return fail(Error::invalid, "line {}: one name is expected before a colon", line);
         has_colon = true;
         ++at;
       } else {
@@ -234,7 +249,8 @@ Result<std::vector<std::string>> tree_members(std::string_view text) {
   std::vector<std::string> members;
   for (const TreeGroup& group : groups)
     for (const std::string& part : group.parts)
-      if (std::ranges::find(groups, part, &TreeGroup::name) == groups.end() && std::ranges::find(members, part) == members.end())
+      if (std::ranges::find(groups, part, &TreeGroup::name) == groups.end() &&
+          std::ranges::find(members, part) == members.end())
         members.push_back(part);
   return members;
 }
@@ -245,7 +261,8 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
   for (MemberIndex i = 0; i < members.size(); ++i) by_name.emplace(members[i].name, i);
   std::map<std::string_view, std::size_t> group_of;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (by_name.contains(groups[i].name)) return fail(Error::invalid, "line {}: {} is a member, no group", groups[i].line, groups[i].name);
+    if (by_name.contains(groups[i].name))
+      return fail(Error::invalid, "line {}: {} is a member, no group", groups[i].line, groups[i].name);
     group_of.emplace(groups[i].name, i);
   }
   std::map<std::string_view, const TreeGroup*> part_of;  // by part
@@ -255,12 +272,13 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
       if (!is_group && !by_name.contains(part))
         return fail(Error::invalid, "line {}: {} is neither a member nor a group", group.line, part);
       if (const auto [before, fresh] = part_of.emplace(part, &group); !fresh)
-        return fail(Error::invalid, "line {}: {} {} is in {} already (line {})", group.line, is_group ? "group" : "member", part,
-                    before->second->name, before->second->line);
+        return fail(Error::invalid, "line {}: {} {} is in {} already (line {})", group.line,
+                    is_group ? "group" : "member", part, before->second->name, before->second->line);
     }
   }
   for (const Place& member : members)
-    if (!part_of.contains(member.name)) return fail(Error::invalid, "line {}: the tree ends without member {}", groups.back().line, member.name);
+    if (!part_of.contains(member.name))
+      return fail(Error::invalid, "line {}: the tree ends without member {}", groups.back().line, member.name);
   // Each has one parent at most, so whoever goes up without end goes in a circle.
   for (const TreeGroup& group : groups) {
     std::string way = group.name;
@@ -268,9 +286,11 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
     for (std::uint32_t steps = 0; part_of.contains(at->name); ++steps) {
       at = part_of.at(at->name);
       way += fmt::format(" in {}", at->name);
-      if (at == &group) return fail(Error::invalid, "line {}: group {} is part of itself: {}", group.line, group.name, way);
+      if (at == &group)
+        return fail(Error::invalid, "line {}: group {} is part of itself: {}", group.line, group.name, way);
       if (steps > groups.size()) break;  // the circle is above; one of its own will tell
-      if (steps > depth_max) return fail(Error::invalid, "line {}: group {} lies deeper than {} levels", group.line, group.name, depth_max);
+      if (steps > depth_max)
+        return fail(Error::invalid, "line {}: group {} lies deeper than {} levels", group.line, group.name, depth_max);
     }
   }
   std::vector<NodeIndex> made(groups.size(), nobody);
@@ -310,12 +330,14 @@ std::string Topology::text(std::span<const Place> members) const {
     if (node.member != nobody) return members[node.member].name;
     const std::string& leader = members[order_[node.first]].name;
     const std::uint32_t count = node.last - node.first;
-    return fmt::format("{}{} member{}, led by {}", node.name.empty() ? "" : node.name + ": ", count, count == 1 ? "" : "s", leader);
+    return fmt::format("{}{} member{}, led by {}", node.name.empty() ? "" : node.name + ": ", count,
+                       count == 1 ? "" : "s", leader);
   };
   const std::function<void(NodeIndex, const std::string&)> draw = [&](NodeIndex index, const std::string& margin) {
     const Node& node = nodes_[index];
     // Members side by side: a line each would be long.
-    const bool flat = std::ranges::all_of(node.children, [&](NodeIndex child) { return nodes_[child].member != nobody; });
+    const bool flat =
+        std::ranges::all_of(node.children, [&](NodeIndex child) { return nodes_[child].member != nobody; });
     if (flat && !node.children.empty()) {
       std::string line;
       for (const NodeIndex child : node.children) line += (line.empty() ? "" : "  ") + name_of(child);

@@ -1,8 +1,9 @@
-// Who sends to whom: one pure function of a shape and of the members, so that everybody who knows the same members comes to the
-// same tree without asking anybody.
+// Who sends to whom: one pure function of a shape and of the members, so that everybody who knows the same members
+// comes to the same tree without asking anybody.
 //
-// The tree's leaves are the members, in an order (`order`) in which every node is a run [first, last) of it. A node is spoken for
-// by its leader: the first member of its run that is up. So whoever sees a leader die knows the next one, and nobody votes.
+// The tree's leaves are the members, in an order (`order`) in which every node is a run [first, last) of it. A node is
+// spoken for by its leader: the first member of its run that is up. So whoever sees a leader die knows the next one,
+// and nobody votes.
 //
 //   up       the leader of a node sends what it gathered to the leader of the node's parent
 //   across   the children of the root send to each other: all of their leaders have the whole
@@ -45,22 +46,22 @@ struct Shape {
   Kind kind = Kind::allgather;
   std::uint32_t size = 2;   // of a neighbourhood, at most; groups of one level differ by one at most
   std::uint32_t depth = 3;  // of hybrid
-  // contiguous: in the order of the members. locality: no group has members of two hosts (of two racks, where no host has two
-  // members); a level above, no group has groups of two racks, as far as a rack has several.
+  // contiguous: in the order of the members. locality: no group has members of two hosts (of two racks, where no host
+  // has two members); a level above, no group has groups of two racks, as far as a rack has several.
   Order order = Order::contiguous;
-  std::string tree{};       // of file: its text
+  std::string tree{};  // of file: its text
 };
 // "allgather", "neighbourhoods(4)", "hybrid(2, 3)". The error lists all forms.
 [[nodiscard]] Result<Shape> parse_shape(std::string_view text);
 [[nodiscard]] std::string shape_text(const Shape& shape);
 
 struct Node {
-  std::string name{};               // of a group of a tree file
+  std::string name{};  // of a group of a tree file
   NodeIndex parent = nobody;
-  std::uint32_t level = 0;          // hops from the leaves: 0 for a leaf, one more than its highest child otherwise
+  std::uint32_t level = 0;            // hops from the leaves: 0 for a leaf, one more than its highest child otherwise
   std::uint32_t first = 0, last = 0;  // of `order`
   std::vector<NodeIndex> children{};
-  MemberIndex member = nobody;      // of a leaf
+  MemberIndex member = nobody;  // of a leaf
 };
 
 class Topology {
@@ -106,8 +107,8 @@ class Topology {
   std::uint64_t fingerprint_ = 0;
 };
 
-// A tree's text, a group a line: its name, a colon, then groups and members. `#` begins a comment. What no line names as a part
-// stands below the root; a single such group is the root itself.
+// A tree's text, a group a line: its name, a colon, then groups and members. `#` begins a comment. What no line names
+// as a part stands below the root; a single such group is the root itself.
 //
 //     rack0: dpu0 dpu1 dpu2
 //     rack1: dpu3 dpu4

@@ -1,4 +1,5 @@
-// offpath-topology: what a topology does for so many members, before anybody runs it. Behind `offpath exchange topology`.
+// offpath-topology: what a topology does for so many members, before anybody runs it. Behind `offpath exchange
+// topology`.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -83,9 +84,10 @@ Status show(const std::string& shape, const std::string& members) {
   if (asked.members.size() <= drawn_members_max) fmt::print("{}\n", topology.text(asked.members));
   const Traffic traffic(topology);
   const MemberIndex busiest = traffic.busiest();
-  fmt::print("{} members, {} levels; parcels of a round: {} up, {} across, {} down\n", topology.size(), topology.node(topology.root()).level, traffic.up,
-             traffic.across, traffic.down);
-  fmt::print("the most has {}: it sends {} and takes {}\n", asked.members[busiest].name, traffic.load(busiest).sends, traffic.load(busiest).takes);
+  fmt::print("{} members, {} levels; parcels of a round: {} up, {} across, {} down\n", topology.size(),
+             topology.node(topology.root()).level, traffic.up, traffic.across, traffic.down);
+  fmt::print("the most has {}: it sends {} and takes {}\n", asked.members[busiest].name, traffic.load(busiest).sends,
+             traffic.load(busiest).takes);
   return {};
 }
 
@@ -94,7 +96,9 @@ Status show(const std::string& shape, const std::string& members) {
 
 int main(int count, char** values) {
   if (count != 3) {
-    fmt::print(stderr, "usage: offpath-topology SHAPE MEMBERS, such as 'neighbourhoods(4)' 12; or offpath-topology --file TREE\n");
+    fmt::print(
+        stderr,
+        "usage: offpath-topology SHAPE MEMBERS, such as 'neighbourhoods(4)' 12; or offpath-topology --file TREE\n");
     return 2;
   }
   const offpath::Status shown = offpath::exchange::show(values[1], values[2]);

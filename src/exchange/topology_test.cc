@@ -40,8 +40,10 @@ void check_tree(const Topology& tree, std::size_t members) {
   for (MemberIndex i = 0; i < members; ++i) ASSERT_EQ(sorted[i], i);
   for (NodeIndex index = 0; index < tree.nodes().size(); ++index) {
     const Node& node = tree.node(index);
-    if (index == tree.root()) EXPECT_EQ(node.parent, nobody);
-    else EXPECT_NE(node.parent, nobody);
+    if (index == tree.root())
+      EXPECT_EQ(node.parent, nobody);
+    else
+      EXPECT_NE(node.parent, nobody);
     if (node.member != nobody) {
       EXPECT_EQ(node.last - node.first, 1u);
       EXPECT_EQ(tree.order()[node.first], node.member);
@@ -60,8 +62,8 @@ void check_tree(const Topology& tree, std::size_t members) {
 
 TEST(Topology, EveryShapeOfEveryNumberOfMembersIsAWholeTree) {
   for (const std::size_t count : {1, 2, 3, 5, 7, 9, 16, 31, 97, 125, 127, 1600})
-    for (const char* text : {"allgather", "neighbourhoods(2)", "neighbourhoods(3)", "neighbourhoods(40)", "hybrid(2, 1)",
-                             "hybrid(2, 3)", "hybrid(5, 3)", "hybrid(2, 32)"})
+    for (const char* text : {"allgather", "neighbourhoods(2)", "neighbourhoods(3)", "neighbourhoods(40)",
+                             "hybrid(2, 1)", "hybrid(2, 3)", "hybrid(5, 3)", "hybrid(2, 32)"})
       for (const auto order : {Shape::Order::contiguous, Shape::Order::locality}) {
         SCOPED_TRACE(fmt::format("{} members, {}", count, text));
         const auto tree = Topology::make(shape(text, order), places(count, 4, 16));
@@ -107,11 +109,13 @@ TEST(Topology, ByLocalityNoGroupHasTwoHosts) {
   const auto tree = Topology::make(shape("hybrid(3, 3)", Shape::Order::locality), members);
   for (const NodeIndex top : tree->node(tree->root()).children) {
     std::set<std::string> racks;
-    for (std::uint32_t i = tree->node(top).first; i < tree->node(top).last; ++i) racks.insert(members[tree->order()[i]].rack);
+    for (std::uint32_t i = tree->node(top).first; i < tree->node(top).last; ++i)
+      racks.insert(members[tree->order()[i]].rack);
     EXPECT_EQ(racks.size(), 1u);
     for (const NodeIndex group : tree->node(top).children) {
       std::set<std::string> hosts;
-      for (std::uint32_t i = tree->node(group).first; i < tree->node(group).last; ++i) hosts.insert(members[tree->order()[i]].host);
+      for (std::uint32_t i = tree->node(group).first; i < tree->node(group).last; ++i)
+        hosts.insert(members[tree->order()[i]].host);
       EXPECT_EQ(hosts.size(), 1u);
     }
   }
@@ -121,7 +125,8 @@ TEST(Topology, ByLocalityNoGroupHasTwoHosts) {
   ASSERT_EQ(racked->node(racked->root()).children.size(), 3u);
   for (const NodeIndex group : racked->node(racked->root()).children) {
     std::set<std::string> racks;
-    for (std::uint32_t i = racked->node(group).first; i < racked->node(group).last; ++i) racks.insert(alone[racked->order()[i]].rack);
+    for (std::uint32_t i = racked->node(group).first; i < racked->node(group).last; ++i)
+      racks.insert(alone[racked->order()[i]].rack);
     EXPECT_EQ(racks.size(), 1u);
   }
 }
@@ -135,7 +140,9 @@ TEST(Topology, ADeadLeaderIsReplacedByTheNextOfItsRun) {
 }
 
 TEST(Topology, TheFingerprintTellsTreesApart) {
-  const auto of = [](std::string_view text, std::size_t count) { return Topology::make(shape(text), places(count))->fingerprint(); };
+  const auto of = [](std::string_view text, std::size_t count) {
+    return Topology::make(shape(text), places(count))->fingerprint();
+  };
   EXPECT_EQ(of("neighbourhoods(2)", 9), of("neighbourhoods(2)", 9));
   EXPECT_NE(of("neighbourhoods(2)", 9), of("neighbourhoods(3)", 9));
   EXPECT_NE(of("allgather", 9), of("allgather", 8));
@@ -176,7 +183,8 @@ TEST(TreeFile, WhatIsWrongIsNamedWithLineAndMember) {
   EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu9\n"), HasSubstr("line 2: dpu9 is neither a member nor a group"));
   EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu0\n"), HasSubstr("line 2: member dpu0 is in a already (line 1)"));
   EXPECT_THAT(error("a: dpu0 dpu1 dpu0\nb: dpu2\n"), HasSubstr("line 1: member dpu0 is in a already"));
-  EXPECT_THAT(error("a: dpu0 b\nb: dpu1 c\nc: dpu2 a\n"), HasSubstr("line 1: group a is part of itself: a in c in b in a"));
+  EXPECT_THAT(error("a: dpu0 b\nb: dpu1 c\nc: dpu2 a\n"),
+              HasSubstr("line 1: group a is part of itself: a in c in b in a"));
   EXPECT_THAT(error("a: a dpu0 dpu1 dpu2\n"), HasSubstr("group a is part of itself"));
   EXPECT_THAT(error("a: dpu0 dpu1\n"), HasSubstr("without member dpu2"));
   EXPECT_THAT(error("a: dpu0 dpu1 dpu2\na: dpu1\n"), HasSubstr("line 2: group a is there already (line 1)"));
@@ -190,13 +198,14 @@ TEST(TreeFile, WhatIsWrongIsNamedWithLineAndMember) {
 
 TEST(Shapes, FormsAreReadAndWritten) {
   for (const char* text : {"allgather", "neighbourhoods(4)", "hybrid(2, 3)"}) EXPECT_EQ(shape_text(shape(text)), text);
-  for (const char* text : {"", "ring", "neighbourhoods", "neighbourhoods(1)", "neighbourhoods(4", "hybrid(2)", "hybrid(2, 0)", "hybrid(2, 33)",
-                           "neighbourhoods(-2)", "neighbourhoods(99999999999)"})
+  for (const char* text : {"", "ring", "neighbourhoods", "neighbourhoods(1)", "neighbourhoods(4", "hybrid(2)",
+                           "hybrid(2, 0)", "hybrid(2, 33)", "neighbourhoods(-2)", "neighbourhoods(99999999999)"})
     EXPECT_FALSE(parse_shape(text)) << text;
 }
 
 TEST(Topology, MembersHaveNamesOfTheirOwn) {
-  EXPECT_THAT(Topology::make({}, std::vector<Place>{{"a"}, {"b"}, {"a"}}).error().message, HasSubstr("member a is named twice"));
+  EXPECT_THAT(Topology::make({}, std::vector<Place>{{"a"}, {"b"}, {"a"}}).error().message,
+              HasSubstr("member a is named twice"));
   EXPECT_FALSE(Topology::make({}, std::vector<Place>{}));
   EXPECT_FALSE(Topology::make({}, std::vector<Place>{{""}}));
 }

@@ -109,12 +109,18 @@ bool offsets_ascend64(const std::byte* offsets, std::uint64_t count) noexcept {
 void gather_lane(const std::byte* rows, std::size_t stride_bytes, std::size_t value_bytes, std::uint64_t count,
                  std::byte* target) noexcept {
   switch (value_bytes) {
-    case 1: return gather<1>(rows, stride_bytes, count, target);
-    case 2: return gather<2>(rows, stride_bytes, count, target);
-    case 4: return gather<4>(rows, stride_bytes, count, target);
-    case 8: return gather<8>(rows, stride_bytes, count, target);
-    case 16: return gather<16>(rows, stride_bytes, count, target);
-    default: break;
+    case 1:
+      return gather<1>(rows, stride_bytes, count, target);
+    case 2:
+      return gather<2>(rows, stride_bytes, count, target);
+    case 4:
+      return gather<4>(rows, stride_bytes, count, target);
+    case 8:
+      return gather<8>(rows, stride_bytes, count, target);
+    case 16:
+      return gather<16>(rows, stride_bytes, count, target);
+    default:
+      break;
   }
   for (std::uint64_t i = 0; i < count; ++i) {
     std::memcpy(target + i * value_bytes, rows + i * stride_bytes, value_bytes);

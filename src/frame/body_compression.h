@@ -44,9 +44,9 @@ struct PackedFrame {
     std::int64_t plain_bytes = 0;  // what stands before the bytes; -1: they are as they were
     Bytes bytes;                   // in the scratch memory, or in the plain frame
   };
-  Plan plan;                       // messages and padding, for write_head
+  Plan plan;  // messages and padding, for write_head
   std::vector<Piece> pieces;
-  std::size_t compressed = 0;      // how many of them are
+  std::size_t compressed = 0;  // how many of them are
 };
 
 // Scratch memory that `pack` needs for a frame of this plan.

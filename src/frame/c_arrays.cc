@@ -61,30 +61,53 @@ std::string format_of(const Field& field) {
   const char unit = units[static_cast<std::size_t>(field.unit) & 3];
   const auto decimal = [&](int bits) { return fmt::format("d:{},{},{}", field.precision, field.scale, bits); };
   switch (field.type) {
-    case Type::decimal32: return decimal(32);
-    case Type::decimal64: return decimal(64);
-    case Type::decimal128: return fmt::format("d:{},{}", field.precision, field.scale);
-    case Type::decimal256: return decimal(256);
-    case Type::date32: return "tdD";
-    case Type::date64: return "tdm";
+    case Type::decimal32:
+      return decimal(32);
+    case Type::decimal64:
+      return decimal(64);
+    case Type::decimal128:
+      return fmt::format("d:{},{}", field.precision, field.scale);
+    case Type::decimal256:
+      return decimal(256);
+    case Type::date32:
+      return "tdD";
+    case Type::date64:
+      return "tdm";
     case Type::time32:
-    case Type::time64: return std::string("tt") + unit;
-    case Type::timestamp: return std::string("ts") + unit + ":" + field.timezone;
-    case Type::duration: return std::string("tD") + unit;
-    case Type::interval_months: return "tiM";
-    case Type::interval_day_time: return "tiD";
-    case Type::interval_month_day_nano: return "tin";
-    case Type::fixed_binary: return fmt::format("w:{}", field.width);
-    case Type::binary: return "z";
-    case Type::utf8: return "u";
-    case Type::large_binary: return "Z";
-    case Type::large_utf8: return "U";
-    case Type::list: return "+l";
-    case Type::large_list: return "+L";
-    case Type::fixed_list: return fmt::format("+w:{}", field.width);
-    case Type::structure: return "+s";
-    case Type::map: return "+m";
-    default: return std::string(fixed[static_cast<std::size_t>(field.type)]);
+    case Type::time64:
+      return std::string("tt") + unit;
+    case Type::timestamp:
+      return std::string("ts") + unit + ":" + field.timezone;
+    case Type::duration:
+      return std::string("tD") + unit;
+    case Type::interval_months:
+      return "tiM";
+    case Type::interval_day_time:
+      return "tiD";
+    case Type::interval_month_day_nano:
+      return "tin";
+    case Type::fixed_binary:
+      return fmt::format("w:{}", field.width);
+    case Type::binary:
+      return "z";
+    case Type::utf8:
+      return "u";
+    case Type::large_binary:
+      return "Z";
+    case Type::large_utf8:
+      return "U";
+    case Type::list:
+      return "+l";
+    case Type::large_list:
+      return "+L";
+    case Type::fixed_list:
+      return fmt::format("+w:{}", field.width);
+    case Type::structure:
+      return "+s";
+    case Type::map:
+      return "+m";
+    default:
+      return std::string(fixed[static_cast<std::size_t>(field.type)]);
   }
 }
 

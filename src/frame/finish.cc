@@ -76,14 +76,30 @@ Status check_indices(const Layout& layout, const Plan& plan, std::uint32_t index
   const auto limit = static_cast<std::uint64_t>(plan.nodes[layout.parts[node.dictionary].node_begin].length);
   bool right = true;
   switch (node.type) {
-    case Type::int8: right = indices_below<std::int8_t>(indices, validity, count, limit); break;
-    case Type::int16: right = indices_below<std::int16_t>(indices, validity, count, limit); break;
-    case Type::int32: right = indices_below<std::int32_t>(indices, validity, count, limit); break;
-    case Type::int64: right = indices_below<std::int64_t>(indices, validity, count, limit); break;
-    case Type::uint8: right = indices_below<std::uint8_t>(indices, validity, count, limit); break;
-    case Type::uint16: right = indices_below<std::uint16_t>(indices, validity, count, limit); break;
-    case Type::uint32: right = indices_below<std::uint32_t>(indices, validity, count, limit); break;
-    default: right = indices_below<std::uint64_t>(indices, validity, count, limit); break;
+    case Type::int8:
+      right = indices_below<std::int8_t>(indices, validity, count, limit);
+      break;
+    case Type::int16:
+      right = indices_below<std::int16_t>(indices, validity, count, limit);
+      break;
+    case Type::int32:
+      right = indices_below<std::int32_t>(indices, validity, count, limit);
+      break;
+    case Type::int64:
+      right = indices_below<std::int64_t>(indices, validity, count, limit);
+      break;
+    case Type::uint8:
+      right = indices_below<std::uint8_t>(indices, validity, count, limit);
+      break;
+    case Type::uint16:
+      right = indices_below<std::uint16_t>(indices, validity, count, limit);
+      break;
+    case Type::uint32:
+      right = indices_below<std::uint32_t>(indices, validity, count, limit);
+      break;
+    default:
+      right = indices_below<std::uint64_t>(indices, validity, count, limit);
+      break;
   }
   if (right) return {};
   return fail(Error::schema, "'{}' has an index outside its dictionary of {} values", path_of(layout, index), limit);
@@ -96,10 +112,18 @@ Status finish(const Template& form, Plan& plan, MutableBytes frame) {
   for (const Step& step : plan.steps) {
     std::byte* at = frame.data() + plan.buffers[step.buffer].offset;
     switch (step.kind) {
-      case StepKind::shift_bits: shift_bits(at, step.bit_offset, step.count); break;
-      case StepKind::count_nulls: OFP_TRY(finish_null_count(form, plan, step, frame)); break;
-      case StepKind::offsets32: OFP_TRY(finish_offsets<std::int32_t>(form.layout, step, at)); break;
-      case StepKind::offsets64: OFP_TRY(finish_offsets<std::int64_t>(form.layout, step, at)); break;
+      case StepKind::shift_bits:
+        shift_bits(at, step.bit_offset, step.count);
+        break;
+      case StepKind::count_nulls:
+        OFP_TRY(finish_null_count(form, plan, step, frame));
+        break;
+      case StepKind::offsets32:
+        OFP_TRY(finish_offsets<std::int32_t>(form.layout, step, at));
+        break;
+      case StepKind::offsets64:
+        OFP_TRY(finish_offsets<std::int64_t>(form.layout, step, at));
+        break;
     }
   }
   return {};

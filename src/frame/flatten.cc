@@ -84,7 +84,8 @@ class Flattener {
     if (node.buffers > 0) OFP_TRY(validity(index, node, array, slice));
 
     switch (node.type) {
-      case Type::null: return {};
+      case Type::null:
+        return {};
       case Type::structure:
         for (std::uint32_t i = 0, at = index + 1; i < node.children; ++i, at = layout_.nodes[at].end) {
           OFP_TRY(child(at, array.children[i], slice.first, slice.length));
@@ -103,11 +104,14 @@ class Flattener {
       case Type::binary:
       case Type::utf8:
       case Type::list:
-      case Type::map: return variable<std::int32_t>(index, node, array, slice);
+      case Type::map:
+        return variable<std::int32_t>(index, node, array, slice);
       case Type::large_binary:
       case Type::large_utf8:
-      case Type::large_list: return variable<std::int64_t>(index, node, array, slice);
-      default: break;
+      case Type::large_list:
+        return variable<std::int64_t>(index, node, array, slice);
+      default:
+        break;
     }
     OFP_TRY(fixed(index, node, array, slice));
     if (node.dictionary == 0) return {};

@@ -44,8 +44,8 @@ static_assert(sizeof(BufferSource) == 24);
 // Reusable: a second batch of the same layout allocates nothing.
 struct BatchView {
   std::int64_t rows = 0;
-  std::vector<NodeShape> nodes;        // as Layout::nodes
-  std::vector<BufferSource> buffers;   // as Layout::buffers
+  std::vector<NodeShape> nodes;       // as Layout::nodes
+  std::vector<BufferSource> buffers;  // as Layout::buffers
 };
 
 // `batch` is a struct array with the layout's columns (a record batch as Arrow libraries export it).
@@ -56,10 +56,10 @@ struct BatchView {
 
 // A column of plain memory, such as a NumPy array or a simulation's own.
 struct PlainColumn {
-  std::uint64_t address = 0;        // of the first value
-  std::uint32_t stride_bytes = 0;   // as in BufferSource
-  std::uint64_t validity = 0;       // address of its bitmap; 0: no nulls
-  std::int64_t null_count = 0;      // read only with a bitmap; -1: not known
+  std::uint64_t address = 0;       // of the first value
+  std::uint32_t stride_bytes = 0;  // as in BufferSource
+  std::uint64_t validity = 0;      // address of its bitmap; 0: no nulls
+  std::int64_t null_count = 0;     // read only with a bitmap; -1: not known
 };
 
 // Columns of fixed width, boolean, or fixed_list of fixed width (whose values lie one list after

@@ -78,8 +78,10 @@ class SchemaWriter {
     FlatBufferBuilder& b = builder_;
     const auto unit = static_cast<ipc::TimeUnit>(field.unit);
     switch (field.type) {
-      case Type::null: return as(number, ipc::Type_Null, ipc::CreateNull(b));
-      case Type::boolean: return as(number, ipc::Type_Bool, ipc::CreateBool(b));
+      case Type::null:
+        return as(number, ipc::Type_Null, ipc::CreateNull(b));
+      case Type::boolean:
+        return as(number, ipc::Type_Bool, ipc::CreateBool(b));
       case Type::int8:
       case Type::int16:
       case Type::int32:
@@ -87,8 +89,10 @@ class SchemaWriter {
       case Type::uint8:
       case Type::uint16:
       case Type::uint32:
-      case Type::uint64: return as(number, ipc::Type_Int, integer(field.type));
-      case Type::float16: return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_HALF));
+      case Type::uint64:
+        return as(number, ipc::Type_Int, integer(field.type));
+      case Type::float16:
+        return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_HALF));
       case Type::float32:
         return as(number, ipc::Type_FloatingPoint, ipc::CreateFloatingPoint(b, ipc::Precision_SINGLE));
       case Type::float64:
@@ -100,32 +104,47 @@ class SchemaWriter {
         const auto bits = static_cast<std::int32_t>(value_bytes_of(field) * 8);
         return as(number, ipc::Type_Decimal, ipc::CreateDecimal(b, field.precision, field.scale, bits));
       }
-      case Type::date32: return as(number, ipc::Type_Date, ipc::CreateDate(b, ipc::DateUnit_DAY));
-      case Type::date64: return as(number, ipc::Type_Date, ipc::CreateDate(b, ipc::DateUnit_MILLISECOND));
-      case Type::time32: return as(number, ipc::Type_Time, ipc::CreateTime(b, unit, 32));
-      case Type::time64: return as(number, ipc::Type_Time, ipc::CreateTime(b, unit, 64));
+      case Type::date32:
+        return as(number, ipc::Type_Date, ipc::CreateDate(b, ipc::DateUnit_DAY));
+      case Type::date64:
+        return as(number, ipc::Type_Date, ipc::CreateDate(b, ipc::DateUnit_MILLISECOND));
+      case Type::time32:
+        return as(number, ipc::Type_Time, ipc::CreateTime(b, unit, 32));
+      case Type::time64:
+        return as(number, ipc::Type_Time, ipc::CreateTime(b, unit, 64));
       case Type::timestamp: {
         At<flatbuffers::String> timezone = 0;
         if (!field.timezone.empty()) timezone = b.CreateString(field.timezone);
         return as(number, ipc::Type_Timestamp, ipc::CreateTimestamp(b, unit, timezone));
       }
-      case Type::duration: return as(number, ipc::Type_Duration, ipc::CreateDuration(b, unit));
+      case Type::duration:
+        return as(number, ipc::Type_Duration, ipc::CreateDuration(b, unit));
       case Type::interval_months:
         return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_YEAR_MONTH));
       case Type::interval_day_time:
         return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_DAY_TIME));
       case Type::interval_month_day_nano:
         return as(number, ipc::Type_Interval, ipc::CreateInterval(b, ipc::IntervalUnit_MONTH_DAY_NANO));
-      case Type::fixed_binary: return as(number, ipc::Type_FixedSizeBinary, ipc::CreateFixedSizeBinary(b, field.width));
-      case Type::binary: return as(number, ipc::Type_Binary, ipc::CreateBinary(b));
-      case Type::utf8: return as(number, ipc::Type_Utf8, ipc::CreateUtf8(b));
-      case Type::large_binary: return as(number, ipc::Type_LargeBinary, ipc::CreateLargeBinary(b));
-      case Type::large_utf8: return as(number, ipc::Type_LargeUtf8, ipc::CreateLargeUtf8(b));
-      case Type::list: return as(number, ipc::Type_List, ipc::CreateList(b));
-      case Type::large_list: return as(number, ipc::Type_LargeList, ipc::CreateLargeList(b));
-      case Type::fixed_list: return as(number, ipc::Type_FixedSizeList, ipc::CreateFixedSizeList(b, field.width));
-      case Type::structure: return as(number, ipc::Type_Struct_, ipc::CreateStruct_(b));
-      case Type::map: return as(number, ipc::Type_Map, ipc::CreateMap(b, field.keys_sorted));
+      case Type::fixed_binary:
+        return as(number, ipc::Type_FixedSizeBinary, ipc::CreateFixedSizeBinary(b, field.width));
+      case Type::binary:
+        return as(number, ipc::Type_Binary, ipc::CreateBinary(b));
+      case Type::utf8:
+        return as(number, ipc::Type_Utf8, ipc::CreateUtf8(b));
+      case Type::large_binary:
+        return as(number, ipc::Type_LargeBinary, ipc::CreateLargeBinary(b));
+      case Type::large_utf8:
+        return as(number, ipc::Type_LargeUtf8, ipc::CreateLargeUtf8(b));
+      case Type::list:
+        return as(number, ipc::Type_List, ipc::CreateList(b));
+      case Type::large_list:
+        return as(number, ipc::Type_LargeList, ipc::CreateLargeList(b));
+      case Type::fixed_list:
+        return as(number, ipc::Type_FixedSizeList, ipc::CreateFixedSizeList(b, field.width));
+      case Type::structure:
+        return as(number, ipc::Type_Struct_, ipc::CreateStruct_(b));
+      case Type::map:
+        return as(number, ipc::Type_Map, ipc::CreateMap(b, field.keys_sorted));
     }
     return 0;
   }
@@ -204,10 +223,18 @@ class SchemaReader {
 
   static Status decimal(const ipc::Decimal& from, Field& to) {
     switch (from.bitWidth()) {
-      case 32: to.type = Type::decimal32; break;
-      case 64: to.type = Type::decimal64; break;
-      case 128: to.type = Type::decimal128; break;
-      case 256: to.type = Type::decimal256; break;
+      case 32:
+        to.type = Type::decimal32;
+        break;
+      case 64:
+        to.type = Type::decimal64;
+        break;
+      case 128:
+        to.type = Type::decimal128;
+        break;
+      case 256:
+        to.type = Type::decimal256;
+        break;
       default:
         return fail(Error::protocol, "schema message: field '{}' is a decimal of {} bits, expected 32, 64, 128 or 256",
                     to.name, from.bitWidth());
@@ -219,9 +246,15 @@ class SchemaReader {
 
   static Status interval(const ipc::Interval& from, Field& to) {
     switch (from.unit()) {
-      case ipc::IntervalUnit_YEAR_MONTH: to.type = Type::interval_months; return {};
-      case ipc::IntervalUnit_DAY_TIME: to.type = Type::interval_day_time; return {};
-      case ipc::IntervalUnit_MONTH_DAY_NANO: to.type = Type::interval_month_day_nano; return {};
+      case ipc::IntervalUnit_YEAR_MONTH:
+        to.type = Type::interval_months;
+        return {};
+      case ipc::IntervalUnit_DAY_TIME:
+        to.type = Type::interval_day_time;
+        return {};
+      case ipc::IntervalUnit_MONTH_DAY_NANO:
+        to.type = Type::interval_month_day_nano;
+        return {};
     }
     return fail(Error::protocol, "schema message: field '{}' has interval unit {}, the last known is 2", to.name,
                 static_cast<int>(from.unit()));
@@ -229,9 +262,15 @@ class SchemaReader {
 
   static Status floating(const ipc::FloatingPoint& from, Field& to) {
     switch (from.precision()) {
-      case ipc::Precision_HALF: to.type = Type::float16; return {};
-      case ipc::Precision_SINGLE: to.type = Type::float32; return {};
-      case ipc::Precision_DOUBLE: to.type = Type::float64; return {};
+      case ipc::Precision_HALF:
+        to.type = Type::float16;
+        return {};
+      case ipc::Precision_SINGLE:
+        to.type = Type::float32;
+        return {};
+      case ipc::Precision_DOUBLE:
+        to.type = Type::float64;
+        return {};
     }
     return fail(Error::protocol, "schema message: field '{}' has precision {}, the last known is 2", to.name,
                 static_cast<int>(from.precision()));
@@ -244,14 +283,22 @@ class SchemaReader {
       return {};
     };
     switch (from.type_type()) {
-      case ipc::Type_Null: return plain(Type::null);
-      case ipc::Type_Int: return integer(*from.type_as_Int(), to);
-      case ipc::Type_FloatingPoint: return floating(*from.type_as_FloatingPoint(), to);
-      case ipc::Type_Binary: return plain(Type::binary);
-      case ipc::Type_Utf8: return plain(Type::utf8);
-      case ipc::Type_Bool: return plain(Type::boolean);
-      case ipc::Type_Decimal: return decimal(*from.type_as_Decimal(), to);
-      case ipc::Type_Date: return plain(from.type_as_Date()->unit() == ipc::DateUnit_DAY ? Type::date32 : Type::date64);
+      case ipc::Type_Null:
+        return plain(Type::null);
+      case ipc::Type_Int:
+        return integer(*from.type_as_Int(), to);
+      case ipc::Type_FloatingPoint:
+        return floating(*from.type_as_FloatingPoint(), to);
+      case ipc::Type_Binary:
+        return plain(Type::binary);
+      case ipc::Type_Utf8:
+        return plain(Type::utf8);
+      case ipc::Type_Bool:
+        return plain(Type::boolean);
+      case ipc::Type_Decimal:
+        return decimal(*from.type_as_Decimal(), to);
+      case ipc::Type_Date:
+        return plain(from.type_as_Date()->unit() == ipc::DateUnit_DAY ? Type::date32 : Type::date64);
       case ipc::Type_Time:
         to.type = from.type_as_Time()->bitWidth() == 32 ? Type::time32 : Type::time64;
         return unit(from.type_as_Time()->unit(), to);
@@ -259,19 +306,32 @@ class SchemaReader {
         to.type = Type::timestamp;
         to.timezone = text(from.type_as_Timestamp()->timezone());
         return unit(from.type_as_Timestamp()->unit(), to);
-      case ipc::Type_Interval: return interval(*from.type_as_Interval(), to);
-      case ipc::Type_List: return plain(Type::list);
-      case ipc::Type_Struct_: return plain(Type::structure);
+      case ipc::Type_Interval:
+        return interval(*from.type_as_Interval(), to);
+      case ipc::Type_List:
+        return plain(Type::list);
+      case ipc::Type_Struct_:
+        return plain(Type::structure);
       case ipc::Type_FixedSizeBinary:
         to.width = from.type_as_FixedSizeBinary()->byteWidth();
         return plain(Type::fixed_binary);
-      case ipc::Type_FixedSizeList: to.width = from.type_as_FixedSizeList()->listSize(); return plain(Type::fixed_list);
-      case ipc::Type_Map: to.keys_sorted = from.type_as_Map()->keysSorted(); return plain(Type::map);
-      case ipc::Type_Duration: to.type = Type::duration; return unit(from.type_as_Duration()->unit(), to);
-      case ipc::Type_LargeBinary: return plain(Type::large_binary);
-      case ipc::Type_LargeUtf8: return plain(Type::large_utf8);
-      case ipc::Type_LargeList: return plain(Type::large_list);
-      default: break;
+      case ipc::Type_FixedSizeList:
+        to.width = from.type_as_FixedSizeList()->listSize();
+        return plain(Type::fixed_list);
+      case ipc::Type_Map:
+        to.keys_sorted = from.type_as_Map()->keysSorted();
+        return plain(Type::map);
+      case ipc::Type_Duration:
+        to.type = Type::duration;
+        return unit(from.type_as_Duration()->unit(), to);
+      case ipc::Type_LargeBinary:
+        return plain(Type::large_binary);
+      case ipc::Type_LargeUtf8:
+        return plain(Type::large_utf8);
+      case ipc::Type_LargeList:
+        return plain(Type::large_list);
+      default:
+        break;
     }
     return fail(Error::unsupported, "schema message: field '{}' has the Arrow type number {}, which cannot be stored",
                 to.name, static_cast<int>(from.type_type()));

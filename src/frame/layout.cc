@@ -16,7 +16,9 @@ void collect(const Field& field, std::vector<const Field*>& values) {
 // The buffers after the validity.
 int content_buffers(Type type, BufferKind (&kinds)[2]) noexcept {
   switch (type) {
-    case Type::boolean: kinds[0] = BufferKind::bits; return 1;
+    case Type::boolean:
+      kinds[0] = BufferKind::bits;
+      return 1;
     case Type::binary:
     case Type::utf8:
       kinds[0] = BufferKind::offsets32;
@@ -28,11 +30,18 @@ int content_buffers(Type type, BufferKind (&kinds)[2]) noexcept {
       kinds[1] = BufferKind::data;
       return 2;
     case Type::list:
-    case Type::map: kinds[0] = BufferKind::offsets32; return 1;
-    case Type::large_list: kinds[0] = BufferKind::offsets64; return 1;
+    case Type::map:
+      kinds[0] = BufferKind::offsets32;
+      return 1;
+    case Type::large_list:
+      kinds[0] = BufferKind::offsets64;
+      return 1;
     case Type::fixed_list:
-    case Type::structure: return 0;
-    default: kinds[0] = BufferKind::values; return 1;
+    case Type::structure:
+      return 0;
+    default:
+      kinds[0] = BufferKind::values;
+      return 1;
   }
 }
 

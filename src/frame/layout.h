@@ -26,20 +26,20 @@ enum class BufferKind : std::uint8_t {
   values,     // value_bytes for every value
   offsets32,  // length + 1 offsets into the data or the child
   offsets64,
-  data,       // the bytes of binary and utf8 values
+  data,  // the bytes of binary and utf8 values
 };
 
 inline constexpr std::uint32_t none = 0xFFFFFFFF;
 
 struct NodeLayout {
-  std::uint32_t parent = none;      // node, or none for a column or a dictionary's values
-  std::uint32_t children = 0;       // direct ones; the first is the next node
-  std::uint32_t end = 0;            // one past the last descendant: the next sibling, if there is one
-  std::uint32_t buffer = 0;         // the first of its buffers
-  std::uint32_t buffers = 0;        // how many; the first is the validity
-  std::uint32_t value_bytes = 0;    // fixed-width types; 0 otherwise
-  std::uint32_t list_size = 0;      // fixed_list
-  std::uint32_t dictionary = 0;     // the part that holds its dictionary; 0: no dictionary column
+  std::uint32_t parent = none;    // node, or none for a column or a dictionary's values
+  std::uint32_t children = 0;     // direct ones; the first is the next node
+  std::uint32_t end = 0;          // one past the last descendant: the next sibling, if there is one
+  std::uint32_t buffer = 0;       // the first of its buffers
+  std::uint32_t buffers = 0;      // how many; the first is the validity
+  std::uint32_t value_bytes = 0;  // fixed-width types; 0 otherwise
+  std::uint32_t list_size = 0;    // fixed_list
+  std::uint32_t dictionary = 0;   // the part that holds its dictionary; 0: no dictionary column
   Type type = Type::null;
   bool nullable = true;
 };
@@ -57,9 +57,9 @@ struct PartLayout {
 struct Layout {
   std::vector<NodeLayout> nodes;
   std::vector<BufferLayout> buffers;
-  std::vector<PartLayout> parts;    // [0] the rows, then the dictionaries as written
+  std::vector<PartLayout> parts;       // [0] the rows, then the dictionaries as written
   std::vector<std::uint32_t> columns;  // the node of each top-level field
-  std::vector<std::string> names;   // of each node, for errors
+  std::vector<std::string> names;      // of each node, for errors
 
   // Every column is of a fixed width, or a fixed_list of such, so the number of rows alone tells
   // the size of every buffer.

@@ -156,12 +156,23 @@ Status check_size(const Layout& layout, std::uint32_t index, const NodeShape& sh
   std::uint64_t needed = 0;
   bool fits = true;
   switch (buffer.kind) {
-    case BufferKind::validity: needed = shape.null_count > 0 ? (length / 8) + (length % 8 != 0) : 0; break;
-    case BufferKind::bits: needed = (length / 8) + (length % 8 != 0); break;
-    case BufferKind::values: fits = checked_mul(length, layout.nodes[buffer.node].value_bytes, needed); break;
-    case BufferKind::offsets32: fits = length == 0 || checked_mul(length + 1, 4, needed); break;
-    case BufferKind::offsets64: fits = length == 0 || checked_mul(length + 1, 8, needed); break;
-    case BufferKind::data: break;
+    case BufferKind::validity:
+      needed = shape.null_count > 0 ? (length / 8) + (length % 8 != 0) : 0;
+      break;
+    case BufferKind::bits:
+      needed = (length / 8) + (length % 8 != 0);
+      break;
+    case BufferKind::values:
+      fits = checked_mul(length, layout.nodes[buffer.node].value_bytes, needed);
+      break;
+    case BufferKind::offsets32:
+      fits = length == 0 || checked_mul(length + 1, 4, needed);
+      break;
+    case BufferKind::offsets64:
+      fits = length == 0 || checked_mul(length + 1, 8, needed);
+      break;
+    case BufferKind::data:
+      break;
   }
   if (fits && bytes >= needed) return {};
   return fail(Error::protocol, "a buffer of '{}' has {} bytes, its {} values need {}", path_of(layout, buffer.node),
@@ -207,9 +218,12 @@ Status check_node(const Layout& layout, Bytes frame, std::uint32_t index, std::i
   }
   if (node.buffers < 2) return {};
   switch (layout.buffers[node.buffer + 1].kind) {
-    case BufferKind::offsets32: return check_last_offset<std::int32_t>(layout, frame, index, nodes, buffers);
-    case BufferKind::offsets64: return check_last_offset<std::int64_t>(layout, frame, index, nodes, buffers);
-    default: return {};
+    case BufferKind::offsets32:
+      return check_last_offset<std::int32_t>(layout, frame, index, nodes, buffers);
+    case BufferKind::offsets64:
+      return check_last_offset<std::int64_t>(layout, frame, index, nodes, buffers);
+    default:
+      return {};
   }
 }
 
@@ -243,8 +257,8 @@ Status read_part(const Layout& layout, Bytes frame, const MessageRange& message,
   return {};
 }
 
-// Ids of dictionaries in the order of the layout's parts: those within a dictionary's values come before it. Writers number
-// and send them as they like.
+// Ids of dictionaries in the order of the layout's parts: those within a dictionary's values come before it. Writers
+// number and send them as they like.
 void collect_ids(const flatbuffers::Vector<flatbuffers::Offset<ipc::Field>>* fields, std::vector<std::int64_t>& ids) {
   if (fields == nullptr) return;
   for (const ipc::Field* field : *fields) {
@@ -321,7 +335,8 @@ Status read_batch(const Layout& layout, Bytes frame, const FrameView& view, std:
     OFP_TRY(read_part(layout, frame, message, static_cast<std::uint32_t>(part), nodes.data(), buffers.data()));
   }
   if (view.messages.back().kind != MessageKind::batch)
-    return fail(Error::protocol, "message {} of the frame is dictionary {}, expected batch 0", parts, view.messages.back().dictionary);
+    return fail(Error::protocol, "message {} of the frame is dictionary {}, expected batch 0", parts,
+                view.messages.back().dictionary);
   OFP_TRY(read_part(layout, frame, view.messages.back(), 0, nodes.data(), buffers.data()));
   rows = view.messages.back().rows;
   return {};

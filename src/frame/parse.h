@@ -19,9 +19,9 @@ struct MessageRange {
   std::uint64_t metadata_bytes = 0;  // of the flatbuffer at begin + 8, a multiple of 8, without padding
   std::uint64_t body = 0;
   std::uint64_t body_bytes = 0;
-  std::int64_t rows = 0;             // of a dictionary: its values
-  std::int64_t dictionary = 0;       // its id
-  bool compressed = false;           // its body (body_compression.h)
+  std::int64_t rows = 0;        // of a dictionary: its values
+  std::int64_t dictionary = 0;  // its id
+  bool compressed = false;      // its body (body_compression.h)
 };
 
 struct FrameView {
@@ -48,8 +48,8 @@ struct FrameView {
 struct MessagePiece {
   std::array<std::byte, message_prefix_bytes> prefix{};
   Bytes metadata;
-  std::uint64_t padding_bytes = 0;   // zeros, up to the alignment of the body
-  Bytes body;                        // a multiple of 8
+  std::uint64_t padding_bytes = 0;  // zeros, up to the alignment of the body
+  Bytes body;                       // a multiple of 8
 
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return prefix.size() + metadata.size() + padding_bytes + body.size();
@@ -62,7 +62,7 @@ struct MessagePiece {
 [[nodiscard]] MessagePiece fit_message(Bytes frame, const MessageRange& message, std::uint64_t position,
                                        std::uint32_t alignment);
 
-inline constexpr std::array<std::byte, end_marker_bytes> end_marker{
-    std::byte{0xFF}, std::byte{0xFF}, std::byte{0xFF}, std::byte{0xFF}};
+inline constexpr std::array<std::byte, end_marker_bytes> end_marker{std::byte{0xFF}, std::byte{0xFF}, std::byte{0xFF},
+                                                                    std::byte{0xFF}};
 
 }  // namespace offpath::frame

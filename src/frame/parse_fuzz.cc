@@ -27,7 +27,8 @@ void read_all(Bytes frame) {
   std::uint64_t position = 0;
   for (const MessageRange& message : view->messages) {
     const MessagePiece piece = fit_message(frame, message, position, 64);
-    if (message.body_bytes > 0 && !message.compressed && (position + piece.bytes() - piece.body.size()) % 64 != 0) std::abort();
+    if (message.body_bytes > 0 && !message.compressed && (position + piece.bytes() - piece.body.size()) % 64 != 0)
+      std::abort();
     sum = sum + sum_of(piece.metadata) + sum_of(piece.body);
     position += piece.bytes();
   }

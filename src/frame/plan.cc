@@ -138,7 +138,8 @@ class Planner {
                   path_of_buffer(layout_, index), source.bit_offset);
     }
     switch (layout.kind) {
-      case BufferKind::validity: return validity(index, layout.node, source, length);
+      case BufferKind::validity:
+        return validity(index, layout.node, source, length);
       case BufferKind::bits:
         if (source.stride_bytes != 0) return lane(index, source, length, 0);
         return bits(index, source, length);
@@ -147,9 +148,12 @@ class Planner {
           return lane(index, source, length, node.value_bytes);
         }
         return values(index, source, length, node.value_bytes);
-      case BufferKind::offsets32: return offsets(index, node, source, length, 4);
-      case BufferKind::offsets64: return offsets(index, node, source, length, 8);
-      case BufferKind::data: return data(index, source, length);
+      case BufferKind::offsets32:
+        return offsets(index, node, source, length, 4);
+      case BufferKind::offsets64:
+        return offsets(index, node, source, length, 8);
+      case BufferKind::data:
+        return data(index, source, length);
     }
     return {};
   }
@@ -434,8 +438,7 @@ void split_rows(const Plan& plan, const Block& block, std::uint64_t row_begin, s
       if (lane.value_bytes == 0) {
         pack_bits(from + lane.offset_bytes, stride_bytes, taken, target + row / 8);
       } else {
-        gather_lane(from + lane.offset_bytes, stride_bytes, lane.value_bytes, taken,
-                    target + row * lane.value_bytes);
+        gather_lane(from + lane.offset_bytes, stride_bytes, lane.value_bytes, taken, target + row * lane.value_bytes);
       }
     }
   }

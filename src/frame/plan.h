@@ -38,13 +38,13 @@ inline constexpr std::uint32_t row_bytes_max = 16 * 1024;
 // An array of records that holds several columns: read once, then split into its lanes. It may be
 // read and split in slices of rows, so scratch memory can be smaller than `bytes`.
 struct Block {
-  std::uint64_t address = 0;       // of the first lane of row 0
-  std::uint64_t bytes = 0;         // (rows - 1) * stride_bytes + row_bytes
+  std::uint64_t address = 0;  // of the first lane of row 0
+  std::uint64_t bytes = 0;    // (rows - 1) * stride_bytes + row_bytes
   std::uint64_t rows = 0;
   std::uint32_t stride_bytes = 0;
-  std::uint32_t row_bytes = 0;     // from the first lane to the end of the last one
+  std::uint32_t row_bytes = 0;                 // from the first lane to the end of the last one
   std::uint32_t lane_begin = 0, lane_end = 0;  // in Plan::lanes
-  std::uint64_t scratch = 0;       // its place if all blocks are read at once
+  std::uint64_t scratch = 0;                   // its place if all blocks are read at once
 
   // The rows are so far apart that the bytes between them are not read: each row is read by itself, right behind the
   // one before it. So what is read stays in proportion to the frame, however large the stride is.
@@ -56,31 +56,31 @@ struct Block {
 };
 
 enum class StepKind : std::uint8_t {
-  shift_bits,     // a bitmap that began within a byte
-  count_nulls,    // the null count was not known
-  offsets32,      // compare the last offset with what was pulled; subtract the first if it is not 0
+  shift_bits,   // a bitmap that began within a byte
+  count_nulls,  // the null count was not known
+  offsets32,    // compare the last offset with what was pulled; subtract the first if it is not 0
   offsets64,
 };
 
 // One change of bytes after they have arrived, in place in the frame.
 struct Step {
   StepKind kind = StepKind::shift_bits;
-  std::uint8_t bit_offset = 0;     // shift_bits
-  std::uint32_t buffer = 0;        // in Layout::buffers
-  std::uint64_t count = 0;         // bits, or offsets
-  std::uint64_t last = 0;          // offsets: what the last one has to be, counted from the first
+  std::uint8_t bit_offset = 0;  // shift_bits
+  std::uint32_t buffer = 0;     // in Layout::buffers
+  std::uint64_t count = 0;      // bits, or offsets
+  std::uint64_t last = 0;       // offsets: what the last one has to be, counted from the first
 };
 
 // A buffer in the frame.
 struct BufferPlace {
-  std::uint64_t offset = 0;        // from the beginning of the frame
-  std::uint64_t bytes = 0;         // 0: absent
+  std::uint64_t offset = 0;  // from the beginning of the frame
+  std::uint64_t bytes = 0;   // 0: absent
 };
 
 struct PartPlace {
-  std::uint64_t message = 0;       // where its prefix is
+  std::uint64_t message = 0;  // where its prefix is
   std::uint64_t body = 0;
-  std::uint64_t body_bytes = 0;    // a multiple of 8
+  std::uint64_t body_bytes = 0;  // a multiple of 8
 };
 
 // Bytes of the frame that no read fills: padding, and the one offset of an array of length 0.
@@ -99,9 +99,9 @@ struct Plan {
   std::uint64_t pulled_bytes = 0;   // what all reads move
   std::uint64_t scratch_bytes = 0;  // for all blocks at once; 0 in most plans
   std::int64_t rows = 0;
-  std::vector<PartPlace> parts;     // as Layout::parts
-  std::vector<NodeShape> nodes;     // as Layout::nodes; finish() fills null counts that were not known
-  std::vector<BufferPlace> buffers; // as Layout::buffers
+  std::vector<PartPlace> parts;      // as Layout::parts
+  std::vector<NodeShape> nodes;      // as Layout::nodes; finish() fills null counts that were not known
+  std::vector<BufferPlace> buffers;  // as Layout::buffers
   std::vector<Pull> pulls;
   std::vector<Block> blocks;
   std::vector<Lane> lanes;

@@ -337,7 +337,9 @@ void expect_buffer(const Layout& layout, const BatchView& view, const Plan& plan
         ASSERT_EQ(load<std::int64_t>(to + i * 8), load<std::int64_t>(from + i * 8) - load<std::int64_t>(from)) << i;
       }
       return;
-    case BufferKind::data: ASSERT_EQ(std::memcmp(to, from, place.bytes), 0); return;
+    case BufferKind::data:
+      ASSERT_EQ(std::memcmp(to, from, place.bytes), 0);
+      return;
   }
 }
 

@@ -214,7 +214,8 @@ std::string describe(const Field& field) {
     case Type::decimal32:
     case Type::decimal64:
     case Type::decimal128:
-    case Type::decimal256: return decimal_text(field);
+    case Type::decimal256:
+      return decimal_text(field);
     case Type::time32:
     case Type::time64:
     case Type::duration:
@@ -222,13 +223,16 @@ std::string describe(const Field& field) {
     case Type::timestamp:
       return fmt::format("timestamp[{}{}{}]", unit_names[static_cast<int>(field.unit) & 3],
                          field.timezone.empty() ? "" : ", ", field.timezone);
-    case Type::fixed_binary: return fmt::format("fixed_binary[{}]", field.width);
+    case Type::fixed_binary:
+      return fmt::format("fixed_binary[{}]", field.width);
     case Type::fixed_list:
     case Type::list:
     case Type::large_list:
     case Type::structure:
-    case Type::map: break;
-    default: return std::string(type_name(field.type));
+    case Type::map:
+      break;
+    default:
+      return std::string(type_name(field.type));
   }
   std::string text(type_name(field.type));
   if (field.type == Type::fixed_list) text += fmt::format("[{}]", field.width);

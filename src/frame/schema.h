@@ -22,18 +22,40 @@ namespace offpath::frame {
 enum class Type : std::uint8_t {
   null,
   boolean,
-  int8, int16, int32, int64,
-  uint8, uint16, uint32, uint64,
-  float16, float32, float64,
-  decimal32, decimal64, decimal128, decimal256,
-  date32, date64,
-  time32, time64,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  float16,
+  float32,
+  float64,
+  decimal32,
+  decimal64,
+  decimal128,
+  decimal256,
+  date32,
+  date64,
+  time32,
+  time64,
   timestamp,
   duration,
-  interval_months, interval_day_time, interval_month_day_nano,
+  interval_months,
+  interval_day_time,
+  interval_month_day_nano,
   fixed_binary,
-  binary, utf8, large_binary, large_utf8,
-  list, large_list, fixed_list, structure, map,
+  binary,
+  utf8,
+  large_binary,
+  large_utf8,
+  list,
+  large_list,
+  fixed_list,
+  structure,
+  map,
 };
 inline constexpr int types_count = static_cast<int>(Type::map) + 1;
 
@@ -47,15 +69,15 @@ struct KeyValue {
 
 struct Field {
   std::string name{};
-  Type type = Type::null;       // of a dictionary column: the type of its indices
-  Unit unit = Unit::second;     // time32, time64, timestamp, duration
+  Type type = Type::null;    // of a dictionary column: the type of its indices
+  Unit unit = Unit::second;  // time32, time64, timestamp, duration
   bool nullable = true;
-  bool keys_sorted = false;     // map
-  bool ordered = false;         // dictionary
-  std::int32_t width = 0;       // fixed_binary: bytes in a value; fixed_list: values in a list
-  std::int32_t precision = 0;   // decimals
-  std::int32_t scale = 0;       // decimals
-  std::string timezone{};       // timestamp; empty: naive
+  bool keys_sorted = false;    // map
+  bool ordered = false;        // dictionary
+  std::int32_t width = 0;      // fixed_binary: bytes in a value; fixed_list: values in a list
+  std::int32_t precision = 0;  // decimals
+  std::int32_t scale = 0;      // decimals
+  std::string timezone{};      // timestamp; empty: naive
   std::vector<KeyValue> metadata{};
   std::vector<Field> children{};
   std::vector<Field> dictionary{};  // none, or one: the type of the values the indices stand for
@@ -71,11 +93,11 @@ struct Schema {
 };
 
 // What a schema may be at most. Bounds on what another process may make us build.
-inline constexpr int depth_max = 32;                              // nesting of fields
-inline constexpr std::size_t fields_max = 4096;                   // in the whole tree
-inline constexpr std::size_t name_bytes_max = 4096;               // of a field or a time zone
-inline constexpr std::size_t metadata_entries_max = 1024;         // of one field
-inline constexpr std::size_t schema_bytes_max = 1024 * 1024;      // encoded
+inline constexpr int depth_max = 32;                          // nesting of fields
+inline constexpr std::size_t fields_max = 4096;               // in the whole tree
+inline constexpr std::size_t name_bytes_max = 4096;           // of a field or a time zone
+inline constexpr std::size_t metadata_entries_max = 1024;     // of one field
+inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 
 [[nodiscard]] std::string_view type_name(Type type) noexcept;
 

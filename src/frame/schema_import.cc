@@ -80,11 +80,20 @@ bool parse_decimal(std::string_view text, Field& field) noexcept {
   if (take_comma(text) && !take_number(text, bits)) return false;
   if (!text.empty()) return false;
   switch (bits) {
-    case 32: field.type = Type::decimal32; return true;
-    case 64: field.type = Type::decimal64; return true;
-    case 128: field.type = Type::decimal128; return true;
-    case 256: field.type = Type::decimal256; return true;
-    default: return false;
+    case 32:
+      field.type = Type::decimal32;
+      return true;
+    case 64:
+      field.type = Type::decimal64;
+      return true;
+    case 128:
+      field.type = Type::decimal128;
+      return true;
+    case 256:
+      field.type = Type::decimal256;
+      return true;
+    default:
+      return false;
   }
 }
 

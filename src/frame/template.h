@@ -33,20 +33,21 @@ inline constexpr std::uint64_t end_marker_bytes = 8;
 
 // A message's flatbuffer and where its numbers are in it.
 struct Prototype {
-  std::vector<std::byte> metadata;   // a multiple of 8
-  std::uint32_t body_bytes_at = 0;   // i64
-  std::uint32_t rows_at = 0;         // i64
-  std::uint32_t nodes_at = 0;        // { i64 length, i64 null_count }, one for each node of the part
-  std::uint32_t buffers_at = 0;      // { i64 offset in the body, i64 bytes }, one for each buffer of the part
+  std::vector<std::byte> metadata;  // a multiple of 8
+  std::uint32_t body_bytes_at = 0;  // i64
+  std::uint32_t rows_at = 0;        // i64
+  std::uint32_t nodes_at = 0;       // { i64 length, i64 null_count }, one for each node of the part
+  std::uint32_t buffers_at = 0;     // { i64 offset in the body, i64 bytes }, one for each buffer of the part
 };
 
 struct Template {
   Schema schema;
   Layout layout;
-  std::uint32_t alignment = page_alignment;   // a power of two, 8..4096
-  wire::Compression compression = wire::Compression::none;  // what the messages say of their bodies (body_compression.h)
-  std::vector<std::byte> schema_message;      // with its prefix; a multiple of 8
-  std::vector<Prototype> prototypes;          // as Layout::parts
+  std::uint32_t alignment = page_alignment;  // a power of two, 8..4096
+  wire::Compression compression =
+      wire::Compression::none;            // what the messages say of their bodies (body_compression.h)
+  std::vector<std::byte> schema_message;  // with its prefix; a multiple of 8
+  std::vector<Prototype> prototypes;      // as Layout::parts
 };
 
 [[nodiscard]] Result<std::shared_ptr<const Template>> make_template(

@@ -14,9 +14,10 @@ constexpr TimeNs beats_of_a_post = 4;  // then whoever was posted to is slow, an
 
 // What ends with a member's state, and why.
 Failure end_of(const Change& change) {
-  return {Error::peer_lost, fmt::format("member {} (incarnation {}) {}{}{}", change.member.name, change.member.incarnation,
-                                        change.state == MemberState::left ? "has left the group" : "is dead",
-                                        change.why.empty() ? "" : ": ", change.why)};
+  return {Error::peer_lost,
+          fmt::format("member {} (incarnation {}) {}{}{}", change.member.name, change.member.incarnation,
+                      change.state == MemberState::left ? "has left the group" : "is dead",
+                      change.why.empty() ? "" : ": ", change.why)};
 }
 
 }  // namespace
@@ -25,7 +26,9 @@ Group::Group(Identity self, const GroupOptions& options, Reach::Surroundings sur
     : membership_(std::move(self), options.membership, now),
       reach_(std::move(surroundings), options.reach),
       reader_([this](const wire::MemberTable& table, TimeNs at) { return take_table(table, at); }) {
-  reach_.on_connected = [this](const std::string& address, std::uint64_t process) { membership_.on_answered(address, process); };
+  reach_.on_connected = [this](const std::string& address, std::uint64_t process) {
+    membership_.on_answered(address, process);
+  };
   reach_.on_lost = [this](const std::string&, std::uint64_t process, const Failure& why, TimeNs at) {
     membership_.on_lost(process, why.message, at, effects_);
   };
@@ -40,7 +43,8 @@ Status Group::take_table(const wire::MemberTable& table, TimeNs now) {
 void Group::post(const std::string& member, Request request) {
   const Member* found = membership_.find(member);
   if (found == nullptr) {
-    refused_.push_back({std::move(request), {Error::not_found, fmt::format("there is no member \"{}\" in the group", member)}});
+    refused_.push_back(
+        {std::move(request), {Error::not_found, fmt::format("there is no member \"{}\" in the group", member)}});
   } else if (found->state == MemberState::left || found->state == MemberState::dead) {
     refused_.push_back({std::move(request), end_of({found->id, found->state, found->why})});
   } else {
@@ -88,8 +92,9 @@ void Group::follow(const Change& change, TimeNs now) {
   if (!self && (change.state == MemberState::left || change.state == MemberState::dead))
     reach_.drop(change.member.address, end_of(change));
   else if (change.instead_of && change.instead_of->process != change.member.process)
-    reach_.drop(change.instead_of->address, {Error::peer_lost, fmt::format("member {} has started anew, as incarnation {}",
-                                                                           change.member.name, change.member.incarnation)});
+    reach_.drop(change.instead_of->address,
+                {Error::peer_lost, fmt::format("member {} has started anew, as incarnation {}", change.member.name,
+                                               change.member.incarnation)});
   for (const auto& tell : listeners_) tell(change, now);
 }
 
@@ -101,7 +106,9 @@ void Group::post_table(const MembershipEffects::Post& post, const std::vector<st
   request.kind = wire::EntryKind::member_table;
   request.deadline = deadline_after(now, beats_of_a_post * membership_.beat_ns());
   request.body = table;
-  request.compose = [](const Named& named, std::vector<std::byte>& payload) { wire::encode(wire::PostTable{named.bytes}, payload); };
+  request.compose = [](const Named& named, std::vector<std::byte>& payload) {
+    wire::encode(wire::PostTable{named.bytes}, payload);
+  };
   request.answer = [this, address = post.address](const Result<Answer>& reply, TimeNs) {
     std::erase(posting_, address);
     if (reply) return;

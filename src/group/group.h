@@ -33,8 +33,8 @@ class Group final : public loop::Poller {
   Group(Identity self, const GroupOptions& options, Reach::Surroundings surroundings, TimeNs now);
 
   // ---- for services
-  // Asks a member by name. The answer is a failure that names it if nobody of that name lives, if it dies or starts anew
-  // before it has answered, and at the deadline.
+  // Asks a member by name. The answer is a failure that names it if nobody of that name lives, if it dies or starts
+  // anew before it has answered, and at the deadline.
   void post(const std::string& member, Request request);
   // Whenever a member's state changes; this member itself included.
   void on_change(std::function<void(const Change& change, TimeNs now)> tell) { listeners_.push_back(std::move(tell)); }

@@ -23,14 +23,16 @@ Result<int> number_of(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) {
     return fail(Error::not_found,
-                "{} is not set, so no launcher that exchanges addresses started this process: start it by mpirun of MPICH or Intel "
+                "{} is not set, so no launcher that exchanges addresses started this process: start it by mpirun of "
+                "MPICH or Intel "
                 "MPI or by srun --mpi=pmi2, or name the others by group.members",
                 variable);
   }
   int number = 0;
   const char* end = text + std::strlen(text);
   const auto [rest, error] = std::from_chars(text, end, number);
-  if (error != std::errc() || rest != end || number < 0) return fail(Error::protocol, "{} is '{}', which is no number", variable, text);
+  if (error != std::errc() || rest != end || number < 0)
+    return fail(Error::protocol, "{} is '{}', which is no number", variable, text);
   return number;
 }
 
@@ -49,7 +51,8 @@ std::string_view value_of(std::string_view line, std::string_view field) {
 Status await(int fd, short events, TimeNs deadline) {
   for (;;) {
     const TimeNs left = deadline - monotonic_ns();
-    if (left <= 0) return fail(Error::timeout, "the launcher did not answer: not all agents it started have told their address");
+    if (left <= 0)
+      return fail(Error::timeout, "the launcher did not answer: not all agents it started have told their address");
     pollfd one{fd, events, 0};
     const int ready = poll(&one, 1, static_cast<int>(std::min<TimeNs>(left / millisecond_ns + 1, 1000)));
     if (ready > 0) return {};
@@ -63,8 +66,10 @@ Result<Launcher> Launcher::from_environment() {
   OFP_ASSIGN(const int fd, number_of("PMI_FD"));
   OFP_ASSIGN(const int rank, number_of("PMI_RANK"));
   OFP_ASSIGN(const int size, number_of("PMI_SIZE"));
-  if (size < 1 || size > size_max || rank >= size) return fail(Error::protocol, "PMI_RANK is {}, PMI_SIZE is {}", rank, size);
-  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return fail(Error::protocol, "PMI_FD names descriptor {}, which is not open", fd);
+  if (size < 1 || size > size_max || rank >= size)
+    return fail(Error::protocol, "PMI_RANK is {}, PMI_SIZE is {}", rank, size);
+  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+    return fail(Error::protocol, "PMI_FD names descriptor {}, which is not open", fd);
   return Launcher(Fd(fd), rank, size);
 }
 
@@ -74,20 +79,24 @@ Result<std::vector<std::string>> Launcher::exchange(const std::string& own, Time
   OFP_ASSIGN(const std::string longest, ask("cmd=get_maxes", "maxes", "vallen_max", deadline));
   std::size_t value_max = 0;
   std::from_chars(longest.data(), longest.data() + longest.size(), value_max);
-  if (own.size() >= value_max) return fail(Error::too_large, "the launcher takes values of less than {} bytes, the address is {}", value_max, own);
+  if (own.size() >= value_max)
+    return fail(Error::too_large, "the launcher takes values of less than {} bytes, the address is {}", value_max, own);
   OFP_ASSIGN(const std::string space, ask("cmd=get_my_kvsname", "my_kvsname", "kvsname", deadline));
-  OFP_TRY(ask(fmt::format("cmd=put kvsname={} key=offpath-{} value={}", space, rank_, own), "put_result", "", deadline));
+  OFP_TRY(
+      ask(fmt::format("cmd=put kvsname={} key=offpath-{} value={}", space, rank_, own), "put_result", "", deadline));
   OFP_TRY(ask("cmd=barrier_in", "barrier_out", "", deadline));
   std::vector<std::string> all;
   for (int rank = 0; rank < size_; ++rank) {
-    OFP_ASSIGN(std::string address, ask(fmt::format("cmd=get kvsname={} key=offpath-{}", space, rank), "get_result", "value", deadline));
+    OFP_ASSIGN(std::string address,
+               ask(fmt::format("cmd=get kvsname={} key=offpath-{}", space, rank), "get_result", "value", deadline));
     all.push_back(std::move(address));
   }
   OFP_TRY(ask("cmd=finalize", "finalize_ack", "", deadline));
   return all;
 }
 
-Result<std::string> Launcher::ask(const std::string& line, std::string_view wanted, std::string_view field, TimeNs deadline) {
+Result<std::string> Launcher::ask(const std::string& line, std::string_view wanted, std::string_view field,
+                                  TimeNs deadline) {
   OFP_TRY(send(line + '\n', deadline));
   OFP_ASSIGN(const std::string answer, read_line(deadline));
   const std::string_view rc = value_of(answer, "rc");
@@ -114,7 +123,8 @@ Result<std::string> Launcher::read_line(TimeNs deadline) {
       unread_.erase(0, end + 1);
       return line;
     }
-    if (unread_.size() > line_bytes_max) return fail(Error::protocol, "the launcher sends a line of more than {} bytes", line_bytes_max);
+    if (unread_.size() > line_bytes_max)
+      return fail(Error::protocol, "the launcher sends a line of more than {} bytes", line_bytes_max);
     OFP_TRY(await(connection_.get(), POLLIN, deadline));
     std::array<char, 1024> bytes;
     const ssize_t got = recv(connection_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);

@@ -44,7 +44,8 @@ class Server {
         unread += byte;
         continue;
       }
-      const std::string answer = (instead_ ? instead_ : Answer([this](const std::string& line) { return usual(line); }))(unread);
+      const std::string answer =
+          (instead_ ? instead_ : Answer([this](const std::string& line) { return usual(line); }))(unread);
       unread.clear();
       if (answer.empty()) return;
       if (send(end.get(), answer.data(), answer.size(), MSG_NOSIGNAL) < 0) return;
@@ -96,21 +97,23 @@ TEST(Launcher, EveryoneLearnsAllAddressesByRank) {
   std::vector<std::vector<std::string>> learnt(size);
   for (int rank = 0; rank < size; ++rank) {
     agents.emplace_back([&, rank] {
-      if (auto all = server.client(rank).exchange(fmt::format("tcp:node{}:7470", rank), soon())) learnt[static_cast<std::size_t>(rank)] = *all;
+      if (auto all = server.client(rank).exchange(fmt::format("tcp:node{}:7470", rank), soon()))
+        learnt[static_cast<std::size_t>(rank)] = *all;
     });
   }
   for (std::thread& agent : agents) agent.join();
-  const std::vector<std::string> wanted{"tcp:node0:7470", "tcp:node1:7470", "tcp:node2:7470", "tcp:node3:7470", "tcp:node4:7470"};
+  const std::vector<std::string> wanted{"tcp:node0:7470", "tcp:node1:7470", "tcp:node2:7470", "tcp:node3:7470",
+                                        "tcp:node4:7470"};
   for (const auto& all : learnt) EXPECT_EQ(all, wanted);
 }
 
 TEST(Launcher, DoesNotWaitLongerThanToldForAgentsThatDoNotCome) {
   Server server(2, [](const std::string& line) {
-    return line == "cmd=barrier_in"        ? " "  // no end of line
-           : line.starts_with("cmd=init")  ? "cmd=response_to_init rc=0\n"
-           : line.starts_with("cmd=put")   ? "cmd=put_result rc=0\n"
-           : line == "cmd=get_maxes"       ? "cmd=maxes vallen_max=1024\n"
-                                           : "cmd=my_kvsname kvsname=x\n";
+    return line == "cmd=barrier_in"       ? " "  // no end of line
+           : line.starts_with("cmd=init") ? "cmd=response_to_init rc=0\n"
+           : line.starts_with("cmd=put")  ? "cmd=put_result rc=0\n"
+           : line == "cmd=get_maxes"      ? "cmd=maxes vallen_max=1024\n"
+                                          : "cmd=my_kvsname kvsname=x\n";
   });
   const auto all = server.client(0).exchange("tcp:here:1", monotonic_ns() + 50 * millisecond_ns);
   ASSERT_FALSE(all);
@@ -118,11 +121,15 @@ TEST(Launcher, DoesNotWaitLongerThanToldForAgentsThatDoNotCome) {
 }
 
 TEST(Launcher, WhatALauncherShouldNotSayIsShown) {
-  EXPECT_NE(failure_of([](const std::string&) { return "cmd=response_to_init rc=-1\n"; }).find("answered 'cmd=response_to_init rc=-1'"),
+  EXPECT_NE(failure_of([](const std::string&) {
+              return "cmd=response_to_init rc=-1\n";
+            }).find("answered 'cmd=response_to_init rc=-1'"),
             std::string::npos);
   EXPECT_NE(failure_of([](const std::string&) { return "nonsense\n"; }).find("answered 'nonsense'"), std::string::npos);
-  EXPECT_NE(failure_of([](const std::string&) { return std::string(10000, 'x'); }).find("a line of more than"), std::string::npos);
-  EXPECT_NE(failure_of([](const std::string&) { return std::string(); }).find("closed its connection"), std::string::npos);
+  EXPECT_NE(failure_of([](const std::string&) { return std::string(10000, 'x'); }).find("a line of more than"),
+            std::string::npos);
+  EXPECT_NE(failure_of([](const std::string&) { return std::string(); }).find("closed its connection"),
+            std::string::npos);
 }
 
 TEST(Launcher, AProcessThatNoLauncherStartedIsToldHowItWouldBe) {

@@ -4,7 +4,6 @@
 #include <tuple>
 #include <utility>
 
-
 namespace offpath::group {
 
 using wire::MemberEntry;
@@ -18,24 +17,32 @@ constexpr TimeNs posts_of_a_beat = 8;
 MemberEntry::State told(MemberState state) noexcept {
   switch (state) {
     case MemberState::alive:
-    case MemberState::suspect: return MemberEntry::State::alive;
-    case MemberState::left: return MemberEntry::State::left;
-    case MemberState::dead: return MemberEntry::State::dead;
+    case MemberState::suspect:
+      return MemberEntry::State::alive;
+    case MemberState::left:
+      return MemberEntry::State::left;
+    case MemberState::dead:
+      return MemberEntry::State::dead;
   }
   return MemberEntry::State::dead;
 }
 
 MemberState heard(MemberEntry::State state) noexcept {
   switch (state) {
-    case MemberEntry::State::alive: return MemberState::alive;
-    case MemberEntry::State::left: return MemberState::left;
-    case MemberEntry::State::dead: return MemberState::dead;
+    case MemberEntry::State::alive:
+      return MemberState::alive;
+    case MemberEntry::State::left:
+      return MemberState::left;
+    case MemberEntry::State::dead:
+      return MemberState::dead;
   }
   return MemberState::dead;
 }
 
 // The order of two entries of one name, but for their states.
-std::tuple<std::uint64_t, std::uint64_t> rank(const MemberEntry& entry) noexcept { return {entry.incarnation, entry.process}; }
+std::tuple<std::uint64_t, std::uint64_t> rank(const MemberEntry& entry) noexcept {
+  return {entry.incarnation, entry.process};
+}
 std::tuple<std::uint64_t, std::uint64_t> rank(const Member& member) noexcept {
   return {member.id.incarnation, member.id.process};
 }
@@ -57,7 +64,10 @@ std::string_view state_name(MemberState state) noexcept {
 }
 
 Membership::Membership(Identity self, const MembershipOptions& options, TimeNs now)
-    : beat_ns_(std::max<TimeNs>(options.dead_after_ns / beats_of_death, 1)), last_time_(now), next_beat_(now), last_post_(now) {
+    : beat_ns_(std::max<TimeNs>(options.dead_after_ns / beats_of_death, 1)),
+      last_time_(now),
+      next_beat_(now),
+      last_post_(now) {
   self_.id = std::move(self);
   self_.since = self_.heard_at = now;
   for (const std::string& address : options.seeds)
@@ -128,7 +138,8 @@ void Membership::judge(TimeNs now, MembershipEffects& effects) {
     if (silence >= beats_until_dead * beat_ns_)
       set_state(member, MemberState::dead, fmt::format("no sign of life for {:.1f} s", seconds(silence)), now, effects);
     else if (silence >= beats_until_suspect * beat_ns_ && member.state == MemberState::alive)
-      set_state(member, MemberState::suspect, fmt::format("no sign of life for {:.1f} s", seconds(silence)), now, effects);
+      set_state(member, MemberState::suspect, fmt::format("no sign of life for {:.1f} s", seconds(silence)), now,
+                effects);
   }
 }
 
@@ -193,7 +204,8 @@ bool Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& 
   if (!is_live(member.state) || entry.beats <= member.beats) return true;
   member.beats = entry.beats;
   member.heard_at = now;
-  if (member.state == MemberState::suspect) set_state(member, MemberState::alive, "it was heard of again", now, effects);
+  if (member.state == MemberState::suspect)
+    set_state(member, MemberState::alive, "it was heard of again", now, effects);
   return true;
 }
 
@@ -208,7 +220,8 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
   const bool same_process = member.id.process == entry.process;
   std::optional<Identity> before;
   if (!member.id.name.empty() && is_live(member.state)) before = std::move(member.id);
-  member.id = {std::string(entry.name), entry.incarnation, entry.process, std::string(entry.address), std::string(entry.http)};
+  member.id = {std::string(entry.name), entry.incarnation, entry.process, std::string(entry.address),
+               std::string(entry.http)};
   member.beats = entry.beats;
   member.heard_at = now;
   hurry(now);
@@ -300,7 +313,8 @@ void Membership::on_answered(std::string_view address, std::uint64_t process) {
   for (Seed& seed : seeds_) {
     if (seed.address != address) continue;
     seed.self = process == self_.id.process;
-    const auto member = std::ranges::find_if(others_, [&](const auto& other) { return other.second.id.process == process; });
+    const auto member =
+        std::ranges::find_if(others_, [&](const auto& other) { return other.second.id.process == process; });
     // Reached by another name of its machine than the one it goes by.
     if (member != others_.end()) seed.address = member->second.id.address;
   }

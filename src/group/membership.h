@@ -1,10 +1,10 @@
 // Who is in the group: a state machine without socket, thread or clock. Read this first, then reach.h, then group.h.
 //
-// Every member keeps a table of all members it ever heard of. An entry is (name, incarnation, process, state, beats), and
-// two entries of one name have an order: the larger incarnation wins (then the larger process number), and of the same
-// one the later state: alive < left < dead. Merging tables takes the larger entry of each name. So tables only grow, in
-// whatever order they arrive and however often; members that go on exchanging them come to the same one; and what was
-// once called dead stays dead: who reads that of itself goes on under the next incarnation.
+// Every member keeps a table of all members it ever heard of. An entry is (name, incarnation, process, state, beats),
+// and two entries of one name have an order: the larger incarnation wins (then the larger process number), and of the
+// same one the later state: alive < left < dead. Merging tables takes the larger entry of each name. So tables only
+// grow, in whatever order they arrive and however often; members that go on exchanging them come to the same one; and
+// what was once called dead stays dead: who reads that of itself goes on under the next incarnation.
 //
 // Time is counted in beats, of which `dead_after` has 24. With each beat a member raises its own count of beats and
 // posts its table to the members 1, 2, 4, … places after it in the order of names, so that news reaches n members in
@@ -13,9 +13,9 @@
 //   10 beats   without a larger count of a member, from whoever: suspect. Each one's own opinion, not in the table
 //   18 beats   dead, which is told to all. The rest up to 24 is for the news to arrive
 //
-// A lost channel makes a suspect at once. To members that are suspect or dead, and to addresses that were given at start
-// and have not answered, the table is still posted in turns, one of each kind with every beat: so halves of a network that
-// was cut find together again.
+// A lost channel makes a suspect at once. To members that are suspect or dead, and to addresses that were given at
+// start and have not answered, the table is still posted in turns, one of each kind with every beat: so halves of a
+// network that was cut find together again.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct Member {
   TimeNs since = 0;     // of the state
   TimeNs heard_at = 0;  // when its count of beats was last seen to grow
   std::uint64_t beats = 0;
-  std::string why;      // of the state, a sentence; empty where there is nothing to say
+  std::string why;  // of the state, a sentence; empty where there is nothing to say
 };
 
 struct Change {
@@ -63,8 +63,9 @@ struct MembershipEffects {
     std::string name;  // empty: not known, an address given at start
     std::string address;
   };
-  std::vector<Post> posts;      // of table(), to these members
-  std::vector<Change> changes;  // in their order; of this member itself when it goes on as another incarnation, or is replaced
+  std::vector<Post> posts;  // of table(), to these members
+  // in their order; of this member itself when it goes on as another incarnation, or is replaced
+  std::vector<Change> changes;
 };
 
 struct MembershipOptions {
@@ -76,8 +77,8 @@ class Membership {
  public:
   static constexpr TimeNs beats_of_death = 24, beats_until_suspect = 10, beats_until_dead = 18;
 
-  // A process starts with incarnation 0, which loses to that of any earlier process of its name, and goes on as the next
-  // one as soon as it reads in a table of the others how they know it.
+  // A process starts with incarnation 0, which loses to that of any earlier process of its name, and goes on as the
+  // next one as soon as it reads in a table of the others how they know it.
   Membership(Identity self, const MembershipOptions& options, TimeNs now);
 
   // To be called at next_deadline().
@@ -98,7 +99,7 @@ class Membership {
   // All others, by name.
   [[nodiscard]] const std::map<std::string, Member, std::less<>>& others() const noexcept { return others_; }
   [[nodiscard]] const Member* find(std::string_view name) const noexcept;  // self included; null: nobody of that name
-  [[nodiscard]] std::size_t waiting_seeds() const;  // addresses at which no live member was found yet
+  [[nodiscard]] std::size_t waiting_seeds() const;     // addresses at which no live member was found yet
   [[nodiscard]] std::vector<std::byte> table() const;  // a wire::MemberTable
   [[nodiscard]] TimeNs beat_ns() const noexcept { return beat_ns_; }
 
@@ -133,9 +134,9 @@ class Membership {
   std::map<std::string, Member, std::less<>> others_;
   std::vector<Seed> seeds_;
   std::size_t next_seed_ = 0;
-  std::string last_suspect_, last_dead_;  // whose turn it was
+  std::string last_suspect_, last_dead_;       // whose turn it was
   std::vector<MembershipEffects::Post> owed_;  // to those who lack something this table has
-  bool known_ = false;                    // somebody's table has this very process
+  bool known_ = false;                         // somebody's table has this very process
   TimeNs last_time_, next_beat_, last_post_;
   std::optional<TimeNs> early_at_;
 };

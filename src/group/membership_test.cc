@@ -28,7 +28,8 @@ struct Speaker {
   }
   Status hear(const Speaker& other, TimeNs now) { return hear(other.membership.table(), now); }
   void pass(TimeNs until) {
-    for (TimeNs due = membership.next_deadline(); due <= until; due = membership.next_deadline()) membership.on_time(due, effects);
+    for (TimeNs due = membership.next_deadline(); due <= until; due = membership.next_deadline())
+      membership.on_time(due, effects);
   }
   [[nodiscard]] MemberState state_of(const std::string& name) const {
     const Member* found = membership.find(name);

@@ -51,7 +51,8 @@ void Reach::post(const std::string& name, const std::string& address, Request re
   }
   if (!name.empty()) peer->name = name;
   if (request.body.size() > body_bytes_max) {
-    const Failure why{Error::too_large, fmt::format("a body of {} bytes, at most {} are allowed", request.body.size(), body_bytes_max)};
+    const Failure why{Error::too_large,
+                      fmt::format("a body of {} bytes, at most {} are allowed", request.body.size(), body_bytes_max)};
     dropped_.emplace_back(std::move(request), naming(text_of(*peer), why));
     return;
   }
@@ -74,7 +75,8 @@ void Reach::connect(Peer& peer, TimeNs now) {
   // The job owns what it makes until it is done; it knows nothing of this object.
   auto attempt = std::make_shared<Attempt>();
   surroundings_.start_job(
-      [attempt, connect = surroundings_.connect, address = peer.address, deadline = deadline_after(now, options_.connect_wait_ns)]() -> Status {
+      [attempt, connect = surroundings_.connect, address = peer.address,
+       deadline = deadline_after(now, options_.connect_wait_ns)]() -> Status {
         OFP_ASSIGN(attempt->end, connect(address, deadline));
         OFP_ASSIGN(attempt->outbox, attempt->end->allocate(outbox_bytes, deadline));
         return {};
@@ -84,7 +86,8 @@ void Reach::connect(Peer& peer, TimeNs now) {
       });
 }
 
-void Reach::connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now) {
+void Reach::connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status,
+                      TimeNs now) {
   const auto at = peers_.find(address);
   if (at == peers_.end() || at->second->number != number || !at->second->connecting) return;  // dropped meanwhile
   Peer& peer = *at->second;
@@ -100,7 +103,8 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   peer.end = std::move(attempt.end);
   peer.outbox = attempt.outbox;
   peer.readable = true;
-  peer.watched = surroundings_.watch(peer.end->event_fd(), [this, &peer] { peer.readable = attention_ = true; }).has_value();
+  peer.watched =
+      surroundings_.watch(peer.end->event_fd(), [this, &peer] { peer.readable = attention_ = true; }).has_value();
   peer.retry_after_ns = options_.retry_min_ns;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);
@@ -124,7 +128,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   disconnect(peer);
   peer.retry_at = now + peer.retry_after_ns;
   // Whether they were served before the end, nobody knows: they are not asked again.
-  for (std::list<Asked> asked = std::exchange(peer.asked, {}); Asked & each : asked)
+  for (std::list<Asked> asked = std::exchange(peer.asked, {}); Asked& each : asked)
     finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
   if (on_lost) on_lost(peer.address, process, peer.last_failure, now);
 }
@@ -160,8 +164,10 @@ bool Reach::work(Peer& peer, TimeNs now) {
   bool did = false;
   if (peer.end) {
     Status status;
-    if (std::exchange(peer.readable, !peer.watched)) status = peer.end->poll();
-    else if (!peer.asked.empty()) status = peer.end->take_in();
+    if (std::exchange(peer.readable, !peer.watched))
+      status = peer.end->poll();
+    else if (!peer.asked.empty())
+      status = peer.end->take_in();
     if (!status) {
       lose(peer, status.error(), now);
       return true;
@@ -189,7 +195,8 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
     auto outcome = outcome_of(std::move(reply));
     if (!outcome) outcome = tl::unexpected(naming(text_of(peer), outcome.error()));
     // Nobody writes there any more, and nothing else was asked with this room: that waits for the next round.
-    else if (asked.request.inbox_bytes != 0) outcome->inbox = outbox.subspan(asked.inbox_at, asked.request.inbox_bytes);
+    else if (asked.request.inbox_bytes != 0)
+      outcome->inbox = outbox.subspan(asked.inbox_at, asked.request.inbox_bytes);
     finish(std::move(asked.request), std::move(outcome), now);
   }
   return !taken.empty();
@@ -198,16 +205,16 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
 // True if something is gone.
 bool Reach::withdraw(Peer& peer) {
   return std::erase_if(peer.retiring, [&](Retiring& each) {
-    if (!each.told && peer.end->has_room(0)) {
-      (void)peer.end->withdraw(each.range);  // fails only with the channel
-      each.told = true;
-    }
-    return each.told && peer.end->is_withdrawn(each.range);
-  }) != 0;
+           if (!each.told && peer.end->has_room(0)) {
+             (void)peer.end->withdraw(each.range);  // fails only with the channel
+             each.told = true;
+           }
+           return each.told && peer.end->is_withdrawn(each.range);
+         }) != 0;
 }
 
-// Where in the outbox `length` bytes are that no request uses; nothing if there is no room. `asked` is in the order of posting,
-// not of places.
+// Where in the outbox `length` bytes are that no request uses; nothing if there is no room. `asked` is in the order of
+// posting, not of places.
 std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t length) {
   if (length == 0) return 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
@@ -226,13 +233,16 @@ std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t le
 // How the member is to reach an object that is not copied.
 Status Reach::name_object(Peer& peer, const Request& request, Named& named, HostEnd::RangeName& range) {
   if (!peer.end->traits().staged) {
-    if (peer.retiring.size() >= retiring_max) return fail(Error::would_block, "{} ranges wait to be withdrawn", peer.retiring.size());
+    if (peer.retiring.size() >= retiring_max)
+      return fail(Error::would_block, "{} ranges wait to be withdrawn", peer.retiring.size());
     OFP_ASSIGN(range, peer.end->announce(request.object.data(), request.object.size()));
-    named.bytes = {.region = range.region, .generation = range.generation, .offset = 0, .length = request.object.size()};
+    named.bytes = {
+        .region = range.region, .generation = range.generation, .offset = 0, .length = request.object.size()};
     return {};
   }
   if (request.object_fd < 0)
-    return fail(Error::unsupported, "an object that lies in no file of its own cannot be read by this member: {}", peer.end->traits().reason);
+    return fail(Error::unsupported, "an object that lies in no file of its own cannot be read by this member: {}",
+                peer.end->traits().reason);
   OFP_ASSIGN(named.offer, peer.end->offer(request.object_fd));
   named.bytes.length = request.object.size();
   return {};
@@ -251,7 +261,8 @@ Status Reach::ask(Peer& peer, Request& request) {
     std::memcpy(peer.end->segment(peer.outbox).data() + *at, body.data(), body.size());
     named.bytes = {.region = peer.outbox, .generation = 0, .offset = *at, .length = body.size()};
   } else if (!copied) {
-    // What is named has to be withdrawn where the request then finds no room, so its length, which has nothing to do with names, comes first.
+    // What is named has to be withdrawn where the request then finds no room, so its length, which has nothing to do
+    // with names, comes first.
     std::vector<std::byte> trial;
     if (request.compose) request.compose(named, trial);
     if (!peer.end->has_room(trial.size())) return fail(Error::would_block, "the ring is full");
@@ -290,7 +301,8 @@ bool Reach::end_late(Peer& peer, TimeNs now) {
   std::vector<std::pair<Request, Failure>> late;
   for (auto at = peer.asked.begin(); at != peer.asked.end();) {
     if (now >= at->request.deadline) {
-      // The member may read its body yet, so that stays what it is until the answer comes, to nobody, or the channel ends.
+      // The member may read its body yet, so that stays what it is until the answer comes, to nobody, or the channel
+      // ends.
       Request over;
       over.answer = std::exchange(at->request.answer, {});
       at->request.deadline = never;

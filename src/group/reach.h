@@ -4,7 +4,8 @@
 //   post --> queued --> (connect, in a job) --> asked: in the request ring --> answer
 //                 `--> no connection, deadline, the other one's end: answer, a failure that names the member
 //
-// No socket, thread or clock is its own: Surroundings are given, so that a simulation can give others. Belongs to one loop.
+// No socket, thread or clock is its own: Surroundings are given, so that a simulation can give others. Belongs to one
+// loop.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ namespace offpath::group {
 
 // Memory of this agent as a request names it, until it is answered.
 struct Named {
-  wire::BufferRef bytes{};   // to be pulled: the request's body or object
-  std::uint64_t offer = 0;   // not 0: they lie in the descriptor of that number instead, from its beginning
-  wire::BufferRef inbox{};   // may be written
+  wire::BufferRef bytes{};  // to be pulled: the request's body or object
+  std::uint64_t offer = 0;  // not 0: they lie in the descriptor of that number instead, from its beginning
+  wire::BufferRef inbox{};  // may be written
 };
 
 struct Answer {
@@ -42,15 +43,15 @@ struct Answer {
 struct Request {
   wire::EntryKind kind{};
   TimeNs deadline = never;
-  // Bytes the member may pull until it has answered: a small body, or an object. Up to Reach::copied_bytes_max they are copied
-  // to memory that the channel shares, otherwise they are read where they lie: as a range, or where the link cannot read
-  // ranges through the object's descriptor. `owner` keeps the object until the member is done with it.
+  // Bytes the member may pull until it has answered: a small body, or an object. Up to Reach::copied_bytes_max they are
+  // copied to memory that the channel shares, otherwise they are read where they lie: as a range, or where the link
+  // cannot read ranges through the object's descriptor. `owner` keeps the object until the member is done with it.
   std::vector<std::byte> body{};
   Bytes object{};
   int object_fd = -1;
   std::shared_ptr<const void> owner{};
   std::uint64_t payload_bytes = 1024;  // of the request itself, about
-  std::uint32_t inbox_bytes = 0;  // of room for what the member pushes; Reach::copied_bytes_max at most
+  std::uint32_t inbox_bytes = 0;       // of room for what the member pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};
   // Called once, on the loop, from within poll(); it may post, and not drop. A `failed` reply comes as its failure.
@@ -111,8 +112,8 @@ class Reach {
     std::uint64_t inbox_at;
     channel::HostEnd::RangeName range;  // of its object; 0: none
   };
-  // An object that the member was let read. It stays until the member has confirmed that it does not any more, or the channel has
-  // ended; nobody waits for that.
+  // An object that the member was let read. It stays until the member has confirmed that it does not any more, or the
+  // channel has ended; nobody waits for that.
   struct Retiring {
     channel::HostEnd::RangeName range;
     std::shared_ptr<const void> owner;
@@ -122,7 +123,7 @@ class Reach {
     std::string name, address;
     std::uint64_t number = 0;  // of the attempt, so that a late result of an earlier one is known
     bool connecting = false, readable = false, watched = false;
-    bool fresh = false;  // something is queued that was not tried yet
+    bool fresh = false;                     // something is queued that was not tried yet
     std::unique_ptr<channel::HostEnd> end;  // null: not connected
     wire::RegionId outbox = 0;
     std::list<Request> queued;
@@ -146,7 +147,8 @@ class Reach {
   [[nodiscard]] Status ask(Peer& peer, Request& request);
   [[nodiscard]] static std::optional<std::uint64_t> find_room(const Peer& peer, std::uint64_t length);
   bool end_late(Peer& peer, TimeNs now);
-  [[nodiscard]] Status name_object(Peer& peer, const Request& request, Named& named, channel::HostEnd::RangeName& range);
+  [[nodiscard]] Status name_object(Peer& peer, const Request& request, Named& named,
+                                   channel::HostEnd::RangeName& range);
   bool withdraw(Peer& peer);
   void finish(Request request, Result<Answer> answer, TimeNs now);
   [[nodiscard]] static std::string text_of(const Peer& peer);

@@ -5,17 +5,20 @@
 
 namespace offpath::group {
 
-void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects) {
+void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post,
+                             channel::Effects& effects) {
   if (Status begun = begin(channel, request, may_post, effects); !begun)
     effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
 }
 
-Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects) {
+Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post,
+                          channel::Effects& effects) {
   wire::PostTable post{};
   OFP_TRY(wire::decode(request.payload, post));
   // Whoever may name members may make this agent connect to addresses of his choice.
   if (!may_post) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
-  const auto of_channel = std::ranges::count_if(pulling_, [&](const auto& each) { return each.second.channel == channel; });
+  const auto of_channel =
+      std::ranges::count_if(pulling_, [&](const auto& each) { return each.second.channel == channel; });
   if (static_cast<std::size_t>(of_channel) >= pulls_of_channel_max)
     return fail(Error::would_block, "{} tables of this channel are being read", of_channel);
   const std::uint64_t token = next_token_++;

@@ -21,7 +21,8 @@ class TableReader {
   static constexpr std::size_t pulls_of_channel_max = 4;
 
   // `take` is given each table, whose texts are gone after the call; what it returns is the answer.
-  explicit TableReader(std::function<Status(const wire::MemberTable& table, TimeNs now)> take) : take_(std::move(take)) {}
+  explicit TableReader(std::function<Status(const wire::MemberTable& table, TimeNs now)> take)
+      : take_(std::move(take)) {}
 
   // `may_post`: the channel is of the agent's own user or of root, as members of a group are.
   void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects);
@@ -33,7 +34,8 @@ class TableReader {
     std::uint64_t channel, ticket;
     std::vector<std::byte> bytes;
   };
-  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects);
+  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post,
+                             channel::Effects& effects);
 
   std::function<Status(const wire::MemberTable&, TimeNs)> take_;
   std::map<std::uint64_t, Pulling> pulling_;  // by token

@@ -39,7 +39,8 @@ Status connect(const char* address_text, const ofp_connect_options* given, ofp_c
   OFP_ASSIGN(const ofp_connect_options options, complete(given));
   const std::string where = text_or_environment(address_text, "OFFPATH_AGENT");
   if (where.empty())
-    return fail(Error::invalid, "no agent given: pass an address such as unix:/run/offpath/agent.sock, or set OFFPATH_AGENT");
+    return fail(Error::invalid,
+                "no agent given: pass an address such as unix:/run/offpath/agent.sock, or set OFFPATH_AGENT");
   OFP_ASSIGN(const link::Address address, link::Address::parse(where));
   link::HostOptions host;
   host.name = options.name != nullptr ? options.name : program_invocation_short_name;

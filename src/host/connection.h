@@ -1,4 +1,5 @@
-// What the opaque types of include/offpath/offpath.h are. Read channel/host_end.h first: everything here is thin over it.
+// What the opaque types of include/offpath/offpath.h are. Read channel/host_end.h first: everything here is thin over
+// it.
 //
 //   ofp_channel  a connection, shared with everything made from it: a stream, range, segment or frame keeps it alive
 //   ofp_stream   stream.h
@@ -17,8 +18,8 @@
 #include "host/report.h"
 #include "host/requests/requests.h"
 #include "host/send/staging.h"
-#include "wire/region.h"
 #include "offpath/offpath.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 

@@ -4,8 +4,8 @@
 #include "frame/c_data.h"
 #include "testing/host/fake_agent.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 namespace {
@@ -345,8 +345,14 @@ TEST_F(HostCalls, BatchesOfAnySchemaCarryNodesAndBuffers) {
   ArrowSchema text{"u", "text", nullptr, ARROW_FLAG_NULLABLE, 0, nullptr, nullptr, keep_schema, nullptr};
   ArrowSchema* fields[] = {&text};
   const ArrowSchema schema{"+s", "", nullptr, 0, 1, fields, nullptr, keep_schema, nullptr};
-  const ofp_stream_options options{.struct_bytes = sizeof options, .pool = "local:/texts", .destination = nullptr,
-                                   .rows_max = 10, .keep = 0, .ranks = 0, .rank = 0, .compression = "zstd"};
+  const ofp_stream_options options{.struct_bytes = sizeof options,
+                                   .pool = "local:/texts",
+                                   .destination = nullptr,
+                                   .rows_max = 10,
+                                   .keep = 0,
+                                   .ranks = 0,
+                                   .rank = 0,
+                                   .compression = "zstd"};
   ofp_stream* stream = nullptr;
   ASSERT_EQ(ofp_stream_open(channel, "texts", &schema, &options, &stream, &error), OFP_OK) << said();
 

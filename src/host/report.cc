@@ -5,11 +5,13 @@
 
 namespace offpath::host {
 
-#define X(name, number, text) \
-  static_assert(static_cast<int>(Error::name) == number && number <= OFP_FUNCTION_FAILED, "offpath.h has the same numbers");
+#define X(name, number, text)                                                             \
+  static_assert(static_cast<int>(Error::name) == number && number <= OFP_FUNCTION_FAILED, \
+                "offpath.h has the same numbers");
 OFFPATH_ERRORS(X)
 #undef X
-static_assert(OFP_WOULD_BLOCK == static_cast<int>(Error::would_block) && OFP_TIMEOUT == static_cast<int>(Error::timeout));
+static_assert(OFP_WOULD_BLOCK == static_cast<int>(Error::would_block) &&
+              OFP_TIMEOUT == static_cast<int>(Error::timeout));
 static_assert(OFP_INVALID == static_cast<int>(Error::invalid) && OFP_NOT_FOUND == static_cast<int>(Error::not_found));
 static_assert(OFP_EXISTS == static_cast<int>(Error::exists) && OFP_SCHEMA == static_cast<int>(Error::schema));
 static_assert(OFP_TOO_LARGE == static_cast<int>(Error::too_large) && OFP_STALE == static_cast<int>(Error::stale));
@@ -39,7 +41,8 @@ int report(const Failure& failure, ofp_error* error) noexcept {
 Status check_struct_bytes(std::uint32_t given, std::size_t known, const char* name) {
   // Fields come in eights: a size that cuts one cannot be anybody's.
   if (given < 8 || given % 8 != 0)
-    return fail(Error::invalid, "{}.struct_bytes is {}; set it to sizeof({}), {} in this version", name, given, name, known);
+    return fail(Error::invalid, "{}.struct_bytes is {}; set it to sizeof({}), {} in this version", name, given, name,
+                known);
   return {};
 }
 

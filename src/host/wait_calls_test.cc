@@ -1,4 +1,5 @@
-// Minutes of waiting through the C interface, in slices as interpreters wait: the agent is asked once, and the wait ends when it is over.
+// Minutes of waiting through the C interface, in slices as interpreters wait: the agent is asked once, and the wait
+// ends when it is over.
 #include "testing/host/fake_agent.h"
 
 namespace offpath::host {
@@ -47,8 +48,10 @@ TEST_F(WaitCalls, ForTicketsAndCredit) {
   std::uint64_t ticket = 0;
   const auto send = [&] { return ofp_send_columns(stream, data, 16, "a", "", OFP_SEND_ANNOUNCE, &ticket, &error); };
   ASSERT_EQ(send(), OFP_OK) << said();
-  not_for_minutes(OFP_TIMEOUT, 1, [&](std::int64_t wait_ns) { return ofp_wait_pulled(stream, ticket, wait_ns, &error); });
-  not_for_minutes(OFP_TIMEOUT, 1, [&](std::int64_t wait_ns) { return ofp_wait_stored(stream, ticket, wait_ns, &error); });
+  not_for_minutes(OFP_TIMEOUT, 1,
+                  [&](std::int64_t wait_ns) { return ofp_wait_pulled(stream, ticket, wait_ns, &error); });
+  not_for_minutes(OFP_TIMEOUT, 1,
+                  [&](std::int64_t wait_ns) { return ofp_wait_stored(stream, ticket, wait_ns, &error); });
   not_for_minutes(OFP_OK, 0, [&](std::int64_t) { return ofp_arm(stream, ticket, 1, &error); });
   not_for_minutes(OFP_WOULD_BLOCK, 1, [&](std::int64_t) { return send(); });
   (void)ofp_stream_close(stream, 0, nullptr);
@@ -60,7 +63,8 @@ TEST_F(WaitCalls, ForRequests) {
   ofp_request *request = nullptr, *next = nullptr;
   ASSERT_EQ(ofp_pool_want(channel, "local:/p", "a", "", OFP_FOREVER, &request, &error), OFP_OK) << said();
   not_for_minutes(OFP_WOULD_BLOCK, 1, [&](std::int64_t wait_ns) { return ofp_request_wait(request, wait_ns, &error); });
-  not_for_minutes(OFP_WOULD_BLOCK, 1, [&](std::int64_t wait_ns) { return ofp_request_next(channel, wait_ns, &next, &error); });
+  not_for_minutes(OFP_WOULD_BLOCK, 1,
+                  [&](std::int64_t wait_ns) { return ofp_request_next(channel, wait_ns, &next, &error); });
   agent->answer_held();
   EXPECT_EQ(ofp_request_wait(request, second_ns, &error), OFP_OK) << said();
   ofp_request_free(request);
@@ -75,8 +79,10 @@ TEST_F(WaitCalls, ForTasksAndTheirInputs) {
   ofp_task* task = submit(tasks, &input);
   ofp_task* over = nullptr;
   not_for_minutes(OFP_WOULD_BLOCK, 1, [&](std::int64_t wait_ns) { return ofp_task_wait(task, wait_ns, &error); });
-  not_for_minutes(OFP_WOULD_BLOCK, 2, [&](std::int64_t wait_ns) { return ofp_task_wait_pulled(task, wait_ns, &error); });
-  not_for_minutes(OFP_WOULD_BLOCK, 1, [&](std::int64_t wait_ns) { return ofp_tasks_next(tasks, wait_ns, &over, &error); });
+  not_for_minutes(OFP_WOULD_BLOCK, 2,
+                  [&](std::int64_t wait_ns) { return ofp_task_wait_pulled(task, wait_ns, &error); });
+  not_for_minutes(OFP_WOULD_BLOCK, 1,
+                  [&](std::int64_t wait_ns) { return ofp_tasks_next(tasks, wait_ns, &over, &error); });
   agent->tells_pulled_at = fabric->now() + millisecond_ns;
   EXPECT_EQ(ofp_task_wait_pulled(task, second_ns, &error), OFP_OK) << said();
   agent->answer_tasks();

@@ -28,15 +28,17 @@ struct Scheme {
   std::string_view name;
   Address::Kind kind;
 };
-constexpr Scheme network_schemes[] = {
-    {"tcp", Address::Kind::tcp}, {"tls", Address::Kind::tls}, {"verbs", Address::Kind::verbs}, {"doca", Address::Kind::doca}};
+constexpr Scheme network_schemes[] = {{"tcp", Address::Kind::tcp},
+                                      {"tls", Address::Kind::tls},
+                                      {"verbs", Address::Kind::verbs},
+                                      {"doca", Address::Kind::doca}};
 
 Result<sockaddr_un> unix_address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return fail(Error::invalid, "address unix:{}: the path has {} bytes, a Unix socket's has at most {}", path, path.size(),
-                sizeof address.sun_path - 1);
+    return fail(Error::invalid, "address unix:{}: the path has {} bytes, a Unix socket's has at most {}", path,
+                path.size(), sizeof address.sun_path - 1);
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
@@ -105,7 +107,8 @@ Result<Fd> listen_unix(const Address& address, bool everyone) {
   const auto* name = reinterpret_cast<const sockaddr*>(&at);
   struct stat status{};
   if (lstat(address.path.c_str(), &status) == 0) {
-    if (!S_ISSOCK(status.st_mode)) return fail(Error::exists, "{}: a file that is no socket lies there", address.text());
+    if (!S_ISSOCK(status.st_mode))
+      return fail(Error::exists, "{}: a file that is no socket lies there", address.text());
     const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!probe) return fail_errno(errno, "socket");
     if (connect(probe.get(), name, sizeof at) == 0 || errno == EAGAIN)
@@ -116,7 +119,8 @@ Result<Fd> listen_unix(const Address& address, bool everyone) {
   if (!socket) return fail_errno(errno, "socket");
   // Before bind: the mode of the file comes from the socket's inode, so there is no moment with a wider one.
   if (fchmod(socket.get(), everyone ? 0666 : 0600) != 0) return fail_errno(errno, "fchmod");
-  if (bind(socket.get(), name, sizeof at) != 0) return fail_errno(errno, fmt::format("listening at {}", address.text()));
+  if (bind(socket.get(), name, sizeof at) != 0)
+    return fail_errno(errno, fmt::format("listening at {}", address.text()));
   if (chmod(address.path.c_str(), everyone ? 0666 : 0600) != 0)  // the file mode creation mask may have taken bits away
     return fail_errno(errno, fmt::format("chmod {}", address.path));
   if (listen(socket.get(), backlog) != 0) return fail_errno(errno, "listen");
@@ -136,7 +140,8 @@ Result<Fd> listen_network(Address& address) {
     }
     sockaddr_storage bound{};
     socklen_t length = sizeof bound;
-    if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) return fail_errno(errno, "getsockname");
+    if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+      return fail_errno(errno, "getsockname");
     address.port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                                      : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
     return socket;
@@ -171,9 +176,11 @@ Result<Address> Address::parse(std::string_view text) {
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.empty()) return fail(Error::invalid, "address '{}': the host is missing ({}:HOST:PORT)", text, scheme);
   if (host.find_first_of("[]") != std::string_view::npos)
-    return fail(Error::invalid, "address '{}': brackets stand around an IPv6 address, once ({}:[::1]:PORT)", text, scheme);
+    return fail(Error::invalid, "address '{}': brackets stand around an IPv6 address, once ({}:[::1]:PORT)", text,
+                scheme);
   if (!bracketed && host.find(':') != std::string_view::npos)
-    return fail(Error::invalid, "address '{}': an IPv6 address stands in brackets ({}:[{}]:{})", text, scheme, host, port);
+    return fail(Error::invalid, "address '{}': an IPv6 address stands in brackets ({}:[{}]:{})", text, scheme, host,
+                port);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (error != std::errc{} || end != port.data() + port.size())
     return fail(Error::invalid, "address '{}': the port is '{}', it must be a number from 0 to 65535", text, port);
@@ -237,8 +244,8 @@ void tune_network_socket(int socket) noexcept {
   end_when_silent(socket, silence_default_ns);
 }
 
-// The kernel looks at an idle connection when it asks, so it ends up to one interval after the user timeout, and one with
-// bytes under way counts from when it sent them again for the first time: both are taken off, and it ends in time.
+// The kernel looks at an idle connection when it asks, so it ends up to one interval after the user timeout, and one
+// with bytes under way counts from when it sent them again for the first time: both are taken off, and it ends in time.
 void end_when_silent(int socket, TimeNs silence_ns) noexcept {
   const int silence_s = static_cast<int>(silence_ns / second_ns);
   const int interval_s = std::max(1, silence_s / 4);

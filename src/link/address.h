@@ -40,8 +40,8 @@ struct Address {
 void tune_network_socket(int socket) noexcept;
 
 // Of one that is switched off, or behind a cable that was cut: nothing tells of it but silence. The kernel asks an idle
-// connection's other end from half of this time on, and gives what it sent as long to be acknowledged. So no program needs
-// a thread for it, and a socket that is waited on becomes readable. Between the two bounds, in whole seconds.
+// connection's other end from half of this time on, and gives what it sent as long to be acknowledged. So no program
+// needs a thread for it, and a socket that is waited on becomes readable. Between the two bounds, in whole seconds.
 inline constexpr TimeNs silence_default_ns = wire::silence_ms_default * millisecond_ns;
 void end_when_silent(int socket, TimeNs silence_ns) noexcept;
 

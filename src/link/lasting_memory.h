@@ -1,6 +1,6 @@
-// Memory of this process that stays mapped where it is until it is taken off this list: the agent's frames. A link whose
-// card needs memory registered (verbs_link, doca_link) registers such memory once and keeps that under the memory's number.
-// An address may come to mean other memory; a number never does.
+// Memory of this process that stays mapped where it is until it is taken off this list: the agent's frames. A link
+// whose card needs memory registered (verbs_link, doca_link) registers such memory once and keeps that under the
+// memory's number. An address may come to mean other memory; a number never does.
 //
 // Thread-safe: frames are made and dropped by jobs, too.
 #pragma once
@@ -22,7 +22,9 @@ class LastingMemory {
     std::uint64_t number = 0;
     std::byte* begin = nullptr;
     std::uint64_t length = 0;
-    [[nodiscard]] bool holds(const std::byte* memory) const noexcept { return memory >= begin && memory < begin + length; }
+    [[nodiscard]] bool holds(const std::byte* memory) const noexcept {
+      return memory >= begin && memory < begin + length;
+    }
   };
 
   void add(std::byte* begin, std::uint64_t length);

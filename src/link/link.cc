@@ -30,8 +30,10 @@ SegmentMemory& SegmentMemory::operator=(SegmentMemory&& other) noexcept {
 }
 
 void SegmentMemory::unmap() noexcept {
-  if (data_ != nullptr && user_) user_->unmap(data_, length_);
-  else if (data_ != nullptr) munmap(data_, length_);
+  if (data_ != nullptr && user_)
+    user_->unmap(data_, length_);
+  else if (data_ != nullptr)
+    munmap(data_, length_);
 }
 
 }  // namespace offpath::link

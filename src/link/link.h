@@ -36,7 +36,7 @@ struct LinkTraits {
   bool one_sided = false;  // the agent needs no help of the host's processor
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;
-  std::string reason;      // why this link and these answers, in a sentence
+  std::string reason;  // why this link and these answers, in a sentence
 };
 
 // A read: region memory -> `to`. The region is named as the request named it; the link checks it against
@@ -86,8 +86,8 @@ class AgentLink {
   virtual void read(std::uint64_t token, std::span<const ReadPiece> pieces) = 0;
   virtual void write(std::uint64_t token, std::span<const WritePiece> pieces) = 0;
 
-  virtual void wake() = 0;                                      // makes a sleeping host look
-  virtual Status hand_over(std::uint64_t ticket, int fd);       // a duplicate of `fd` to the host; unsupported remotely
+  virtual void wake() = 0;                                 // makes a sleeping host look
+  virtual Status hand_over(std::uint64_t ticket, int fd);  // a duplicate of `fd` to the host; unsupported remotely
 
   // Events since the last call, at most events.size(): where it returns that many there may be more. After `closed`
   // nothing follows, and operations posted are forgotten.
@@ -106,7 +106,8 @@ class SegmentMemory {
  public:
   SegmentMemory() = default;
   // `user`: one whose memory was mapped here, which counts it.
-  SegmentMemory(std::byte* data, std::uint64_t length, Fd fd, std::shared_ptr<ReceivedFds::User> user = nullptr) noexcept
+  SegmentMemory(std::byte* data, std::uint64_t length, Fd fd,
+                std::shared_ptr<ReceivedFds::User> user = nullptr) noexcept
       : data_(data), length_(length), fd_(std::move(fd)), user_(std::move(user)) {}
   SegmentMemory(SegmentMemory&& other) noexcept { *this = std::move(other); }
   SegmentMemory& operator=(SegmentMemory&& other) noexcept;
@@ -143,8 +144,8 @@ class HostLink {
                                                std::uint64_t length) = 0;
   // Returns when nothing reads it any more, which the agent may have to confirm; waits for that a second at most.
   virtual void retire_range(RegionId range, std::uint32_t generation) = 0;
-  // The same without waiting: it may be read until is_withdrawn says otherwise, or the link ends. Where that takes time, the event
-  // descriptor tells of it.
+  // The same without waiting: it may be read until is_withdrawn says otherwise, or the link ends. Where that takes
+  // time, the event descriptor tells of it.
   virtual void withdraw_range(RegionId range, std::uint32_t generation) { retire_range(range, generation); }
   [[nodiscard]] virtual bool is_withdrawn(RegionId /*range*/, std::uint32_t /*generation*/) { return true; }
 
@@ -155,8 +156,9 @@ class HostLink {
   [[nodiscard]] virtual int event_fd() const = 0;
   // Clears the event, then looks at the socket without blocking; fails when the agent is gone.
   virtual Status look() = 0;
-  virtual Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline);  // what hand_over sent; unsupported remotely
-  virtual Status offer(std::uint64_t number, int fd);                         // unsupported remotely
+  virtual Result<Fd> take_descriptor(std::uint64_t ticket,
+                                     TimeNs deadline);  // what hand_over sent; unsupported remotely
+  virtual Status offer(std::uint64_t number, int fd);   // unsupported remotely
   // In a forked child: gives up what is inherited without telling the agent anything.
   virtual void abandon() = 0;
   virtual void close() = 0;

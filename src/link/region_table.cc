@@ -21,15 +21,15 @@ Status RegionTable::attach(RegionId id, std::uint32_t generation, std::uint64_t 
                            std::uint32_t key) {
   const std::uint32_t index = id & ~wire::segment_flag;
   if (index >= wire::regions_max)
-    return fail(Error::too_large, "{} {} at generation {}: numbers up to {} are allowed", kind_of(id), index, generation,
-                wire::regions_max - 1);
+    return fail(Error::too_large, "{} {} at generation {}: numbers up to {} are allowed", kind_of(id), index,
+                generation, wire::regions_max - 1);
   if (length > wire::region_bytes_max)
-    return fail(Error::too_large, "{} {} at generation {}: {} bytes, at most {} are allowed", kind_of(id), index, generation,
-                length, wire::region_bytes_max);
+    return fail(Error::too_large, "{} {} at generation {}: {} bytes, at most {} are allowed", kind_of(id), index,
+                generation, length, wire::region_bytes_max);
   std::uint64_t end = 0;
   if (!checked_add(base, length, end))
-    return fail(Error::invalid, "{} {} at generation {}: base {:#x} plus length {} is beyond the address space", kind_of(id),
-                index, generation, base, length);
+    return fail(Error::invalid, "{} {} at generation {}: base {:#x} plus length {} is beyond the address space",
+                kind_of(id), index, generation, base, length);
   auto& regions = wire::is_segment(id) ? segments_ : ranges_;
   if (index >= regions.size()) regions.resize(index + 1);
   Region& region = regions[index];
@@ -42,10 +42,11 @@ Status RegionTable::detach(RegionId id, std::uint32_t generation) {
   auto& regions = wire::is_segment(id) ? segments_ : ranges_;
   const std::uint32_t index = id & ~wire::segment_flag;
   if (index >= regions.size() || !regions[index].live)
-    return fail(Error::unannounced, "{} {} is not announced, generation {} was to be withdrawn", kind_of(id), index, generation);
+    return fail(Error::unannounced, "{} {} is not announced, generation {} was to be withdrawn", kind_of(id), index,
+                generation);
   if (regions[index].generation != generation)
-    return fail(Error::stale, "{} {} is announced as generation {}, generation {} was to be withdrawn", kind_of(id), index,
-                regions[index].generation, generation);
+    return fail(Error::stale, "{} {} is announced as generation {}, generation {} was to be withdrawn", kind_of(id),
+                index, regions[index].generation, generation);
   regions[index].live = false;
   --live_;
   return {};
@@ -67,15 +68,16 @@ Result<const Region*> RegionTable::resolve(RegionId id, std::uint32_t generation
   const auto& regions = table(id);
   const std::uint32_t index = id & ~wire::segment_flag;
   if (index >= regions.size() || (!regions[index].live && regions[index].generation == 0 && regions[index].length == 0))
-    return fail(Error::unannounced, "{} {} was never announced, generation {} was named", kind_of(id), index, generation);
+    return fail(Error::unannounced, "{} {} was never announced, generation {} was named", kind_of(id), index,
+                generation);
   const Region& region = regions[index];
   if (!region.live || region.generation != generation)
     return fail(Error::stale, "{} {}: generation {} was named, {} {}", kind_of(id), index, generation,
                 region.live ? "it is announced as generation" : "it was withdrawn at generation", region.generation);
   std::uint64_t end = 0;
   if (!checked_add(offset, length, end) || end > region.length)
-    return fail(Error::too_large, "{} {} at generation {}: offset {} and length {} reach beyond its {} bytes", kind_of(id), index,
-                generation, offset, length, region.length);
+    return fail(Error::too_large, "{} {} at generation {}: offset {} and length {} reach beyond its {} bytes",
+                kind_of(id), index, generation, offset, length, region.length);
   return &region;
 }
 

@@ -19,7 +19,8 @@ struct Region {
 
 class RegionTable {
  public:
-  Status attach(wire::RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length, std::uint32_t key);
+  Status attach(wire::RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                std::uint32_t key);
   Status detach(wire::RegionId id, std::uint32_t generation);
   // The same for what the request ring tells of: segments are refused, they come by the control socket.
   Status attach_range(wire::RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,

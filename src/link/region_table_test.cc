@@ -86,7 +86,8 @@ TEST(RegionTable, AWithdrawnRegionIsStale) {
   ASSERT_TRUE(table.detach(5, 8));
   EXPECT_EQ(table.find(5), nullptr);
   EXPECT_EQ(table.live(), 0u);
-  expect_failure(table.resolve(5, 8, 0, 1), Error::stale, {"range 5", "generation 8 was named", "withdrawn at generation 8"});
+  expect_failure(table.resolve(5, 8, 0, 1), Error::stale,
+                 {"range 5", "generation 8 was named", "withdrawn at generation 8"});
   ASSERT_TRUE(table.attach(segment(2), 0, 0x1000, 10, 0));
   ASSERT_TRUE(table.detach(segment(2), 0));
   expect_failure(table.resolve(segment(2), 0, 0, 1), Error::stale, {"segment 2", "withdrawn"});
@@ -116,7 +117,8 @@ TEST(RegionTable, WithdrawingNamesBothGenerations) {
 
 TEST(RegionTable, RefusesImpossibleAnnouncements) {
   RegionTable table;
-  expect_failure(table.attach(wire::regions_max, 4, 0, 1, 0), Error::too_large, {"range 1048576", "generation 4", "1048575"});
+  expect_failure(table.attach(wire::regions_max, 4, 0, 1, 0), Error::too_large,
+                 {"range 1048576", "generation 4", "1048575"});
   expect_failure(table.attach(5, 4, 0, wire::region_bytes_max + 1, 0), Error::too_large,
                  {"range 5", "generation 4", "8796093022209 bytes", "at most 8796093022208"});
   expect_failure(table.attach(5, 4, UINT64_MAX, 2, 0), Error::invalid,

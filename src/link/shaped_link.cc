@@ -12,9 +12,9 @@ std::array<Profile, 2> profiles() {
   return {{
       {.name = "none"},
       // BlueField-2, as in the SDMS paper's test bed: 100 Gb/s InfiniBand, which a RDMA read reaches from 8 KiB on with
-      // many outstanding (section III and figure 3); building Arrow in C++ takes its cores 4.8 times as long as the host's (section
-      // V-E, median over one column), and it has eight. The latency is an assumption: a RDMA read of a few
-      // bytes across one switchless hop takes about 2 us; the paper gives no number.
+      // many outstanding (section III and figure 3); building Arrow in C++ takes its cores 4.8 times as long as the
+      // host's (section V-E, median over one column), and it has eight. The latency is an assumption: a RDMA read of a
+      // few bytes across one switchless hop takes about 2 us; the paper gives no number.
       {.name = "bluefield2",
        .bandwidth_bytes_per_s = 100'000'000'000 / 8,
        .latency_ns = 2 * microsecond_ns,
@@ -100,7 +100,9 @@ void ShapedAgentLink::take(LinkEvent event) {
       break;
     }
     case LinkEvent::Kind::woken:
-    case LinkEvent::Kind::offered: due = now_ + profile_.latency_ns; break;
+    case LinkEvent::Kind::offered:
+      due = now_ + profile_.latency_ns;
+      break;
     case LinkEvent::Kind::closed:
       ended_ = true;
       due = std::max(now_, last_due_);  // after everything else

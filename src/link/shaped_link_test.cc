@@ -50,7 +50,9 @@ struct World {
       fabric->advance_to(fabric->now() + 1);
       const std::size_t count = agent->poll(fabric->now(), events);
       for (std::size_t i = 0; i < count; ++i)
-        seen.emplace_back(fabric->now(), events[i].kind == Kind::woken ? 1000 : events[i].kind == Kind::closed ? 2000 : events[i].token);
+        seen.emplace_back(fabric->now(), events[i].kind == Kind::woken    ? 1000
+                                         : events[i].kind == Kind::closed ? 2000
+                                                                          : events[i].token);
     }
     return seen;
   }
@@ -146,8 +148,12 @@ class QuietLink final : public AgentLink {
   Status attach_range(RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override { return {}; }
   Status detach_range(RegionId, std::uint32_t) override { return {}; }
   MutableBytes mapped(RegionId) override { return {}; }
-  void read(std::uint64_t token, std::span<const ReadPiece>) override { done_.push_back({Kind::read_done, token, {}, {}}); }
-  void write(std::uint64_t token, std::span<const WritePiece>) override { done_.push_back({Kind::write_done, token, {}, {}}); }
+  void read(std::uint64_t token, std::span<const ReadPiece>) override {
+    done_.push_back({Kind::read_done, token, {}, {}});
+  }
+  void write(std::uint64_t token, std::span<const WritePiece>) override {
+    done_.push_back({Kind::write_done, token, {}, {}});
+  }
   void wake() override {}
   Status hand_over(std::uint64_t, int) override { return {}; }
   std::size_t poll(TimeNs, std::span<LinkEvent> events) override {
@@ -175,8 +181,10 @@ TEST(ShapedAgentLink, WhatIsDoneWakesALoopThatSleeps) {
   const ReadPiece read{1, 1, 0, &place, 1};
   const WritePiece write{wire::channel_segment, 0, &place, 1};
   for (int i = 0; i < 2; ++i) {
-    if (i == 0) link.read(7, std::span(&read, 1));
-    else link.write(7, std::span(&write, 1));
+    if (i == 0)
+      link.read(7, std::span(&read, 1));
+    else
+      link.write(7, std::span(&write, 1));
     pollfd sleeping{link.event_fd(), POLLIN, 0};
     ASSERT_EQ(::poll(&sleeping, 1, 30'000), 1);
     ASSERT_EQ(link.poll(monotonic_ns(), events), 1u);

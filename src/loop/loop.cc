@@ -19,9 +19,10 @@ constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
 constexpr unsigned few_rounds = 16;
 constexpr TimeNs spin_after_few_ns = 100 * microsecond_ns;
-constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;  // of a spin; then others on the core have their turn between rounds
-constexpr TimeNs busy_turn_ns = millisecond_ns / 2;   // a turn so long was taken by one that computes
-constexpr TimeNs shared_ns = second_ns;               // after it, naps in place of turns
+// of a spin; then others on the core have their turn between rounds
+constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;
+constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a turn so long was taken by one that computes
+constexpr TimeNs shared_ns = second_ns;              // after it, naps in place of turns
 constexpr TimeNs nap_ns = 50 * microsecond_ns;
 
 // What reading the clock takes, which is no less than what it is to measure.
@@ -162,9 +163,9 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
   return true;
 }
 
-// Others have the core, who may be the one who is waited for. When one of them computes, a turn costs a slice of its time,
-// milliseconds, whatever arrives meanwhile; a short sleep ends on time. So sleeps it is while there is such a one, and a turn
-// now and then shows whether it is still there. Returns the time.
+// Others have the core, who may be the one who is waited for. When one of them computes, a turn costs a slice of its
+// time, milliseconds, whatever arrives meanwhile; a short sleep ends on time. So sleeps it is while there is such a
+// one, and a turn now and then shows whether it is still there. Returns the time.
 TimeNs Loop::make_way(TimeNs now) {
   if (now < shared_until_) {
     ++counters_.naps;
@@ -194,7 +195,9 @@ void Loop::run() {
     if (worked) {
       worked_at = now;
       few = std::min(few + 1, few_rounds);
-    } else if (now >= worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns) && !stopping_) {
+    } else if (now >=
+                   worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns) &&
+               !stopping_) {
       if (sleep(now)) {
         now = monotonic_ns();
         few = 0;

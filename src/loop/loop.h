@@ -8,10 +8,10 @@
 //   3. timers        last, so that what arrived before a deadline passed is served before the deadline is judged,
 //                    also after the process was stopped for a while and everything is late at once
 //
-// A round that did something is followed by the next one at once. After `spin` without any work (less after a few rounds of work,
-// which are something that comes now and then and not the first of many) each poller is asked
-// to fall asleep: it arranges to be woken by a descriptor, or says no. If all agree the loop sleeps in epoll until
-// one is ready, a Waker wakes it, or the next deadline has come.
+// A round that did something is followed by the next one at once. After `spin` without any work (less after a few
+// rounds of work, which are something that comes now and then and not the first of many) each poller is asked to fall
+// asleep: it arranges to be woken by a descriptor, or says no. If all agree the loop sleeps in epoll until one is
+// ready, a Waker wakes it, or the next deadline has come.
 #pragma once
 
 #include <sys/epoll.h>

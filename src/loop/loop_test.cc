@@ -208,7 +208,8 @@ TEST(LoopTest, NapsWhileAnotherThreadComputesOnItsCore) {
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // the thread's that is started, too
   std::atomic<bool> over{false};
   std::thread computing([&] {
-    while (!over.load(std::memory_order_relaxed)) {}
+    while (!over.load(std::memory_order_relaxed)) {
+    }
   });
   auto loop = make_loop({.spin_ns = 1000 * second_ns});
   struct : Poller {

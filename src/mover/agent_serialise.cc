@@ -203,10 +203,14 @@ Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(Destination
                                                                      std::shared_ptr<const frame::Template> form) {
   OFP_ASSIGN(std::shared_ptr<arrow::Schema> schema, arrow_schema(form->schema));  // what has no type fails here, once
   switch (destination) {
-    case Destination::agent_serialise: return std::make_shared<const ByBuilders>(std::move(form));
-    case Destination::arrays: return std::make_shared<const FromArrays>(std::move(form), nullptr);
-    case Destination::record_batch: return std::make_shared<const FromArrays>(std::move(form), std::move(schema));
-    case Destination::c_abi: return std::make_shared<const FromStructs>(std::move(form));
+    case Destination::agent_serialise:
+      return std::make_shared<const ByBuilders>(std::move(form));
+    case Destination::arrays:
+      return std::make_shared<const FromArrays>(std::move(form), nullptr);
+    case Destination::record_batch:
+      return std::make_shared<const FromArrays>(std::move(form), std::move(schema));
+    case Destination::c_abi:
+      return std::make_shared<const FromStructs>(std::move(form));
     default:
       return fail(Error::invalid,
                   "destination {} needs no Arrow library; agent-serialise, arrays, record-batch and "

@@ -26,50 +26,88 @@ std::shared_ptr<arrow::DataType> nested_type_of(const frame::Field& field) {
   arrow::FieldVector children;
   for (const frame::Field& child : field.children) children.push_back(field_of(child));
   switch (field.type) {
-    case Type::list: return arrow::list(children.at(0));
-    case Type::large_list: return arrow::large_list(children.at(0));
-    case Type::fixed_list: return arrow::fixed_size_list(children.at(0), field.width);
-    case Type::structure: return arrow::struct_(children);
-    case Type::map: return std::make_shared<arrow::MapType>(children.at(0), field.keys_sorted);
-    default: return nullptr;
+    case Type::list:
+      return arrow::list(children.at(0));
+    case Type::large_list:
+      return arrow::large_list(children.at(0));
+    case Type::fixed_list:
+      return arrow::fixed_size_list(children.at(0), field.width);
+    case Type::structure:
+      return arrow::struct_(children);
+    case Type::map:
+      return std::make_shared<arrow::MapType>(children.at(0), field.keys_sorted);
+    default:
+      return nullptr;
   }
 }
 
 // Without regard to a dictionary: of such a column, the type of its indices.
 std::shared_ptr<arrow::DataType> stored_type_of(const frame::Field& field) {
   switch (field.type) {
-    case Type::null: return arrow::null();
-    case Type::boolean: return arrow::boolean();
-    case Type::int8: return arrow::int8();
-    case Type::int16: return arrow::int16();
-    case Type::int32: return arrow::int32();
-    case Type::int64: return arrow::int64();
-    case Type::uint8: return arrow::uint8();
-    case Type::uint16: return arrow::uint16();
-    case Type::uint32: return arrow::uint32();
-    case Type::uint64: return arrow::uint64();
-    case Type::float16: return arrow::float16();
-    case Type::float32: return arrow::float32();
-    case Type::float64: return arrow::float64();
-    case Type::decimal32: return arrow::decimal32(field.precision, field.scale);
-    case Type::decimal64: return arrow::decimal64(field.precision, field.scale);
-    case Type::decimal128: return arrow::decimal128(field.precision, field.scale);
-    case Type::decimal256: return arrow::decimal256(field.precision, field.scale);
-    case Type::date32: return arrow::date32();
-    case Type::date64: return arrow::date64();
-    case Type::time32: return arrow::time32(unit_of(field.unit));
-    case Type::time64: return arrow::time64(unit_of(field.unit));
-    case Type::timestamp: return arrow::timestamp(unit_of(field.unit), field.timezone);
-    case Type::duration: return arrow::duration(unit_of(field.unit));
-    case Type::interval_months: return arrow::month_interval();
-    case Type::interval_day_time: return arrow::day_time_interval();
-    case Type::interval_month_day_nano: return arrow::month_day_nano_interval();
-    case Type::fixed_binary: return arrow::fixed_size_binary(field.width);
-    case Type::binary: return arrow::binary();
-    case Type::utf8: return arrow::utf8();
-    case Type::large_binary: return arrow::large_binary();
-    case Type::large_utf8: return arrow::large_utf8();
-    default: return nested_type_of(field);
+    case Type::null:
+      return arrow::null();
+    case Type::boolean:
+      return arrow::boolean();
+    case Type::int8:
+      return arrow::int8();
+    case Type::int16:
+      return arrow::int16();
+    case Type::int32:
+      return arrow::int32();
+    case Type::int64:
+      return arrow::int64();
+    case Type::uint8:
+      return arrow::uint8();
+    case Type::uint16:
+      return arrow::uint16();
+    case Type::uint32:
+      return arrow::uint32();
+    case Type::uint64:
+      return arrow::uint64();
+    case Type::float16:
+      return arrow::float16();
+    case Type::float32:
+      return arrow::float32();
+    case Type::float64:
+      return arrow::float64();
+    case Type::decimal32:
+      return arrow::decimal32(field.precision, field.scale);
+    case Type::decimal64:
+      return arrow::decimal64(field.precision, field.scale);
+    case Type::decimal128:
+      return arrow::decimal128(field.precision, field.scale);
+    case Type::decimal256:
+      return arrow::decimal256(field.precision, field.scale);
+    case Type::date32:
+      return arrow::date32();
+    case Type::date64:
+      return arrow::date64();
+    case Type::time32:
+      return arrow::time32(unit_of(field.unit));
+    case Type::time64:
+      return arrow::time64(unit_of(field.unit));
+    case Type::timestamp:
+      return arrow::timestamp(unit_of(field.unit), field.timezone);
+    case Type::duration:
+      return arrow::duration(unit_of(field.unit));
+    case Type::interval_months:
+      return arrow::month_interval();
+    case Type::interval_day_time:
+      return arrow::day_time_interval();
+    case Type::interval_month_day_nano:
+      return arrow::month_day_nano_interval();
+    case Type::fixed_binary:
+      return arrow::fixed_size_binary(field.width);
+    case Type::binary:
+      return arrow::binary();
+    case Type::utf8:
+      return arrow::utf8();
+    case Type::large_binary:
+      return arrow::large_binary();
+    case Type::large_utf8:
+      return arrow::large_utf8();
+    default:
+      return nested_type_of(field);
   }
 }
 

@@ -14,7 +14,8 @@ arrow::Status ArrowMemory::take(std::int64_t bytes) {
   }
   if (!fits) {
     const auto own = static_cast<std::uint64_t>(bytes_allocated());
-    return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ", cache_ != nullptr ? cache_->held_bytes_of(user_) : own,
+    return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ",
+                                      cache_ != nullptr ? cache_->held_bytes_of(user_) : own,
                                       " are held already, at most ", bytes_max_, " are allowed (", setting_, ")");
   }
   if (cache_ != nullptr) bytes_.fetch_add(bytes, std::memory_order_relaxed);

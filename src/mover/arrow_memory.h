@@ -1,6 +1,6 @@
-// The memory that libarrow gets here: bounded, and never from its own default pool. Whoever hands libarrow bytes, or has
-// it compute, gives it one of these: what it allocates depends on what users sent (a compressed body says itself how
-// large it becomes). It outlives everything that was allocated from it.
+// The memory that libarrow gets here: bounded, and never from its own default pool. Whoever hands libarrow bytes, or
+// has it compute, gives it one of these: what it allocates depends on what users sent (a compressed body says itself
+// how large it becomes). It outlives everything that was allocated from it.
 #pragma once
 
 #include <atomic>

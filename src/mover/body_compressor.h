@@ -3,7 +3,8 @@
 //
 // No card's engine is chosen today, because none makes what Arrow IPC takes. DOCA Compress offers DEFLATE on
 // BlueField-2 and no compression at all, only DEFLATE and LZ4 decompression, on BlueField-3; Arrow knows LZ4 frames and
-// Zstandard. An engine that makes one of these is another frame::BodyCompressor, returned here when its device is there.
+// Zstandard. An engine that makes one of these is another frame::BodyCompressor, returned here when its device is
+// there.
 #pragma once
 
 #include <memory>

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "frame/parse.h"
+#include "mover/body_compressor_undone.h"
 #include "testing/frame/random_batches.h"
 #include "testing/frame/schemas.h"
-#include "mover/body_compressor_undone.h"
 
 namespace offpath::mover {
 namespace {
@@ -124,7 +124,8 @@ TEST_P(BodyCompressor, RandomFramesComeBack) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
     auto pick = [&](std::uint64_t low, std::uint64_t high) { return low + random() % (high - low + 1); };
-    const Counted one = expect_same(build(frame::random_schema(pick), static_cast<std::int64_t>(pick(0, 200)), seed, GetParam()));
+    const Counted one =
+        expect_same(build(frame::random_schema(pick), static_cast<std::int64_t>(pick(0, 200)), seed, GetParam()));
     all.compressed += one.compressed;
     all.as_they_are += one.as_they_are;
     if (HasFailure()) FAIL() << "seed " << seed;

@@ -53,8 +53,10 @@ inline std::vector<FoundBuffer> found_buffers(const frame::Template& form, Bytes
       const Bytes bytes = frame.subspan(message.body + found.offset, found.bytes);
       const auto length = load<std::int64_t>(bytes.data());
       found.as_it_is = length == -1;
-      if (found.as_it_is) found.plain.assign(bytes.begin() + 8, bytes.end());
-      else found.plain = decompressed(bytes.subspan(8), static_cast<std::uint64_t>(length), form.compression);
+      if (found.as_it_is)
+        found.plain.assign(bytes.begin() + 8, bytes.end());
+      else
+        found.plain = decompressed(bytes.subspan(8), static_cast<std::uint64_t>(length), form.compression);
     }
   }
   return all;

@@ -13,7 +13,8 @@ namespace offpath::mover {
 namespace {
 
 constexpr std::uint64_t huge_bytes = 2ull << 20;
-constexpr std::uint64_t leaving_bytes_min = 1ull << 20;  // smaller buffers are given to the kernel at once: under 100 us
+constexpr std::uint64_t leaving_bytes_min = 1ull
+                                            << 20;  // smaller buffers are given to the kernel at once: under 100 us
 
 }  // namespace
 
@@ -106,10 +107,13 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
 // The lock is held, here and in count_out.
 Status BufferCache::count_in(std::uint64_t bytes, uid_t user) {
   if (!has_place())
-    return fail(Error::no_memory, "{} frames are in memory, which is this agent's limit (limits.frames_max)", used_buffers_.load());
+    return fail(Error::no_memory, "{} frames are in memory, which is this agent's limit (limits.frames_max)",
+                used_buffers_.load());
   Used& used = used_by_[user];
   if (used.buffers >= options_.user_buffers_max)
-    return fail(Error::no_memory, "user {} has {} frames in memory, which is the limit of each user (limits.user_frames_max)", user, used.buffers);
+    return fail(Error::no_memory,
+                "user {} has {} frames in memory, which is the limit of each user (limits.user_frames_max)", user,
+                used.buffers);
   used.bytes += bytes;
   ++used.buffers;
   used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -171,7 +175,8 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
     for (std::uint64_t at = 0; at < capacity; at += page_bytes) memory.data[at] = std::byte{0};
   {
     const std::lock_guard lock(mutex_);
-    if (counters_.cached_bytes + capacity <= options_.cached_bytes_max && used_buffers_ + counters_.cached_buffers < options_.buffers_max) {
+    if (counters_.cached_bytes + capacity <= options_.cached_bytes_max &&
+        used_buffers_ + counters_.cached_buffers < options_.buffers_max) {
       free_[{user, capacity}].push_front(std::move(memory));
       counters_.cached_bytes += capacity;
       ++counters_.cached_buffers;
@@ -197,7 +202,8 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
 void BufferCache::make_room(std::uint64_t capacity) noexcept {
   if (capacity > options_.cached_bytes_max) return;
   while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
-    const auto largest = std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
+    const auto largest =
+        std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
     if (largest == free_.end() || largest->second.empty() || largest->first.second == capacity) return;
     discard_first_of(largest->second, largest->first.second);
   }
@@ -214,7 +220,8 @@ void BufferCache::discard_first_of(std::deque<Free>& free, std::uint64_t capacit
 // The lock is held. As much may be on its way out as may stay; what exceeds that leaves while its giver waits.
 void BufferCache::discard(Free memory) noexcept {
   ++counters_.dropped;
-  if (memory.capacity < leaving_bytes_min || leaving_bytes() + memory.capacity > options_.cached_bytes_max) return unmap(memory);
+  if (memory.capacity < leaving_bytes_min || leaving_bytes() + memory.capacity > options_.cached_bytes_max)
+    return unmap(memory);
   leaving_bytes_.fetch_add(memory.capacity, std::memory_order_relaxed);
   leaving_.push_back(std::move(memory));
 }

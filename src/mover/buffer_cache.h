@@ -11,8 +11,8 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <deque>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,8 +53,8 @@ class Buffer {
 };
 
 struct BufferCacheOptions {
-  std::uint64_t cached_bytes_max = 1ull << 30;  // of buffers nobody uses
-  bool huge_pages = true;                       // ask for them for buffers of 2 MiB and more
+  std::uint64_t cached_bytes_max = 1ull << 30;     // of buffers nobody uses
+  bool huge_pages = true;                          // ask for them for buffers of 2 MiB and more
   std::shared_ptr<link::LastingMemory> lasting{};  // lists every buffer while it is mapped; may be null
   // Each is a mapping and a descriptor, of which a process has so many.
   std::uint64_t buffers_max = UINT64_MAX;       // in use or cached
@@ -74,8 +74,8 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   [[nodiscard]] static std::shared_ptr<BufferCache> make(const BufferCacheOptions& options);
   ~BufferCache();
 
-  // Contents are whatever the user's last frame left there. Error::no_memory: there are as many buffers as may be, or the kernel has
-  // no more memory, mappings or descriptors.
+  // Contents are whatever the user's last frame left there. Error::no_memory: there are as many buffers as may be, or
+  // the kernel has no more memory, mappings or descriptors.
   [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
   // Makes a buffer that a later take finds, its pages in memory already: a page touched for the first time costs as
   // much as moving it. Does nothing if one is free, or if the cache is full. Blocks for a while: run it in a job.
@@ -90,10 +90,12 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   void let_go(std::uint64_t bytes, uid_t user) noexcept;
   [[nodiscard]] std::uint64_t held_bytes_of(uid_t user) const;
   // May one more be taken.
-  [[nodiscard]] bool has_place() const noexcept { return used_buffers_.load(std::memory_order_relaxed) < options_.buffers_max; }
+  [[nodiscard]] bool has_place() const noexcept {
+    return used_buffers_.load(std::memory_order_relaxed) < options_.buffers_max;
+  }
   [[nodiscard]] bool has_place_for(uid_t user) const;
-  // Memory of large buffers that found no place and wait to be given to the kernel, which takes a tenth of a second for a
-  // gigabyte. `drop_leaving` does that: run it in a job.
+  // Memory of large buffers that found no place and wait to be given to the kernel, which takes a tenth of a second for
+  // a gigabyte. `drop_leaving` does that: run it in a job.
   [[nodiscard]] std::uint64_t leaving_bytes() const noexcept { return leaving_bytes_.load(std::memory_order_relaxed); }
   void drop_leaving();
   [[nodiscard]] BufferCacheCounters counters() const;
@@ -151,18 +153,21 @@ struct Frame {
   Buffer buffer;
   std::uint64_t bytes = 0;
   std::uint64_t rows = 0;
-  bool arrow = false;      // an Arrow IPC stream of its own
-  bool updatable = false;  // made by a create of bytes
+  bool arrow = false;                      // an Arrow IPC stream of its own
+  bool updatable = false;                  // made by a create of bytes
   std::shared_ptr<const Unread> unread{};  // null: the bytes are in `buffer`
-  std::shared_ptr<const void> room{};      // what it takes of memory that was set aside (pool/table/reserve.h); null: nothing
+  // what it takes of memory that was set aside (pool/table/reserve.h); null: nothing
+  std::shared_ptr<const void> room{};
 };
 using FramePtr = std::shared_ptr<Frame>;
 
 // The frame, or what is read for it: for those who work in a job on bytes that must not change under them.
 [[nodiscard]] inline Result<FramePtr> in_memory(FramePtr frame) {
   if (frame->updatable)
-    return fail(Error::unsupported, "an object of {} bytes may be updated in place while it is read; send it instead of "
-                "creating it by a move", frame->bytes);
+    return fail(Error::unsupported,
+                "an object of {} bytes may be updated in place while it is read; send it instead of "
+                "creating it by a move",
+                frame->bytes);
   return frame->unread ? frame->unread->read() : Result<FramePtr>(std::move(frame));
 }
 

@@ -16,7 +16,8 @@ namespace offpath::mover {
 namespace {
 
 TEST(BufferCache, ClassesWasteAtMostAnEighth) {
-  for (std::uint64_t length : {1ull, 4096ull, 4097ull, 40'000ull, 65'536ull, 65'537ull, 1'000'000ull, (1ull << 30) + 1}) {
+  for (std::uint64_t length :
+       {1ull, 4096ull, 4097ull, 40'000ull, 65'536ull, 65'537ull, 1'000'000ull, (1ull << 30) + 1}) {
     const std::uint64_t capacity = BufferCache::class_bytes(length);
     EXPECT_GE(capacity, length);
     EXPECT_EQ(capacity % page_bytes, 0u);
@@ -61,10 +62,14 @@ TEST(BufferCache, AFullCacheMakesRoomForWhatIsUsedNow) {
     std::vector<Buffer> buffers;
     for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(32'768, 1).value());
   }
-  { const Buffer other = cache->take(65'536, 1).value(); }
+  {
+    const Buffer other = cache->take(65'536, 1).value();
+  }
   EXPECT_TRUE(cache->has_free(65'536, 1));
   EXPECT_LE(cache->counters().cached_bytes, 100'000u);
-  { const Buffer again = cache->take(65'536, 1).value(); }
+  {
+    const Buffer again = cache->take(65'536, 1).value();
+  }
   EXPECT_EQ(cache->counters().hits, 1u);
 }
 
@@ -81,7 +86,9 @@ TEST(BufferCache, LargeBuffersLeaveInAJob) {
   EXPECT_EQ(cache->leaving_bytes(), large);
   cache->drop_leaving();
   EXPECT_EQ(cache->leaving_bytes(), 0u);
-  { const Buffer other = cache->take(large + large / 8, 1).value(); }  // takes the place of the one that stayed
+  {
+    const Buffer other = cache->take(large + large / 8, 1).value();
+  }  // takes the place of the one that stayed
   EXPECT_EQ(cache->leaving_bytes(), large);
   EXPECT_EQ(cache->counters().dropped, 3u);
 }
@@ -154,7 +161,7 @@ TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
     ASSERT_TRUE(lasting->find(large + 999'999));
     EXPECT_EQ(lasting->find(large)->length, other->capacity());
   }
-  EXPECT_TRUE(lasting->find(small));  // kept for the next one
+  EXPECT_TRUE(lasting->find(small));   // kept for the next one
   EXPECT_FALSE(lasting->find(large));  // too large to be kept
   cache->clear();
   EXPECT_FALSE(lasting->find(small));
@@ -169,9 +176,11 @@ TEST(BufferCache, BuffersAreCounted) {
   const auto one_more = cache->take(4096, 1);
   ASSERT_FALSE(one_more);
   EXPECT_EQ(one_more.error().code, Error::no_memory);
-  EXPECT_EQ(one_more.error().message, "user 1 has 3 frames in memory, which is the limit of each user (limits.user_frames_max)");
+  EXPECT_EQ(one_more.error().message,
+            "user 1 has 3 frames in memory, which is the limit of each user (limits.user_frames_max)");
   buffers.push_back(cache->take(4096, 2).value());
-  EXPECT_EQ(cache->take(4096, 2).error().message, "4 frames are in memory, which is this agent's limit (limits.frames_max)");
+  EXPECT_EQ(cache->take(4096, 2).error().message,
+            "4 frames are in memory, which is this agent's limit (limits.frames_max)");
   EXPECT_EQ(cache->used_bytes(), 4 * 4096u);
   // What is cached counts, and leaves for what is wanted.
   buffers.clear();

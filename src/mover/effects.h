@@ -13,14 +13,14 @@
 #include "link/link.h"
 #include "mover/buffer_cache.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/task_messages.h"
+#include "wire/region.h"
 
 namespace offpath::plugin {
 struct Call;
 struct OperationAnswer;
-}
+}  // namespace offpath::plugin
 
 namespace offpath::mover {
 
@@ -98,7 +98,8 @@ struct AskedMemory {
   wire::BufferRef inbox{};
 };
 
-// Asks another member of the agent's group. Its answer comes back by `token`: the reply, or a failure that names the member.
+// Asks another member of the agent's group. Its answer comes back by `token`: the reply, or a failure that names the
+// member.
 struct AskEffect {
   std::uint64_t token;
   std::string member;
@@ -130,14 +131,28 @@ struct AnswerOperationEffect {
   std::shared_ptr<const plugin::OperationAnswer> answer;
 };
 
-using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect, JobEffect,
-                            StoredEffect, AskEffect, CallEffect, CancelCallEffect, AnswerOperationEffect>;
+using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, ListedEffect, FailEffect, HandOverEffect,
+                            JobEffect, StoredEffect, AskEffect, CallEffect, CancelCallEffect, AnswerOperationEffect>;
 
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;
 
 // Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t { mover = 1, pool = 2, group = 3, peers = 4, query = 5, asked = 6, sift = 7, compute = 8, disk = 9, gauges = 11, exchange = 16, task = 17, message = 18 };
+enum class Service : std::uint8_t {
+  mover = 1,
+  pool = 2,
+  group = 3,
+  peers = 4,
+  query = 5,
+  asked = 6,
+  sift = 7,
+  compute = 8,
+  disk = 9,
+  gauges = 11,
+  exchange = 16,
+  task = 17,
+  message = 18
+};
 [[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
   return (static_cast<std::uint64_t>(service) << 56) | number;
 }

@@ -52,8 +52,8 @@ Mover::Stream* Mover::find_stream(Channel& channel, std::uint32_t stream) noexce
 Mover::Stream* Mover::stream_of(Channel& channel, std::uint32_t number, std::uint64_t ticket, Effects& effects) {
   Stream* stream = find_stream(channel, number);
   if (stream != nullptr && !stream->closing) return stream;
-  effects.push_back(FailEffect{channel.number, ticket, number,
-                               {Error::closed, fmt::format("stream number {} is not open", number)}});
+  effects.push_back(
+      FailEffect{channel.number, ticket, number, {Error::closed, fmt::format("stream number {} is not open", number)}});
   return nullptr;
 }
 
@@ -62,13 +62,20 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
   OFP_ASSERT(at != channels_.end());
   Channel& channel = *at->second;
   switch (static_cast<EntryKind>(request.kind)) {
-    case EntryKind::open_stream: return open_stream(channel, request, effects);
-    case EntryKind::close_stream: return close_stream(channel, request, now, effects);
-    case EntryKind::send: return send(channel, request, now, effects);
-    case EntryKind::move: return move(channel, request, now, effects);
-    case EntryKind::step_end: return step_end(channel, request, now, effects);
-    case EntryKind::need_credit: return need_credit(channel, request, effects);
-    default: OFP_ASSERT(!"a request of another service");
+    case EntryKind::open_stream:
+      return open_stream(channel, request, effects);
+    case EntryKind::close_stream:
+      return close_stream(channel, request, now, effects);
+    case EntryKind::send:
+      return send(channel, request, now, effects);
+    case EntryKind::move:
+      return move(channel, request, now, effects);
+    case EntryKind::step_end:
+      return step_end(channel, request, now, effects);
+    case EntryKind::need_credit:
+      return need_credit(channel, request, effects);
+    default:
+      OFP_ASSERT(!"a request of another service");
   }
 }
 
@@ -150,14 +157,16 @@ Status Mover::take_set(Stream& stream, Operation& operation) {
     const std::uint64_t without = taken - (set ? wire::set_bytes(set->buffers.size()) : 0);
     const std::uint64_t with = without + wire::set_bytes(send_.buffers.size());
     if (with > wire::sets_bytes_max)
-      return fail(Error::too_large, "sets of buffers of {} bytes on this channel, at most {} are allowed", with, wire::sets_bytes_max);
+      return fail(Error::too_large, "sets of buffers of {} bytes on this channel, at most {} are allowed", with,
+                  wire::sets_bytes_max);
     taken = with;
     set = std::make_shared<BufferSet>();
     set->rows = send_.rows;
     set->buffers = send_.buffers;
   }
   if (!set) return fail(Error::invalid, "set {} of buffers was never named", send_.set);
-  if (set->rows != send_.rows) return fail(Error::invalid, "{} rows; set {} was named with {}", send_.rows, send_.set, set->rows);
+  if (set->rows != send_.rows)
+    return fail(Error::invalid, "{} rows; set {} was named with {}", send_.rows, send_.set, set->rows);
   operation.set = set;
   return {};
 }
@@ -234,11 +243,13 @@ Status Mover::plan_request(Stream& stream, Operation& operation) {
   std::uint64_t& charge = send ? send_.charge : move_.charge;
   OFP_TRY(spend(stream, charge));
   const std::uint64_t of_keys = wire::charge_of_keys(operation.row_key, operation.column_key);
-  if (charge < of_keys) return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
+  if (charge < of_keys)
+    return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
   charge -= of_keys;  // what is left is for the object
   // What follows the pull of other destinations goes by the plan of a batch, which a move has not.
   if (!send && stream.destination != wire::Destination::native)
-    return fail(Error::invalid, "destination {}; moves need a stream with destination native", wire::destination_name(stream.destination));
+    return fail(Error::invalid, "destination {}; moves need a stream with destination native",
+                wire::destination_name(stream.destination));
   if (!send) return plan_move(stream, operation);
   return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
 }
@@ -258,7 +269,8 @@ void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
   counters_.bytes += operation.bytes;
   ++stream.channel->pulls;
   stream.channel->pulling_bytes += operation.bytes;
-  effects.push_back(PullEffect{stream.channel->number, token_of(Service::mover, operation.number), std::move(operation.pieces)});
+  effects.push_back(
+      PullEffect{stream.channel->number, token_of(Service::mover, operation.number), std::move(operation.pieces)});
   operation.pieces = {};
   if (operation.buffer) prepare_buffer(stream, operation.buffer.length(), effects);
 }
@@ -268,9 +280,12 @@ void Mover::fail_operation(Operation& operation, Failure failure, Effects& effec
   operation.state = Operation::State::over;
   ++counters_.failures;
   if (operation.stream == nullptr) return;
-  effects.push_back(FailEffect{operation.stream->channel->number, operation.ticket, operation.stream->id,
-                               {failure.code, fmt::format("stream \"{}\" ({}, {}): {}", operation.stream->name,
-                                                          brief(operation.row_key), brief(operation.column_key), failure.message)}});
+  effects.push_back(
+      FailEffect{operation.stream->channel->number,
+                 operation.ticket,
+                 operation.stream->id,
+                 {failure.code, fmt::format("stream \"{}\" ({}, {}): {}", operation.stream->name,
+                                            brief(operation.row_key), brief(operation.column_key), failure.message)}});
 }
 
 void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
@@ -291,8 +306,10 @@ void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeN
   if (status) {
     operation.state = Operation::State::finishing;
     // At once where the next request waits: it is to have the buffer that the finished frame gives back.
-    if (channel.waiting.empty()) pulled_.push_back(token);
-    else finish(operation, now, effects);
+    if (channel.waiting.empty())
+      pulled_.push_back(token);
+    else
+      finish(operation, now, effects);
   } else {
     fail_operation(operation, std::move(status).error(), effects);
   }
@@ -325,7 +342,7 @@ void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
       changed += operation.plan().blocks[slice.block].read_bytes(slice.row_end - slice.row_begin);
     for (const frame::Step& step : operation.plan().steps)
       changed += step.kind == frame::StepKind::shift_bits || step.kind == frame::StepKind::count_nulls ? step.count / 8
-                                                                                                     : step.count * 8;
+                                                                                                       : step.count * 8;
   }
   if (operation.serialiser == nullptr && operation.packing == nullptr && changed <= options_.inline_bytes_max) {
     finished(operation, finish_bytes(operation, *cache_), now, effects);
@@ -363,8 +380,8 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   return operation.packing ? pack(operation, cache) : Status{};
 }
 
-// The frame in memory of the size it needs. One of which nothing became smaller stays as it is, in its pages; so does one
-// that would have more bytes than before, so none outgrows its charge.
+// The frame in memory of the size it needs. One of which nothing became smaller stays as it is, in its pages; so does
+// one that would have more bytes than before, so none outgrows its charge.
 Status Mover::pack(Operation& operation, BufferCache& cache) {
   const Packing& packing = *operation.packing;
   const frame::Plan& plan = operation.plan();
@@ -406,8 +423,10 @@ void Mover::on_stored(std::uint64_t token, Status status, TimeNs now, Effects& e
   Operation* const operation = find_operation(token);
   if (operation == nullptr) return;
   if (operation->stream == nullptr) return recycle(operation);
-  if (status) operation->state = Operation::State::over;
-  else fail_operation(*operation, std::move(status).error(), effects);
+  if (status)
+    operation->state = Operation::State::over;
+  else
+    fail_operation(*operation, std::move(status).error(), effects);
   settle(*operation->stream, now, effects);
 }
 
@@ -423,13 +442,16 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
       counters_.packed_bytes += operation.frame->bytes;
       counters_.pack_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
     }
-    auto stored = store_.put({stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
-                             std::move(operation.frame), token_of(Service::mover, operation.number), now, effects);
+    auto stored = store_.put(
+        {stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
+        std::move(operation.frame), token_of(Service::mover, operation.number), now, effects);
     if (stored && *stored == Stored::later) return;  // it stays unfinished until on_stored
     if (!stored) status = tl::unexpected(std::move(stored).error());
   }
-  if (status) operation.state = Operation::State::over;
-  else fail_operation(operation, std::move(status).error(), effects);
+  if (status)
+    operation.state = Operation::State::over;
+  else
+    fail_operation(operation, std::move(status).error(), effects);
 }
 
 // Moves `pulled` over operations whose bytes have arrived, `stored` over those that are done.
@@ -446,7 +468,8 @@ void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
     Operation* first = stream.operations.front();
     if (first->state != Operation::State::waiting && first->state != Operation::State::over) break;
     if (first->kind == Operation::Kind::step_end) {
-      Status ended = store_.end_step(stream.pool, first->row_key, stream.rank, std::max(stream.ranks, 1u), now, effects);
+      Status ended =
+          store_.end_step(stream.pool, first->row_key, stream.rank, std::max(stream.ranks, 1u), now, effects);
       if (!ended) fail_operation(*first, std::move(ended).error(), effects);
     }
     if (first->kind == Operation::Kind::close) {
@@ -458,8 +481,10 @@ void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
     stream.operations.pop_front();
     recycle(first);
   }
-  if (pulled != stream.pulled) effects.push_back(LineEffect{LineEffect::Word::pulled, channel.number, stream.id, pulled});
-  if (stored != stream.stored) effects.push_back(LineEffect{LineEffect::Word::stored, channel.number, stream.id, stored});
+  if (pulled != stream.pulled)
+    effects.push_back(LineEffect{LineEffect::Word::pulled, channel.number, stream.id, pulled});
+  if (stored != stream.stored)
+    effects.push_back(LineEffect{LineEffect::Word::stored, channel.number, stream.id, stored});
   stream.pulled = pulled;
   stream.stored = stored;
   if (close) {

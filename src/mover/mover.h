@@ -20,8 +20,8 @@
 #include "mover/agent_serialise.h"
 #include "mover/effects.h"
 #include "wire/control.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::mover {
 
@@ -34,21 +34,23 @@ class Store {
   struct Place {
     std::string pool, row_key, column_key;
     uid_t user;
-    std::uint64_t keep;     // frames the pool keeps; 0: all
-    bool hidden;            // until the step has ended on all ranks
+    std::uint64_t keep;  // frames the pool keeps; 0: all
+    bool hidden;         // until the step has ended on all ranks
   };
   virtual ~Store() = default;
-  // The name by which frames are put there, once for each stream: the pool's options are read here and at no put. An error: this
-  // user may not put objects there, or the name is none.
+  // The name by which frames are put there, once for each stream: the pool's options are read here and at no put. An
+  // error: this user may not put objects there, or the name is none.
   [[nodiscard]] virtual Result<std::string> admit(const std::string& pool, uid_t user, Effects& effects) = 0;
   // `place.pool` is as admit said.
-  [[nodiscard]] virtual Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) = 0;
+  [[nodiscard]] virtual Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
+                                           Effects& effects) = 0;
   // For an update in place; Error::not_found names the keys.
   [[nodiscard]] virtual Result<FramePtr> find(const std::string& pool, const std::string& row_key,
                                               const std::string& column_key, uid_t user) = 0;
-  // A rank has ended a step; with the last of `ranks` its frames become visible. Error::too_large: too many steps wait for their ranks.
-  [[nodiscard]] virtual Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                                        TimeNs now, Effects& effects) = 0;
+  // A rank has ended a step; with the last of `ranks` its frames become visible. Error::too_large: too many steps wait
+  // for their ranks.
+  [[nodiscard]] virtual Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
+                                        std::uint32_t ranks, TimeNs now, Effects& effects) = 0;
   // A stream that was admitted is closed. `pool` is as admit said.
   virtual void leave(const std::string& pool) = 0;
 };
@@ -68,7 +70,8 @@ struct MoverCounters {
   std::uint64_t sends = 0, moves = 0, failures = 0, bytes = 0, rows = 0, frames = 0;
   std::uint64_t streams_open = 0, operations = 0, promised_bytes = 0;
   std::uint64_t pull_ns = 0, finish_ns = 0;  // sums over operations
-  // Frames of streams with compression: how many, what they were and what they became; how long it took, a part of finish_ns.
+  // Frames of streams with compression: how many, what they were and what they became; how long it took, a part of
+  // finish_ns.
   std::uint64_t packed_frames = 0, plain_bytes = 0, packed_bytes = 0, pack_ns = 0;
 };
 
@@ -102,10 +105,12 @@ class Mover {
   void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects);
   // So many requests of the channel wait that no more should come.
   [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept;
-  // So much of the memory is for objects of other members: without, two agents whose programs have filled them, each with what is
-  // to go to the other one, would wait for each other. A batch that is larger than all the rest may have it, too.
+  // So much of the memory is for objects of other members: without, two agents whose programs have filled them, each
+  // with what is to go to the other one, would wait for each other. A batch that is larger than all the rest may have
+  // it, too.
   void keep_for_members(std::uint64_t bytes, Effects& effects);
-  // How much of the memory is set aside, and how much of that is not in use: that is free for nobody but those for whom it is.
+  // How much of the memory is set aside, and how much of that is not in use: that is free for nobody but those for whom
+  // it is.
   struct Aside {
     std::uint64_t bytes = 0, left = 0;
   };
@@ -149,7 +154,8 @@ class Mover {
   };
 
   void open_stream(Channel& channel, const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream, Effects& effects);
+  [[nodiscard]] Status prepare_stream(const wire::OpenStream& open, const Channel& channel, Stream& stream,
+                                      Effects& effects);
   void close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
@@ -165,7 +171,8 @@ class Mover {
   [[nodiscard]] Status pieces_of(Operation& operation, std::span<const wire::BufferRef> refs);
   [[nodiscard]] std::uint64_t scratch_bytes_for(const Operation& operation) const;
   [[nodiscard]] Status spend(Stream& stream, std::uint64_t charge);
-  [[nodiscard]] Status take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge);
+  [[nodiscard]] Status take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes,
+                                   std::uint64_t charge);
   Operation& begin(Stream& stream, std::uint64_t ticket, TimeNs now);
   void queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects);
   void start(Operation& operation, TimeNs now, Effects& effects);

@@ -9,8 +9,8 @@
 
 #include "mover/mover.h"
 #include "mover/operation.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::mover {
 
@@ -22,9 +22,9 @@ namespace {
 constexpr unsigned offset_bits = 43;
 constexpr std::uint64_t offset_mask = (1ull << offset_bits) - 1;
 constexpr std::uint64_t plain_alignment = 64;
-constexpr std::uint64_t slice_bytes = 256 << 10;     // of records that are not read at once; split by the loop itself
-constexpr std::size_t slice_pieces_max = 1024;       // what one vectored read takes
-constexpr std::uint64_t whole_ratio_max = 4;         // records that are read at once to the frame they become
+constexpr std::uint64_t slice_bytes = 256 << 10;  // of records that are not read at once; split by the loop itself
+constexpr std::size_t slice_pieces_max = 1024;    // what one vectored read takes
+constexpr std::uint64_t whole_ratio_max = 4;      // records that are read at once to the frame they become
 static_assert(8 * (frame::row_bytes_max + page_bytes) <= slice_bytes, "a slice makes progress, by 8 rows for booleans");
 
 std::uint64_t word_of(const BufferRef& ref) noexcept {
@@ -48,8 +48,7 @@ Status check_ref(const BufferRef& ref, std::size_t index) {
 }  // namespace
 
 Status Mover::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
-  if (bytes > charge)
-    return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
+  if (bytes > charge) return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
   OFP_ASSIGN(operation.buffer, cache_->take(bytes, stream.channel->client.user));
   return {};
 }
@@ -67,8 +66,8 @@ Status Mover::view_of(const Stream& stream) {
     for (const wire::Node& node : send_.nodes) view_.nodes.push_back({node.length, node.null_count});
     view_.buffers.clear();
     for (const BufferRef& ref : send_.buffers) {
-      frame::BufferSource source{.address = word_of(ref), .bytes = ref.length, .stride_bytes = ref.stride_bytes,
-                                 .bit_offset = ref.bit_offset};
+      frame::BufferSource source{
+          .address = word_of(ref), .bytes = ref.length, .stride_bytes = ref.stride_bytes, .bit_offset = ref.bit_offset};
       std::copy(std::begin(ref.zero), std::end(ref.zero), std::begin(source.zero));
       view_.buffers.push_back(source);
     }
@@ -77,7 +76,8 @@ Status Mover::view_of(const Stream& stream) {
   if (send_.buffers.size() != layout.columns.size())
     return fail(Error::schema, "{} columns; the schema has {}", send_.buffers.size(), layout.columns.size());
   plain_.clear();
-  for (const BufferRef& ref : send_.buffers) plain_.push_back({.address = word_of(ref), .stride_bytes = ref.stride_bytes});
+  for (const BufferRef& ref : send_.buffers)
+    plain_.push_back({.address = word_of(ref), .stride_bytes = ref.stride_bytes});
   OFP_TRY(frame::flatten_plain(layout, rows, plain_, view_));
   // The rows say how long each column is; the request must say the same.
   std::size_t column = 0;
@@ -105,8 +105,8 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   operation.pieces.clear();
   for (const frame::Pull& pull : plan.pulls) {
     const RegionId region = region_of(pull.address);
-    operation.pieces.push_back({region, generation_of(region), pull.address & offset_mask,
-                                operation.buffer.data() + pull.target, pull.bytes});
+    operation.pieces.push_back(
+        {region, generation_of(region), pull.address & offset_mask, operation.buffer.data() + pull.target, pull.bytes});
   }
   operation.sources.clear();
   operation.slices.clear();
@@ -128,7 +128,8 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
 }
 
 // All records at once where they are about as large as what becomes of them and there is memory for both: then the
-// program has its arrays back before they are split. Otherwise slice by slice, so scratch is small whatever the strides.
+// program has its arrays back before they are split. Otherwise slice by slice, so scratch is small whatever the
+// strides.
 std::uint64_t Mover::scratch_bytes_for(const Operation& operation) const {
   const frame::Plan& plan = operation.plan();
   if (plan.scratch_bytes <= slice_bytes) return plan.scratch_bytes;
@@ -187,8 +188,9 @@ Status Mover::plan_send(const Stream& stream, Operation& operation) {
   if (BufferSet* set = operation.set.get(); set == nullptr || !set->planned) {
     if (set != nullptr) send_.buffers = set->buffers;
     OFP_TRY(view_of(stream));
-    const frame::PlanLimits limits{.rows_max = static_cast<std::int64_t>(std::min<std::uint64_t>(stream.rows_max, INT64_MAX)),
-                                   .frame_bytes_max = options_.memory_bytes_max};
+    const frame::PlanLimits limits{
+        .rows_max = static_cast<std::int64_t>(std::min<std::uint64_t>(stream.rows_max, INT64_MAX)),
+        .frame_bytes_max = options_.memory_bytes_max};
     OFP_TRY(frame::make_plan(*stream.form, view_, limits, operation.own_plan));
     if (set != nullptr && operation.own_plan.steps.empty()) {
       set->plan = operation.own_plan;
@@ -235,10 +237,11 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
   if (move_.update) {
     OFP_ASSIGN(operation.frame, store_.find(stream.pool, operation.row_key, operation.column_key, operation.user));
     if (!operation.frame->updatable)
-      return fail(Error::unsupported,
-                  "object ({}, {}) was not made by a create of bytes (OFP_MOVE_CREATE), and nothing else is updated in place; "
-                  "put it anew",
-                  brief(operation.row_key), brief(operation.column_key));
+      return fail(
+          Error::unsupported,
+          "object ({}, {}) was not made by a create of bytes (OFP_MOVE_CREATE), and nothing else is updated in place; "
+          "put it anew",
+          brief(operation.row_key), brief(operation.column_key));
     target = operation.frame->buffer.data();
     object_bytes = operation.frame->bytes;
   }

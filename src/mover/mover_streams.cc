@@ -17,7 +17,8 @@ namespace {
 std::uint64_t charge_base_of(const frame::Template* form) {
   if (form == nullptr) return page_bytes;
   std::uint64_t bytes = align_up(form->schema_message.size(), page_bytes) + page_bytes;
-  for (const frame::Prototype& prototype : form->prototypes) bytes += align_up(prototype.metadata.size() + 64, page_bytes);
+  for (const frame::Prototype& prototype : form->prototypes)
+    bytes += align_up(prototype.metadata.size() + 64, page_bytes);
   return bytes;
 }
 
@@ -29,8 +30,10 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   if (channel.streams[open.stream]) return fail(Error::exists, "stream number {} is open already", open.stream);
   if (counters_.streams_open >= options_.streams_max)
     return fail(Error::too_large, "{} streams are open on this agent, which is its limit", counters_.streams_open);
-  if (const auto own = accounts_.find(channel.client.user); own != accounts_.end() && own->second.streams_open >= options_.user_streams_max)
-    return fail(Error::too_large, "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
+  if (const auto own = accounts_.find(channel.client.user);
+      own != accounts_.end() && own->second.streams_open >= options_.user_streams_max)
+    return fail(Error::too_large,
+                "{} streams of user {} are open, which is the limit of each user (limits.user_streams_max)",
                 own->second.streams_open, own->first);
   if (open.name.empty()) return fail(Error::invalid, "a stream needs a name");
   if (open.ranks > 0 && open.rank >= open.ranks)
@@ -47,8 +50,10 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
   stream.keep = open.keep;
   stream.ranks = open.ranks;
   stream.rank = open.rank;
-  if (open.compression != Compression::none && open.destination != Destination::ipc && open.destination != Destination::ipc_page)
-    return fail(Error::unsupported, "stream \"{}\": compression {} with destination {}; frames of ipc and ipc-page are compressed",
+  if (open.compression != Compression::none && open.destination != Destination::ipc &&
+      open.destination != Destination::ipc_page)
+    return fail(Error::unsupported,
+                "stream \"{}\": compression {} with destination {}; frames of ipc and ipc-page are compressed",
                 open.name, wire::compression_name(open.compression), wire::destination_name(open.destination));
   OFP_ASSIGN(stream.pool, store_.admit(std::string(open.pool), channel.client.user, effects));
   if (open.destination == Destination::native || open.destination == Destination::serialised) {
@@ -56,7 +61,8 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
     return {};
   }
   if (open.schema.empty())
-    return fail(Error::schema, "stream \"{}\": destination {} needs a schema", open.name, wire::destination_name(open.destination));
+    return fail(Error::schema, "stream \"{}\": destination {} needs a schema", open.name,
+                wire::destination_name(open.destination));
   if (stream.rows_max == 0) return fail(Error::invalid, "stream \"{}\": rows_max is 0", open.name);
   OFP_ASSIGN(frame::Schema schema, frame::decode(open.schema));
   const auto alignment = open.destination == Destination::ipc ? frame::ipc_alignment : frame::page_alignment;
@@ -69,11 +75,15 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
     stream.packing = std::move(packing);
   }
   switch (open.destination) {
-    case Destination::arrays: case Destination::record_batch: case Destination::c_abi: case Destination::agent_serialise: {
+    case Destination::arrays:
+    case Destination::record_batch:
+    case Destination::c_abi:
+    case Destination::agent_serialise: {
       OFP_ASSIGN(stream.serialiser, make_agent_serialiser(open.destination, stream.form));
       return {};
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -95,7 +105,8 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   // Room for two of its largest batches, but an eighth of what is free at most: later streams find room too, and who
   // needs more asks for it.
   const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
-  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)), memory_free_for(channel.client.user) / 8);
+  stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)),
+                            memory_free_for(channel.client.user) / 8);
   effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
   grant(*stream, effects);
   effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
@@ -120,7 +131,8 @@ void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects
   stream.preparing = true;
   const std::uint64_t number = preparation_flag | next_preparation_++;
   preparing_.emplace(number, std::pair{stream.channel->number, stream.id});
-  effects.push_back(JobEffect{token_of(Service::mover, number), [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
+  effects.push_back(JobEffect{token_of(Service::mover, number),
+                              [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
 }
 
 void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -172,7 +184,8 @@ std::uint64_t Mover::memory_free() const {
 std::uint64_t Mover::memory_lacking() const {
   if (hungry_.empty()) return 0;
   const Stream& first = *hungry_.front();
-  const std::uint64_t required = first.wanted - std::min(first.wanted, first.granted), free = memory_free_for(first.channel->client.user);
+  const std::uint64_t required = first.wanted - std::min(first.wanted, first.granted),
+                      free = memory_free_for(first.channel->client.user);
   return required - std::min(required, free);
 }
 
@@ -207,7 +220,8 @@ void Mover::grant(Stream& stream, Effects& effects) {
   const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
   const std::uint64_t target = std::max(stream.wanted, stream.spent + stream.window);
   const std::uint64_t desired = target - std::min(target, stream.granted);
-  const bool needs_all = required > memory_max_for_programs() && required <= left_of(stream.channel->client.user, memory_free());
+  const bool needs_all =
+      required > memory_max_for_programs() && required <= left_of(stream.channel->client.user, memory_free());
   if (required > free && !needs_all) {
     if (!stream.hungry) hungry_.push_back(&stream);
     stream.hungry = true;

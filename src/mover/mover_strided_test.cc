@@ -8,7 +8,9 @@ namespace {
 // Columns of the one field, and of more: values in records of a program's array, whose bytes this test makes up.
 class StridedMover : public MoverTest {
  protected:
-  static std::byte byte_at(std::uint64_t offset) { return static_cast<std::byte>((offset * 0x9E3779B97F4A7C15ull) >> 56); }
+  static std::byte byte_at(std::uint64_t offset) {
+    return static_cast<std::byte>((offset * 0x9E3779B97F4A7C15ull) >> 56);
+  }
 
   void open(const std::vector<frame::Field>& fields, std::uint64_t rows_max, const MoverOptions& options = {}) {
     mover = std::make_unique<Mover>(options, cache, store);
@@ -16,20 +18,38 @@ class StridedMover : public MoverTest {
     frame::Schema schema;
     schema.fields = fields;
     encoded = frame::encode(schema);
-    request(wire::EntryKind::open_stream,
-            wire::OpenStream{.stream = 0, .destination = wire::Destination::ipc, .rows_max = rows_max, .keep = 1, .ranks = 0, .rank = 0,
-                             .name = "s", .pool = "local:/s", .schema = encoded});
+    request(wire::EntryKind::open_stream, wire::OpenStream{.stream = 0,
+                                                           .destination = wire::Destination::ipc,
+                                                           .rows_max = rows_max,
+                                                           .keep = 1,
+                                                           .ranks = 0,
+                                                           .rank = 0,
+                                                           .name = "s",
+                                                           .pool = "local:/s",
+                                                           .schema = encoded});
     fields_ = fields;
     jobs.clear();
   }
   static std::uint64_t width_of(const frame::Field& field) {
-    return field.type == frame::Type::boolean ? 1 : field.type == frame::Type::fixed_binary ? static_cast<std::uint64_t>(field.width) : 8;
+    return field.type == frame::Type::boolean        ? 1
+           : field.type == frame::Type::fixed_binary ? static_cast<std::uint64_t>(field.width)
+                                                     : 8;
   }
   // Column i begins at offsets[i].
   void send(std::uint64_t sent_rows, std::uint32_t stride, const std::vector<std::uint64_t>& offsets) {
-    wire::Send send{.stream = 0, .charge = 0, .rows = sent_rows, .row_key = "k", .column_key = {}, .nodes = {}, .buffers = {}, .set = 0};
+    wire::Send send{.stream = 0,
+                    .charge = 0,
+                    .rows = sent_rows,
+                    .row_key = "k",
+                    .column_key = {},
+                    .nodes = {},
+                    .buffers = {},
+                    .set = 0};
     for (std::size_t i = 0; i < offsets.size(); ++i)
-      send.buffers.push_back({.region = 1, .generation = 1, .offset = offsets[i], .length = (sent_rows - 1) * stride + width_of(fields_[i]),
+      send.buffers.push_back({.region = 1,
+                              .generation = 1,
+                              .offset = offsets[i],
+                              .length = (sent_rows - 1) * stride + width_of(fields_[i]),
                               .stride_bytes = stride});
     send.charge = 65536;
     for (const frame::Field& field : fields_) send.charge += align_up(sent_rows * width_of(field), page_bytes);
@@ -68,12 +88,15 @@ class StridedMover : public MoverTest {
           const bool set = (static_cast<unsigned>(values[row / 8]) >> row % 8 & 1) != 0;
           ASSERT_EQ(set, byte_at(from) != std::byte{0}) << "row " << row;
         } else {
-          for (std::uint64_t i = 0; i < width; ++i) ASSERT_EQ(values[row * width + i], byte_at(from + i)) << "row " << row << ", byte " << i;
+          for (std::uint64_t i = 0; i < width; ++i)
+            ASSERT_EQ(values[row * width + i], byte_at(from + i)) << "row " << row << ", byte " << i;
         }
       }
     }
   }
-  static frame::Field number(std::string name) { return {.name = std::move(name), .type = frame::Type::float64, .nullable = false}; }
+  static frame::Field number(std::string name) {
+    return {.name = std::move(name), .type = frame::Type::float64, .nullable = false};
+  }
 
   std::vector<frame::Field> fields_;
   std::uint64_t used_ = 0, read_ = 0;

@@ -76,10 +76,10 @@ TEST_F(MoverTest, TooManyWaitingRequestsAreSaidToBeFull) {
 
 TEST_F(MoverTest, SetsMeanWhatTheyMeantWhenTheyWereNamed) {
   make(0);
-  send(0, 9);          // under way while the others wait
-  send(1, 5);          // set 1 is region 5
+  send(0, 9);  // under way while the others wait
+  send(1, 5);  // set 1 is region 5
   send(1, std::nullopt);
-  send(1, 6);          // from here on it is region 6
+  send(1, 6);  // from here on it is region 6
   send(2, 7);
   send(1, std::nullopt);
   send(2, std::nullopt);
@@ -118,7 +118,14 @@ TEST_F(MoverTest, SetsOfAChannelHaveABound) {
   make(0);
   const auto name_large_sets = [&] {
     for (std::uint32_t set = 1; set <= wire::sets_max; ++set) {
-      wire::Send send{.stream = 0, .charge = 0, .rows = rows, .row_key = "r", .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
+      wire::Send send{.stream = 0,
+                      .charge = 0,
+                      .rows = rows,
+                      .row_key = "r",
+                      .column_key = {},
+                      .nodes = {},
+                      .buffers = {},
+                      .set = set};
       send.buffers.resize(wire::set_buffers_max);
       request(wire::EntryKind::send, send);
     }
@@ -132,17 +139,32 @@ TEST_F(MoverTest, SetsOfAChannelHaveABound) {
   failures.clear();
   for (std::uint32_t stream = 1; stream < 4; ++stream) {
     const std::string name = std::to_string(stream);
-    wire::OpenStream open{.stream = stream, .destination = wire::Destination::native, .rows_max = rows, .keep = 1, .ranks = 0,
-                          .rank = 0, .name = name, .pool = "local:/s", .schema = {}};
+    wire::OpenStream open{.stream = stream,
+                          .destination = wire::Destination::native,
+                          .rows_max = rows,
+                          .keep = 1,
+                          .ranks = 0,
+                          .rank = 0,
+                          .name = name,
+                          .pool = "local:/s",
+                          .schema = {}};
     request(wire::EntryKind::open_stream, open);
     for (std::uint32_t set = 1; set <= wire::sets_max; ++set) {
-      wire::Send send{.stream = stream, .charge = 0, .rows = 1, .row_key = "r", .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
+      wire::Send send{.stream = stream,
+                      .charge = 0,
+                      .rows = 1,
+                      .row_key = "r",
+                      .column_key = {},
+                      .nodes = {},
+                      .buffers = {},
+                      .set = set};
       send.buffers.resize(wire::set_buffers_max);
       request(wire::EntryKind::send, send);
     }
   }
   EXPECT_TRUE(std::ranges::any_of(failures, [](const std::string& failure) {
-    return failure.find("sets of buffers of") != std::string::npos && failure.find("at most 2097152 are allowed") != std::string::npos;
+    return failure.find("sets of buffers of") != std::string::npos &&
+           failure.find("at most 2097152 are allowed") != std::string::npos;
   }));
 }
 
@@ -172,11 +194,18 @@ TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
 
 TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
   using wire::Destination;
-  for (const auto destination : {Destination::ipc, Destination::arrays, Destination::agent_serialise, Destination::serialised}) {
+  for (const auto destination :
+       {Destination::ipc, Destination::arrays, Destination::agent_serialise, Destination::serialised}) {
     failures.clear();
     make(0, {}, destination, destination == Destination::ipc ? wire::Compression::zstd : wire::Compression::none);
     jobs.clear();
-    wire::Move move{.stream = 0, .update = false, .charge = charge, .object_bytes = 100, .row_key = "r", .column_key = {}, .pieces = {}};
+    wire::Move move{.stream = 0,
+                    .update = false,
+                    .charge = charge,
+                    .object_bytes = 100,
+                    .row_key = "r",
+                    .column_key = {},
+                    .pieces = {}};
     move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 100}, 0});
     request(wire::EntryKind::move, move);
     ASSERT_EQ(failures.size(), 1u) << wire::destination_name(destination);
@@ -186,14 +215,21 @@ TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
   }
 }
 
-// Objects may be holes for the most part. Zeroing a gigabyte takes a tenth of a second, in which nobody else would be served.
+// Objects may be holes for the most part. Zeroing a gigabyte takes a tenth of a second, in which nobody else would be
+// served.
 TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
   MoverOptions options;
   options.prepared_bytes_max = 0;  // no other jobs
   make(0, options, wire::Destination::native);
   constexpr std::uint64_t large = 4 << 20;
   const auto create = [&](std::uint64_t object_bytes) {
-    wire::Move move{.stream = 0, .update = false, .charge = charge + object_bytes, .object_bytes = object_bytes, .row_key = "r", .column_key = {}, .pieces = {}};
+    wire::Move move{.stream = 0,
+                    .update = false,
+                    .charge = charge + object_bytes,
+                    .object_bytes = object_bytes,
+                    .row_key = "r",
+                    .column_key = {},
+                    .pieces = {}};
     move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 8}, 100});
     move.pieces.push_back({{.region = 1, .generation = 1, .offset = 8, .length = 8}, 4000});
     request(wire::EntryKind::move, move);
@@ -224,8 +260,15 @@ TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
 
 TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
   make(0);
-  wire::OpenStream open{.stream = 1, .destination = wire::Destination::native, .rows_max = 0, .keep = 1, .ranks = 0,
-                        .rank = 0, .name = "bytes", .pool = "local:/s", .schema = {}};
+  wire::OpenStream open{.stream = 1,
+                        .destination = wire::Destination::native,
+                        .rows_max = 0,
+                        .keep = 1,
+                        .ranks = 0,
+                        .rank = 0,
+                        .name = "bytes",
+                        .pool = "local:/s",
+                        .schema = {}};
   request(wire::EntryKind::open_stream, open);
   open.stream = 2;
   open.destination = wire::Destination::serialised;
@@ -233,12 +276,25 @@ TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
   request(wire::EntryKind::open_stream, open);
   charge = 1 << 16;  // enough for each of them
   const auto move = [&](bool update, std::string_view key) {
-    wire::Move made{.stream = 1, .update = update, .charge = charge, .object_bytes = 100, .row_key = key, .column_key = {}, .pieces = {}};
+    wire::Move made{.stream = 1,
+                    .update = update,
+                    .charge = charge,
+                    .object_bytes = 100,
+                    .row_key = key,
+                    .column_key = {},
+                    .pieces = {}};
     made.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 8}, 16});
     request(wire::EntryKind::move, made);
   };
   const auto put = [&](std::uint32_t stream, std::string_view key) {
-    wire::Send made{.stream = stream, .charge = charge, .rows = rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}, .set = 0};
+    wire::Send made{.stream = stream,
+                    .charge = charge,
+                    .rows = rows,
+                    .row_key = key,
+                    .column_key = {},
+                    .nodes = {},
+                    .buffers = {},
+                    .set = 0};
     made.buffers.push_back({.region = 1, .generation = 1, .offset = 0, .length = column_bytes});
     request(wire::EntryKind::send, made);
     end_pull();
@@ -307,7 +363,8 @@ TEST_F(CompressingMover, TheProgramHasItsArraysBeforeTheJobBegins) {
   const auto view = frame::parse_frame(kept.buffer.bytes());
   ASSERT_TRUE(view) << view.error().message;
   EXPECT_TRUE(view->messages.back().compressed);
-  EXPECT_EQ(cache->used_bytes(), page_bytes);  // what it was pulled into is the cache's again, and so is the scratch memory
+  EXPECT_EQ(cache->used_bytes(),
+            page_bytes);  // what it was pulled into is the cache's again, and so is the scratch memory
   EXPECT_EQ(mover->counters().packed_frames, 1u);
   EXPECT_EQ(mover->counters().packed_bytes, kept.bytes);
   EXPECT_GT(mover->counters().plain_bytes, column_bytes);
@@ -363,13 +420,15 @@ TEST_F(CompressingMover, AChannelThatEndsDuringTheJobLeavesNothing) {
 
 TEST_F(CompressingMover, OtherDestinationsAreRefusedByName) {
   using wire::Destination;
-  for (const auto destination : {Destination::native, Destination::serialised, Destination::arrays, Destination::record_batch,
-                                 Destination::c_abi, Destination::agent_serialise}) {
+  for (const auto destination : {Destination::native, Destination::serialised, Destination::arrays,
+                                 Destination::record_batch, Destination::c_abi, Destination::agent_serialise}) {
     failures.clear();
     make(0, {}, destination, wire::Compression::lz4);
     ASSERT_EQ(failures.size(), 1u);
-    EXPECT_EQ(failures[0], fmt::format("stream \"s\": compression lz4 with destination {}; frames of ipc and ipc-page are compressed",
-                                       wire::destination_name(destination)));
+    EXPECT_EQ(
+        failures[0],
+        fmt::format("stream \"s\": compression lz4 with destination {}; frames of ipc and ipc-page are compressed",
+                    wire::destination_name(destination)));
     EXPECT_EQ(mover->counters().streams_open, 0u);
   }
   failures.clear();
@@ -385,8 +444,15 @@ class TwoUsers : public MoverTest {
 
   void open_other(std::uint32_t stream) {
     const std::string name = fmt::format("other {}", stream);
-    wire::OpenStream open{.stream = stream, .destination = wire::Destination::ipc_page, .rows_max = rows, .keep = 1, .ranks = 0,
-                          .rank = 0, .name = name, .pool = "local:/other", .schema = encoded};
+    wire::OpenStream open{.stream = stream,
+                          .destination = wire::Destination::ipc_page,
+                          .rows_max = rows,
+                          .keep = 1,
+                          .ranks = 0,
+                          .rank = 0,
+                          .name = name,
+                          .pool = "local:/other",
+                          .schema = encoded};
     request_of(other_channel, wire::EntryKind::open_stream, open);
   }
   template <class Message>
@@ -397,7 +463,8 @@ class TwoUsers : public MoverTest {
     credit.clear();
     for (Effect& effect : effects) {
       if (const auto* failed = std::get_if<FailEffect>(&effect)) failures.push_back(failed->failure.message);
-      if (const auto* line = std::get_if<LineEffect>(&effect); line != nullptr && line->word == LineEffect::Word::credit)
+      if (const auto* line = std::get_if<LineEffect>(&effect);
+          line != nullptr && line->word == LineEffect::Word::credit)
         credit[line->channel] = line->value;
     }
     effects.clear();
@@ -422,8 +489,15 @@ TEST_F(TwoUsers, StreamsOfOneUserAreBoundedAndTheOtherOpensSome) {
 TEST_F(TwoUsers, NamesOfStreamsAreEachUsersOwn) {
   make(0);  // the first user's stream "s"
   mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
-  wire::OpenStream open{.stream = 0, .destination = wire::Destination::ipc_page, .rows_max = rows, .keep = 1, .ranks = 0,
-                        .rank = 0, .name = "s", .pool = "local:/other", .schema = encoded};
+  wire::OpenStream open{.stream = 0,
+                        .destination = wire::Destination::ipc_page,
+                        .rows_max = rows,
+                        .keep = 1,
+                        .ranks = 0,
+                        .rank = 0,
+                        .name = "s",
+                        .pool = "local:/other",
+                        .schema = encoded};
   request_of(other_channel, wire::EntryKind::open_stream, open);
   EXPECT_TRUE(failures.empty()) << failures.front();
   open.stream = 1;
@@ -509,8 +583,15 @@ TEST_F(MoverTest, AnEndOfAStepThatIsRefusedFailsItsTicket) {
 TEST_F(MoverTest, AStreamThatIsClosedOrNeverOpenedLeavesItsPool) {
   make(0, {}, wire::Destination::ipc_page, wire::Compression::none);
   EXPECT_EQ(store.admitted_now, 1);
-  request(wire::EntryKind::open_stream, wire::OpenStream{.stream = 1, .destination = wire::Destination::ipc, .rows_max = 0, .keep = 0, .ranks = 0,
-                                                         .rank = 0, .name = "t", .pool = "local:/t", .schema = encoded});
+  request(wire::EntryKind::open_stream, wire::OpenStream{.stream = 1,
+                                                         .destination = wire::Destination::ipc,
+                                                         .rows_max = 0,
+                                                         .keep = 0,
+                                                         .ranks = 0,
+                                                         .rank = 0,
+                                                         .name = "t",
+                                                         .pool = "local:/t",
+                                                         .schema = encoded});
   EXPECT_EQ(failures.size(), 1u) << "rows_max is 0, which is seen after it was admitted";
   EXPECT_EQ(store.admitted_now, 1);
   mover->on_channel_closed(channel, 0, effects);

@@ -9,8 +9,8 @@
 #include "frame/plan.h"
 #include "mover/body_compressor.h"
 #include "mover/mover.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::mover {
 
@@ -20,7 +20,8 @@ inline constexpr unsigned place_bits = 24;
 inline constexpr std::uint64_t preparation_flag = 1ull << 55;
 inline constexpr std::uint64_t drop_number = 1ull << 54;
 
-// Buffers that a program sends again and again, named once (wire::Send::set). Requests that wait hold the set they named.
+// Buffers that a program sends again and again, named once (wire::Send::set). Requests that wait hold the set they
+// named.
 struct Mover::BufferSet {
   std::uint64_t rows = 0;
   std::vector<wire::BufferRef> buffers;
@@ -60,10 +61,10 @@ struct Mover::Channel {
   Client client;
   std::vector<std::unique_ptr<Stream>> streams;  // by number
   std::uint64_t pull_ahead_bytes = 0;
-  std::deque<Operation*> waiting;                // to be planned and pulled, in the order of their tickets
-  std::uint64_t waiting_bytes = 0;               // of their requests
-  std::uint64_t sets_bytes = 0;                  // of all its streams' sets, by wire::set_bytes
-  std::uint64_t pulls = 0, pulling_bytes = 0;    // under way
+  std::deque<Operation*> waiting;              // to be planned and pulled, in the order of their tickets
+  std::uint64_t waiting_bytes = 0;             // of their requests
+  std::uint64_t sets_bytes = 0;                // of all its streams' sets, by wire::set_bytes
+  std::uint64_t pulls = 0, pulling_bytes = 0;  // under way
 
   [[nodiscard]] bool may_pull() const noexcept { return pulls == 0 || pulling_bytes < pull_ahead_bytes; }
 };
@@ -92,7 +93,7 @@ struct Mover::Operation {
   frame::Plan own_plan;            // of a placed batch, unless its set has one
   std::vector<link::ReadPiece> pieces;
   std::vector<frame::Gap> uncovered;  // of a create: where no piece lies
-  Buffer buffer;    // what is pulled into
+  Buffer buffer;                      // what is pulled into
   // Arrays of records are read into scratch and split from there: all at once, or as many rows at a time as it holds.
   struct Slice {
     std::uint32_t block;
@@ -104,11 +105,11 @@ struct Mover::Operation {
     std::uint32_t generation;
   };
   Buffer scratch;
-  std::vector<Source> sources;    // of each block
-  std::vector<Slice> slices;      // in scratch
-  std::uint32_t next_block = 0;   // where the next slice begins
+  std::vector<Source> sources;   // of each block
+  std::vector<Slice> slices;     // in scratch
+  std::uint32_t next_block = 0;  // where the next slice begins
   std::uint64_t next_row = 0;
-  FramePtr frame;   // the result; of an update, what is updated
+  FramePtr frame;  // the result; of an update, what is updated
   TimeNs began = 0, pulled_at = 0;
 
   // Laid out as Arrow, in contrast to bytes as they are.

@@ -1,5 +1,5 @@
-// One call of a user's function, as services ask for it and as they get its result. Read include/offpath/plugin.h first,
-// then workers.h.
+// One call of a user's function, as services ask for it and as they get its result. Read include/offpath/plugin.h
+// first, then workers.h.
 #pragma once
 
 #include <sys/types.h>
@@ -27,9 +27,11 @@ inline constexpr std::uint64_t copied_bytes_max = 16 << 20;  // of inputs withou
 inline constexpr std::size_t inputs_max = 65536;
 inline constexpr std::size_t input_descriptors_max = 4000;  // different ones of one call; a worker may open so many
 inline constexpr std::size_t key_bytes_max = 65536;
-inline constexpr std::size_t outputs_max = wire::function_outputs_max;  // as many descriptors as go with one message, less a few
+// as many descriptors as go with one message, less a few
+inline constexpr std::size_t outputs_max = wire::function_outputs_max;
 
-// What the kernel is asked to refuse to the agent and its workers (security.sandbox). log: nothing; its log has what would be.
+// What the kernel is asked to refuse to the agent and its workers (security.sandbox). log: nothing; its log has what
+// would be.
 enum class Sandbox : std::uint8_t { on, log, off };
 inline constexpr std::string_view sandbox_names[] = {"on", "log", "off"};
 [[nodiscard]] inline std::optional<Sandbox> sandbox_of(std::string_view name) {
@@ -46,12 +48,13 @@ struct PluginOptions {
   TimeNs deadline_ns = 60 * second_ns;   // the longest a call may take, waiting for a worker included
   TimeNs start_deadline_ns = 10 * second_ns;
   std::size_t waiting_max = 256;
-  std::optional<uid_t> user;    // none: the agent's
-  gid_t group = 0;              // of `user`
+  std::optional<uid_t> user;  // none: the agent's
+  gid_t group = 0;            // of `user`
   int nice = 0;
   std::vector<unsigned> cores;  // empty: all there are
   Sandbox sandbox = Sandbox::on;
-  bool own = false;             // of `user`, who has named it: opened with that user's rights, and what it writes is not in the agent's log
+  // of `user`, who has named it: opened with that user's rights, and what it writes is not in the agent's log
+  bool own = false;
 };
 
 // One object a function works on. Its bytes are either a piece of a descriptor, which the worker maps, or lie in the
@@ -64,12 +67,12 @@ struct Input {
   std::uint64_t bytes = 0;   // in fd
   Bytes data;
   std::shared_ptr<const void> owner;
-  std::uint64_t kept = 0;        // not 0: workers keep this descriptor mapped under that number, as long as `owner` lives
+  std::uint64_t kept = 0;  // not 0: workers keep this descriptor mapped under that number, as long as `owner` lives
   std::uint64_t kept_bytes = 0;  // all of it
 };
 
-// Memory that an output of this name goes to, instead of the worker's own: kept mapped as inputs are, but to be written to. Whoever
-// reads it has to bear that the worker may still write. Sealed SHRINK and GROW.
+// Memory that an output of this name goes to, instead of the worker's own: kept mapped as inputs are, but to be written
+// to. Whoever reads it has to bear that the worker may still write. Sealed SHRINK and GROW.
 struct Room {
   std::string name;
   std::uint64_t bytes = 0;
@@ -91,12 +94,12 @@ struct Call {
   TimeNs deadline_ns = never;                   // a point in time; the plug-in's own may come before it
   std::uint64_t output_bytes_max = UINT64_MAX;  // of all outputs together; the plug-in's memory may be less
   std::vector<Room> rooms{};
-  std::uint64_t session = 0;                    // for the function, as the next two
-  unsigned lane = 0, lanes = 0;                 // lanes not 0: on worker `lane`, modulo how many there are
-  std::shared_ptr<CallReport> report{};         // may be null
+  std::uint64_t session = 0;             // for the function, as the next two
+  unsigned lane = 0, lanes = 0;          // lanes not 0: on worker `lane`, modulo how many there are
+  std::shared_ptr<CallReport> report{};  // may be null
   // A plug-in of whoever calls, where none of this name is configured: its workers live as long as somebody owns it.
   std::shared_ptr<const PluginOptions> own{};
-  std::string own_refused{};                    // why there is none, though the caller has named one
+  std::string own_refused{};  // why there is none, though the caller has named one
 };
 
 // What a function asks in the course of its call: that a message be sent to another lane of its team, or one received.
@@ -109,15 +112,15 @@ struct Operation {
   std::uint64_t session = 0;
   TimeNs deadline_ns = never;  // for this operation: a while before its call's
   std::uint32_t lane = 0, tag = 0;
-  std::uint64_t bytes = 0;          // of the message; of a receive: that there is room for
+  std::uint64_t bytes = 0;            // of the message; of a receive: that there is room for
   std::vector<std::byte> enclosed{};  // the message, or
   Fd memory{};                        // where it lies, sealed as an output is
 };
 struct OperationAnswer {
   Status status{};
-  std::uint64_t bytes = 0;            // of the message, also where it is too large for the room
+  std::uint64_t bytes = 0;  // of the message, also where it is too large for the room
   std::vector<std::byte> enclosed{};
-  int fd = -1;                        // where it lies instead, from its beginning
+  int fd = -1;                          // where it lies instead, from its beginning
   std::shared_ptr<const void> owner{};  // of that, until the worker has read it
 };
 
@@ -127,7 +130,7 @@ struct Output {
   std::string name;
   bool arrow = false;
   std::uint64_t bytes = 0;
-  Fd memory;  // also there if `bytes` is 0
+  Fd memory;             // also there if `bytes` is 0
   bool in_room = false;  // it lies in the call's room of that name instead
 };
 using Outputs = std::vector<Output>;

@@ -17,7 +17,8 @@ enum class Kind : std::uint8_t { ready = 1, unusable, log, done, call, more, sen
 
 std::string printable(std::string_view text) {
   std::string out(text);
-  std::ranges::replace_if(out, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }, '?');
+  std::ranges::replace_if(
+      out, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }, '?');
   return out;
 }
 
@@ -36,7 +37,8 @@ Result<Ready> take_ready(Reader& reader) {
     return fail(Error::protocol, "{} functions, allowed are 1 to {}", count, functions_max);
   for (unsigned i = 0; i < count && reader.ok(); ++i) {
     const std::string_view name = reader.take_text(), doc = reader.take_text();
-    if (reader.ok() && !is_function_name(name)) return fail(Error::protocol, "function {} has the name '{}'", i, printable(cut(name, 80)));
+    if (reader.ok() && !is_function_name(name))
+      return fail(Error::protocol, "function {} has the name '{}'", i, printable(cut(name, 80)));
     ready.functions.push_back({std::string(name), printable(doc)});
   }
   if (!reader.done()) return fail(Error::protocol, "a list of functions that ends early or late");
@@ -58,15 +60,18 @@ Result<Done> take_done(Reader& reader) {
   done.error = printable(reader.take_text());
   const auto count = reader.take<std::uint16_t>();
   if (count > outputs_max) return fail(Error::protocol, "{} outputs, at most {}", count, outputs_max);
-  if (done.error.size() > error_bytes_max) return fail(Error::protocol, "an error of {} bytes, at most {}", done.error.size(), error_bytes_max);
+  if (done.error.size() > error_bytes_max)
+    return fail(Error::protocol, "an error of {} bytes, at most {}", done.error.size(), error_bytes_max);
   if (done.status != 0 && count != 0) return fail(Error::protocol, "status {} and {} outputs", done.status, count);
   for (unsigned i = 0; i < count && reader.ok(); ++i) {
     OutputNotice output;
     output.name = reader.take_text();  // a key of the pool: any bytes
     output.bytes = reader.take<std::uint64_t>();
     output.flags = reader.take<std::uint32_t>();
-    if (output.name.size() > output_name_bytes_max || output.bytes > output_bytes_limit || output.flags > (1 | output_in_room))
-      return fail(Error::protocol, "output {}: name of {} bytes, {} bytes, flags {:#x}", i, output.name.size(), output.bytes, output.flags);
+    if (output.name.size() > output_name_bytes_max || output.bytes > output_bytes_limit ||
+        output.flags > (1 | output_in_room))
+      return fail(Error::protocol, "output {}: name of {} bytes, {} bytes, flags {:#x}", i, output.name.size(),
+                  output.bytes, output.flags);
     if (std::ranges::find(done.outputs, output.name, &OutputNotice::name) != done.outputs.end())
       return fail(Error::protocol, "two outputs with the name '{}'", printable(output.name));
     done.outputs.push_back(std::move(output));
@@ -98,8 +103,8 @@ Status take_enclosed(Reader& reader, std::uint64_t bytes, bool& is_enclosed, std
   const auto way = reader.take<std::uint8_t>();
   is_enclosed = way == 1;
   if (way > 1 || bytes > message_bytes_max || (is_enclosed && bytes > message_enclosed_max))
-    return fail(Error::protocol, "a message of {} bytes, enclosed {}: at most {} are allowed, {} of them enclosed", bytes, way, message_bytes_max,
-                message_enclosed_max);
+    return fail(Error::protocol, "a message of {} bytes, enclosed {}: at most {} are allowed, {} of them enclosed",
+                bytes, way, message_bytes_max, message_enclosed_max);
   if (!is_enclosed) return {};
   const Bytes taken = reader.take_bytes(bytes);
   enclosed.assign(taken.begin(), taken.end());
@@ -134,17 +139,22 @@ Result<FromAgent> take_answer(Reader& reader) {
   answer.why = reader.take_text();
   answer.bytes = reader.take<std::uint64_t>();
   OFP_TRY(take_enclosed(reader, answer.bytes, answer.is_enclosed, answer.enclosed));
-  if (!reader.done() || answer.why.size() > error_bytes_max || answer.error < 0) return fail(Error::protocol, "an answer that ends early or late");
+  if (!reader.done() || answer.why.size() > error_bytes_max || answer.error < 0)
+    return fail(Error::protocol, "an answer that ends early or late");
   return FromAgent(std::move(answer));
 }
 
 // Fields of what descriptions say, in their order: one list for both ways.
-void fields(auto& way, auto& input) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice> {
+void fields(auto& way, auto& input)
+  requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice>
+{
   way.key(input.row);
   way.key(input.column);
   way(input.descriptor, input.offset, input.bytes, input.flags, input.kept, input.kept_bytes);
 }
-void fields(auto& way, auto& room) requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(room)>>, RoomNotice> {
+void fields(auto& way, auto& room)
+  requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(room)>>, RoomNotice>
+{
   way.key(room.name);
   way(room.bytes, room.descriptor, room.kept, room.kept_bytes);
 }
@@ -174,7 +184,8 @@ Result<FromWorker> either(Result<Message> message) {
 
 bool is_function_name(std::string_view name) noexcept {
   const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
   };
   return !name.empty() && name.size() <= name_bytes_max && std::ranges::all_of(name, allowed);
 }
@@ -183,18 +194,25 @@ Result<FromWorker> decode_from_worker(Bytes packet) {
   Reader reader(packet);
   const auto kind = reader.take<std::uint8_t>();
   switch (static_cast<Kind>(kind)) {
-    case Kind::ready: return either(take_ready(reader));
+    case Kind::ready:
+      return either(take_ready(reader));
     case Kind::unusable: {
       Unusable unusable{printable(reader.take_text())};
       if (!reader.done() || unusable.reason.empty()) return fail(Error::protocol, "a reason that ends early or late");
       return unusable;
     }
-    case Kind::log: return either(take_log(reader));
-    case Kind::done: return either(take_done(reader));
-    case Kind::send: return either(take_send(reader));
-    case Kind::receive: return either(take_receive(reader));
-    case Kind::taken: return either(take_taken(reader));
-    default: return fail(Error::protocol, "a message of kind {} and {} bytes", kind, packet.size());
+    case Kind::log:
+      return either(take_log(reader));
+    case Kind::done:
+      return either(take_done(reader));
+    case Kind::send:
+      return either(take_send(reader));
+    case Kind::receive:
+      return either(take_receive(reader));
+    case Kind::taken:
+      return either(take_taken(reader));
+    default:
+      return fail(Error::protocol, "a message of kind {} and {} bytes", kind, packet.size());
   }
 }
 
@@ -213,7 +231,8 @@ Result<FromAgent> decode_from_agent(Bytes packet) {
   for (unsigned i = 0; i < forgotten && reader.ok(); ++i) call.forget.push_back(reader.take<std::uint64_t>());
   if (is_enclosed) call.enclosed = reader.take_bytes(call.description_bytes);
   const bool has_description = is_enclosed ? !call.enclosed.empty() : call.descriptors != 0;
-  if (kind != Kind::call || !reader.done() || way > 1 || !has_description || call.descriptors > input_descriptors_max + 1)
+  if (kind != Kind::call || !reader.done() || way > 1 || !has_description ||
+      call.descriptors > input_descriptors_max + 1)
     return fail(Error::protocol, "a message of kind {} and {} bytes", static_cast<int>(kind), packet.size());
   return call;
 }
@@ -302,9 +321,7 @@ void put(Writer& writer, const ReceiveNotice& receive) {
   Putting{writer}(Kind::receive, receive.call, receive.operation, receive.lane, receive.tag, receive.room);
 }
 
-void put(Writer& writer, const TakenNotice& taken) {
-  Putting{writer}(Kind::taken, taken.call, taken.operation);
-}
+void put(Writer& writer, const TakenNotice& taken) { Putting{writer}(Kind::taken, taken.call, taken.operation); }
 
 void put(Writer& writer, const AnswerPacket& answer) {
   Putting{writer}(Kind::answer, answer.call, answer.operation, answer.error);

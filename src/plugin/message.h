@@ -1,7 +1,8 @@
-// What agent and worker say to each other, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16 length
-// and bytes, keys u32 length and bytes.
+// What agent and worker say to each other, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16
+// length and bytes, keys u32 length and bytes.
 //
-//   worker -> agent   ready     u8 1, u32 protocol, text name, text seccomp, text namespaces, u16 count, {text name, text doc}*
+//   worker -> agent   ready     u8 1, u32 protocol, text name, text seccomp, text namespaces, u16 count, {text name,
+//                     text doc}*
 //                     unusable  u8 2, text reason                    and the worker ends
 //                     log       u8 3, u8 level, text line
 //                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
@@ -11,24 +12,25 @@
 //                               with one descriptor if they are not enclosed
 //                     receive   u8 8, u64 call, u64 operation, u32 lane, u32 tag, u64 room
 //                     taken     u8 9, u64 call, u64 operation        the descriptor of an answer has been read
-//   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64 forget*, the
+//   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64
+//                     forget*, the
 //                               description if it is enclosed; otherwise the first of the descriptors is its memfd
 //                     more      u8 6                                 with the next ones
 //                     answer    u8 10, u64 call, u64 operation, i32 error, text why, u64 bytes, u8 enclosed, bytes
 //                               with one descriptor if there are bytes that are not enclosed
 //
-// Descriptors have numbers from 1 on; 0 is the description. The description of a small call is enclosed; others are a memfd, so that
-// neither arguments nor keys nor the number of inputs is bounded by a packet:
+// Descriptors have numbers from 1 on; 0 is the description. The description of a small call is enclosed; others are a
+// memfd, so that neither arguments nor keys nor the number of inputs is bounded by a packet:
 //
 //   0                  i64 deadline, u64 output bytes at most, u64 place and u64 bytes of the arguments, text function,
-//                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags, u64 kept, u64 kept bytes}*,
-//                      u64 session, u64 worker, u32 lane, u32 lanes,
+//                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags, u64 kept, u64
+//                      kept bytes}*, u64 session, u64 worker, u32 lane, u32 lanes,
 //                      u32 count, {key name, u64 bytes, u32 descriptor, u64 kept, u64 kept bytes}*
 //   multiple of 4096   arguments (of 8, where it is enclosed)
 //   multiples of 4096  inputs that had no descriptor of their own
 //
-// The agent believes nothing of what a worker says: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and outputs are looked at
-// before they are used (output_memory.h).
+// The agent believes nothing of what a worker says: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and
+// outputs are looked at before they are used (output_memory.h).
 #pragma once
 
 #include <string>
@@ -42,11 +44,11 @@
 namespace offpath::plugin {
 
 inline constexpr std::uint32_t protocol_version = 4;
-inline constexpr std::size_t packet_bytes_max = 96 << 10;  // the kernel's default for a socket is twice that
+inline constexpr std::size_t packet_bytes_max = 96 << 10;    // the kernel's default for a socket is twice that
 inline constexpr std::size_t enclosed_bytes_max = 64 << 10;  // of a description
-inline constexpr std::size_t kept_max = 256;  // mappings a worker keeps
-inline constexpr std::uint32_t output_in_room = 2;  // a flag of OutputNotice, besides OFP_DATA_ARROW
-inline constexpr std::size_t packet_descriptors_max = 250;  // the kernel's is 253
+inline constexpr std::size_t kept_max = 256;                 // mappings a worker keeps
+inline constexpr std::uint32_t output_in_room = 2;           // a flag of OutputNotice, besides OFP_DATA_ARROW
+inline constexpr std::size_t packet_descriptors_max = 250;   // the kernel's is 253
 inline constexpr std::size_t functions_max = 128;
 inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, confinement_bytes_max = 200;
 using wire::message_bytes_max;
@@ -54,14 +56,15 @@ using wire::output_name_bytes_max;
 inline constexpr unsigned lines_max = 100;  // for the log, of one call
 inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
 inline constexpr std::size_t message_enclosed_max = 32 << 10;  // of a message between lanes: in the packet
-inline constexpr std::size_t operations_max = 64;  // of a call at a time
+inline constexpr std::size_t operations_max = 64;              // of a call at a time
 inline constexpr std::uint64_t output_bytes_limit = std::uint64_t{1} << 46;  // no file is larger
 
 struct FunctionInfo {
   std::string name, doc;
 };
 
-// What holds a worker, in its own words: "on", "log", "off" or "none: " and why; "user net ipc", "off" or "none: " and why.
+// What holds a worker, in its own words: "on", "log", "off" or "none: " and why; "user net ipc", "off" or "none: " and
+// why.
 struct Confinement {
   std::string seccomp{}, namespaces{};
 };

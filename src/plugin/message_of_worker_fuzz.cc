@@ -1,4 +1,5 @@
-// Any bytes as a message of a worker: what is accepted keeps to the limits, and encodes to something that is accepted again.
+// Any bytes as a message of a worker: what is accepted keeps to the limits, and encodes to something that is accepted
+// again.
 #include <algorithm>
 
 #include "plugin/message.h"

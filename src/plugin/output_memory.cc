@@ -37,7 +37,8 @@ Result<Fd> sealed_copy(const char* name, Bytes bytes) {
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t count = pwrite(fd.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return fail_errno(count < 0 ? errno : ENOSPC, fmt::format("writing {} bytes to a memfd", bytes.size()));
+    if (count <= 0)
+      return fail_errno(count < 0 ? errno : ENOSPC, fmt::format("writing {} bytes to a memfd", bytes.size()));
     at += static_cast<std::size_t>(count);
   }
   if (fcntl(fd.get(), F_ADD_SEALS, seals_required | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing a memfd");
@@ -61,7 +62,10 @@ Result<OutputMemory> OutputMemory::make(std::uint64_t bytes) {
 }
 
 OutputMemory::OutputMemory(OutputMemory&& other) noexcept
-    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), mapped_(other.mapped_) {}
+    : fd_(std::move(other.fd_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(other.bytes_),
+      mapped_(other.mapped_) {}
 
 void OutputMemory::unmap() noexcept {
   if (data_ != nullptr) munmap(data_, mapped_);
@@ -81,7 +85,8 @@ Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
   // Huge pages among others: for want of one, touching it raises SIGBUS.
   if (system.f_type != TMPFS_MAGIC)
-    return fail(Error::protocol, "{}: not an ordinary memfd (file system {:#x})", what, static_cast<unsigned long>(system.f_type));
+    return fail(Error::protocol, "{}: not an ordinary memfd (file system {:#x})", what,
+                static_cast<unsigned long>(system.f_type));
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return fail(Error::protocol, "{}: its memory cannot be read", what);
   const int seals = fcntl(fd, F_GET_SEALS);

@@ -1,10 +1,11 @@
 // Memory of a function's result, from the worker to the agent without a copy.
 //
-// The worker makes the memfd and seals it against shrinking, growing and writing before it sends it. The other way, a memfd
-// of the agent's that is lent to the worker, would not do: sealing it against writing fails as long as the worker has it
-// mapped, and only the worker can end that. As it is the kernel does not grant the seal before the last writable mapping is
-// gone, and nobody can take it back. So what the agent finds by F_GET_SEALS and fstat stays true: it can map every byte
-// without being killed by SIGBUS, and what it checks (an Arrow message) is what it stores and what readers see.
+// The worker makes the memfd and seals it against shrinking, growing and writing before it sends it. The other way, a
+// memfd of the agent's that is lent to the worker, would not do: sealing it against writing fails as long as the worker
+// has it mapped, and only the worker can end that. As it is the kernel does not grant the seal before the last writable
+// mapping is gone, and nobody can take it back. So what the agent finds by F_GET_SEALS and fstat stays true: it can map
+// every byte without being killed by SIGBUS, and what it checks (an Arrow message) is what it stores and what readers
+// see.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace offpath::plugin {
 
-// A result that is being written, in the worker. A page behind it is not accessible: writing beyond the end of the last page
-// ends the worker, not its neighbour's memory.
+// A result that is being written, in the worker. A page behind it is not accessible: writing beyond the end of the last
+// page ends the worker, not its neighbour's memory.
 class OutputMemory {
  public:
   [[nodiscard]] static Result<OutputMemory> make(std::uint64_t bytes);

@@ -10,10 +10,12 @@ Result<std::optional<Packet>> PacketReader::receive(int socket, Wait wait) {
   const iovec piece{buffer_.data(), buffer_.size()};
   Packet packet;
   int said = 0;
-  const ssize_t length = receive_with_descriptors(socket, {&piece, 1}, wait == Wait::yes ? 0 : MSG_DONTWAIT, user_, packet.descriptors, said);
+  const ssize_t length = receive_with_descriptors(socket, {&piece, 1}, wait == Wait::yes ? 0 : MSG_DONTWAIT, user_,
+                                                  packet.descriptors, said);
   if (length < 0) return fail_errno(errno, "recvmsg");
   if ((said & (MSG_TRUNC | MSG_CTRUNC)) != 0 || packet.descriptors.size() > packet_descriptors_max)
-    return fail(Error::protocol, "a packet of more than {} bytes or {} descriptors, or no room for these", buffer_.size(), packet_descriptors_max);
+    return fail(Error::protocol, "a packet of more than {} bytes or {} descriptors, or no room for these",
+                buffer_.size(), packet_descriptors_max);
   // A packet of no bytes looks like the end, and none of ours has none.
   if (length == 0) return std::optional<Packet>();
   packet.bytes = Bytes(buffer_).first(static_cast<std::size_t>(length));

@@ -17,7 +17,8 @@ namespace {
 
 Status check_owner(const std::string& path, const struct stat& status, uid_t owner, bool sticky_is_enough) {
   if (status.st_uid != 0 && status.st_uid != owner)
-    return fail(Error::denied, "{} belongs to user {}: only files of root and of user {} are loaded", path, status.st_uid, owner);
+    return fail(Error::denied, "{} belongs to user {}: only files of root and of user {} are loaded", path,
+                status.st_uid, owner);
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !(sticky_is_enough && (status.st_mode & S_ISVTX) != 0))
     return fail(Error::denied, "{} has the mode {:04o}: others may write to it", path, status.st_mode & 07777);
   return {};
@@ -52,7 +53,8 @@ Result<std::string> find_plugin_file(const std::string& path) {
   if (stat(file.c_str(), &status) != 0) return fail_errno(errno, file);
   if (!S_ISREG(status.st_mode)) return fail(Error::invalid, "{} is not a file", file);
   OFP_TRY(check_owner(file, status, geteuid(), false));
-  for (std::size_t slash = file.rfind('/'); slash != std::string::npos; slash = slash == 0 ? std::string::npos : file.rfind('/', slash - 1)) {
+  for (std::size_t slash = file.rfind('/'); slash != std::string::npos;
+       slash = slash == 0 ? std::string::npos : file.rfind('/', slash - 1)) {
     const std::string directory = slash == 0 ? "/" : file.substr(0, slash);
     if (stat(directory.c_str(), &status) != 0) return fail_errno(errno, directory);
     OFP_TRY(check_owner(directory, status, geteuid(), true));
@@ -80,7 +82,8 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
     struct stat status{};
     if (!found || fstat(found.get(), &status) != 0) return fail_errno(errno, here);
     if (S_ISLNK(status.st_mode)) {
-      if (++links > links_max) return fail(Error::invalid, "{} leads through more than {} symbolic links", path, links_max);
+      if (++links > links_max)
+        return fail(Error::invalid, "{} leads through more than {} symbolic links", path, links_max);
       status.st_mode = 0;  // a link's says nothing: whoever may write to its folder may replace it
       OFP_TRY(check_owner(here, status, owner, false));
       OFP_ASSIGN(std::string target, target_of(found.get(), here));
@@ -94,7 +97,8 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
       continue;
     }
     // Neither waits nor has an effect on what is no regular file, should it have become another meanwhile.
-    if (!S_ISREG(status.st_mode) || !rest.empty()) return fail(Error::invalid, "{} is not a {}", here, rest.empty() ? "file" : "folder");
+    if (!S_ISREG(status.st_mode) || !rest.empty())
+      return fail(Error::invalid, "{} is not a {}", here, rest.empty() ? "file" : "folder");
     Fd file(openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!file || fstat(file.get(), &status) != 0) return fail_errno(errno, here);
     if (!S_ISREG(status.st_mode)) return fail(Error::invalid, "{} is not a file", here);

@@ -30,7 +30,9 @@ class PluginFile : public testing::Test {
     ASSERT_EQ(chmod((home / name).c_str(), 0644), 0);
   }
   // What is in the file that was opened, or why none was.
-  [[nodiscard]] std::string open(const fs::path& path) const { return text_of(open_plugin_file(path.string(), geteuid())); }
+  [[nodiscard]] std::string open(const fs::path& path) const {
+    return text_of(open_plugin_file(path.string(), geteuid()));
+  }
   static std::string text_of(const Result<Fd>& file) {
     if (!file) return file.error().message;
     std::string text(4096, '\0');

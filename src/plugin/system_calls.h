@@ -1,9 +1,11 @@
-// The system calls that the agent and its workers may make once they have what they need (seccomp). A list of what is allowed, as
-// data in system_calls.cc; whoever has it never gets rid of it, nor do its threads and the processes that it starts.
+// The system calls that the agent and its workers may make once they have what they need (seccomp). A list of what is
+// allowed, as data in system_calls.cc; whoever has it never gets rid of it, nor do its threads and the processes that
+// it starts.
 //
-// A call that is not in the list fails with ENOSYS, as if the kernel were older than it: for that the C library and others have other
-// ways, while EPERM of a call they try first (clone3, statx) is an error to them. Nobody is killed: an agent that dies over a call that
-// a new C library has begun to make takes every user's frames with it. What is refused to the agent is in the kernel's log.
+// A call that is not in the list fails with ENOSYS, as if the kernel were older than it: for that the C library and
+// others have other ways, while EPERM of a call they try first (clone3, statx) is an error to them. Nobody is killed:
+// an agent that dies over a call that a new C library has begun to make takes every user's frames with it. What is
+// refused to the agent is in the kernel's log.
 #pragma once
 
 #include <sched.h>
@@ -13,8 +15,9 @@
 
 namespace offpath::plugin {
 
-// What a worker has of its own where the kernel allows it: no network, no System V memory of others, no right over anything. It keeps
-// the file system and process numbers: functions read and write files, and the agent knows its workers by their numbers.
+// What a worker has of its own where the kernel allows it: no network, no System V memory of others, no right over
+// anything. It keeps the file system and process numbers: functions read and write files, and the agent knows its
+// workers by their numbers.
 inline constexpr int worker_namespaces = CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC;
 
 // What a process does that takes calls which others do without.
@@ -23,7 +26,8 @@ struct StartsPrograms {
   bool commands = false;  // alarms.hook, source.command: any program, which has the agent's list as well
 };
 
-// For all threads there are, and all that come. Error: the kernel has no such filters, or something around this process refuses them.
+// For all threads there are, and all that come. Error: the kernel has no such filters, or something around this process
+// refuses them.
 [[nodiscard]] Status restrict_agent(Sandbox sandbox, StartsPrograms starts);
 // Of this process, before it has other code run: files, memory and threads; no socket, no program, no other process.
 [[nodiscard]] Status restrict_worker(Sandbox sandbox);

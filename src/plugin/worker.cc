@@ -97,12 +97,14 @@ Result<std::string> enter_namespaces(const WorkerOptions& options) {
   const uid_t user = geteuid();
   const gid_t group = getegid();
   if (unshare(worker_namespaces) != 0) return fmt::format("none: unshare: {}", std::strerror(errno));
-  // It is itself there, and everybody else is nobody. Files of /proc are its own only as long as it is dumpable. The kernel does not map
-  // root without CAP_SETFCAP: then root, too, looks like nobody, and its files are as open to it as before.
+  // It is itself there, and everybody else is nobody. Files of /proc are its own only as long as it is dumpable. The
+  // kernel does not map root without CAP_SETFCAP: then root, too, looks like nobody, and its files are as open to it as
+  // before.
   prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
   if (put_text("/proc/self/setgroups", "deny") && put_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)))
     put_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
-  for (unsigned long each = 0; prctl(PR_CAPBSET_DROP, each, 0, 0, 0) == 0; ++each) {}
+  for (unsigned long each = 0; prctl(PR_CAPBSET_DROP, each, 0, 0, 0) == 0; ++each) {
+  }
   OFP_TRY(drop_capabilities());
   OFP_TRY(end_with_agent(options));
   return std::string("user net ipc");
@@ -127,7 +129,8 @@ Result<Confinement> confine(const WorkerOptions& options) {
   if (options.nice != 0 && setpriority(PRIO_PROCESS, 0, options.nice) != 0) return fail_errno(errno, "setpriority");
   OFP_TRY(use_cores(options.cores));
   confinement.seccomp = sandbox_names[static_cast<std::size_t>(options.sandbox)];
-  if (const Status restricted = restrict_worker(options.sandbox); !restricted) confinement.seccomp = "none: " + restricted.error().message;
+  if (const Status restricted = restrict_worker(options.sandbox); !restricted)
+    confinement.seccomp = "none: " + restricted.error().message;
   return confinement;
 }
 
@@ -152,7 +155,8 @@ Result<Loaded> load(const WorkerOptions& options) {
   const ofp_plugin* plugin = entry();
   if (plugin == nullptr) return fail(Error::invalid, "offpath_plugin() returned NULL");
   if (plugin->version != OFP_PLUGIN_VERSION)
-    return fail(Error::version, "it was built for version {} of offpath/plugin.h, this agent has {}", plugin->version, OFP_PLUGIN_VERSION);
+    return fail(Error::version, "it was built for version {} of offpath/plugin.h, this agent has {}", plugin->version,
+                OFP_PLUGIN_VERSION);
   if (plugin->struct_bytes < sizeof(ofp_plugin))
     return fail(Error::invalid, "its ofp_plugin has {} bytes, at least {}", plugin->struct_bytes, sizeof(ofp_plugin));
   if (plugin->functions == nullptr || plugin->function_count == 0 || plugin->function_count > functions_max)
@@ -183,7 +187,8 @@ Result<Loaded> load_guarded(const WorkerOptions& options) {
 
 std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
   const auto* end = plugin.functions + plugin.function_count;
-  const auto* found = std::find_if(plugin.functions, end, [&](const ofp_function& each) { return context.function() == each.name; });
+  const auto* found =
+      std::find_if(plugin.functions, end, [&](const ofp_function& each) { return context.function() == each.name; });
   if (found == end) {
     context.set_error("there is no such function");
     return -1;
@@ -229,8 +234,8 @@ Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
       std::ranges::move(packet->descriptors, std::back_inserter(descriptors));
     } while (!begun || descriptors.size() < wanted);
     for (const std::uint64_t number : call.forget) kept.forget(number);
-    OFP_ASSIGN(const auto context,
-               WorkerContext::make(call.call, descriptors, call.description_bytes, enclosed, kept, limits, *cancelled, messages, send_log));
+    OFP_ASSIGN(const auto context, WorkerContext::make(call.call, descriptors, call.description_bytes, enclosed, kept,
+                                                       limits, *cancelled, messages, send_log));
     descriptors.clear();
     WorkerContext::Finished finished = context->finish(run(*loaded.plugin, *context));
     OFP_TRY(send_packet(worker_socket, finished.done, finished.memory, Wait::yes));

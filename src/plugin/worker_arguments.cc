@@ -20,14 +20,20 @@ Result<T> argument_of(std::string_view text) {
 std::vector<std::string> worker_arguments(const WorkerOptions& options) {
   std::string cores;
   for (unsigned core : options.cores) cores += (cores.empty() ? "" : ",") + std::to_string(core);
-  return {options.path, std::to_string(options.memory_bytes), std::to_string(options.nice), cores.empty() ? "-" : cores,
-          options.own ? "own" : "configured", options.becomes ? std::to_string(options.becomes->user) : "-",
-          options.becomes ? std::to_string(options.becomes->group) : "-", std::to_string(options.agent),
+  return {options.path,
+          std::to_string(options.memory_bytes),
+          std::to_string(options.nice),
+          cores.empty() ? "-" : cores,
+          options.own ? "own" : "configured",
+          options.becomes ? std::to_string(options.becomes->user) : "-",
+          options.becomes ? std::to_string(options.becomes->group) : "-",
+          std::to_string(options.agent),
           std::string(sandbox_names[static_cast<std::size_t>(options.sandbox)])};
 }
 
 Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 9) return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
+  if (arguments.size() != 9)
+    return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
   WorkerOptions options;
   options.path = arguments[0];
   OFP_ASSIGN(options.memory_bytes, argument_of<std::uint64_t>(arguments[1]));
@@ -40,7 +46,8 @@ Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& argu
     cores.remove_prefix(std::min(comma + 1, cores.size()));
   }
   options.own = arguments[4] == "own";
-  if (!options.own && arguments[4] != "configured") return fail(Error::invalid, "'{}' is neither own nor configured", arguments[4]);
+  if (!options.own && arguments[4] != "configured")
+    return fail(Error::invalid, "'{}' is neither own nor configured", arguments[4]);
   if (arguments[5] != "-") {
     OFP_ASSIGN(const auto user, argument_of<uid_t>(arguments[5]));
     OFP_ASSIGN(const auto group, argument_of<gid_t>(arguments[6]));

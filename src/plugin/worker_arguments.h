@@ -14,7 +14,10 @@
 namespace offpath::plugin {
 
 // Descriptors a worker is started with.
-inline constexpr int worker_socket = 3, worker_control = 4;  // of the second: a page with the agent's word for cancelled calls, one with the worker's for those it has finished
+inline constexpr int
+    worker_socket = 3,
+    // of the second: a page with the agent's word for cancelled calls, one with the worker's for those it has finished
+    worker_control = 4;
 
 struct WorkerOptions {
   std::string path;

@@ -12,10 +12,14 @@ namespace offpath::plugin {
 
 namespace {
 
-static_assert(OFP_MESSAGE_TIMEOUT == static_cast<int>(Error::timeout) && OFP_MESSAGE_INVALID == static_cast<int>(Error::invalid) &&
-              OFP_MESSAGE_TAKEN == static_cast<int>(Error::exists) && OFP_MESSAGE_TOO_LARGE == static_cast<int>(Error::too_large) &&
-              OFP_MESSAGE_LOST == static_cast<int>(Error::peer_lost) && OFP_MESSAGE_NO_MEMORY == static_cast<int>(Error::no_memory) &&
-              OFP_MESSAGE_UNSUPPORTED == static_cast<int>(Error::unsupported) && OFP_MESSAGE_CANCELLED == static_cast<int>(Error::cancelled));
+static_assert(OFP_MESSAGE_TIMEOUT == static_cast<int>(Error::timeout) &&
+              OFP_MESSAGE_INVALID == static_cast<int>(Error::invalid) &&
+              OFP_MESSAGE_TAKEN == static_cast<int>(Error::exists) &&
+              OFP_MESSAGE_TOO_LARGE == static_cast<int>(Error::too_large) &&
+              OFP_MESSAGE_LOST == static_cast<int>(Error::peer_lost) &&
+              OFP_MESSAGE_NO_MEMORY == static_cast<int>(Error::no_memory) &&
+              OFP_MESSAGE_UNSUPPORTED == static_cast<int>(Error::unsupported) &&
+              OFP_MESSAGE_CANCELLED == static_cast<int>(Error::cancelled));
 static_assert(OFP_LOG_DEBUG == static_cast<int>(LogLevel::debug) && OFP_LOG_ERROR == static_cast<int>(LogLevel::error));
 
 }  // namespace
@@ -23,7 +27,8 @@ static_assert(OFP_LOG_DEBUG == static_cast<int>(LogLevel::debug) && OFP_LOG_ERRO
 // ---- inputs
 
 Result<InputMapping> InputMapping::map(int fd, std::uint64_t offset, std::uint64_t bytes) {
-  // Private: a descriptor sealed against writing cannot be mapped shared before Linux 6.7. Nobody writes, so no page is copied.
+  // Private: a descriptor sealed against writing cannot be mapped shared before Linux 6.7. Nobody writes, so no page is
+  // copied.
   void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, static_cast<off_t>(offset));
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of an input of {} bytes", bytes));
   return InputMapping(static_cast<std::byte*>(data), bytes);
@@ -69,15 +74,22 @@ void KeptMemory::forget(std::uint64_t number) noexcept {
   all_.erase(at);
 }
 
-WorkerContext::WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
-                             WorkerMessages& messages, SendLog send_log)
-    : call_(call), kept_(kept), limits_(limits), cancelled_(cancelled), messages_(messages), send_log_(std::move(send_log)) {}
+WorkerContext::WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits,
+                             const std::atomic<CallNumber>& cancelled, WorkerMessages& messages, SendLog send_log)
+    : call_(call),
+      kept_(kept),
+      limits_(limits),
+      cancelled_(cancelled),
+      messages_(messages),
+      send_log_(std::move(send_log)) {}
 
 Result<std::unique_ptr<WorkerContext>> WorkerContext::make(CallNumber call, const std::vector<Fd>& descriptors,
-                                                           std::uint64_t description_bytes, Bytes enclosed, KeptMemory& kept,
-                                                           const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
+                                                           std::uint64_t description_bytes, Bytes enclosed,
+                                                           KeptMemory& kept, const WorkerLimits& limits,
+                                                           const std::atomic<CallNumber>& cancelled,
                                                            WorkerMessages& messages, SendLog send_log) {
-  std::unique_ptr<WorkerContext> context(new WorkerContext(call, kept, limits, cancelled, messages, std::move(send_log)));
+  std::unique_ptr<WorkerContext> context(
+      new WorkerContext(call, kept, limits, cancelled, messages, std::move(send_log)));
   messages.begin(call);
   OFP_TRY(context->map_inputs(descriptors, description_bytes, enclosed));
   OFP_TRY(context->map_rooms(descriptors));
@@ -97,23 +109,27 @@ Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64
     mappings_.push_back(std::move(whole));
   }
   OFP_ASSIGN(description_, decode_description(Bytes(start, description_bytes)));
-  if (description_.arguments_at > description_bytes || description_.arguments_bytes > description_bytes - description_.arguments_at)
-    return fail(Error::protocol, "arguments of {} bytes at {} of {}", description_.arguments_bytes, description_.arguments_at,
-                description_bytes);
+  if (description_.arguments_at > description_bytes ||
+      description_.arguments_bytes > description_bytes - description_.arguments_at)
+    return fail(Error::protocol, "arguments of {} bytes at {} of {}", description_.arguments_bytes,
+                description_.arguments_at, description_bytes);
   limits_.output_bytes_max = std::min(limits_.output_bytes_max, description_.output_bytes_max);
   context_.visible.arguments = start + description_.arguments_at;
   for (const InputNotice& notice : description_.inputs) {
     const std::byte* data = start;
     if (notice.bytes != 0) {
-      if (notice.descriptor >= descriptors.size()) return fail(Error::protocol, "an input of descriptor {} of {}", notice.descriptor, descriptors.size());
+      if (notice.descriptor >= descriptors.size())
+        return fail(Error::protocol, "an input of descriptor {} of {}", notice.descriptor, descriptors.size());
       if (notice.kept != 0) {
         OFP_ASSIGN(const KeptMemory::Piece piece,
-                   kept_.find(notice.kept, notice.descriptor == 0 ? -1 : descriptors[notice.descriptor].get(), notice.kept_bytes, false));
+                   kept_.find(notice.kept, notice.descriptor == 0 ? -1 : descriptors[notice.descriptor].get(),
+                              notice.kept_bytes, false));
         if (notice.offset > piece.bytes || notice.bytes > piece.bytes - notice.offset)
           return fail(Error::protocol, "an input of {} bytes at {} of {}", notice.bytes, notice.offset, piece.bytes);
         data = piece.data + notice.offset;
       } else {
-        OFP_ASSIGN(InputMapping mapping, InputMapping::map(descriptors[notice.descriptor].get(), notice.offset, notice.bytes));
+        OFP_ASSIGN(InputMapping mapping,
+                   InputMapping::map(descriptors[notice.descriptor].get(), notice.offset, notice.bytes));
         data = mapping.data();
         mappings_.push_back(std::move(mapping));
       }
@@ -129,10 +145,13 @@ Status WorkerContext::map_rooms(const std::vector<Fd>& descriptors) {
   for (const RoomNotice& notice : description_.rooms) {
     std::byte* data = nullptr;
     if (notice.kept != 0) {
-      if (notice.descriptor >= descriptors.size()) return fail(Error::protocol, "room of descriptor {} of {}", notice.descriptor, descriptors.size());
+      if (notice.descriptor >= descriptors.size())
+        return fail(Error::protocol, "room of descriptor {} of {}", notice.descriptor, descriptors.size());
       OFP_ASSIGN(const KeptMemory::Piece piece,
-                 kept_.find(notice.kept, notice.descriptor == 0 ? -1 : descriptors[notice.descriptor].get(), notice.kept_bytes, true));
-      if (notice.bytes > piece.bytes) return fail(Error::protocol, "room for {} bytes in {}", notice.bytes, piece.bytes);
+                 kept_.find(notice.kept, notice.descriptor == 0 ? -1 : descriptors[notice.descriptor].get(),
+                            notice.kept_bytes, true));
+      if (notice.bytes > piece.bytes)
+        return fail(Error::protocol, "room for {} bytes in {}", notice.bytes, piece.bytes);
       data = piece.data;
     }
     rooms_.push_back({sizeof(ofp_room), 0, notice.name.c_str(), notice.bytes});
@@ -178,7 +197,8 @@ WorkerContext& WorkerContext::of(const ofp_context* context) noexcept {
 
 Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) {
   constexpr std::uint32_t known = OFP_DATA_ARROW | OFP_DATA_UNSET;
-  if ((flags & ~known) != 0) return fail(Error::invalid, "output '{}' has the flags {:#x}, known are {:#x}", name, flags, known);
+  if ((flags & ~known) != 0)
+    return fail(Error::invalid, "output '{}' has the flags {:#x}, known are {:#x}", name, flags, known);
   OFP_ASSIGN(const std::optional<std::size_t> room, outputs_.admit(name, bytes));
   std::byte* data = room ? room_data_[*room] : nullptr;
   std::optional<OutputMemory> memory;
@@ -213,9 +233,7 @@ std::int32_t WorkerContext::shrink(ofp_context* context, void* output, std::uint
   return 0;
 }
 
-std::int64_t WorkerContext::time_left(const ofp_context* context) {
-  return wire::time_left(context->deadline_ns);
-}
+std::int64_t WorkerContext::time_left(const ofp_context* context) { return wire::time_left(context->deadline_ns); }
 
 std::int32_t WorkerContext::is_cancelled(const ofp_context* context) {
   const WorkerContext& self = of(context);
@@ -238,15 +256,18 @@ std::int32_t WorkerContext::code_of(const Status& outcome) {
   return static_cast<std::int32_t>(outcome.error().code);
 }
 
-std::int32_t WorkerContext::send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes) {
+std::int32_t WorkerContext::send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data,
+                                 std::uint64_t bytes) {
   WorkerContext& self = of(context);
   return self.code_of(self.messages_.send(lane, tag, {static_cast<const std::byte*>(data), bytes}));
 }
 
-std::int32_t WorkerContext::receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes) {
+std::int32_t WorkerContext::receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into,
+                                    std::uint64_t room, std::uint64_t* bytes) {
   WorkerContext& self = of(context);
   std::uint64_t received = 0;
-  const std::int32_t code = self.code_of(self.messages_.receive(lane, tag, {static_cast<std::byte*>(into), room}, received));
+  const std::int32_t code =
+      self.code_of(self.messages_.receive(lane, tag, {static_cast<std::byte*>(into), room}, received));
   if (bytes != nullptr) *bytes = received;
   return code;
 }

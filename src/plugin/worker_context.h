@@ -60,16 +60,18 @@ struct WorkerLimits {
   std::uint64_t output_bytes_max = 0;
 };
 
-// `cancelled` is the word in which the agent writes the newest call that nobody waits for any more. A call's numbers and
-// messages go to `send_log`.
+// `cancelled` is the word in which the agent writes the newest call that nobody waits for any more. A call's numbers
+// and messages go to `send_log`.
 class WorkerContext {
  public:
   using SendLog = std::function<void(const LogLine&)>;
 
-  // `descriptors` are those of the call, the description first (none, if it is `enclosed`); they may be closed afterwards.
+  // `descriptors` are those of the call, the description first (none, if it is `enclosed`); they may be closed
+  // afterwards.
   [[nodiscard]] static Result<std::unique_ptr<WorkerContext>> make(CallNumber call, const std::vector<Fd>& descriptors,
-                                                                   std::uint64_t description_bytes, Bytes enclosed, KeptMemory& kept,
-                                                                   const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
+                                                                   std::uint64_t description_bytes, Bytes enclosed,
+                                                                   KeptMemory& kept, const WorkerLimits& limits,
+                                                                   const std::atomic<CallNumber>& cancelled,
                                                                    WorkerMessages& messages, SendLog send_log);
   WorkerContext(const WorkerContext&) = delete;
   WorkerContext& operator=(const WorkerContext&) = delete;
@@ -97,8 +99,8 @@ class WorkerContext {
     std::optional<OutputMemory> own;  // none: it lies in a room
   };
 
-  WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled, WorkerMessages& messages,
-                SendLog send_log);
+  WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
+                WorkerMessages& messages, SendLog send_log);
   [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed);
   [[nodiscard]] Status map_rooms(const std::vector<Fd>& descriptors);
   void fill_context();
@@ -109,8 +111,10 @@ class WorkerContext {
   static std::int64_t time_left(const ofp_context* context);
   static std::int32_t is_cancelled(const ofp_context* context);
   static void set_error_of(ofp_context* context, const char* message);
-  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes);
-  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes);
+  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data,
+                           std::uint64_t bytes);
+  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into,
+                              std::uint64_t room, std::uint64_t* bytes);
   [[nodiscard]] std::int32_t code_of(const Status& outcome);
   static void log_line_of(ofp_context* context, ofp_log_level level, const char* line);
 

@@ -41,14 +41,15 @@ bool set_capabilities(const CapabilityWords& words) noexcept {
 
 // What a plug-in may know of the agent's environment: how libraries are found, what OpenMP does, language.
 bool is_passed(std::string_view variable) {
-  for (std::string_view known : {"PATH=", "LD_LIBRARY_PATH=", "LANG=", "LC_", "TZ=", "OMP_", "GOMP_", "KMP_", "ASAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="}) {
+  for (std::string_view known : {"PATH=", "LD_LIBRARY_PATH=", "LANG=", "LC_", "TZ=", "OMP_", "GOMP_", "KMP_",
+                                 "ASAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="}) {
     if (variable.starts_with(known)) return true;
   }
   return false;
 }
 
-// Everything the child needs, made before it exists: between clone and exec it shares the agent's memory (as a vfork) and may
-// neither allocate nor lock.
+// Everything the child needs, made before it exists: between clone and exec it shares the agent's memory (as a vfork)
+// and may neither allocate nor lock.
 struct Launch {
   const char* program;
   char* const* arguments;
@@ -67,7 +68,8 @@ int fail_in_child(Launch& launch, const char* call) noexcept {
 }
 
 // The agent's thread stands still until the child executes or ends. Until then the child is the agent's user and nobody
-// else's: a user could stop it, and the agent with it. The worker's program becomes the user it is to be (confine_worker).
+// else's: a user could stop it, and the agent with it. The worker's program becomes the user it is to be
+// (confine_worker).
 int run_child(void* pointer) {
   auto& launch = *static_cast<Launch*>(pointer);
   // A group of its own, and no terminal that it could put words into (TIOCSTI).
@@ -84,14 +86,16 @@ int run_child(void* pointer) {
   }
   if (!set_capabilities(words)) return fail_in_child(launch, "capset");
   for (const unsigned long each : {CAP_SETUID, CAP_SETGID})  // which takes them through execve
-    if (launch.change_user && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_CAP_AMBIENT_RAISE)");
+    if (launch.change_user && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0) != 0)
+      return fail_in_child(launch, "prctl(PR_CAP_AMBIENT_RAISE)");
   // The agent may have ended in between.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != launch.agent) return fail_in_child(launch, "the agent has ended");
   // Away from the numbers they are to have, first.
   const int socket = fcntl(launch.socket, F_DUPFD_CLOEXEC, 16), control = fcntl(launch.control, F_DUPFD_CLOEXEC, 16);
   if (socket < 0 || control < 0) return fail_in_child(launch, "fcntl(F_DUPFD)");
-  if (dup2(launch.null, 0) < 0 || (launch.mute && dup2(launch.null, 2) < 0) || dup2(2, 1) < 0) return fail_in_child(launch, "dup2");
+  if (dup2(launch.null, 0) < 0 || (launch.mute && dup2(launch.null, 2) < 0) || dup2(2, 1) < 0)
+    return fail_in_child(launch, "dup2");
   if (dup2(socket, worker_socket) < 0 || dup2(control, worker_control) < 0) return fail_in_child(launch, "dup2");
   execve(launch.program, launch.arguments, launch.environment);
   return fail_in_child(launch, "execve");
@@ -105,7 +109,8 @@ Result<pid_t> clone_child(Launch& launch) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = clone(run_child, static_cast<std::byte*>(stack) + stack_bytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
+  const pid_t pid =
+      clone(run_child, static_cast<std::byte*>(stack) + stack_bytes, CLONE_VM | CLONE_VFORK | SIGCHLD, &launch);
   const int clone_errno = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   munmap(stack, stack_bytes);
@@ -121,14 +126,16 @@ bool may_change_user() noexcept {
 }
 
 Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket, int control) {
-  // A user's own is for the worker to look at, with that user's rights: what the agent may see or not is no matter then, and a file system of
-  // the user's that does not answer holds up that worker alone.
+  // A user's own is for the worker to look at, with that user's rights: what the agent may see or not is no matter
+  // then, and a file system of the user's that does not answer holds up that worker alone.
   std::string file = options.path;
   if (!options.own) {
     OFP_ASSIGN(file, find_plugin_file(options.path));
   }
-  WorkerOptions worker{std::move(file), options.memory_bytes, options.nice, options.cores, options.own, {}, getpid(), options.sandbox};
-  if (options.user && *options.user != geteuid()) worker.becomes = WorkerOptions::Identity{*options.user, options.group};
+  WorkerOptions worker{std::move(file), options.memory_bytes, options.nice, options.cores, options.own, {},
+                       getpid(),        options.sandbox};
+  if (options.user && *options.user != geteuid())
+    worker.becomes = WorkerOptions::Identity{*options.user, options.group};
   std::vector<std::string> arguments = worker_arguments(worker);
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argument_pointers, environment;
@@ -140,8 +147,8 @@ Result<pid_t> launch_worker(const PluginOptions& options, const std::string& pro
   environment.push_back(nullptr);
   const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return fail_errno(errno, "open /dev/null");
-  Launch launch{program.c_str(), argument_pointers.data(), environment.data(), socket, control, null.get(),
-                worker.becomes.has_value(), options.own, worker.agent};
+  Launch launch{program.c_str(), argument_pointers.data(),   environment.data(), socket,      control,
+                null.get(),      worker.becomes.has_value(), options.own,        worker.agent};
   OFP_ASSIGN(const pid_t pid, clone_child(launch));
   if (launch.failed_call == nullptr) return pid;
   waitpid(pid, nullptr, 0);

@@ -11,7 +11,8 @@ namespace offpath::plugin {
 
 // Starts `program` with `socket` and `control` and nothing else of the agent: no descriptor, capability, environment or
 // memory. In a process group of its own, as options.user if that is set, killed when the agent dies.
-[[nodiscard]] Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket, int control);
+[[nodiscard]] Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket,
+                                          int control);
 
 // SIGKILL to the worker's process group, with the right to signal other users where the agent has it.
 void kill_worker(pid_t pid) noexcept;

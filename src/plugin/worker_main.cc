@@ -1,7 +1,8 @@
 // offpath-worker: started by offpath-agent for one plug-in; see docs/plugin.md.
 //
-// A program of its own rather than the agent's in another mode: it is exec'd, so nothing of the agent's memory is in it, and it
-// is linked with neither libarrow nor TLS, so that it starts in a few milliseconds and a plug-in may bring a libarrow of its own.
+// A program of its own rather than the agent's in another mode: it is exec'd, so nothing of the agent's memory is in
+// it, and it is linked with neither libarrow nor TLS, so that it starts in a few milliseconds and a plug-in may bring a
+// libarrow of its own.
 #include <unistd.h>
 
 #include <cstdio>

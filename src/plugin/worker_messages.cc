@@ -42,7 +42,8 @@ void WorkerMessages::leave(OperationNumber operation) {
 
 void WorkerMessages::read() {
   auto packet = reader_.receive(socket_, Wait::yes);
-  auto message = packet && *packet ? decode_from_agent((*packet)->bytes) : Result<FromAgent>(fail(Error::peer_lost, "the agent is gone"));
+  auto message = packet && *packet ? decode_from_agent((*packet)->bytes)
+                                   : Result<FromAgent>(fail(Error::peer_lost, "the agent is gone"));
   const std::lock_guard lock(mutex_);
   if (!message) {
     broken_ = true;
@@ -80,7 +81,8 @@ Status WorkerMessages::wait(OperationNumber operation, Answer& answer) {
 
 Status WorkerMessages::send(std::uint32_t lane, std::uint32_t tag, Bytes message) {
   if (message.size() > message_bytes_max)
-    return fail(Error::too_large, "a message of {} bytes to lane {}, at most {} are allowed: send it in parts", message.size(), lane, message_bytes_max);
+    return fail(Error::too_large, "a message of {} bytes to lane {}, at most {} are allowed: send it in parts",
+                message.size(), lane, message_bytes_max);
   SendNotice notice{0, 0, lane, tag, message.size(), message.size() <= message_enclosed_max, {}};
   std::vector<Fd> memory;
   if (notice.is_enclosed) {
@@ -102,7 +104,8 @@ Status WorkerMessages::send(std::uint32_t lane, std::uint32_t tag, Bytes message
 Status WorkerMessages::receive(std::uint32_t lane, std::uint32_t tag, MutableBytes into, std::uint64_t& bytes) {
   Answer answer;
   const OperationNumber operation = enter(answer);
-  if (Status sent = send_packet(socket_, ReceiveNotice{call_, operation, lane, tag, into.size()}, {}, Wait::yes); !sent) {
+  if (Status sent = send_packet(socket_, ReceiveNotice{call_, operation, lane, tag, into.size()}, {}, Wait::yes);
+      !sent) {
     leave(operation);
     return sent;
   }

@@ -1,5 +1,5 @@
-// Messages between lanes as a worker's functions send and receive them: each is an operation that the agent answers. The agent knows who
-// waits for what, until when, and which lanes are gone; a worker asks, and waits for its answer.
+// Messages between lanes as a worker's functions send and receive them: each is an operation that the agent answers.
+// The agent knows who waits for what, until when, and which lanes are gone; a worker asks, and waits for its answer.
 //
 // Several threads of a function may have operations at a time. One of those that wait reads the socket for all of them.
 #pragma once

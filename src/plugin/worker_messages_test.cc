@@ -1,4 +1,5 @@
-// A function's threads at one end of a socket, and at the other one an agent that the test plays: it answers in whatever order it likes.
+// A function's threads at one end of a socket, and at the other one an agent that the test plays: it answers in
+// whatever order it likes.
 #include "plugin/worker_messages.h"
 
 #include <gtest/gtest.h>
@@ -29,8 +30,10 @@ class WorkerMessagesTest : public ::testing::Test {
     if (descriptors != nullptr) *descriptors = std::move((*packet)->descriptors);
     return *decode_from_worker((*packet)->bytes);
   }
-  void answer(OperationNumber operation, Error error, std::string_view message, std::uint64_t bytes, bool enclosed = true, CallNumber call = 7) {
-    AnswerPacket packet{call, operation, static_cast<std::int32_t>(error), error == Error{} ? "" : "the reason", bytes, enclosed, {}};
+  void answer(OperationNumber operation, Error error, std::string_view message, std::uint64_t bytes,
+              bool enclosed = true, CallNumber call = 7) {
+    AnswerPacket packet{
+        call, operation, static_cast<std::int32_t>(error), error == Error{} ? "" : "the reason", bytes, enclosed, {}};
     std::vector<int> descriptors;
     Fd memory;
     if (enclosed) {

@@ -24,13 +24,15 @@ namespace offpath::plugin {
 std::string exit_text(const Exit& exit) {
   if (!exit.by_signal) return fmt::format("exited with {}", exit.value);
   const char* name = sigabbrev_np(exit.value);
-  const std::string text = name == nullptr ? fmt::format("was killed by signal {}", exit.value) : fmt::format("was killed by SIG{}", name);
+  const std::string text =
+      name == nullptr ? fmt::format("was killed by signal {}", exit.value) : fmt::format("was killed by SIG{}", name);
   return exit.value == SIGKILL ? text + ", which the agent did not send (no memory left?)" : text;
 }
 
 // ---- life
 
-Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const std::string& program, std::shared_ptr<ReceivedFds::User> user) {
+Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const std::string& program,
+                                           std::shared_ptr<ReceivedFds::User> user) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
   WorkerProcess worker;
@@ -39,26 +41,35 @@ Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const s
   const Fd theirs(ends[1]);
   OFP_ASSIGN(const Fd control, memory_file("offpath-control"));
   if (ftruncate(control.get(), 2 * page_bytes) != 0) return fail_errno(errno, "ftruncate of the control pages");
-  if (fcntl(control.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing the control page");
+  if (fcntl(control.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return fail_errno(errno, "sealing the control page");
   void* page = mmap(nullptr, 2 * page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control.get(), 0);
   if (page == MAP_FAILED) return fail_errno(errno, "mmap of the control page");
   worker.control_ = static_cast<std::atomic<CallNumber>*>(page);
   OFP_ASSIGN(worker.pid_, launch_worker(options, program, theirs.get(), control.get()));
-  worker.process_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it cannot be gone: nobody has waited for it
+  worker.process_ =
+      Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it cannot be gone: nobody has waited for it
   if (!worker.process_) return fail_errno(errno, "pidfd_open");
   return worker;
 }
 
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
-    : socket_(std::move(other.socket_)), process_(std::move(other.process_)), pid_(std::exchange(other.pid_, 0)),
-      control_(std::exchange(other.control_, nullptr)), sent_(other.sent_), kept_(std::move(other.kept_)), reaped_(other.reaped_), reader_(std::move(other.reader_)) {}
+    : socket_(std::move(other.socket_)),
+      process_(std::move(other.process_)),
+      pid_(std::exchange(other.pid_, 0)),
+      control_(std::exchange(other.control_, nullptr)),
+      sent_(other.sent_),
+      kept_(std::move(other.kept_)),
+      reaped_(other.reaped_),
+      reader_(std::move(other.reader_)) {}
 
 WorkerProcess::~WorkerProcess() {
   if (control_ != nullptr) munmap(control_, 2 * page_bytes);
   if (pid_ == 0 || reaped_) return;
   kill();
   siginfo_t info{};
-  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {}
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
+  }
 }
 
 void WorkerProcess::kill() noexcept {
@@ -77,7 +88,8 @@ bool WorkerProcess::take_finished() noexcept {
 
 std::optional<Exit> WorkerProcess::reap() {
   siginfo_t info{};
-  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+    return std::nullopt;
   // What it has started, before its number can be another's.
   kill();
   reaped_ = true;
@@ -89,8 +101,8 @@ std::optional<Exit> WorkerProcess::reap() {
 
 namespace {
 
-// Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the description. What the
-// worker keeps and has already needs none.
+// Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the
+// description. What the worker keeps and has already needs none.
 class CallWriter {
  public:
   using Kept = std::map<std::uint64_t, std::weak_ptr<const void>>;
@@ -108,12 +120,16 @@ class CallWriter {
     description.lane = call_.lane;
     description.lanes = call_.lanes;
     for (const Input& input : call_.inputs)
-      description.inputs.push_back({input.row, input.column, 0, input.offset, 0, input.arrow ? 1u : 0u, input.kept, input.kept_bytes});
+      description.inputs.push_back(
+          {input.row, input.column, 0, input.offset, 0, input.arrow ? 1u : 0u, input.kept, input.kept_bytes});
     for (const Room& room : call_.rooms)
-      description.rooms.push_back({room.name, room.bytes, room.kept == 0 || has_already(room.kept) ? 0 : numbers_.at(room.fd), room.kept, room.kept_bytes});
+      description.rooms.push_back({room.name, room.bytes,
+                                   room.kept == 0 || has_already(room.kept) ? 0 : numbers_.at(room.fd), room.kept,
+                                   room.kept_bytes});
     std::vector<std::byte> head;
     encode(description, head);  // as long as it will be: places have a fixed width
-    const bool copies = std::ranges::any_of(call_.inputs, [](const Input& input) { return input.fd < 0 && !input.data.empty(); });
+    const bool copies =
+        std::ranges::any_of(call_.inputs, [](const Input& input) { return input.fd < 0 && !input.data.empty(); });
     enclosed_ = !copies && head.size() + call_.arguments.size() + 8 <= enclosed_bytes_max;
     const std::uint64_t alignment = enclosed_ ? 8 : page_bytes;
     std::uint64_t at = align_up(head.size(), alignment);
@@ -128,14 +144,16 @@ class CallWriter {
       return fill(head, description);
     }
     head.resize(bytes_);
-    if (!call_.arguments.empty()) std::memcpy(head.data() + description.arguments_at, call_.arguments.data(), call_.arguments.size());
+    if (!call_.arguments.empty())
+      std::memcpy(head.data() + description.arguments_at, call_.arguments.data(), call_.arguments.size());
     bytes_enclosed_ = std::move(head);
     return {};
   }
 
   [[nodiscard]] CallPacket packet(CallNumber number) {
     forget();
-    return {number, static_cast<std::uint32_t>(descriptors().size()), bytes_, std::move(forget_), enclosed_ ? Bytes(bytes_enclosed_) : Bytes()};
+    return {number, static_cast<std::uint32_t>(descriptors().size()), bytes_, std::move(forget_),
+            enclosed_ ? Bytes(bytes_enclosed_) : Bytes()};
   }
   [[nodiscard]] std::vector<int> descriptors() const {
     std::vector<int> all;
@@ -170,22 +188,29 @@ class CallWriter {
     if (numbers_.contains(fd)) return {};
     others_.push_back(fd);
     numbers_.emplace(fd, static_cast<std::uint32_t>(others_.size()));
-    if (others_.size() > input_descriptors_max) return fail(Error::too_large, "inputs of more than {} descriptors", input_descriptors_max);
+    if (others_.size() > input_descriptors_max)
+      return fail(Error::too_large, "inputs of more than {} descriptors", input_descriptors_max);
     return {};
   }
 
   Status check() {
-    if (call_.arguments.size() > arguments_bytes_max) return fail(Error::too_large, "arguments of {} bytes, at most {}", call_.arguments.size(), arguments_bytes_max);
-    if (call_.inputs.size() > inputs_max) return fail(Error::too_large, "{} inputs, at most {}", call_.inputs.size(), inputs_max);
+    if (call_.arguments.size() > arguments_bytes_max)
+      return fail(Error::too_large, "arguments of {} bytes, at most {}", call_.arguments.size(), arguments_bytes_max);
+    if (call_.inputs.size() > inputs_max)
+      return fail(Error::too_large, "{} inputs, at most {}", call_.inputs.size(), inputs_max);
     std::uint64_t copied = 0;
     for (const Input& input : call_.inputs) {
       if (input.fd < 0) copied += input.data.size();
       if (copied > copied_bytes_max)
-        return fail(Error::too_large, "inputs of more than {} bytes in the agent's own memory: larger ones have to lie in memfds", copied_bytes_max);
+        return fail(Error::too_large,
+                    "inputs of more than {} bytes in the agent's own memory: larger ones have to lie in memfds",
+                    copied_bytes_max);
       if (input.row.size() > key_bytes_max || input.column.size() > key_bytes_max)
-        return fail(Error::too_large, "keys of {} and {} bytes, at most {}", input.row.size(), input.column.size(), key_bytes_max);
+        return fail(Error::too_large, "keys of {} and {} bytes, at most {}", input.row.size(), input.column.size(),
+                    key_bytes_max);
       if (input.fd < 0) continue;
-      if (input.offset % page_bytes != 0) return fail(Error::invalid, "an input at {}, which is no multiple of {}", input.offset, page_bytes);
+      if (input.offset % page_bytes != 0)
+        return fail(Error::invalid, "an input at {}, which is no multiple of {}", input.offset, page_bytes);
       if (numbers_.contains(input.fd) || has_already(input.kept)) continue;
       // A worker runs what others wrote. It may read this memory, and nothing else.
       const int seals = fcntl(input.fd, F_GET_SEALS);
@@ -216,7 +241,8 @@ class CallWriter {
     for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
       if (call_.inputs[i].fd < 0) OFP_TRY(write_at(call_.inputs[i].data, description.inputs[i].offset));
     }
-    if (fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) return fail_errno(errno, "sealing a call");
+    if (fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+      return fail_errno(errno, "sealing a call");
     return {};
   }
 
@@ -266,9 +292,15 @@ Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_
 }
 
 Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const OperationAnswer& answer) {
-  AnswerPacket packet{call, operation, answer.status ? 0 : static_cast<std::int32_t>(answer.status.error().code),
-                      answer.status ? "" : answer.status.error().message, answer.bytes, answer.fd < 0, answer.enclosed};
-  if (packet.is_enclosed && packet.enclosed.size() != packet.bytes) packet.is_enclosed = false;  // the size of what does not fit
+  AnswerPacket packet{call,
+                      operation,
+                      answer.status ? 0 : static_cast<std::int32_t>(answer.status.error().code),
+                      answer.status ? "" : answer.status.error().message,
+                      answer.bytes,
+                      answer.fd < 0,
+                      answer.enclosed};
+  if (packet.is_enclosed && packet.enclosed.size() != packet.bytes)
+    packet.is_enclosed = false;  // the size of what does not fit
   std::vector<std::byte> bytes;
   encode(packet, bytes);
   int fd = answer.fd;
@@ -283,8 +315,7 @@ Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const O
     encode(packet, bytes);
     sent = send_packet(socket_.get(), bytes, {&fd, 1}, Wait::no);
   }
-  if (!sent)
-    return fail(Error::peer_lost, "the worker takes no answer: {}", sent.error().message);
+  if (!sent) return fail(Error::peer_lost, "the worker takes no answer: {}", sent.error().message);
   return {};
 }
 
@@ -303,15 +334,18 @@ Result<WorkerEvent> accept_packet(Packet packet) {
     return WorkerEvent(std::move(sending));
   }
   const auto lies_in_room = [](const OutputNotice& output) { return (output.flags & output_in_room) != 0; };
-  const auto wanted = done == nullptr ? 0 : static_cast<std::size_t>(std::ranges::count_if(done->outputs, std::not_fn(lies_in_room)));
+  const auto wanted =
+      done == nullptr ? 0 : static_cast<std::size_t>(std::ranges::count_if(done->outputs, std::not_fn(lies_in_room)));
   if (packet.descriptors.size() != wanted)
     return fail(Error::protocol, "a message with {} descriptors, it has to have {}", packet.descriptors.size(), wanted);
   if (done == nullptr) {
     return std::visit(
         [](auto&& each) -> Result<WorkerEvent> {
           using Message = std::decay_t<decltype(each)>;
-          if constexpr (std::is_same_v<Message, Done> || std::is_same_v<Message, SendNotice>) return fail(Error::protocol, "");
-          else return WorkerEvent(std::move(each));
+          if constexpr (std::is_same_v<Message, Done> || std::is_same_v<Message, SendNotice>)
+            return fail(Error::protocol, "");
+          else
+            return WorkerEvent(std::move(each));
         },
         std::move(message));
   }

@@ -27,26 +27,27 @@ struct Sending {
 };
 using WorkerEvent = std::variant<Ready, Unusable, LogLine, Finished, Sending, ReceiveNotice, TakenNotice>;
 
-// Rights that starting and ending workers of another user takes. The agent keeps them permitted, not effective, if a plug-in
-// has a user.
+// Rights that starting and ending workers of another user takes. The agent keeps them permitted, not effective, if a
+// plug-in has a user.
 [[nodiscard]] bool may_change_user() noexcept;
 
 class WorkerProcess {
  public:
-  // `program` is offpath-worker. The file is checked (plugin_file.h) each time. Called on the thread that lives as long as
-  // the agent: the kernel kills a worker when the thread that started it ends. `user`: at whose cost descriptors of the worker are closed.
+  // `program` is offpath-worker. The file is checked (plugin_file.h) each time. Called on the thread that lives as long
+  // as the agent: the kernel kills a worker when the thread that started it ends. `user`: at whose cost descriptors of
+  // the worker are closed.
   [[nodiscard]] static Result<WorkerProcess> start(const PluginOptions& options, const std::string& program,
                                                    std::shared_ptr<ReceivedFds::User> user = nullptr);
   WorkerProcess(WorkerProcess&& other) noexcept;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
   ~WorkerProcess();  // kills it, and waits for it
 
-  [[nodiscard]] int socket() const noexcept { return socket_.get(); }   // readable: receive()
+  [[nodiscard]] int socket() const noexcept { return socket_.get(); }    // readable: receive()
   [[nodiscard]] int process() const noexcept { return process_.get(); }  // readable: reap()
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
-  // Error::invalid, too_large and denied: something is wrong with the call, the worker has seen nothing of it. Everything
-  // else: the worker does not take it.
+  // Error::invalid, too_large and denied: something is wrong with the call, the worker has seen nothing of it.
+  // Everything else: the worker does not take it.
   [[nodiscard]] Status send(CallNumber number, const Call& call, TimeNs deadline_ns, WorkerNumber self);
   // Tells the function that nobody waits for this call, or an earlier one, any more.
   void cancel(CallNumber number) noexcept;
@@ -65,8 +66,8 @@ class WorkerProcess {
 
   Fd socket_, process_;
   pid_t pid_ = 0;
-  std::atomic<CallNumber>* control_ = nullptr;  // a page of the agent's, then one of the worker's
-  CallNumber sent_ = 0;                         // not said to be finished
+  std::atomic<CallNumber>* control_ = nullptr;               // a page of the agent's, then one of the worker's
+  CallNumber sent_ = 0;                                      // not said to be finished
   std::map<std::uint64_t, std::weak_ptr<const void>> kept_;  // that it has mapped
   bool reaped_ = false;
   PacketReader reader_;

@@ -14,7 +14,9 @@ std::string place_of(const PluginOptions& options, std::string_view function) {
 }
 
 std::string rounded(TimeNs duration_ns) {
-  const TimeNs unit = duration_ns >= 10 * second_ns ? second_ns : duration_ns >= 10 * millisecond_ns ? millisecond_ns : microsecond_ns;
+  const TimeNs unit = duration_ns >= 10 * second_ns        ? second_ns
+                      : duration_ns >= 10 * millisecond_ns ? millisecond_ns
+                                                           : microsecond_ns;
   return format_duration(duration_ns / unit * unit);
 }
 
@@ -48,7 +50,8 @@ Workers::Plugin& Workers::add_plugin(PluginOptions options) {
 }
 
 Workers::Plugin* Workers::find_plugin(std::string_view name) {
-  const auto found = std::ranges::find_if(plugins_, [&](const Plugin& plugin) { return !plugin.options.own && plugin.options.name == name; });
+  const auto found = std::ranges::find_if(
+      plugins_, [&](const Plugin& plugin) { return !plugin.options.own && plugin.options.name == name; });
   return found == plugins_.end() ? nullptr : &*found;
 }
 
@@ -79,7 +82,8 @@ void Workers::end_unused(Effects& effects) {
   if (!any) return;
   std::erase_if(plugins_, [](const Plugin& plugin) {
     return plugin.options.own && plugin.owners.expired() &&
-           std::ranges::all_of(plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::none; });
+           std::ranges::all_of(plugin.workers,
+                               [](const Worker& worker) { return worker.state == Worker::State::none; });
   });
   find_next_deadline();
 }
@@ -97,18 +101,22 @@ std::pair<Workers::Plugin*, Workers::Worker*> Workers::find_worker(WorkerNumber 
 
 Status Workers::check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns, TimeNs now) const {
   if (!is_function_name(call.function))
-    return fail(Error::invalid, "plug-in '{}': a function's name has 1 to {} letters, digits, _ . -", plugin.options.name, name_bytes_max);
+    return fail(Error::invalid, "plug-in '{}': a function's name has 1 to {} letters, digits, _ . -",
+                plugin.options.name, name_bytes_max);
   const std::string place = place_of(plugin.options, call.function);
-  if (!plugin.functions.empty() && std::ranges::find(plugin.functions, call.function, &FunctionInfo::name) == plugin.functions.end())
+  if (!plugin.functions.empty() &&
+      std::ranges::find(plugin.functions, call.function, &FunctionInfo::name) == plugin.functions.end())
     return fail(Error::not_found, "{}: there is no such function; there are {}", place, names_of(plugin.functions));
   if (deadline_ns <= now) return fail(Error::timeout, "{}: the deadline had passed when it was asked for", place);
   const bool alive = std::ranges::any_of(plugin.workers, [](const Worker& worker) {
     return worker.state != Worker::State::none && worker.state != Worker::State::leaving;
   });
   if (!plugin.failure.empty() && !alive && plugin.not_before > now)
-    return fail(Error::function_failed, "{}: {}; it is tried again in {}", place, plugin.failure, rounded(plugin.not_before - now));
+    return fail(Error::function_failed, "{}: {}; it is tried again in {}", place, plugin.failure,
+                rounded(plugin.not_before - now));
   if (plugin.waiting.size() >= plugin.options.waiting_max)
-    return fail(Error::would_block, "{}: {} calls wait already, which is the limit (plugin.waiting_max)", place, plugin.waiting.size());
+    return fail(Error::would_block, "{}: {} calls wait already, which is the limit (plugin.waiting_max)", place,
+                plugin.waiting.size());
   return {};
 }
 
@@ -120,8 +128,8 @@ Result<CallNumber> Workers::call(Call call, TimeNs now, Effects& effects) {
     for (const Plugin& each : plugins_)
       if (!each.options.own) names += (names.empty() ? "" : ", ") + each.options.name;
     if (!call.own_refused.empty())
-      return fail(Error::denied, "plug-in '{}' is not configured, and the program's own is not run: {}", is_function_name(call.plugin) ? call.plugin : "?",
-                  call.own_refused);
+      return fail(Error::denied, "plug-in '{}' is not configured, and the program's own is not run: {}",
+                  is_function_name(call.plugin) ? call.plugin : "?", call.own_refused);
     return fail(Error::not_found, "there is no plug-in '{}'; {}", is_function_name(call.plugin) ? call.plugin : "?",
                 names.empty() ? "this agent's configuration names none" : "there are " + names);
   }
@@ -163,13 +171,15 @@ bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
 }
 
 // Not inlined: GCC 12 then takes outputs that are not there for ones that are read (maybe-uninitialized).
-[[gnu::noinline]] void Workers::end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome, Effects& effects) {
+[[gnu::noinline]] void Workers::end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome,
+                                         Effects& effects) {
   ++(plugin.counters.*counter);
   effects.emplace_back(std::in_place_type<ReplyEffect>, ReplyEffect{taken.number, std::move(outcome)});
 }
 
 // The call of a worker that runs one, with a failure. An abandoned one has been answered.
-void Workers::end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now, Effects& effects) {
+void Workers::end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now,
+                          Effects& effects) {
   if (worker.state != Worker::State::running) return;
   plugin.counters.running_ns += now - worker.since;
   failure.message = fmt::format("{}: {}", place_of(plugin.options, worker.taken.call->function), failure.message);
@@ -198,14 +208,16 @@ bool Workers::may_run(const Plugin& plugin, const Taken& taken, std::size_t plac
   return taken.call->lanes == 0 || taken.call->lane % plugin.workers.size() == place;
 }
 
-// A worker in this place would have something to do: for a lane that waits for it, or for calls that wait for any, more than there are
-// workers being started.
+// A worker in this place would have something to do: for a lane that waits for it, or for calls that wait for any, more
+// than there are workers being started.
 bool Workers::lacks(const Plugin& plugin, std::size_t place) {
   if (plugin.workers[place].state != Worker::State::none) return false;
   std::size_t any = 0;
   for (const Taken& taken : plugin.waiting) {
-    if (taken.call->lanes == 0) ++any;
-    else if (may_run(plugin, taken, place)) return true;
+    if (taken.call->lanes == 0)
+      ++any;
+    else if (may_run(plugin, taken, place))
+      return true;
   }
   return any > static_cast<std::size_t>(std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state));
 }
@@ -215,7 +227,8 @@ void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
   for (std::size_t place = 0; place < plugin.workers.size() && !plugin.waiting.empty(); ++place) {
     Worker& worker = plugin.workers[place];
     if (worker.state != Worker::State::idle || worker.deaf_until_ns != never) continue;
-    const auto next = std::ranges::find_if(plugin.waiting, [&](const Taken& taken) { return may_run(plugin, taken, place); });
+    const auto next =
+        std::ranges::find_if(plugin.waiting, [&](const Taken& taken) { return may_run(plugin, taken, place); });
     if (next == plugin.waiting.end()) continue;
     worker.lines = 0;
     worker.taken = std::move(*next);
@@ -225,7 +238,8 @@ void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
     worker.deadline_ns = worker.taken.deadline_ns;
     plugin.counters.waiting_ns += now - worker.taken.taken_at;
     if (worker.taken.call->report) *worker.taken.call->report = {worker.number, now, now};
-    effects.emplace_back(std::in_place_type<SendEffect>, SendEffect{worker.number, worker.taken.number, worker.taken.call, worker.taken.deadline_ns});
+    effects.emplace_back(std::in_place_type<SendEffect>,
+                         SendEffect{worker.number, worker.taken.number, worker.taken.call, worker.taken.deadline_ns});
   }
   if (now < plugin.not_before) return;
   for (std::size_t place = 0; place < plugin.workers.size(); ++place) {
@@ -260,13 +274,15 @@ void Workers::fail_start(Plugin& plugin, Worker& worker, const std::string& reas
   // What is wrong with a file does not end within microseconds; whoever calls meanwhile is told at once.
   plugin.not_before = std::max(plugin.not_before, now + backoff_first_ns);
   const bool others = std::ranges::any_of(plugin.workers, [&](const Worker& each) {
-    return &each != &worker && (each.state == Worker::State::idle || each.state == Worker::State::running || each.state == Worker::State::abandoned);
+    return &each != &worker && (each.state == Worker::State::idle || each.state == Worker::State::running ||
+                                each.state == Worker::State::abandoned);
   });
   if (others) return;
   std::deque<Taken> waiting = std::exchange(plugin.waiting, {});
   for (const Taken& taken : waiting)
     end_call(plugin, taken, &PluginCounters::unstarted,
-             fail(Error::function_failed, "{}: {}", place_of(plugin.options, taken.call->function), plugin.failure), effects);
+             fail(Error::function_failed, "{}: {}", place_of(plugin.options, taken.call->function), plugin.failure),
+             effects);
 }
 
 void Workers::on_start_failed(WorkerNumber number, const Failure& failure, TimeNs now, Effects& effects) {
@@ -280,8 +296,10 @@ void Workers::on_start_failed(WorkerNumber number, const Failure& failure, TimeN
 
 void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, Effects& effects) {
   if (ready.protocol != protocol_version) {
-    fail_start(plugin, worker, fmt::format("offpath-worker speaks version {}, this agent {}: was it upgraded while the agent ran?",
-                                           ready.protocol, protocol_version), now, effects);
+    fail_start(plugin, worker,
+               fmt::format("offpath-worker speaks version {}, this agent {}: was it upgraded while the agent ran?",
+                           ready.protocol, protocol_version),
+               now, effects);
     return kill(plugin, worker, effects);
   }
   if (plugin.functions.empty() || !plugin.failure.empty())
@@ -297,10 +315,12 @@ void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, 
 // Calls that were taken before it was known which functions there are.
 void Workers::refuse_unknown(Plugin& plugin, Effects& effects) {
   std::erase_if(plugin.waiting, [&](const Taken& taken) {
-    if (std::ranges::find(plugin.functions, taken.call->function, &FunctionInfo::name) != plugin.functions.end()) return false;
+    if (std::ranges::find(plugin.functions, taken.call->function, &FunctionInfo::name) != plugin.functions.end())
+      return false;
     end_call(plugin, taken, &PluginCounters::failed,
-             fail(Error::not_found, "{}: there is no such function; there are {}", place_of(plugin.options, taken.call->function),
-                  names_of(plugin.functions)), effects);
+             fail(Error::not_found, "{}: there is no such function; there are {}",
+                  place_of(plugin.options, taken.call->function), names_of(plugin.functions)),
+             effects);
     return true;
   });
 }
@@ -314,12 +334,14 @@ void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, Tim
   const std::uint64_t bytes_max = std::min(call.output_bytes_max, plugin.options.memory_bytes);
   if (finished.status != 0) {
     end_running(plugin, worker, &PluginCounters::failed,
-                {Error::function_failed, finished.error.empty() ? fmt::format("it returned {}", finished.status)
-                                                                : fmt::format("{} (it returned {})", finished.error, finished.status)},
+                {Error::function_failed, finished.error.empty()
+                                             ? fmt::format("it returned {}", finished.status)
+                                             : fmt::format("{} (it returned {})", finished.error, finished.status)},
                 now, effects);
   } else if (bytes > bytes_max) {
     end_running(plugin, worker, &PluginCounters::failed,
-                {Error::too_large, fmt::format("its outputs have {} bytes, allowed are {}", bytes, bytes_max)}, now, effects);
+                {Error::too_large, fmt::format("its outputs have {} bytes, allowed are {}", bytes, bytes_max)}, now,
+                effects);
   } else if (worker.state == Worker::State::running) {
     plugin.counters.running_ns += now - worker.since;
     if (call.report) call.report->ended = now;
@@ -347,7 +369,8 @@ bool Workers::on_operation(Worker& worker, WorkerEvent& event, Effects& effects)
     operation.bytes = sending->notice.bytes;
     operation.enclosed = std::move(sending->notice.enclosed);
     operation.memory = std::move(sending->memory);
-  } else if (const auto* wanted = std::get_if<ReceiveNotice>(&event); wanted != nullptr && wanted->call == taken.number) {
+  } else if (const auto* wanted = std::get_if<ReceiveNotice>(&event);
+             wanted != nullptr && wanted->call == taken.number) {
     operation.kind = Operation::Kind::receive;
     operation.number = wanted->operation;
     operation.lane = wanted->lane;
@@ -357,8 +380,10 @@ bool Workers::on_operation(Worker& worker, WorkerEvent& event, Effects& effects)
     return false;
   }
   if (worker.state == Worker::State::abandoned) {
-    effects.emplace_back(std::in_place_type<AnswerEffect>,
-                         AnswerEffect{worker.number, taken.number, operation.number, {Error::cancelled, "nobody waits for this call any more"}});
+    effects.emplace_back(
+        std::in_place_type<AnswerEffect>,
+        AnswerEffect{
+            worker.number, taken.number, operation.number, {Error::cancelled, "nobody waits for this call any more"}});
     return true;
   }
   operation.worker = worker.number;
@@ -374,18 +399,23 @@ void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effec
   if (worker == nullptr || worker->state == Worker::State::leaving) return;
   const bool busy = worker->state == Worker::State::running || worker->state == Worker::State::abandoned;
   if (auto* line = std::get_if<LogLine>(&event); line != nullptr && busy) {
-    if (++worker->lines > lines_max) return on_garbage(number, {Error::protocol, "more lines for the log than it may have"}, now, effects);
-    if (!plugin->options.own) log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
+    if (++worker->lines > lines_max)
+      return on_garbage(number, {Error::protocol, "more lines for the log than it may have"}, now, effects);
+    if (!plugin->options.own)
+      log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
     return;
   }
   if (busy && on_operation(*worker, event, effects)) return;
   if (auto* ready = std::get_if<Ready>(&event); ready != nullptr && worker->state == Worker::State::starting) {
     on_ready(*plugin, *worker, std::move(*ready), now, effects);
-  } else if (auto* unusable = std::get_if<Unusable>(&event); unusable != nullptr && worker->state == Worker::State::starting) {
+  } else if (auto* unusable = std::get_if<Unusable>(&event);
+             unusable != nullptr && worker->state == Worker::State::starting) {
     fail_start(*plugin, *worker, unusable->reason, now, effects);
     kill(*plugin, *worker, effects);
-  } else if (auto* finished = std::get_if<Finished>(&event); finished != nullptr && busy && finished->call == worker->taken.number) {
-    if (!lies_in_its_rooms(*worker->taken.call, finished->outputs)) return on_garbage(number, {Error::protocol, "an output in room there is not"}, now, effects);
+  } else if (auto* finished = std::get_if<Finished>(&event);
+             finished != nullptr && busy && finished->call == worker->taken.number) {
+    if (!lies_in_its_rooms(*worker->taken.call, finished->outputs))
+      return on_garbage(number, {Error::protocol, "an output in room there is not"}, now, effects);
     on_finished(*plugin, *worker, std::move(*finished), now, effects);
   } else {
     return on_garbage(number, {Error::protocol, "a message that is not due"}, now, effects);
@@ -398,7 +428,8 @@ void Workers::on_garbage(WorkerNumber number, const Failure& failure, TimeNs now
   const auto [plugin, worker] = find_worker(number);
   if (worker == nullptr || worker->state == Worker::State::leaving) return;
   if (failure.code == Error::peer_lost) {
-    // Most likely it has ended: on_exit comes soon, and knows how. If it has closed its socket and lives, that is its end.
+    // Most likely it has ended: on_exit comes soon, and knows how. If it has closed its socket and lives, that is its
+    // end.
     worker->deaf_until_ns = std::min(worker->deaf_until_ns, now + exit_grace_ns);
     return find_next_deadline();
   }
@@ -412,14 +443,16 @@ void Workers::kill_liar(Plugin& plugin, Worker& worker, const std::string& reaso
     fail_start(plugin, worker, reason, now, effects);
   } else {
     count_failure(plugin, now);
-    end_running(plugin, worker, &PluginCounters::crashed, {Error::function_failed, "its worker was killed: " + reason}, now, effects);
+    end_running(plugin, worker, &PluginCounters::crashed, {Error::function_failed, "its worker was killed: " + reason},
+                now, effects);
   }
   kill(plugin, worker, effects);
 }
 
 void Workers::on_refused(WorkerNumber number, Failure failure, TimeNs now, Effects& effects) {
   const auto [plugin, worker] = find_worker(number);
-  if (worker == nullptr || (worker->state != Worker::State::running && worker->state != Worker::State::abandoned)) return;
+  if (worker == nullptr || (worker->state != Worker::State::running && worker->state != Worker::State::abandoned))
+    return;
   end_running(*plugin, *worker, &PluginCounters::failed, std::move(failure), now, effects);
   worker->taken = Taken();
   worker->state = Worker::State::idle;
@@ -461,17 +494,22 @@ void Workers::pass_time(Plugin& plugin, TimeNs now, Effects& effects) {
     end_call(plugin, taken, &PluginCounters::timed_out,
              fail(Error::timeout, "{}: the deadline of {} passed while it waited for a worker ({} of {} are busy)",
                   place_of(plugin.options, taken.call->function), rounded(taken.deadline_ns - taken.taken_at),
-                  std::ranges::count(plugin.workers, Worker::State::running, &Worker::state), plugin.workers.size()), effects);
+                  std::ranges::count(plugin.workers, Worker::State::running, &Worker::state), plugin.workers.size()),
+             effects);
     return true;
   });
   for (Worker& worker : plugin.workers) {
     if (worker.deaf_until_ns <= now) kill_liar(plugin, worker, "it closed its socket", now, effects);
     if (worker.deadline_ns > now) continue;
     if (worker.state == Worker::State::starting)
-      fail_start(plugin, worker, fmt::format("it was not loaded within {} (plugin.start_deadline)", rounded(plugin.options.start_deadline_ns)), now, effects);
+      fail_start(
+          plugin, worker,
+          fmt::format("it was not loaded within {} (plugin.start_deadline)", rounded(plugin.options.start_deadline_ns)),
+          now, effects);
     end_running(plugin, worker, &PluginCounters::timed_out,
                 {Error::timeout, fmt::format("the deadline of {} passed while it ran; its worker was killed",
-                                             rounded(worker.deadline_ns - worker.taken.taken_at))}, now, effects);
+                                             rounded(worker.deadline_ns - worker.taken.taken_at))},
+                now, effects);
     kill(plugin, worker, effects);
   }
   give_out(plugin, now, effects);
@@ -483,10 +521,12 @@ void Workers::find_next_deadline() noexcept {
     for (const Taken& taken : plugin.waiting) next_deadline_ = std::min(next_deadline_, taken.deadline_ns);
     bool may_start = false;
     for (std::size_t place = 0; place < plugin.workers.size(); ++place) {
-      next_deadline_ = std::min({next_deadline_, plugin.workers[place].deadline_ns, plugin.workers[place].deaf_until_ns});
+      next_deadline_ =
+          std::min({next_deadline_, plugin.workers[place].deadline_ns, plugin.workers[place].deaf_until_ns});
       may_start = may_start || lacks(plugin, place);
     }
-    const bool nobody = std::ranges::none_of(plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::starting; });
+    const bool nobody = std::ranges::none_of(
+        plugin.workers, [](const Worker& worker) { return worker.state == Worker::State::starting; });
     if (may_start && nobody) next_deadline_ = std::min(next_deadline_, plugin.not_before);
   }
 }

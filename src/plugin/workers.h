@@ -1,11 +1,11 @@
-// Which worker runs which call, and what happens when one crashes, hangs or lies. A state machine: calls, messages and the
-// time come as arguments, what is to be done goes into a list of effects. It knows no process, socket or clock;
+// Which worker runs which call, and what happens when one crashes, hangs or lies. A state machine: calls, messages and
+// the time come as arguments, what is to be done goes into a list of effects. It knows no process, socket or clock;
 // src/agent/plugin_processes carries the effects out, workers_test.cc plays the processes in virtual time.
 //
-//   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply      calls of a lane: always the same worker
+//   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply   calls of a lane: always the same worker
 //
 //   worker:   none --start--> starting --ready--> idle <--> running
-//                                 |                 ^          |  cancelled: nobody waits, the function may still return
+//                                 |                 ^          |  cancelled: nobody waits; it may still return
 //                            unusable, deadline     +---- abandoned
 //                                 v                            v  deadline, garbage, grace over
 //                              leaving (killed) <--------------+
@@ -13,8 +13,9 @@
 //                                 v
 //                               none, for a while (back-off) if it keeps crashing
 //
-// Workers are started when calls wait for one, and one of each configured plug-in at the beginning, so that what is wrong with it is
-// said then. A caller's own plug-in comes with its first call, and goes when nobody owns it. At the deadline of a call its worker is killed, for nothing else stops a function.
+// Workers are started when calls wait for one, and one of each configured plug-in at the beginning, so that what is
+// wrong with it is said then. A caller's own plug-in comes with its first call, and goes when nobody owns it. At the
+// deadline of a call its worker is killed, for nothing else stops a function.
 #pragma once
 
 #include <deque>
@@ -64,7 +65,8 @@ struct AnswerEffect {
   OperationNumber operation;
   Failure why;
 };
-using Effect = std::variant<StartEffect, SendEffect, CancelEffect, KillEffect, ReplyEffect, AskEffect, TakenEffect, AnswerEffect>;
+using Effect =
+    std::variant<StartEffect, SendEffect, CancelEffect, KillEffect, ReplyEffect, AskEffect, TakenEffect, AnswerEffect>;
 using Effects = std::vector<Effect>;
 
 struct PluginCounters {
@@ -87,7 +89,8 @@ struct PluginStatus {
 class Workers {
  public:
   static constexpr TimeNs cancel_grace_ns = 100 * millisecond_ns;
-  static constexpr TimeNs operation_grace_ns = 100 * millisecond_ns;  // before a call's deadline, for its function to return; at most a tenth of its time
+  // before a call's deadline, for its function to return; at most a tenth of its time
+  static constexpr TimeNs operation_grace_ns = 100 * millisecond_ns;
   static constexpr TimeNs exit_grace_ns = 100 * millisecond_ns;  // of one that has closed its socket
   static constexpr TimeNs backoff_first_ns = 10 * millisecond_ns, backoff_most_ns = 5 * second_ns;
 
@@ -95,8 +98,8 @@ class Workers {
 
   void start(TimeNs now, Effects& effects);  // one worker of each plug-in
 
-  // Takes the call, or says why not: not_found (plug-in or function, with those there are), would_block (no room to wait),
-  // timeout, or why the plug-in cannot be started. The reply comes as an effect, perhaps of this very call.
+  // Takes the call, or says why not: not_found (plug-in or function, with those there are), would_block (no room to
+  // wait), timeout, or why the plug-in cannot be started. The reply comes as an effect, perhaps of this very call.
   [[nodiscard]] Result<CallNumber> call(Call call, TimeNs now, Effects& effects);
   bool cancel(CallNumber number, TimeNs now, Effects& effects);  // false: it has ended
 
@@ -125,10 +128,10 @@ class Workers {
     WorkerNumber number = 0;
     TimeNs deadline_ns = never;  // of starting, of the call, of the grace
     TimeNs since = 0;
-    Taken taken;              // running, abandoned
-    unsigned lines = 0;        // for the log, of this call
+    Taken taken;                   // running, abandoned
+    unsigned lines = 0;            // for the log, of this call
     TimeNs deaf_until_ns = never;  // its socket is closed: until then it may still end by itself
-    bool blame_taken = false;  // leaving: why was told already
+    bool blame_taken = false;      // leaving: why was told already
   };
   struct Plugin {
     std::size_t number = 0;
@@ -138,8 +141,8 @@ class Workers {
     std::deque<Taken> waiting;
     std::vector<FunctionInfo> functions;  // empty: not known yet
     Confinement confinement;
-    std::string failure;                  // of the last start
-    unsigned failures = 0;                // one after the other, with no call between that ended
+    std::string failure;    // of the last start
+    unsigned failures = 0;  // one after the other, with no call between that ended
     TimeNs not_before = 0;
     PluginCounters counters;
   };

@@ -29,7 +29,8 @@ class Play {
  public:
   explicit Play(std::vector<PluginOptions> plugins) : workers(std::move(plugins)) {}
 
-  Result<CallNumber> call(const std::string& function = "sum", TimeNs deadline_ns = never, const std::string& plugin = "sums") {
+  Result<CallNumber> call(const std::string& function = "sum", TimeNs deadline_ns = never,
+                          const std::string& plugin = "sums") {
     Call call;
     call.plugin = plugin;
     call.function = function;
@@ -92,7 +93,8 @@ class Play {
   [[nodiscard]] std::string error_of(CallNumber call) const {
     const auto found = replies.find(call);
     if (found == replies.end()) return "no reply";
-    return found->second ? "" : std::string(error_name(found->second.error().code)) + ": " + found->second.error().message;
+    return found->second ? ""
+                         : std::string(error_name(found->second.error().code)) + ": " + found->second.error().message;
   }
   [[nodiscard]] PluginCounters counters() const { return workers.status()[0].counters; }
 
@@ -152,7 +154,8 @@ TEST(Workers, CallsOfALaneAllGoToTheWorkerInItsPlace) {
   options.workers = 2;
   options.waiting_max = 8;
   Play play({options});
-  const CallNumber first = *play.call_of_lane(1, 4), second = *play.call_of_lane(3, 4), other = *play.call_of_lane(0, 4);
+  const CallNumber first = *play.call_of_lane(1, 4), second = *play.call_of_lane(3, 4),
+                   other = *play.call_of_lane(0, 4);
   ASSERT_EQ(play.started.size(), 2u);  // one for each place
   play.ready(play.started[1]);
   ASSERT_EQ(play.sent.size(), 1u);
@@ -297,8 +300,10 @@ TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
   EXPECT_EQ(play.call("sum", never, "sumz").error().message, "there is no plug-in 'sumz'; there are sums, maps");
   const auto early = play.call("median");  // taken before it is known what there is
   play.ready(play.started[0]);
-  EXPECT_EQ(play.error_of(*early), "not_found: plug-in 'sums', function 'median': there is no such function; there are sum, mean");
-  EXPECT_EQ(play.call("median").error().message, "plug-in 'sums', function 'median': there is no such function; there are sum, mean");
+  EXPECT_EQ(play.error_of(*early),
+            "not_found: plug-in 'sums', function 'median': there is no such function; there are sum, mean");
+  EXPECT_EQ(play.call("median").error().message,
+            "plug-in 'sums', function 'median': there is no such function; there are sum, mean");
   EXPECT_EQ(play.call("a\nb").error().code, Error::invalid);
   Play none({});
   EXPECT_EQ(none.call().error().message, "there is no plug-in 'sums'; this agent's configuration names none");
@@ -311,7 +316,9 @@ TEST(Workers, AtItsDeadlineACallEndsAndItsWorkerIsKilled) {
   play.wait(299 * millisecond_ns);
   EXPECT_EQ(play.error_of(call), "no reply");
   play.wait(millisecond_ns);
-  EXPECT_EQ(play.error_of(call), "timeout: plug-in 'sums', function 'sum': the deadline of 300ms passed while it ran; its worker was killed");
+  EXPECT_EQ(
+      play.error_of(call),
+      "timeout: plug-in 'sums', function 'sum': the deadline of 300ms passed while it ran; its worker was killed");
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
   // What it says before it is gone is not listened to, and the next call has a worker of its own.
   play.finished(1, call);
@@ -350,7 +357,8 @@ TEST(Workers, ACrashNamesTheSignalAndANewWorkerServesTheNextCall) {
   const CallNumber call = *play.call(), waits = *play.call();
   play.ready(1);
   play.exits(1, segfault);
-  EXPECT_EQ(play.error_of(call), "function_failed: plug-in 'sums', function 'sum': its worker was killed by SIGSEGV while it ran");
+  EXPECT_EQ(play.error_of(call),
+            "function_failed: plug-in 'sums', function 'sum': its worker was killed by SIGSEGV while it ran");
   ASSERT_EQ(play.started.size(), 2u);
   play.ready(2);
   play.finished(2, waits);
@@ -371,7 +379,8 @@ TEST(Workers, ThoseThatKeepCrashingAreStartedLessAndLessOften) {
     play.ready(worker);
     play.exits(worker, segfault);
     ASSERT_EQ(play.started.size(), worker);  // nothing waits
-    EXPECT_GE(waited, worker < 3 ? 0 : std::min(Workers::backoff_first_ns << (worker - 3), 900 * millisecond_ns)) << worker;
+    EXPECT_GE(waited, worker < 3 ? 0 : std::min(Workers::backoff_first_ns << (worker - 3), 900 * millisecond_ns))
+        << worker;
     if (waited >= second_ns) break;  // longer than the call's deadline: it times out before
     EXPECT_GE(waited, previous);
     previous = waited;
@@ -403,7 +412,8 @@ TEST(Workers, TheQueueHasAnEnd) {
   const auto refused = play.call();
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Error::would_block);
-  EXPECT_EQ(refused.error().message, "plug-in 'sums', function 'sum': 3 calls wait already, which is the limit (plugin.waiting_max)");
+  EXPECT_EQ(refused.error().message,
+            "plug-in 'sums', function 'sum': 3 calls wait already, which is the limit (plugin.waiting_max)");
   play.finished(1, 1);
   EXPECT_TRUE(play.call().has_value());
   EXPECT_EQ(play.counters().refused, 1u);
@@ -553,7 +563,8 @@ TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {
   outputs.push_back({"a", false, 60, Fd()});
   outputs.push_back({"b", false, 60, Fd()});
   play.event(1, Finished{number, 0, "", std::move(outputs)});
-  EXPECT_EQ(play.error_of(number), "too_large: plug-in 'sums', function 'sum': its outputs have 120 bytes, allowed are 100");
+  EXPECT_EQ(play.error_of(number),
+            "too_large: plug-in 'sums', function 'sum': its outputs have 120 bytes, allowed are 100");
 }
 
 TEST(Workers, ACallThatCannotBeSentCostsItselfOnly) {
@@ -563,7 +574,8 @@ TEST(Workers, ACallThatCannotBeSentCostsItselfOnly) {
   play.refused(1, {Error::denied, "an input whose memory is not sealed against writing"});
   play.finished(1, second);
   EXPECT_THAT(play.error_of(second), "");
-  EXPECT_THAT(play.error_of(first), HasSubstr("denied: plug-in 'sums', function 'sum': an input whose memory is not sealed"));
+  EXPECT_THAT(play.error_of(first),
+              HasSubstr("denied: plug-in 'sums', function 'sum': an input whose memory is not sealed"));
 }
 
 TEST(Workers, EveryCallIsCountedOnce) {
@@ -579,7 +591,8 @@ TEST(Workers, EveryCallIsCountedOnce) {
   play.wait(200 * millisecond_ns);
   const PluginCounters counters = play.counters();
   EXPECT_EQ(counters.calls, 3u);
-  EXPECT_EQ(counters.calls, counters.done + counters.failed + counters.crashed + counters.timed_out + counters.cancelled + counters.unstarted);
+  EXPECT_EQ(counters.calls, counters.done + counters.failed + counters.crashed + counters.timed_out +
+                                counters.cancelled + counters.unstarted);
   EXPECT_EQ(counters.running_ns, 10 * millisecond_ns);
   EXPECT_EQ(counters.starts, 1u);
   EXPECT_EQ(counters.kills, 1u);

@@ -25,7 +25,8 @@ bool is_of_sift(const Entry& request) noexcept {
   wire::PeerDefine definition{};
   wire::PeerDrop peer{};
   wire::PoolDrop drop{};
-  if (kind == EntryKind::peer_define) return wire::decode(request.payload, definition) && sift::SiftService::is_own(definition.pool);
+  if (kind == EntryKind::peer_define)
+    return wire::decode(request.payload, definition) && sift::SiftService::is_own(definition.pool);
   if (kind == EntryKind::peer_drop) return wire::decode(request.payload, peer) && sift::SiftService::is_own(peer.pool);
   return kind == EntryKind::pool_drop && wire::decode(request.payload, drop) && sift::SiftService::is_own(drop.pool);
 }
@@ -46,24 +47,29 @@ bool is_of_queries(const Entry& request) noexcept {
   wire::PeerCancel cancel{};
   return kind == EntryKind::pool_query || kind == EntryKind::query_next || kind == EntryKind::peer_query ||
          kind == EntryKind::peer_query_next ||
-         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) && cancel.what == wire::PeerCancel::What::query) ||
+         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) &&
+          cancel.what == wire::PeerCancel::What::query) ||
          (kind == EntryKind::release && pool::QueryService::is_own(request));
 }
 
-bool is_of_exchange(EntryKind kind) noexcept { return kind >= EntryKind::exchange_open && kind <= EntryKind::peer_exchange; }
+bool is_of_exchange(EntryKind kind) noexcept {
+  return kind >= EntryKind::exchange_open && kind <= EntryKind::peer_exchange;
+}
 
 bool is_of_lanes(const Entry& request) noexcept {
   const auto kind = static_cast<EntryKind>(request.kind);
   wire::PeerCancel cancel{};
   return (kind >= EntryKind::peer_lanes && kind <= EntryKind::peer_message) ||
-         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) && cancel.what == wire::PeerCancel::What::receive);
+         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) &&
+          cancel.what == wire::PeerCancel::What::receive);
 }
 
 bool is_of_tasks(EntryKind kind) noexcept { return kind >= EntryKind::task_open && kind <= EntryKind::task_close; }
 
-constexpr std::uint64_t keys_share = 8;     // as much as an eighth of the memory, besides it, may be taken by keys
+constexpr std::uint64_t keys_share = 8;      // as much as an eighth of the memory, besides it, may be taken by keys
 constexpr std::uint64_t reserves_share = 2;  // at most half of the memory is set aside for copies
-constexpr std::uint64_t members_share = 8;  // an eighth of the memory is kept for objects of other members, if there are any
+// an eighth of the memory is kept for objects of other members, if there are any
+constexpr std::uint64_t members_share = 8;
 
 DispatcherOptions with_limits(DispatcherOptions options) {
   options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
@@ -85,17 +91,22 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
     : options_(with_limits(options)),
       start_job_(std::move(start_job)),
       buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, [this] { return memory_wanted(); },
-             [this](std::uint64_t bytes) { return mover_.memory_unused() >= bytes; }),
-      sifts_(options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
+      pools_(
+          options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; },
+          [this] { return memory_wanted(); }, [this](std::uint64_t bytes) { return mover_.memory_unused() >= bytes; }),
+      sifts_(
+          options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
       queries_(options.queries, buffers_, track_queries_),
-      computes_(options.computes, buffers_, pools_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
-      tasks_(options.tasks, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
+      computes_(options.computes, buffers_, pools_,
+                [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
+      tasks_(options.tasks, buffers_,
+             [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
       exchanges_(options.exchanges, options.nonce, options.channels.clock, options.suspended),
       mover_(options.mover, buffers_, stores_),
       gauges_(options.gauges_interval_ns) {
   mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
-  tasks_.messages().set_take_offer([this](std::uint64_t channel, std::uint64_t number) { return pools_.take_offer(channel, number); });
+  tasks_.messages().set_take_offer(
+      [this](std::uint64_t channel, std::uint64_t number) { return pools_.take_offer(channel, number); });
   tasks_.set_memory_max([this] { return mover_.memory_max_for_programs(); });
 }
 
@@ -112,8 +123,8 @@ std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, con
   tasks_.on_channel_open(number, client.user, client.group);
   exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
-  log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid, client.user,
-      job_text(client.job_labels), added.traits().name, added.traits().reason);
+  log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid,
+      client.user, job_text(client.job_labels), added.traits().name, added.traits().reason);
   if (on_added) on_added(added);
   members_.at(number).end->poll(now);
   carry_out(now);
@@ -215,7 +226,8 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(), exchanges_.next_deadline(), tasks_.next_deadline(), tasks_.messages().next_deadline(),
+  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(),
+                   exchanges_.next_deadline(), tasks_.next_deadline(), tasks_.messages().next_deadline(),
                    gauges_.next_deadline()});
 }
 
@@ -239,14 +251,22 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
     exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
     return carry_out(effects);
   }
-  if (kind == EntryKind::pool_cancel) queries_.on_request(channel.number(), request, false, now, effects_);  // or it is of a get: below
-  if (is_of_lanes(request)) tasks_.messages().on_peer_request(channel.number(), request, is_member(channel), now, effects_);
-  else if (is_of_tasks(kind)) tasks_.on_request(channel.number(), request, now, effects_);
-  else if (is_of_queries(request)) queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
-  else if (is_of_sift(request)) sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
-  else if (is_of_pool(kind)) pools_.on_request(channel.number(), request, now, effects_);
-  else if (is_of_peer(kind)) pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
-  else mover_.on_request(channel.number(), request, now, effects_);
+  if (kind == EntryKind::pool_cancel)
+    queries_.on_request(channel.number(), request, false, now, effects_);  // or it is of a get: below
+  if (is_of_lanes(request))
+    tasks_.messages().on_peer_request(channel.number(), request, is_member(channel), now, effects_);
+  else if (is_of_tasks(kind))
+    tasks_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_queries(request))
+    queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
+  else if (is_of_sift(request))
+    sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
+  else if (is_of_pool(kind))
+    pools_.on_request(channel.number(), request, now, effects_);
+  else if (is_of_peer(kind))
+    pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
+  else
+    mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
@@ -262,7 +282,8 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   }
   if (service == Service::gauges) {
     channel::Effects effects;
-    gauges_.on_transfer(mover::number_of(token), status, now, options_.real_clock != nullptr ? options_.real_clock() : now, effects);
+    gauges_.on_transfer(mover::number_of(token), status, now,
+                        options_.real_clock != nullptr ? options_.real_clock() : now, effects);
     return carry_out(effects, service);
   }
   if (service == Service::exchange) {
@@ -270,12 +291,18 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
     exchanges_.on_transfer(mover::number_of(token), status, now, effects);
     return carry_out(effects);
   }
-  if (service == Service::message) tasks_.messages().on_transfer(token, status, now, effects_);
-  else if (service == Service::task) tasks_.on_transfer(token, status, now, effects_);
-  else if (service == Service::mover) mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
-  else if (service == Service::query) queries_.on_transfer(token, std::move(status), now, effects_);
-  else if (service == Service::sift) sifts_.on_transfer(token, status, now, effects_);
-  else pools_.on_transfer(token, std::move(status), now, effects_);
+  if (service == Service::message)
+    tasks_.messages().on_transfer(token, status, now, effects_);
+  else if (service == Service::task)
+    tasks_.on_transfer(token, status, now, effects_);
+  else if (service == Service::mover)
+    mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
+  else if (service == Service::query)
+    queries_.on_transfer(token, std::move(status), now, effects_);
+  else if (service == Service::sift)
+    sifts_.on_transfer(token, status, now, effects_);
+  else
+    pools_.on_transfer(token, std::move(status), now, effects_);
   carry_out(now);
   channel.hold_requests(mover_.is_full(channel.number()));
 }
@@ -303,8 +330,8 @@ void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd
 
 void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   const bool usual = why.code == Error::closed || why.code == Error::peer_lost;  // programs end
-  log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(),
-      channel.program(), why.message);
+  log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(), channel.program(),
+      why.message);
   pools_.on_channel_closed(channel.number(), now, effects_);
   sifts_.on_channel_closed(channel.number(), now, effects_);
   if (group_ != nullptr) group_->on_channel_closed(channel.number());
@@ -323,12 +350,18 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
 
 void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
   const Service service = mover::service_of(token);
-  if (service == Service::mover) mover_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::compute) computes_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::query) queries_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::sift) sifts_.on_job(token, status, now, effects_);
-  else if (service == Service::disk) pools_.on_disk_job(token, status, now, effects_);
-  else pools_.on_job(token, std::move(status), now, effects_);
+  if (service == Service::mover)
+    mover_.on_job(token, std::move(status), now, effects_);
+  else if (service == Service::compute)
+    computes_.on_job(token, std::move(status), now, effects_);
+  else if (service == Service::query)
+    queries_.on_job(token, std::move(status), now, effects_);
+  else if (service == Service::sift)
+    sifts_.on_job(token, status, now, effects_);
+  else if (service == Service::disk)
+    pools_.on_disk_job(token, status, now, effects_);
+  else
+    pools_.on_job(token, std::move(status), now, effects_);
   carry_out(now);
 }
 
@@ -336,7 +369,8 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
 
 void Dispatcher::ask_group(AgentEnd& channel, const Entry& request) {
   if (group_ == nullptr)
-    return channel.reply_failure(request.ticket, wire::any_reply, {Error::unsupported, "this agent belongs to no group"});
+    return channel.reply_failure(request.ticket, wire::any_reply,
+                                 {Error::unsupported, "this agent belongs to no group"});
   channel::Effects effects;
   group_->on_request(channel.number(), request, is_member(channel), effects);
   carry_out(effects, Service::group);
@@ -401,8 +435,10 @@ void Dispatcher::tell_exchanges(TimeNs now) {
 }
 
 void Dispatcher::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now) {
-  if (mover::service_of(token) == Service::task) tasks_.on_called(token, std::move(outcome), now, effects_);
-  else computes_.on_called(token, std::move(outcome), now, effects_);
+  if (mover::service_of(token) == Service::task)
+    tasks_.on_called(token, std::move(outcome), now, effects_);
+  else
+    computes_.on_called(token, std::move(outcome), now, effects_);
 }
 
 void Dispatcher::on_operation(plugin::Operation operation, TimeNs now) {
@@ -424,8 +460,10 @@ void Dispatcher::put(mover::Store::Place place, mover::FramePtr frame, TimeNs no
   const std::uint64_t token = mover::token_of(Service::asked, next_put_++);
   const auto stored = stores_.put(place, std::move(frame), token, now, effects_);
   stores_.leave(place.pool);
-  if (stored && *stored == mover::Stored::later) putting_.emplace(token, std::move(done));
-  else done(stored ? Status{} : tl::unexpected(stored.error()));
+  if (stored && *stored == mover::Stored::later)
+    putting_.emplace(token, std::move(done));
+  else
+    done(stored ? Status{} : tl::unexpected(stored.error()));
   carry_out(now);  // it may have been waited for
 }
 
@@ -454,10 +492,14 @@ void Dispatcher::close_own(std::uint64_t channel, TimeNs now) {
 
 void Dispatcher::ask_own(std::uint64_t channel, EntryKind kind, Bytes payload, std::vector<std::byte> body, TimeNs now,
                          OwnChannels::Replied replied) {
-  const Entry request{own_.expect(channel, std::move(body), std::move(replied)), static_cast<std::uint8_t>(kind), payload};
-  if (is_of_queries(request)) queries_.on_request(channel, request, false, now, effects_);
-  else if (is_of_sift(request)) sifts_.on_request(channel, request, false, now, effects_);
-  else pools_.on_request(channel, request, now, effects_);
+  const Entry request{own_.expect(channel, std::move(body), std::move(replied)), static_cast<std::uint8_t>(kind),
+                      payload};
+  if (is_of_queries(request))
+    queries_.on_request(channel, request, false, now, effects_);
+  else if (is_of_sift(request))
+    sifts_.on_request(channel, request, false, now, effects_);
+  else
+    pools_.on_request(channel, request, now, effects_);
   carry_out(now);
 }
 

@@ -10,20 +10,20 @@
 #include <memory>
 #include <vector>
 
-#include "service/own_channels.h"
 #include "base/clock.h"
 #include "channel/agent_end.h"
 #include "exchange/exchange_service.h"
-#include "telemetry/gauges.h"
 #include "group/group.h"
 #include "mover/mover.h"
 #include "plugin/call.h"
 #include "pool/compute/compute_service.h"
 #include "pool/members/pools.h"
 #include "pool/query/query_service.h"
+#include "service/own_channels.h"
 #include "sift/sift_service.h"
 #include "sift/tracks/track_queries.h"
 #include "task/task_service.h"
+#include "telemetry/gauges.h"
 #include "wire/messages/message_kinds.h"
 
 namespace offpath::agent {
@@ -37,7 +37,7 @@ struct DispatcherOptions {
   pool::ComputeService::Limits computes;
   task::TaskService::Limits tasks;
   channel::AgentEndOptions channels;
-  TimeNs gauges_interval_ns = second_ns;  // from one look at gauges of programs to the next
+  TimeNs gauges_interval_ns = second_ns;   // from one look at gauges of programs to the next
   std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
   TimeNs (*suspended)() = nullptr;         // how long the machine has slept; null: it never does, as in a simulation
   std::vector<exchange::ExchangeSettings> exchanges;
@@ -54,7 +54,9 @@ struct CallFunctions {
   std::function<Result<plugin::CallNumber>(plugin::Call call, TimeNs now, Done done)> call;
   std::function<void(plugin::CallNumber number, TimeNs now)> cancel;
   // Of an operation that came by Dispatcher::on_operation. May be empty where none comes.
-  std::function<void(std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation, const plugin::OperationAnswer& answer, TimeNs now)> answer{};
+  std::function<void(std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation,
+                     const plugin::OperationAnswer& answer, TimeNs now)>
+      answer{};
 };
 
 // Takes requests about programs' TCP connections, likewise.
@@ -89,7 +91,9 @@ class Dispatcher final : public channel::AgentEvents {
 
   // What functions ask in the course of their calls, not from within `call` or `cancel`.
   void on_operation(plugin::Operation operation, TimeNs now);
-  void on_message_taken(plugin::CallNumber call, plugin::OperationNumber operation) { tasks_.messages().on_taken(call, operation); }
+  void on_message_taken(plugin::CallNumber call, plugin::OperationNumber operation) {
+    tasks_.messages().on_taken(call, operation);
+  }
   void on_call_ended(plugin::CallNumber call, TimeNs now);
 
   // Without, every program is told that there are none.
@@ -107,12 +111,15 @@ class Dispatcher final : public channel::AgentEvents {
   std::function<void(const channel::AgentEnd&)> on_added, on_removed;
 
   // For parts of this agent, on the loop's thread and not from within an event.
-  // The pool is made if it is not there. `done` may be called within the call, or later when all owners of the row have the object.
+  // The pool is made if it is not there. `done` may be called within the call, or later when all owners of the row have
+  // the object.
   void put(mover::Store::Place place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done);
-  // A channel of its own for one of them, which asks as this user's programs do: list, drop, query, next of a query, release.
+  // A channel of its own for one of them, which asks as this user's programs do: list, drop, query, next of a query,
+  // release.
   [[nodiscard]] std::uint64_t open_own(uid_t user);
   void close_own(std::uint64_t channel, TimeNs now);
-  // `replied` may be called within the call; never after close_own. `body` is what the request names as bytes to be pulled.
+  // `replied` may be called within the call; never after close_own. `body` is what the request names as bytes to be
+  // pulled.
   void ask_own(std::uint64_t channel, wire::EntryKind kind, Bytes payload, std::vector<std::byte> body, TimeNs now,
                OwnChannels::Replied replied);
   [[nodiscard]] const std::shared_ptr<mover::BufferCache>& shared_buffers() const noexcept { return buffers_; }
@@ -151,16 +158,18 @@ class Dispatcher final : public channel::AgentEvents {
     Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects) override {
       return sift::SiftService::is_own(pool) ? sifts_.admit(pool, user, effects) : pools_.admit(pool, user, effects);
     }
-    Result<mover::Stored> put(const Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now, mover::Effects& effects) override {
+    Result<mover::Stored> put(const Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
+                              mover::Effects& effects) override {
       if (sift::SiftService::is_own(place.pool)) return sifts_.put(place, std::move(frame), token, now, effects);
       return pools_.put(place, std::move(frame), token, now, effects);
     }
-    Result<mover::FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key, uid_t user) override {
+    Result<mover::FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                                 uid_t user) override {
       return pools_.find(pool, row_key, column_key, user);
     }
     // A sift pool takes each frame as it comes: there is nothing to hide until all ranks have ended a step.
-    Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
-                    mover::Effects& effects) override {
+    Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                    TimeNs now, mover::Effects& effects) override {
       if (sift::SiftService::is_own(pool)) return {};
       return pools_.end_step(pool, row_key, rank, ranks, now, effects);
     }
@@ -219,7 +228,7 @@ class Dispatcher final : public channel::AgentEvents {
   CallFunctions functions_;
   TcpRequests tcp_;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
-  std::uint64_t free_bytes_before_ = 0;  // at the last poll
+  std::uint64_t free_bytes_before_ = 0;                  // at the last poll
 };
 
 }  // namespace offpath::agent

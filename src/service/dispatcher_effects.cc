@@ -1,8 +1,8 @@
 // What services want done: by channels, members, jobs and plug-ins.
 #include <utility>
 
-#include "service/dispatcher.h"
 #include "base/log.h"
+#include "service/dispatcher.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
 #include "wire/messages/replies.h"
@@ -54,10 +54,14 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             AgentEnd* end = find(line.channel);
             if (end == nullptr || end->closed()) return;
             switch (line.word) {
-              case LineEffect::Word::pulled: return end->set_pulled(line.stream, line.value);
-              case LineEffect::Word::stored: return end->set_stored(line.stream, line.value);
-              case LineEffect::Word::credit: return end->set_credit(line.stream, line.value);
-              case LineEffect::Word::reset: return end->reset_line(line.stream);
+              case LineEffect::Word::pulled:
+                return end->set_pulled(line.stream, line.value);
+              case LineEffect::Word::stored:
+                return end->set_stored(line.stream, line.value);
+              case LineEffect::Word::credit:
+                return end->set_credit(line.stream, line.value);
+              case LineEffect::Word::reset:
+                return end->reset_line(line.stream);
             }
           },
           [this](const mover::ReplyEffect& reply) {
@@ -114,7 +118,8 @@ void Dispatcher::carry_out(exchange::ServiceEffects& effects) {
   for (const auto& push : effects.pushes) {
     AgentEnd* end = find(push.channel);
     OFP_ASSERT(end != nullptr);
-    end->push(mover::token_of(Service::exchange, push.token), {{push.region, push.offset, push.bytes.data(), push.bytes.size()}});
+    end->push(mover::token_of(Service::exchange, push.token),
+              {{push.region, push.offset, push.bytes.data(), push.bytes.size()}});
   }
   for (auto& post : effects.posts) group_->post(post.member, std::move(post.request));
 }
@@ -123,13 +128,16 @@ void Dispatcher::carry_out(const channel::Effects& effects, Service service) {
   for (const channel::PullEffect& pull : effects.pulls) {
     AgentEnd* end = find(pull.channel);
     OFP_ASSERT(end != nullptr);
-    end->pull(mover::token_of(service, pull.token), {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
+    end->pull(mover::token_of(service, pull.token),
+              {{pull.from.region, pull.from.generation, pull.from.offset, pull.to, pull.from.length}});
   }
   for (const channel::AnswerEffect& answer : effects.answers) {
     AgentEnd* end = find(answer.channel);
     if (end == nullptr || end->closed()) continue;
-    if (answer.number) end->reply(ReplyKind::done, answer.ticket, wire::Done{*answer.number});
-    else end->reply_failure(answer.ticket, wire::any_reply, answer.number.error());
+    if (answer.number)
+      end->reply(ReplyKind::done, answer.ticket, wire::Done{*answer.number});
+    else
+      end->reply_failure(answer.ticket, wire::any_reply, answer.number.error());
   }
 }
 
@@ -159,10 +167,14 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
       return carry_out(now);
     }
     Result<pool::Answer> passed = tl::unexpected(Failure{});
-    if (answer) passed = pool::Answer{answer->kind, std::move(answer->payload), answer->inbox};
-    else passed = tl::unexpected(std::move(answer).error());
-    if (mover::service_of(token) == Service::sift) sifts_.on_answer(token, passed, now, effects_);
-    else pools_.on_answer(token, std::move(passed), now, effects_);
+    if (answer)
+      passed = pool::Answer{answer->kind, std::move(answer->payload), answer->inbox};
+    else
+      passed = tl::unexpected(std::move(answer).error());
+    if (mover::service_of(token) == Service::sift)
+      sifts_.on_answer(token, passed, now, effects_);
+    else
+      pools_.on_answer(token, std::move(passed), now, effects_);
     carry_out(now);
   };
   OFP_ASSERT(group_ != nullptr);
@@ -177,8 +189,10 @@ void Dispatcher::call_function(mover::CallEffect& effect, TimeNs now) {
   };
   Result<plugin::CallNumber> called = fail(Error::not_found, "there are no plug-ins here");
   if (functions_.call) called = functions_.call(std::move(*effect.call), now, done);
-  if (called) calling_.emplace(effect.token, *called);
-  else on_called(effect.token, tl::unexpected(std::move(called).error()), now);
+  if (called)
+    calling_.emplace(effect.token, *called);
+  else
+    on_called(effect.token, tl::unexpected(std::move(called).error()), now);
 }
 
 bool Dispatcher::carry_out_own(mover::Effect& effect, TimeNs now) {
@@ -188,7 +202,8 @@ bool Dispatcher::carry_out_own(mover::Effect& effect, TimeNs now) {
     return true;
   }
   // The frame itself is what is handed over: it needs no lease.
-  if (const auto* const over = std::get_if<mover::HandOverEffect>(&effect); over != nullptr && own_.has(over->channel) && over->got.lease != 0) {
+  if (const auto* const over = std::get_if<mover::HandOverEffect>(&effect);
+      over != nullptr && own_.has(over->channel) && over->got.lease != 0) {
     std::vector<std::byte> payload;
     wire::encode(wire::Release{over->got.lease}, payload);
     pools_.on_request(over->channel, {0, static_cast<std::uint8_t>(EntryKind::release), payload}, now, effects_);

@@ -36,7 +36,8 @@ bool OwnChannels::reply(mover::Effect& effect) {
     Reply made;
     made.more = listed->message.more;
     for (const wire::ListedEntry& entry : listed->message.entries)
-      made.items.push_back({entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
+      made.items.push_back(
+          {entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
     tell(number, listed->ticket, std::move(made));
   } else if (auto* const failed = std::get_if<mover::FailEffect>(&effect)) {
     tell(number, failed->ticket, tl::unexpected(std::move(failed->failure)));
@@ -58,7 +59,8 @@ Status OwnChannels::copy(const mover::PullEffect& pull) const {
   const std::vector<std::byte>& body = channels_.at(pull.channel).body;
   for (const link::ReadPiece& piece : pull.pieces) {
     if (piece.offset > body.size() || piece.length > body.size() - piece.offset)
-      return fail(Error::invalid, "a request of this agent's own has {} bytes, {} at {} are asked for", body.size(), piece.length, piece.offset);
+      return fail(Error::invalid, "a request of this agent's own has {} bytes, {} at {} are asked for", body.size(),
+                  piece.length, piece.offset);
     std::memcpy(piece.to, body.data() + piece.offset, piece.length);
   }
   return {};

@@ -1,5 +1,6 @@
-// Channels of the agent's own parts, such as its Flight endpoint: they ask what programs ask, by the same requests, and are answered by
-// a call instead of through memory. What is done for one of them ends with it, as it does with a program.
+// Channels of the agent's own parts, such as its Flight endpoint: they ask what programs ask, by the same requests, and
+// are answered by a call instead of through memory. What is done for one of them ends with it, as it does with a
+// program.
 #pragma once
 
 #include <cstdint>

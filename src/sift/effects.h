@@ -1,5 +1,5 @@
-// What the sift service wants done. As elsewhere: events and the time are arguments, the caller owns the list, carries it
-// out in order, and reports how each ended.
+// What the sift service wants done. As elsewhere: events and the time are arguments, the caller owns the list, carries
+// it out in order, and reports how each ended.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct AnswerEffect {
   Status status;
 };
 
-// To be offered to `member`, whose answer is on_published with the same token; a carrier that hears nothing says so with a
-// failure, and the piece comes again with the same sequence. The header's bytes are encode()'s.
+// To be offered to `member`, whose answer is on_published with the same token; a carrier that hears nothing says so
+// with a failure, and the piece comes again with the same sequence. The header's bytes are encode()'s.
 struct PublishEffect {
   PublishEffect(std::uint64_t of, std::string to, PieceHeader head, FramePtr rows)
       : token(of), member(std::move(to)), header(std::move(head)), frame(std::move(rows)) {}
@@ -55,10 +55,11 @@ struct FlushedEffect {
 
 // ---- of a pool that is kept (journal.h)
 
-// The object is to be stored under the name, wherever that is, so that it survives this agent; then on_kept with the same token.
-// After a failure it may be there or not. Null: there was no memory for it, which is such a failure.
+// The object is to be stored under the name, wherever that is, so that it survives this agent; then on_kept with the
+// same token. After a failure it may be there or not. Null: there was no memory for it, which is such a failure.
 struct KeepEffect {
-  KeepEffect(std::uint64_t of, std::string as, FramePtr what) : token(of), name(std::move(as)), object(std::move(what)) {}
+  KeepEffect(std::uint64_t of, std::string as, FramePtr what)
+      : token(of), name(std::move(as)), object(std::move(what)) {}
   std::uint64_t token;
   std::string name;
   FramePtr object;
@@ -77,8 +78,10 @@ struct ReadEffect {
   std::string name;
 };
 
-using Effect = std::variant<PullEffect, AnswerEffect, PublishEffect, JobEffect, FlushedEffect, KeepEffect, ForgetEffect, ReadEffect>;
+using Effect = std::variant<PullEffect, AnswerEffect, PublishEffect, JobEffect, FlushedEffect, KeepEffect, ForgetEffect,
+                            ReadEffect>;
 // They have constructors because clang before 16 cannot make aggregates in place.
-using Effects = std::vector<Effect>;  // filled in place (std::in_place_type): GCC 12 warns of what moving a variant does not read
+// filled in place (std::in_place_type): GCC 12 warns of what moving a variant does not read
+using Effects = std::vector<Effect>;
 
 }  // namespace offpath::sift

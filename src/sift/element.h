@@ -14,10 +14,11 @@
 
 namespace offpath::sift {
 
-// One source's pieces for one element, over its lives. Their numbers are random: the order is that of their first pieces.
+// One source's pieces for one element, over its lives. Their numbers are random: the order is that of their first
+// pieces.
 class SourceHistory {
  public:
-  static constexpr std::size_t lives_max = 4;        // whose sequences are kept
+  static constexpr std::size_t lives_max = 4;       // whose sequences are kept
   static constexpr std::size_t forgotten_max = 64;  // lives before them, nothing of which is taken
 
   struct Life {
@@ -47,8 +48,8 @@ struct HeldPiece {
   std::uint64_t bytes = 0;   // of its frame
   std::uint64_t charge = 0;  // on the stage's budget
   TimeNs arrived_ns = 0;
-  std::uint64_t order = 0;   // in which the element took its pieces
-  PieceKey key{};            // of one that is kept
+  std::uint64_t order = 0;  // in which the element took its pieces
+  PieceKey key{};           // of one that is kept
 };
 
 // What is being split, or sorted into the tracks. A job reads it while it runs.
@@ -56,13 +57,13 @@ struct Batch {
   std::vector<Piece> pieces;
   std::vector<HeldPiece> held;  // as they were: they go back if the job fails
   std::uint64_t charge = 0;
-  std::vector<Part> parts;               // the job's result
-  std::shared_ptr<const TrackRun> run;   // or this, in the last stage
+  std::vector<Part> parts;              // the job's result
+  std::shared_ptr<const TrackRun> run;  // or this, in the last stage
 
   // ---- of a pool that is kept
   std::uint64_t number = 0;  // of the element's splits and runs
   ElementRecord record{};
-  bool again = false;        // its split was kept by this agent's former life: parts have their sequences already
+  bool again = false;  // its split was kept by this agent's former life: parts have their sequences already
 };
 
 // Kept, and published: its pieces stay until all its parts are answered.
@@ -91,17 +92,18 @@ struct Element {
   ElementId id;
   std::deque<HeldPiece> pieces;
   std::uint64_t bytes = 0;
-  std::uint64_t taken = 0;             // pieces since the beginning, which is their order
-  TakenSequences gone;                 // of these, which went on
-  std::shared_ptr<Batch> batch;        // while a job is at it
-  bool due = false;                    // wants to be split as soon as there is room for the parts
+  std::uint64_t taken = 0;       // pieces since the beginning, which is their order
+  TakenSequences gone;           // of these, which went on
+  std::shared_ptr<Batch> batch;  // while a job is at it
+  bool due = false;              // wants to be split as soon as there is room for the parts
   bool age_timer = false;
-  std::uint32_t failures = 0;          // of jobs in a row
+  std::uint32_t failures = 0;  // of jobs in a row
 
   std::map<std::string, SourceHistory, std::less<>> sources;
   std::map<std::pair<Source, std::uint64_t>, std::uint64_t> arriving;  // (source, sequence) -> arrival
 
-  std::optional<std::vector<std::string>> expected;  // members whose marks a flush waits for; computed when first needed
+  // members whose marks a flush waits for; computed when first needed
+  std::optional<std::vector<std::string>> expected;
   struct Flush {
     std::uint64_t flush;
     std::uint64_t pieces;  // all up to this one have to be split before it passes
@@ -113,12 +115,12 @@ struct Element {
   TrackRuns tracks;  // of the last stage
 
   // ---- of a pool that is kept
-  std::uint64_t number = 0;               // of the last split or run
-  std::string kept_split;                 // the name of the newest one
+  std::uint64_t number = 0;  // of the last split or run
+  std::string kept_split;    // the name of the newest one
   std::map<std::uint64_t, OpenSplit> splits;
-  std::deque<Replay> replays;             // oldest first; nothing else is split before them
+  std::deque<Replay> replays;  // oldest first; nothing else is split before them
   std::map<const TrackRun*, KeptRun> kept_runs;
-  TakenSequences abandoned;               // runs that may have been kept although that failed: later ones cover them
+  TakenSequences abandoned;  // runs that may have been kept although that failed: later ones cover them
 };
 
 }  // namespace offpath::sift

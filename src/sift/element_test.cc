@@ -27,7 +27,8 @@ TEST(SourceHistory, TakesFromTheNewestLifeWhateverItsNumber) {
 
 TEST(SourceHistory, TakesNothingOfALifeItForgot) {
   SourceHistory history;
-  for (std::uint64_t started = 0; started <= SourceHistory::lives_max; ++started) ASSERT_TRUE(history.life(life(5 * started)));
+  for (std::uint64_t started = 0; started <= SourceHistory::lives_max; ++started)
+    ASSERT_TRUE(history.life(life(5 * started)));
   EXPECT_EQ(history.life(life(0)).error().code, Error::stale);
   EXPECT_TRUE(history.life(life(5)));
 }

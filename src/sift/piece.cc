@@ -36,7 +36,8 @@ Result<std::string> take_text(Bytes& bytes, std::size_t bytes_max, std::string_v
   if (bytes.size() < 2) return fail(Error::protocol, "the header of a piece ends before its {}", what);
   const auto length = take<std::uint16_t>(bytes);
   if (length == 0 || length > bytes_max || length > bytes.size())
-    return fail(Error::protocol, "the {} of a piece has {} bytes, 1 to {} are expected", what, length, std::min(bytes_max, bytes.size()));
+    return fail(Error::protocol, "the {} of a piece has {} bytes, 1 to {} are expected", what, length,
+                std::min(bytes_max, bytes.size()));
   std::string text(text_of(bytes.first(length)));
   bytes = bytes.subspan(length);
   return text;
@@ -51,9 +52,11 @@ Status take_runs(Bytes bytes, std::uint32_t count, PieceHeader& header) {
     StepRun& run = header.runs[i];
     run.step = take<std::int64_t>(bytes);
     run.rows = take<std::uint64_t>(bytes);
-    if (run.rows == 0 || !checked_add(rows, run.rows, rows)) return fail(Error::protocol, "run {} of a piece has {} rows", i, run.rows);
+    if (run.rows == 0 || !checked_add(rows, run.rows, rows))
+      return fail(Error::protocol, "run {} of a piece has {} rows", i, run.rows);
     if (i > 0 && run.step <= header.runs[i - 1].step)
-      return fail(Error::protocol, "run {} of a piece is of step {}, after step {}", i, run.step, header.runs[i - 1].step);
+      return fail(Error::protocol, "run {} of a piece is of step {}, after step {}", i, run.step,
+                  header.runs[i - 1].step);
   }
   return {};
 }
@@ -69,7 +72,8 @@ std::uint64_t PieceHeader::rows() const noexcept {
 std::vector<std::byte> encode(const PieceHeader& header) {
   OFP_ASSERT(header.pool.size() <= pool_name_bytes_max && header.source.member.size() <= member_name_bytes_max);
   std::vector<std::byte> bytes;
-  bytes.reserve(fixed_bytes + 4 + header.pool.size() + header.source.member.size() + header.runs.size() * sizeof(StepRun));
+  bytes.reserve(fixed_bytes + 4 + header.pool.size() + header.source.member.size() +
+                header.runs.size() * sizeof(StepRun));
   put(bytes, magic);
   put(bytes, version);
   put(bytes, static_cast<std::uint16_t>(header.element.stage));
@@ -91,7 +95,9 @@ std::vector<std::byte> encode(const PieceHeader& header) {
 }
 
 Result<PieceHeader> decode_piece_header(Bytes bytes) {
-  if (bytes.size() < fixed_bytes) return fail(Error::protocol, "the header of a piece has {} bytes, at least {} are expected", bytes.size(), fixed_bytes);
+  if (bytes.size() < fixed_bytes)
+    return fail(Error::protocol, "the header of a piece has {} bytes, at least {} are expected", bytes.size(),
+                fixed_bytes);
   if (const auto found = take<std::uint32_t>(bytes); found != magic)
     return fail(Error::protocol, "a piece begins with {:#x}, expected {:#x}", found, magic);
   if (const auto found = take<std::uint16_t>(bytes); found != version)
@@ -112,7 +118,8 @@ Result<PieceHeader> decode_piece_header(Bytes bytes) {
     return fail(Error::protocol, "a piece has sequence {}, all below {} are answered: the first is 1", header.sequence,
                 header.answered_below);
   }
-  if ((header.flush != 0) != (runs == 0)) return fail(Error::protocol, "a piece has {} runs and flush {}: one or the other is expected", runs, header.flush);
+  if ((header.flush != 0) != (runs == 0))
+    return fail(Error::protocol, "a piece has {} runs and flush {}: one or the other is expected", runs, header.flush);
   OFP_TRY(take_runs(bytes, runs, header));
   return header;
 }
@@ -128,8 +135,10 @@ Result<std::int64_t> step_of(std::string_view row_key) {
   const std::string_view digits = row_key.substr(before == std::string_view::npos ? 0 : before + 1);
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (digits.empty()) return fail(Error::invalid, "row key '{}' does not end in the number of a time step", row_key.substr(0, 200));
-  if (error != std::errc{}) return fail(Error::invalid, "row key '{}' ends in a time step beyond {}", row_key.substr(0, 200), INT64_MAX);
+  if (digits.empty())
+    return fail(Error::invalid, "row key '{}' does not end in the number of a time step", row_key.substr(0, 200));
+  if (error != std::errc{})
+    return fail(Error::invalid, "row key '{}' ends in a time step beyond {}", row_key.substr(0, 200), INT64_MAX);
   return step;
 }
 

@@ -33,14 +33,14 @@ struct Source {
 
 struct PieceHeader {
   std::string pool;
-  ElementId element;           // it goes to
+  ElementId element;  // it goes to
   Source source;
   std::uint64_t sequence = 0;  // counts a source's pieces for this element, from 1; the same when a piece is sent again
   std::uint64_t answered_below = 1;  // all below this were answered; a receiver that has not seen them has lost them
-  std::uint64_t flush = 0;     // not 0: no rows, but the mark of this flush (sift.h)
+  std::uint64_t flush = 0;           // not 0: no rows, but the mark of this flush (sift.h)
   std::uint32_t overhead_bytes = 0;  // of a frame of this schema beside its rows, padding included, at most
-  std::uint32_t crc32c = 0;    // of the identifiers, then of this header: seal() below
-  std::vector<StepRun> runs;   // ascending steps, none of them empty
+  std::uint32_t crc32c = 0;          // of the identifiers, then of this header: seal() below
+  std::vector<StepRun> runs;         // ascending steps, none of them empty
 
   [[nodiscard]] std::uint64_t rows() const noexcept;
   bool operator==(const PieceHeader&) const = default;
@@ -57,8 +57,8 @@ inline constexpr std::size_t member_name_bytes_max = 255;
 [[nodiscard]] Result<PieceHeader> decode_piece_header(Bytes bytes);  // any bytes whatsoever
 
 // The checksum covers identifiers and header. Values are covered by the links (TLS, RDMA's own): to sum up all columns
-// would take more than half as long as to split them, identifiers take an eighth; an identifier or a step that is wrong would put rows
-// where nobody finds them, which no later reader could notice.
+// would take more than half as long as to split them, identifiers take an eighth; an identifier or a step that is wrong
+// would put rows where nobody finds them, which no later reader could notice.
 [[nodiscard]] std::uint32_t seal(const PieceHeader& header, std::uint32_t crc32c_of_identifiers);
 
 // "step000120" -> 120: the digits a row key ends in.
@@ -80,7 +80,9 @@ class TakenSequences {
   [[nodiscard]] bool has_all_below(std::uint64_t sequence) const noexcept { return upto_ + 1 >= sequence; }
   [[nodiscard]] std::size_t gaps() const noexcept { return later_.size(); }
   [[nodiscard]] std::uint64_t all_up_to() const noexcept { return upto_; }
-  [[nodiscard]] const std::map<std::uint64_t, std::uint64_t>& later() const noexcept { return later_; }  // first -> last
+  [[nodiscard]] const std::map<std::uint64_t, std::uint64_t>& later() const noexcept {
+    return later_;
+  }  // first -> last
   [[nodiscard]] std::uint64_t largest() const noexcept { return later_.empty() ? upto_ : later_.rbegin()->second; }
   bool operator==(const TakenSequences&) const = default;
 

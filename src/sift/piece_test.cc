@@ -10,7 +10,12 @@ namespace offpath::sift {
 namespace {
 
 PieceHeader some_header() {
-  PieceHeader header{.pool = "/tracks", .element = {2, 13}, .source = {"dpu07", 3}, .sequence = 42, .answered_below = 40, .overhead_bytes = 9000,
+  PieceHeader header{.pool = "/tracks",
+                     .element = {2, 13},
+                     .source = {"dpu07", 3},
+                     .sequence = 42,
+                     .answered_below = 40,
+                     .overhead_bytes = 9000,
                      .runs = {{-5, 7}, {0, 1}, {120, 1'000'000}}};
   header.crc32c = seal(header, 0x1234);
   return header;
@@ -36,7 +41,9 @@ TEST(PieceHeader, EveryBitIsUnderTheSeal) {
   for (std::size_t at = 0; at < bytes.size() * 8; ++at) {
     bytes[at / 8] ^= static_cast<std::byte>(1 << at % 8);
     const auto read = decode_piece_header(bytes);
-    if (read) { EXPECT_NE(seal(*read, 0x1234), read->crc32c) << "bit " << at; }
+    if (read) {
+      EXPECT_NE(seal(*read, 0x1234), read->crc32c) << "bit " << at;
+    }
     bytes[at / 8] ^= static_cast<std::byte>(1 << at % 8);
   }
 }
@@ -50,7 +57,9 @@ TEST(PieceHeader, AnyBytesAreReadOrRefused) {
     std::vector<std::byte> bytes = whole;
     for (int i = 0; i < 4; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     const auto read = decode_piece_header(bytes);
-    if (read) { EXPECT_EQ(encode(*read), bytes); }
+    if (read) {
+      EXPECT_EQ(encode(*read), bytes);
+    }
   }
   PieceHeader wrong = some_header();
   wrong.runs[1].step = -5;

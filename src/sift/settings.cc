@@ -1,6 +1,5 @@
 #include "sift/settings.h"
 
-
 #include "base/config.h"
 #include "base/text.h"
 #include "pool/directory/pool_name.h"
@@ -24,28 +23,41 @@ Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
 }
 
 Status set(Settings& settings, std::string_view name, std::string_view text) {
-  if (name == "key") settings.key = text;
-  else if (name == "members") settings.members = text;
-  else if (name == "wait") { OFP_ASSIGN(settings.wait, parse_number(name, text)); }
-  else if (name == "stages") { OFP_ASSIGN(settings.stages, parse_number(name, text)); }
-  else if (name == "fanout") { OFP_ASSIGN(settings.fanout, parse_number(name, text)); }
-  else if (name == "replicas") { OFP_ASSIGN(settings.replicas, parse_number(name, text)); }
-  else if (name == "spill") {
+  if (name == "key")
+    settings.key = text;
+  else if (name == "members")
+    settings.members = text;
+  else if (name == "wait") {
+    OFP_ASSIGN(settings.wait, parse_number(name, text));
+  } else if (name == "stages") {
+    OFP_ASSIGN(settings.stages, parse_number(name, text));
+  } else if (name == "fanout") {
+    OFP_ASSIGN(settings.fanout, parse_number(name, text));
+  } else if (name == "replicas") {
+    OFP_ASSIGN(settings.replicas, parse_number(name, text));
+  } else if (name == "spill") {
     if (text == "on")
-      return fail(Error::invalid, "spill=on: pieces and tracks stay in memory. spill=durable has them on disk as well before they count, so that an "
-                                  "agent that is killed has them again");
+      return fail(Error::invalid,
+                  "spill=on: pieces and tracks stay in memory. spill=durable has them on disk as well before they "
+                  "count, so that an "
+                  "agent that is killed has them again");
     if (text != "off" && text != "durable") return fail(Error::invalid, "spill={}: off or durable is expected", text);
     settings.durable = text == "durable";
-  } else if (name == "threshold") { OFP_ASSIGN(settings.threshold_bytes, parse_size(name, text)); }
-  else if (name == "budget") { OFP_ASSIGN(settings.budget_bytes, parse_size(name, text)); }
-  else if (name == "credit") { OFP_ASSIGN(settings.credit_bytes, parse_size(name, text)); }
-  else if (name == "age") {
+  } else if (name == "threshold") {
+    OFP_ASSIGN(settings.threshold_bytes, parse_size(name, text));
+  } else if (name == "budget") {
+    OFP_ASSIGN(settings.budget_bytes, parse_size(name, text));
+  } else if (name == "credit") {
+    OFP_ASSIGN(settings.credit_bytes, parse_size(name, text));
+  } else if (name == "age") {
     const auto age = parse_duration_ns(text);
     if (!age) return fail(Error::invalid, "age={}: {}", text, age.error().message);
     settings.age_ns = *age;
   } else {
-    return fail(Error::invalid, "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
-                                "wait, replicas and spill are", name);
+    return fail(Error::invalid,
+                "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
+                "wait, replicas and spill are",
+                name);
   }
   return {};
 }
@@ -53,7 +65,8 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
 }  // namespace
 
 Result<Settings> parse_settings(std::string_view name) {
-  if (!name.starts_with(scheme)) return fail(Error::invalid, "'{}' is not the name of a sift pool, which begins with 'sift:'", name);
+  if (!name.starts_with(scheme))
+    return fail(Error::invalid, "'{}' is not the name of a sift pool, which begins with 'sift:'", name);
   name.remove_prefix(scheme.size());
   Settings settings;
   const std::size_t question = std::min(name.find('?'), name.size());
@@ -72,7 +85,8 @@ Result<Settings> parse_settings(std::string_view name) {
     seen += fmt::format("{}&", which);
     OFP_TRY(set(settings, which, setting.substr(equals + 1)));
   }
-  if (settings.budget_bytes == 0) settings.budget_bytes = settings.threshold_bytes < (1ull << 50) ? 8 * settings.threshold_bytes : 0;
+  if (settings.budget_bytes == 0)
+    settings.budget_bytes = settings.threshold_bytes < (1ull << 50) ? 8 * settings.threshold_bytes : 0;
   if (settings.credit_bytes == 0) settings.credit_bytes = settings.budget_bytes;
   OFP_TRY(check(settings));
   return settings;
@@ -87,15 +101,18 @@ bool same_but_members(Settings a, Settings b) {
 Status check(const Settings& settings) {
   if (settings.pool.size() < 2 || settings.pool[0] != '/')
     return fail(Error::invalid, "'{}' is no name of a pool: '/' and a name are expected", settings.pool);
-  if (settings.key.empty()) return fail(Error::invalid, "sift pool '{}' needs key=COLUMN, the column with identifiers", settings.pool);
+  if (settings.key.empty())
+    return fail(Error::invalid, "sift pool '{}' needs key=COLUMN, the column with identifiers", settings.pool);
   if (settings.fanout < 2 || settings.fanout > fanout_max || !std::has_single_bit(settings.fanout))
     return fail(Error::invalid, "fanout={}: a power of two from 2 to {} is expected", settings.fanout, fanout_max);
   if (settings.stages < 1 || settings.stages * std::uint64_t{settings.fanout_bits()} > matched_bits_max) {
-    return fail(Error::invalid, "stages={} with fanout={} makes {} bits of the identifier, 1 stage to {} bits are allowed",
-                settings.stages, settings.fanout, settings.stages * std::uint64_t{settings.fanout_bits()}, matched_bits_max);
+    return fail(
+        Error::invalid, "stages={} with fanout={} makes {} bits of the identifier, 1 stage to {} bits are allowed",
+        settings.stages, settings.fanout, settings.stages * std::uint64_t{settings.fanout_bits()}, matched_bits_max);
   }
   if (settings.threshold_bytes < threshold_bytes_min)
-    return fail(Error::invalid, "threshold={}: at least {} bytes are expected", settings.threshold_bytes, threshold_bytes_min);
+    return fail(Error::invalid, "threshold={}: at least {} bytes are expected", settings.threshold_bytes,
+                threshold_bytes_min);
   if (settings.budget_bytes < settings.threshold_bytes)
     return fail(Error::invalid, "budget={} is less than threshold={}", settings.budget_bytes, settings.threshold_bytes);
   if (settings.credit_bytes < 1) return fail(Error::invalid, "credit=0: nothing could be published");

@@ -1,10 +1,11 @@
 // What a sift pool's name says:
 //
-//   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*&replicas=2&spill=durable
+//   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*
+//               &replicas=2&spill=durable
 //
-// Read in this order: settings.h, geometry.h (which element is where), piece.h (what travels), row_form.h (its columns),
-// partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and track_reader.h
-// (what the last stage keeps, and how it is read).
+// Read in this order: settings.h, geometry.h (which element is where), piece.h (what travels), row_form.h (its
+// columns), partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and
+// track_reader.h (what the last stage keeps, and how it is read).
 #pragma once
 
 #include <bit>
@@ -19,10 +20,10 @@
 namespace offpath::sift {
 
 struct Settings {
-  std::string pool;     // "/tracks"
-  std::string key;      // the column with identifiers
+  std::string pool;  // "/tracks"
+  std::string key;   // the column with identifiers
   std::uint32_t stages = 1;
-  std::uint32_t fanout = 16;  // a power of two
+  std::uint32_t fanout = 16;                    // a power of two
   std::uint64_t threshold_bytes = 64ull << 20;  // an element splits when it has as much
   TimeNs age_ns = second_ns;                    // or when its oldest piece is as old
   std::uint64_t budget_bytes = 0;               // of one stage on one agent: pieces in, and pieces on their way out
@@ -30,16 +31,20 @@ struct Settings {
   std::string members;                          // the pool's to understand, as are replicas
   std::uint32_t wait = 0;                       // members that have to live before the pool is made; 0 once it is
   std::uint32_t replicas = 1;
-  bool durable = false;                         // spill=durable: what is taken is on disk
+  bool durable = false;  // spill=durable: what is taken is on disk
 
   // What an agent has of the pool survives it.
   [[nodiscard]] bool kept() const noexcept { return durable || replicas > 1; }
 
-  [[nodiscard]] std::uint32_t fanout_bits() const noexcept { return static_cast<std::uint32_t>(std::countr_zero(fanout)); }
+  [[nodiscard]] std::uint32_t fanout_bits() const noexcept {
+    return static_cast<std::uint32_t>(std::countr_zero(fanout));
+  }
   // Bits an element of this stage is matched by already.
   [[nodiscard]] std::uint32_t matched_bits(std::uint32_t stage) const noexcept { return (stage - 1) * fanout_bits(); }
   // What an element of this stage splits by. Low bits first: identifiers are counted up, so these are the even ones.
-  [[nodiscard]] SplitBits split_bits(std::uint32_t stage) const noexcept { return {matched_bits(stage), fanout_bits()}; }
+  [[nodiscard]] SplitBits split_bits(std::uint32_t stage) const noexcept {
+    return {matched_bits(stage), fanout_bits()};
+  }
   // The stage where tracks are kept: nothing is split there.
   [[nodiscard]] std::uint32_t track_stage() const noexcept { return stages + 1; }
   [[nodiscard]] std::uint32_t elements(std::uint32_t stage) const noexcept { return 1u << matched_bits(stage); }
@@ -51,12 +56,14 @@ inline constexpr std::uint32_t fanout_max = 1u << split_bits_max;
 inline constexpr std::uint32_t matched_bits_max = 16;  // all stages together: 65,536 elements that keep tracks
 inline constexpr std::uint64_t threshold_bytes_min = 4096;
 
-// Budget and credit that are not given follow from the threshold: an element accumulates one while another one is split,
-// and a piece may come to need its own size once more for its parts.
+// Budget and credit that are not given follow from the threshold: an element accumulates one while another one is
+// split, and a piece may come to need its own size once more for its parts.
 [[nodiscard]] Result<Settings> parse_settings(std::string_view name);
 [[nodiscard]] Status check(const Settings& settings);
 
-[[nodiscard]] constexpr std::string_view name_in(std::string_view text) noexcept { return text.substr(0, text.find('?')); }  // without settings
+[[nodiscard]] constexpr std::string_view name_in(std::string_view text) noexcept {
+  return text.substr(0, text.find('?'));
+}  // without settings
 // Whether they differ only in which members make the pool.
 [[nodiscard]] bool same_but_members(Settings a, Settings b);
 

@@ -7,7 +7,8 @@ namespace {
 
 TEST(SiftSettings, ANameSaysEverything) {
   const auto read = parse_settings(
-      "sift:/tracks?key=id&stages=3&fanout=8&threshold=1MiB&age=250ms&budget=16MiB&credit=4MiB&members=dpu*,arm1&replicas=2");
+      "sift:/"
+      "tracks?key=id&stages=3&fanout=8&threshold=1MiB&age=250ms&budget=16MiB&credit=4MiB&members=dpu*,arm1&replicas=2");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->pool, "/tracks");
   EXPECT_EQ(read->key, "id");

@@ -5,9 +5,14 @@
 namespace offpath::sift {
 
 Sift::Sift(const SiftOptions& options, Geometry geometry, std::uint32_t self)
-    : options_(options), geometry_(std::move(geometry)), self_(self), stages_(options.settings.track_stage()), restored_(!options.kept) {
+    : options_(options),
+      geometry_(std::move(geometry)),
+      self_(self),
+      stages_(options.settings.track_stage()),
+      restored_(!options.kept) {
   for (Stage& each : stages_) each.counters.budget_bytes = options_.settings.budget_bytes;
-  if (const auto held = geometry_.elements_of(self_, options_.settings.track_stage()); !held.empty()) passed_[0] = held.size();
+  if (const auto held = geometry_.elements_of(self_, options_.settings.track_stage()); !held.empty())
+    passed_[0] = held.size();
 }
 
 Result<std::unique_ptr<Sift>> Sift::make(const SiftOptions& options, std::vector<std::string> members) {
@@ -30,10 +35,11 @@ Element& Sift::element(ElementId id) {
 // ---- what a piece may come to need
 
 std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept {
-  // Itself, and either its rows once more, in parts' frames, or what a sort needs beside the run it makes. Before that, while it
-  // is copied to be kept with its notes, the first of the two.
+  // Itself, and either its rows once more, in parts' frames, or what a sort needs beside the run it makes. Before that,
+  // while it is copied to be kept with its notes, the first of the two.
   if (keeps()) frame_bytes += kept_notes_bytes_max;
-  return BufferCache::class_bytes(frame_bytes) + std::max(frame_bytes + frame_bytes / 8, rows * TrackRun::sort_bytes_per_row);
+  return BufferCache::class_bytes(frame_bytes) +
+         std::max(frame_bytes + frame_bytes / 8, rows * TrackRun::sort_bytes_per_row);
 }
 
 std::uint64_t Sift::parts_overhead(std::uint32_t number) const noexcept {
@@ -44,8 +50,11 @@ std::uint64_t Sift::parts_overhead(std::uint32_t number) const noexcept {
 Status Sift::check_size(std::uint64_t charge) const {
   const std::uint64_t needed = charge + parts_overhead(1);
   if (needed <= options_.settings.budget_bytes) return {};
-  return fail(Error::too_large, "a piece may need {} bytes to be split, the budget of '{}' is {} bytes for each stage: name the pool with a "
-              "larger budget=, or send fewer rows at a time", needed, options_.settings.pool, options_.settings.budget_bytes);
+  return fail(
+      Error::too_large,
+      "a piece may need {} bytes to be split, the budget of '{}' is {} bytes for each stage: name the pool with a "
+      "larger budget=, or send fewer rows at a time",
+      needed, options_.settings.pool, options_.settings.budget_bytes);
 }
 
 void Sift::charge(std::uint32_t number, std::uint64_t bytes) {
@@ -67,15 +76,19 @@ Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival&
   if (dropped_) return fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool);
   OFP_ASSIGN(const std::int64_t step, step_of(row_key));
   if (frame == nullptr || !frame->arrow)
-    return fail(Error::schema, "'{}' is no Arrow frame: sift pools take frames of the destination ipc-page or ipc", row_key.substr(0, 200));
+    return fail(Error::schema, "'{}' is no Arrow frame: sift pools take frames of the destination ipc-page or ipc",
+                row_key.substr(0, 200));
   const Bytes bytes(frame->buffer.data(), frame->bytes);
   std::shared_ptr<const TrackForm> form = form_;
-  if (form == nullptr) { OFP_ASSIGN(form, TrackForm::of_frame(bytes, options_.settings.key)); }
+  if (form == nullptr) {
+    OFP_ASSIGN(form, TrackForm::of_frame(bytes, options_.settings.key));
+  }
   const RowForm& row_form = *form->rows;
   OFP_ASSIGN(arrival.view, row_form.view(bytes));
   if (arrival.view->rows == 0) return {};
   if (form_ == nullptr && overhead_bytes_ != 0 && overhead_bytes_ != row_form.overhead_bytes())
-    return fail(Error::schema, "frames of the pool have {} bytes beside their rows, this one has {}", overhead_bytes_, row_form.overhead_bytes());
+    return fail(Error::schema, "frames of the pool have {} bytes beside their rows, this one has {}", overhead_bytes_,
+                row_form.overhead_bytes());
   form_ = std::move(form);
   overhead_bytes_ = row_form.overhead_bytes();
   arrival.header.runs = {{step, arrival.view->rows}};
@@ -102,10 +115,11 @@ void Sift::on_put(std::uint64_t token, std::string_view row_key, FramePtr frame,
 }
 
 Status Sift::check_offer(const PieceHeader& header, std::uint64_t bytes) {
-  if (dropped_ || header.pool != options_.settings.pool) return fail(Error::not_found, "there is no sift pool '{}' here", header.pool);
+  if (dropped_ || header.pool != options_.settings.pool)
+    return fail(Error::not_found, "there is no sift pool '{}' here", header.pool);
   if (header.element.stage < 2 || !geometry_.holds(self_, header.element)) {
-    return fail(Error::not_found, "'{}' does not hold element {} of stage {} of '{}'", options_.self.member, header.element.index,
-                header.element.stage, header.pool);
+    return fail(Error::not_found, "'{}' does not hold element {} of stage {} of '{}'", options_.self.member,
+                header.element.index, header.element.stage, header.pool);
   }
   if (keeps() && geometry_.position_of(header.source.member) == geometry_.members().size())
     return fail(Error::denied, "'{}' is no member of sift pool '{}'", header.source.member, header.pool);
@@ -118,8 +132,11 @@ Status Sift::check_offer(const PieceHeader& header, std::uint64_t bytes) {
   return check_size(charge_of(bytes, header.rows()));
 }
 
-void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now, Effects& effects) {
-  const auto answer = [&](Status status) { effects.emplace_back(std::in_place_type<AnswerEffect>, token, std::move(status)); };
+void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now,
+                    Effects& effects) {
+  const auto answer = [&](Status status) {
+    effects.emplace_back(std::in_place_type<AnswerEffect>, token, std::move(status));
+  };
   if (Status status = check_offer(header, bytes); !status) return answer(std::move(status));
   Stage& at = stage(header.element.stage);
   Element& to = element(header.element);
@@ -136,7 +153,8 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
     return answer({});
   }
   if (!(*life)->can_take(header.sequence))
-    return answer(fail(Error::would_block, "too many pieces of '{}' are missing before number {}", header.source.member, header.sequence));
+    return answer(fail(Error::would_block, "too many pieces of '{}' are missing before number {}", header.source.member,
+                       header.sequence));
   const auto [found, fresh] = to.arriving.try_emplace({header.source, header.sequence}, next_token_);
   if (!fresh) {  // it is here already, its answer got lost or it is only slow
     arrivals_.at(found->second).tokens.push_back(token);
@@ -146,7 +164,8 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
   }
   if (at.waiting.size() >= options_.offers_max) {
     to.arriving.erase(found);
-    return answer(fail(Error::would_block, "{} offers wait for stage {} already", at.waiting.size(), header.element.stage));
+    return answer(
+        fail(Error::would_block, "{} offers wait for stage {} already", at.waiting.size(), header.element.stage));
   }
   Arrival arrival;
   arrival.tokens = {token};
@@ -168,8 +187,8 @@ void Sift::queue(Arrival arrival) {
   arrivals_.emplace(id, std::move(arrival));
 }
 
-// In the order in which they came; the first that finds no room holds up the others of its stage, so that a large one is not
-// overtaken for ever.
+// In the order in which they came; the first that finds no room holds up the others of its stage, so that a large one
+// is not overtaken for ever.
 void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
   Stage& at = stage(number);
   while (!at.waiting.empty()) {
@@ -186,8 +205,10 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
       arrived(id, now, effects);
       continue;
     }
-    if (arrival.restored) effects.emplace_back(std::in_place_type<ReadEffect>, id, name_of(arrival.header.element, arrival.key));
-    else pull(arrival, effects);
+    if (arrival.restored)
+      effects.emplace_back(std::in_place_type<ReadEffect>, id, name_of(arrival.header.element, arrival.key));
+    else
+      pull(arrival, effects);
   }
 }
 
@@ -248,11 +269,13 @@ void Sift::on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects) {
 Status Sift::check_frame(Arrival& arrival) {
   const Bytes bytes(arrival.frame->buffer.data(), arrival.frame->bytes);
   if (bytes.size() != arrival.bytes)
-    return fail(Error::protocol, "a piece of '{}' has {} bytes, {} were offered", arrival.header.source.member, bytes.size(), arrival.bytes);
+    return fail(Error::protocol, "a piece of '{}' has {} bytes, {} were offered", arrival.header.source.member,
+                bytes.size(), arrival.bytes);
   if (form_ == nullptr) {
     OFP_ASSIGN(const std::shared_ptr<const TrackForm> form, TrackForm::of_frame(bytes, options_.settings.key));
     if (form->rows->overhead_bytes() != overhead_bytes_)
-      return fail(Error::schema, "a piece has {} bytes beside its rows, its header says {}", form->rows->overhead_bytes(), overhead_bytes_);
+      return fail(Error::schema, "a piece has {} bytes beside its rows, its header says {}",
+                  form->rows->overhead_bytes(), overhead_bytes_);
     form_ = form;
   }
   OFP_ASSIGN(arrival.view, form_->rows->view(bytes));
@@ -266,8 +289,8 @@ namespace {
 Status check_seal(const PieceHeader& header, const Identifiers& ids) {
   const std::uint32_t sum = seal(header, crc32c({ids.values, ids.rows * ids.value_bytes}));
   if (sum == header.crc32c) return {};
-  return fail(Error::protocol, "piece {} of '{}' has checksum {:08x}, its header says {:08x}", header.sequence, header.source.member,
-              sum, header.crc32c);
+  return fail(Error::protocol, "piece {} of '{}' has checksum {:08x}, its header says {:08x}", header.sequence,
+              header.source.member, sum, header.crc32c);
 }
 
 }  // namespace
@@ -283,7 +306,8 @@ void Sift::arrived(std::uint64_t id, TimeNs now, Effects& effects) {
   }
   const std::uint64_t token = next_token_++;
   jobs_.emplace(token, Job{Work::check, arrival.header.element, id});
-  effects.emplace_back(std::in_place_type<JobEffect>, token, [header = arrival.header, frame = arrival.frame, ids] { return check_seal(header, ids); });
+  effects.emplace_back(std::in_place_type<JobEffect>, token,
+                       [header = arrival.header, frame = arrival.frame, ids] { return check_seal(header, ids); });
 }
 
 void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
@@ -297,17 +321,23 @@ void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
     if ((*life)->has(arrival.header.sequence)) {  // another of its offers said meanwhile that it was answered
       if (keeps()) effects.emplace_back(std::in_place_type<ForgetEffect>, name_of(to.id, arrival.key));
       release(to.id.stage, arrival.charge);
-      for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+      for (const std::uint64_t token : arrival.tokens)
+        effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
       return forget(id);
     }
     (*life)->take(arrival.header.sequence);
   }
   ++counters.pieces_taken;
   counters.rows_taken += arrival.view->rows;
-  for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
+  for (const std::uint64_t token : arrival.tokens)
+    effects.emplace_back(std::in_place_type<AnswerEffect>, token, Status{});
   if (arrival.order == 0) arrival.order = ++to.taken;
-  to.pieces.push_back({{std::move(arrival.frame), std::move(*arrival.view), std::move(arrival.header.runs)}, arrival.bytes,
-                       arrival.charge, now, arrival.order, arrival.key});
+  to.pieces.push_back({{std::move(arrival.frame), std::move(*arrival.view), std::move(arrival.header.runs)},
+                       arrival.bytes,
+                       arrival.charge,
+                       now,
+                       arrival.order,
+                       arrival.key});
   to.bytes += arrival.bytes;
   forget(id);
   consider(to, now);
@@ -319,14 +349,16 @@ void Sift::refuse(std::uint64_t id, const Failure& why, Effects& effects) {
   ++stage(number).counters.refused;
   if (arrival.admitted) release(number, arrival.charge);
   if (arrival.order != 0) element(arrival.header.element).gone.take(arrival.order);
-  for (const std::uint64_t token : arrival.tokens) effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(why));
+  for (const std::uint64_t token : arrival.tokens)
+    effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(why));
   forget(id);
 }
 
 void Sift::forget(std::uint64_t id) {
   const auto found = arrivals_.find(id);
   for (const std::uint64_t token : found->second.tokens) arrival_of_token_.erase(token);
-  if (!found->second.put && !found->second.restored) element(found->second.header.element).arriving.erase({found->second.header.source, found->second.header.sequence});
+  if (!found->second.put && !found->second.restored)
+    element(found->second.header.element).arriving.erase({found->second.header.source, found->second.header.sequence});
   arrivals_.erase(found);
 }
 
@@ -342,13 +374,15 @@ TrackSnapshot Sift::tracks(std::span<const std::uint64_t> identifiers) const {
   std::set<ElementId> wanted;
   for (const std::uint64_t identifier : identifiers) wanted.insert(geometry_.track_element(identifier));
   for (const ElementId id : wanted)
-    if (const auto found = elements_.find(id); found != elements_.end()) snapshot.add(id.index, found->second->tracks.runs());
+    if (const auto found = elements_.find(id); found != elements_.end())
+      snapshot.add(id.index, found->second->tracks.runs());
   return snapshot;
 }
 
 bool Sift::idle() const noexcept {
   if (!restored_ || !arrivals_.empty() || !outgoing_.empty() || !jobs_.empty() || !keeping_.empty()) return false;
-  return std::ranges::all_of(elements_, [](const auto& each) { return each.second->pieces.empty() && each.second->batch == nullptr; });
+  return std::ranges::all_of(
+      elements_, [](const auto& each) { return each.second->pieces.empty() && each.second->batch == nullptr; });
 }
 
 }  // namespace offpath::sift

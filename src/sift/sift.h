@@ -1,29 +1,31 @@
 // The sift service of one pool on one agent: a state machine.
 //
 //   put        on_put: a program's frame, into this agent's element of stage 1
-//   offered    on_offer: a piece another agent published; admitted (PullEffect) when its stage has room, in the order of
-//              offers; taken (AnswerEffect) once, however often it is offered
+//   offered    on_offer: a piece another agent published; admitted (PullEffect) when its stage has room, in the order
+//              of offers; taken (AnswerEffect) once, however often it is offered
 //   split      an element with a threshold of bytes, or an old piece, or before a flush, splits: one job
 //   published  the parts, each to who holds the next stage's element; again and again until it is answered
 //   kept       by the elements of the last stage, as tracks (tracks.h)
 //
-// Memory. Each stage has a budget of its own on each agent. A piece is charged when it is admitted, before it is pulled,
-// with all it may come to need: itself and its share of the parts. So what was admitted can always be split: a stage waits
-// for nothing but its own jobs and the answers of the next stage, never for memory of an earlier one. The last stage waits
-// for its own jobs alone; by induction every stage gets its memory back, and credits that go round in a circle of agents cannot
-// wait for each other. What one split needs beside its rows (heads and padding of its parts) is kept free for one split at
-// a time. If the budget is full of elements that all are below the threshold, the largest is split.
+// Memory. Each stage has a budget of its own on each agent. A piece is charged when it is admitted, before it is
+// pulled, with all it may come to need: itself and its share of the parts. So what was admitted can always be split: a
+// stage waits for nothing but its own jobs and the answers of the next stage, never for memory of an earlier one. The
+// last stage waits for its own jobs alone; by induction every stage gets its memory back, and credits that go round in
+// a circle of agents cannot wait for each other. What one split needs beside its rows (heads and padding of its parts)
+// is kept free for one split at a time. If the budget is full of elements that all are below the threshold, the largest
+// is split.
 //
 // Flush. Everybody is asked to flush, under one number that grows. An element of stage 1 splits what it has, then
-// publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources are there
-// and what it had then is split. A last stage's element is done when it has sorted what came before the marks. Marks are
-// pieces without rows, under the number of the piece that comes next. One is sent when all pieces before it were answered, so no
-// order is asked of the carrier, and none is missed by an agent that was restarted in between.
+// publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources are
+// there and what it had then is split. A last stage's element is done when it has sorted what came before the marks.
+// Marks are pieces without rows, under the number of the piece that comes next. One is sent when all pieces before it
+// were answered, so no order is asked of the carrier, and none is missed by an agent that was restarted in between.
 //
-// Kept pools (journal.h). What an element takes is kept before it is answered, how it is split before its parts are published,
-// and a run of tracks before its pieces are dropped; an agent that was killed is given the names of what it had (restore), and goes
-// on from there, as the same source with the same sequences. A split's charge is given back when all its parts were answered: it
-// is what its pieces and parts take, so that whatever was under way has room after a restart too.
+// Kept pools (journal.h). What an element takes is kept before it is answered, how it is split before its parts are
+// published, and a run of tracks before its pieces are dropped; an agent that was killed is given the names of what it
+// had (restore), and goes on from there, as the same source with the same sequences. A split's charge is given back
+// when all its parts were answered: it is what its pieces and parts take, so that whatever was under way has room after
+// a restart too.
 #pragma once
 
 #include <deque>
@@ -45,13 +47,13 @@ struct SiftOptions {
   Settings settings;
   Source self;
   FrameMemory memory;
-  std::size_t offers_max = 65536;               // of one stage that wait; more are told to come again
+  std::size_t offers_max = 65536;                // of one stage that wait; more are told to come again
   std::uint64_t check_in_job_bytes = 256 << 10;  // identifiers from which on a checksum is a job
   std::uint64_t track_bytes_max = UINT64_MAX;    // what the last stage keeps here; it admits nothing beyond
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
   TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
   TimeNs retry_max_ns = second_ns;
-  bool kept = false;                             // restore() comes before anything else
+  bool kept = false;  // restore() comes before anything else
 };
 
 struct StageCounters {
@@ -70,7 +72,8 @@ class Sift {
   // Tokens of on_put, on_offer and on_flush are the caller's, and differ while they are open.
   void on_put(std::uint64_t token, std::string_view row_key, FramePtr frame, TimeNs now, Effects& effects);
   // `frame` where it needs no pull: it was published on this very agent.
-  void on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now, Effects& effects);
+  void on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now,
+                Effects& effects);
   void on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Effects& effects);
   void on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects);  // who offered it is gone: no answer, no pull
   void on_published(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
@@ -79,8 +82,8 @@ class Sift {
   void on_time(TimeNs now, Effects& effects);
 
   // ---- a kept pool
-  // All that is kept of this member's elements, and as which life of it they publish: the same in all. Until is_restored() the only
-  // other calls are on_read, on_job, on_time and drop.
+  // All that is kept of this member's elements, and as which life of it they publish: the same in all. Until
+  // is_restored() the only other calls are on_read, on_job, on_time and drop.
   void restore(std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now, Effects& effects);
   [[nodiscard]] bool is_restored() const noexcept { return restored_; }
   void on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Effects& effects);
@@ -96,9 +99,13 @@ class Sift {
   [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint64_t> identifiers) const;
 
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
-  [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept { return stages_[stage - 1].counters; }
+  [[nodiscard]] const StageCounters& counters(std::uint32_t stage) const noexcept {
+    return stages_[stage - 1].counters;
+  }
   [[nodiscard]] std::uint64_t track_bytes() const noexcept { return track_bytes_; }
-  [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept { return form_; }  // null before the first piece
+  [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {
+    return form_;
+  }  // null before the first piece
   // Nothing is under way or waits for an age; tracks are all there is.
   [[nodiscard]] bool idle() const noexcept;
 
@@ -114,7 +121,7 @@ class Sift {
     bool admitted = false;
     std::uint64_t pulled_from = 0;  // a token, while it is pulled
     bool pulling = false;
-    std::uint64_t order = 0;   // in its element, once it has one
+    std::uint64_t order = 0;  // in its element, once it has one
     // ---- of a kept pool
     PieceKey key{};
     bool kept = false;         // its object is: `frame` is that
@@ -129,12 +136,12 @@ class Sift {
     std::uint64_t bytes = 0;
     std::uint32_t attempts = 0;
     bool under_way = false;
-    std::uint64_t split = 0;   // of `from`, in a kept pool
+    std::uint64_t split = 0;  // of `from`, in a kept pool
     std::uint64_t charge = 0;
   };
   struct Target {
     std::uint64_t next_sequence = 1;
-    std::set<std::uint64_t> open;  // not answered
+    std::set<std::uint64_t> open;     // not answered
     std::deque<std::uint64_t> marks;  // pieces that wait for all before them to be answered
   };
   struct Stage {
@@ -216,14 +223,17 @@ class Sift {
 
   // ---- sift_keep.cc: what is kept before it counts
   [[nodiscard]] bool keeps() const noexcept { return options_.kept; }
-  [[nodiscard]] static std::string name_of(ElementId element, const PieceKey& key) { return KeptName{KeptName::Kind::piece, element, key, 0}.text(); }
+  [[nodiscard]] static std::string name_of(ElementId element, const PieceKey& key) {
+    return KeptName{KeptName::Kind::piece, element, key, 0}.text();
+  }
   void begin_keep(std::uint64_t id, Effects& effects);
   void end_keep(const Job& job, const Status& status, TimeNs now, Effects& effects);
   void keep_result(std::uint64_t token, Job job, Effects& effects);
   [[nodiscard]] ElementRecord record_of(const Element& element, const std::vector<HeldPiece>& settled) const;
   [[nodiscard]] RunNotes notes_of(const ElementRecord& record);
   void number_batch(Element& element, Batch& batch) const;
-  [[nodiscard]] RunNotes notes_of_merge(Element& element, Batch& batch, const std::vector<std::shared_ptr<const TrackRun>>& runs);
+  [[nodiscard]] RunNotes notes_of_merge(Element& element, Batch& batch,
+                                        const std::vector<std::shared_ptr<const TrackRun>>& runs);
   void plan_parts(Element& element, Batch& batch);
   [[nodiscard]] static std::uint64_t sequence_of(const Element& element, const Batch& batch, std::uint32_t part);
   void settle_batch(Element& element, Batch& batch, Effects& effects);
@@ -237,7 +247,8 @@ class Sift {
   void end_restore(TimeNs now, Effects& effects);
   void restore_runs(Element& element, std::vector<Restoring::Run> runs, Effects& effects);
   void take_up(Element& element, const ElementRecord& record);
-  [[nodiscard]] std::deque<Replay> replays_of(Element& element, ElementRecord record, const std::vector<std::pair<KeptName, KeptItem>>& pieces);
+  [[nodiscard]] std::deque<Replay> replays_of(Element& element, ElementRecord record,
+                                              const std::vector<std::pair<KeptName, KeptItem>>& pieces);
   void restore_piece(Element& element, const KeptItem& item, const PieceKey& key, Effects& effects);
   void queue_again(Element& element, const KeptItem& item, const PieceKey& key, std::uint64_t replay);
   [[nodiscard]] Status reopen(Arrival& arrival, FramePtr object);

@@ -1,12 +1,16 @@
-// Which definition of a sift pool counts. Agents that see different members make different ones of one name: of these one may win.
+// Which definition of a sift pool counts. Agents that see different members make different ones of one name: of these
+// one may win.
 //
-//   - Nothing is taken into a pool before all of its members that live have said, within `heard_for_ns`, that they have the same
-//     definition, and all others that live that they have no other one. Every agent that has it asks all, and again every second.
-//   - Who has said so does not take another one for `bound_for_ns`, which is longer: by then it has heard that it was agreed on.
-//   - Of two that are not agreed on, the one with more members wins, or else the first in order. Who has the other one takes it.
-//     Who was refused by a member promises nothing, so what cannot win is held by nobody for long.
-//   - One that is agreed on stays. If two are, of members that could not reach each other, both keep what they have; the one that
-//     does not win takes no more, and says why, in its answers, the log and the status, until it is dropped.
+//   - Nothing is taken into a pool before all of its members that live have said, within `heard_for_ns`, that they have
+//     the same definition, and all others that live that they have no other one. Every agent that has it asks all, and
+//     again every second.
+//   - Who has said so does not take another one for `bound_for_ns`, which is longer: by then it has heard that it was
+//     agreed on.
+//   - Of two that are not agreed on, the one with more members wins, or else the first in order. Who has the other one
+//     takes it. Who was refused by a member promises nothing, so what cannot win is held by nobody for long.
+//   - One that is agreed on stays. If two are, of members that could not reach each other, both keep what they have;
+//     the one that does not win takes no more, and says why, in its answers, the log and the status, until it is
+//     dropped.
 //
 // Members that are away are not waited for: they are told when they are back.
 #include <algorithm>
@@ -33,8 +37,12 @@ constexpr TimeNs heard_for_ns = 5 * second_ns, bound_for_ns = 10 * second_ns;
 constexpr TimeNs ask_every_ns = second_ns, tell_rivals_every_ns = 5 * second_ns;
 constexpr TimeNs rival_believed_ns = 3 * tell_rivals_every_ns;
 constexpr TimeNs refused_wait_ns = 15 * second_ns;  // for another definition, after one was refused
-constexpr TimeNs meet_ns = 3 * second_ns;           // until members of a definition that are not known here count as away
-enum Answer : std::uint64_t { promised = 0, agreed_on = 1, unpromised = 2 };  // of a member that has the same definition
+constexpr TimeNs meet_ns = 3 * second_ns;  // until members of a definition that are not known here count as away
+enum Answer : std::uint64_t {
+  promised = 0,
+  agreed_on = 1,
+  unpromised = 2
+};  // of a member that has the same definition
 
 bool has_member(const Settings& settings, std::string_view name) {
   return fmt::format(",{},", settings.members).find(fmt::format(",{},", name)) != std::string::npos;
@@ -43,7 +51,8 @@ bool has_member(const Settings& settings, std::string_view name) {
 Result<bool> comes_before(std::string_view text, std::string_view other) {
   OFP_ASSIGN(const Settings settings, parse_settings(text));
   OFP_ASSIGN(const Settings others, parse_settings(other));
-  const auto members = std::ranges::count(settings.members, ','), others_members = std::ranges::count(others.members, ',');
+  const auto members = std::ranges::count(settings.members, ','),
+             others_members = std::ranges::count(others.members, ',');
   return members != others_members ? members > others_members : text < other;
 }
 
@@ -54,10 +63,15 @@ bool SiftService::is_ready(const Pool& pool) noexcept { return pool.agreed && po
 // Of a pool that is not ready: whether it may become so.
 Status SiftService::may_put(const Pool& pool, TimeNs now) const {
   if (pool.agreed && now < pool.rival_until)
-    return fail(Error::exists, "pool \"{}\" is \"{}\" here, and \"{}\" on other members, which wins: it takes nothing more here. Read what it has, "
-                "and drop it here to use the other one", pool.name, pool.text, pool.rival);
-  if (!pool.agreed && pool.refused_since != never && now >= pool.refused_since + refused_wait_ns && !pool.refused.empty())
-    return fail(Error::exists, "pool \"{}\" is something else at member {}: {}", pool.text, pool.refused.begin()->first, pool.refused.begin()->second);
+    return fail(Error::exists,
+                "pool \"{}\" is \"{}\" here, and \"{}\" on other members, which wins: it takes nothing more here. Read "
+                "what it has, "
+                "and drop it here to use the other one",
+                pool.name, pool.text, pool.rival);
+  if (!pool.agreed && pool.refused_since != never && now >= pool.refused_since + refused_wait_ns &&
+      !pool.refused.empty())
+    return fail(Error::exists, "pool \"{}\" is something else at member {}: {}", pool.text, pool.refused.begin()->first,
+                pool.refused.begin()->second);
   return {};
 }
 
@@ -102,19 +116,22 @@ void SiftService::tell(Pool& pool, const std::string& member, TimeNs now, mover:
   const std::uint64_t token = work(Work::Kind::tell, &pool, 0);
   works_.at(mover::number_of(token)).member = member;
   if (pool.agreed && pool.refused.contains(member)) {  // a flush that is none: it says that this one was agreed on
-    effects.push_back(mover::AskEffect{token, member, EntryKind::peer_flush, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-                                       [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
-                                         wire::encode(wire::PeerFlush{user, 0, 1, full}, payload);
-                                       }});
+    effects.push_back(
+        mover::AskEffect{token, member, EntryKind::peer_flush, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+                         [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
+                           wire::encode(wire::PeerFlush{user, 0, 1, full}, payload);
+                         }});
     return;
   }
-  effects.push_back(mover::AskEffect{token, member, EntryKind::peer_define, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-                                     [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
-                                       wire::encode(wire::PeerDefine{user, full}, payload);
-                                     }});
+  effects.push_back(
+      mover::AskEffect{token, member, EntryKind::peer_define, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+                       [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
+                         wire::encode(wire::PeerDefine{user, full}, payload);
+                       }});
 }
 
-void SiftService::on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects) {
+void SiftService::on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now,
+                          mover::Effects& effects) {
   pool.asking.erase(member);
   wire::Done done{};
   const Status status = answer ? wire::decode(answer->payload, done) : Status(tl::unexpected(answer.error()));
@@ -126,18 +143,25 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<po
   }
   const bool takes_part = pool.sift->geometry().position_of(member) < pool.sift->geometry().members().size();
   switch (status.error().code) {
-    case Error::exists: case Error::denied:
+    case Error::exists:
+    case Error::denied:
       pool.heard.erase(member);
       if (pool.refused.insert_or_assign(member, status.error().message).second)
         log(LogLevel::warning, "pool \"{}\": member {} has another one: {}", pool.name, member, status.error().message);
       pool.refused_since = std::min(pool.refused_since, now);
       pool.ask_at = std::min(pool.ask_at, deadline_after(now, pool.agreed ? tell_rivals_every_ns : ask_every_ns));
       return;
-    case Error::too_large: case Error::invalid: case Error::no_memory: case Error::unsupported:
-      if (takes_part && !pool.agreed) log(LogLevel::error, "pool \"{}\": member {} does not take part: {}", pool.name, member, status.error().message);
+    case Error::too_large:
+    case Error::invalid:
+    case Error::no_memory:
+    case Error::unsupported:
+      if (takes_part && !pool.agreed)
+        log(LogLevel::error, "pool \"{}\": member {} does not take part: {}", pool.name, member,
+            status.error().message);
       pool.heard[member] = now;  // its pieces wait, and who flushes is told
       return work_on_agreement(pool, now, effects);
-    default: return;  // asked again, while it lives
+    default:
+      return;  // asked again, while it lives
   }
 }
 
@@ -149,7 +173,8 @@ void SiftService::agree(Pool& pool, TimeNs now, mover::Effects& effects) {
 }
 
 // What another member has. Answers whether all agreed on it, as far as is known here.
-Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects) {
+Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t user, TimeNs now,
+                                                    mover::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
   if (known == by_name_.end() || known->second->text == text) {
     if (known != by_name_.end()) OFP_TRY(may_use(*known->second, user));
@@ -168,8 +193,10 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
     mine.ask_at = std::min(mine.ask_at, deadline_after(now, ask_every_ns));
   }
   if (mine.agreed || (!wins && mine.refused.empty()))
-    return fail(Error::exists, "member {} has it as \"{}\"{}", self_, mine.text, mine.agreed ? "" : ", on which its members do not agree yet");
-  if (now < mine.bound_until) return fail(Error::would_block, "member {} has it as \"{}\" for a moment", self_, mine.text);
+    return fail(Error::exists, "member {} has it as \"{}\"{}", self_, mine.text,
+                mine.agreed ? "" : ", on which its members do not agree yet");
+  if (now < mine.bound_until)
+    return fail(Error::would_block, "member {} has it as \"{}\" for a moment", self_, mine.text);
   OFP_ASSIGN(Pool* const pool, replace(mine, text, user, now, effects));
   pool->told_at = now;
   pool->bound_until = deadline_after(now, bound_for_ns);
@@ -177,9 +204,11 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
 }
 
 // In the place of one that was not agreed on, and so has nothing.
-Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view text, uid_t user, TimeNs now, mover::Effects& effects) {
+Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view text, uid_t user, TimeNs now,
+                                                mover::Effects& effects) {
   OFP_ASSIGN(const Settings settings, parse_settings(text));
-  if (!has_member(settings, self_)) return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", text, self_);
+  if (!has_member(settings, self_))
+    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", text, self_);
   log(LogLevel::info, "pool \"{}\" is made as \"{}\"", mine.text, text);
   std::vector<Deferred> deferred = std::exchange(mine.deferred, {});
   std::set<std::string> replaced = std::exchange(mine.replaced, {});
@@ -198,7 +227,8 @@ Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view tex
 }
 
 // A member asks something of the pool only when all agreed on it.
-Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects) {
+Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid_t user, TimeNs now,
+                                                      mover::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
   const bool other = known != by_name_.end() && known->second->text != text;
   if (other) {
@@ -206,12 +236,15 @@ Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid
     OFP_TRY(may_use(mine, user));
     OFP_ASSIGN(const bool wins, comes_before(text, mine.text));
     if (mine.agreed && wins) {
-      if (now >= mine.rival_until) log(LogLevel::error, "pool \"{}\" is \"{}\" on other members, which wins: it takes nothing more here", mine.text, text);
+      if (now >= mine.rival_until)
+        log(LogLevel::error, "pool \"{}\" is \"{}\" on other members, which wins: it takes nothing more here",
+            mine.text, text);
       mine.rival = text;
       mine.rival_until = deadline_after(now, rival_believed_ns);
     }
     if (mine.agreed) return fail(Error::exists, "member {} has it as \"{}\"", self_, mine.text);
-    if (now < mine.bound_until) return fail(Error::would_block, "member {} has it as \"{}\" for a moment", self_, mine.text);
+    if (now < mine.bound_until)
+      return fail(Error::would_block, "member {} has it as \"{}\" for a moment", self_, mine.text);
   }
   OFP_ASSIGN(Pool* const pool, other ? replace(*known->second, text, user, now, effects) : define(text, user, effects));
   agree(*pool, now, effects);
@@ -225,12 +258,16 @@ Result<std::string> SiftService::await(std::string_view text, uid_t user) {
   if (known == awaited_.end()) {
     const auto own = std::ranges::count_if(awaited_, [&](const auto& each) { return each.second.user == user; });
     if (static_cast<std::size_t>(own) >= options_.user_pools_max)
-      return fail(Error::too_large, "{} sift pools of user {} wait for members, which is the limit of each user (limits.user_pools_max)", own, user);
+      return fail(Error::too_large,
+                  "{} sift pools of user {} wait for members, which is the limit of each user (limits.user_pools_max)",
+                  own, user);
     awaited_.emplace(name_in(text), Awaited{std::string(text), user});
     log(LogLevel::info, "pool \"{}\" is made when as many members live as it says", text);
     return std::string(text);
   }
-  if (known->second.user != user && user != 0) return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", name_in(text), known->second.user, user);
+  if (known->second.user != user && user != 0)
+    return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", name_in(text), known->second.user,
+                user);
   if (text.size() == name_in(text).size() || text == known->second.text) return known->second.text;
   return fail(Error::exists, "pool \"{}\" waits for members already, as \"{}\"", text, known->second.text);
 }

@@ -7,8 +7,9 @@ namespace offpath::sift {
 
 void Sift::on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects) {
   if (dropped_ || flush == 0) {
-    effects.emplace_back(std::in_place_type<FlushedEffect>, token, dropped_ ? fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool)
-                                                    : fail(Error::invalid, "flushes count from 1"));
+    effects.emplace_back(std::in_place_type<FlushedEffect>, token,
+                         dropped_ ? fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool)
+                                  : fail(Error::invalid, "flushes count from 1"));
     return;
   }
   flushes_.push_back({token, flush, deadline});
@@ -77,9 +78,13 @@ void Sift::pass_flushes(Element& element) {
 void Sift::end_flushes(TimeNs now, Effects& effects) {
   const std::uint64_t everywhere = passed_.empty() ? newest_flush_ : passed_.begin()->first;
   std::erase_if(flushes_, [&](const Flush& flush) {
-    if (flush.flush <= everywhere) effects.emplace_back(std::in_place_type<FlushedEffect>, flush.token, Status{});
-    else if (flush.deadline <= now) effects.emplace_back(std::in_place_type<FlushedEffect>, flush.token, fail(Error::timeout, "{}", describe_flush(flush.flush)));
-    else return false;
+    if (flush.flush <= everywhere)
+      effects.emplace_back(std::in_place_type<FlushedEffect>, flush.token, Status{});
+    else if (flush.deadline <= now)
+      effects.emplace_back(std::in_place_type<FlushedEffect>, flush.token,
+                           fail(Error::timeout, "{}", describe_flush(flush.flush)));
+    else
+      return false;
     return true;
   });
 }
@@ -97,8 +102,8 @@ std::string Sift::describe_flush(std::uint64_t flush) {
       if (at.sources[source].flushed < flush) example += fmt::format("{}'{}'", example.empty() ? "" : ", ", source);
     if (!example.empty()) example = fmt::format("; element {} waits for {}", index, example.substr(0, 200));
   }
-  return fmt::format("flush {} of '{}': {} elements of tracks on '{}' do not have everything{}", flush, options_.settings.pool, waiting,
-                     options_.self.member, example);
+  return fmt::format("flush {} of '{}': {} elements of tracks on '{}' do not have everything{}", flush,
+                     options_.settings.pool, waiting, options_.self.member, example);
 }
 
 }  // namespace offpath::sift

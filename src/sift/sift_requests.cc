@@ -23,28 +23,39 @@ constexpr std::uint64_t rows_at_once_max = 1024;
 
 }  // namespace
 
-void SiftService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects) {
+void SiftService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                             mover::Effects& effects) {
   if (Status served = serve(channel, request, is_member, now, effects); !served)
     effects.push_back(mover::FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
 }
 
-Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                          mover::Effects& effects) {
   const auto kind = static_cast<EntryKind>(request.kind);
-  const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks && kind != EntryKind::sift_info &&
-                         kind != EntryKind::pool_drop;
-  if (of_member && !is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks &&
+                         kind != EntryKind::sift_info && kind != EntryKind::pool_drop;
+  if (of_member && !is_member)
+    return fail(Error::denied, "members of a group are of one user; this channel is of another one");
   switch (kind) {
-    case EntryKind::peer_piece: return serve_piece(channel, request, now, effects);
-    case EntryKind::peer_flush: return serve_peer_flush(channel, request, now, effects);
-    case EntryKind::peer_tracks: return serve_peer_tracks(channel, request, now, effects);
-    case EntryKind::sift_flush: return serve_flush(channel, request, now, effects);
-    case EntryKind::sift_tracks: return serve_tracks(channel, request, now, effects);
-    case EntryKind::pool_drop: return serve_drop(channel, request, false, now, effects);
-    case EntryKind::peer_drop: return serve_drop(channel, request, true, now, effects);
+    case EntryKind::peer_piece:
+      return serve_piece(channel, request, now, effects);
+    case EntryKind::peer_flush:
+      return serve_peer_flush(channel, request, now, effects);
+    case EntryKind::peer_tracks:
+      return serve_peer_tracks(channel, request, now, effects);
+    case EntryKind::sift_flush:
+      return serve_flush(channel, request, now, effects);
+    case EntryKind::sift_tracks:
+      return serve_tracks(channel, request, now, effects);
+    case EntryKind::pool_drop:
+      return serve_drop(channel, request, false, now, effects);
+    case EntryKind::peer_drop:
+      return serve_drop(channel, request, true, now, effects);
     case EntryKind::peer_define: {
       wire::PeerDefine definition{};
       OFP_TRY(wire::decode(request.payload, definition));
-      OFP_ASSIGN(const std::uint64_t agreed, serve_definition(definition.pool, static_cast<uid_t>(definition.user), now, effects));
+      OFP_ASSIGN(const std::uint64_t agreed,
+                 serve_definition(definition.pool, static_cast<uid_t>(definition.user), now, effects));
       effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{agreed}});
       return {};
     }
@@ -52,14 +63,17 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
       wire::SiftInfo info{};
       OFP_TRY(wire::decode(request.payload, info));
       OFP_ASSIGN(const Pool* const pool, existing(info.pool, channels_.at(channel)));
-      effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{pool->settings.elements(pool->settings.track_stage())}});
+      effects.push_back(mover::ReplyEffect{channel, request.ticket,
+                                           wire::Done{pool->settings.elements(pool->settings.track_stage())}});
       return {};
     }
-    default: OFP_ASSERT(!"a request of another service");
+    default:
+      OFP_ASSERT(!"a request of another service");
   }
 }
 
-Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                mover::Effects& effects) {
   wire::PeerPiece piece{};
   OFP_TRY(wire::decode(request.payload, piece));
   OFP_ASSIGN(Pool* const pool, define_agreed(piece.pool, static_cast<uid_t>(piece.user), now, effects));
@@ -70,8 +84,12 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
   }
   const std::uint64_t number = next_++;
   const std::uint64_t bytes = piece.object.length;
-  sources_.emplace(number, Source{.kind = Source::Kind::offer, .pool = pool, .channel = channel, .ticket = request.ticket,
-                                  .object = {channel, piece.offer, piece.object, bytes, pool->user, deadline_after(now, second_ns)}});
+  sources_.emplace(number, Source{.kind = Source::Kind::offer,
+                                  .pool = pool,
+                                  .channel = channel,
+                                  .ticket = request.ticket,
+                                  .object = {channel, piece.offer, piece.object, bytes, pool->user,
+                                             deadline_after(now, second_ns)}});
   pool->sift->on_offer(number, std::move(header), bytes, nullptr, now, pool->pending);
   carry_out(*pool, now, effects);
   return {};
@@ -79,7 +97,8 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
 
 // ---- flush
 
-Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                mover::Effects& effects) {
   wire::SiftFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
@@ -117,7 +136,8 @@ void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effe
   carry_out(*pool, now, effects);
 }
 
-Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                     mover::Effects& effects) {
   wire::PeerFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, define_agreed(flush.pool, static_cast<uid_t>(flush.user), now, effects));
@@ -129,13 +149,15 @@ Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry
   }
   pool->newest_flush = flush.number;
   const std::uint64_t token = next_++;
-  sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .channel = channel, .ticket = request.ticket});
+  sources_.emplace(token,
+                   Source{.kind = Source::Kind::flush, .pool = pool, .channel = channel, .ticket = request.ticket});
   pool->sift->on_flush(token, flush.number, deadline_after(now, flush.wait_ns), now, pool->pending);
   carry_out(*pool, now, effects);
   return {};
 }
 
-void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, mover::Effects& effects) {
+void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now,
+                          mover::Effects& effects) {
   const auto at = flushes_.find(number);
   if (at == flushes_.end()) return;
   Flush& flush = at->second;
@@ -143,32 +165,39 @@ void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& new
   if (newer) flush.newer = std::max(flush.newer, *newer);
   if (--flush.open > 0) return;
   if (flush.status && flush.newer != 0 && now < flush.deadline) return begin_flush(number, now, effects);
-  if (flush.status && flush.newer != 0) flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", flush.pool->name);
-  if (flush.status) effects.push_back(mover::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
-  else effects.push_back(mover::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
+  if (flush.status && flush.newer != 0)
+    flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", flush.pool->name);
+  if (flush.status)
+    effects.push_back(mover::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
+  else
+    effects.push_back(mover::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
   flushes_.erase(at);
 }
 
 // ---- drop
 
 // The pool as a whole, on all its members: tracks cannot be dropped one by one.
-Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now,
+                               mover::Effects& effects) {
   wire::PoolDrop asked{};
   wire::PeerDrop peer{};
   OFP_TRY(of_member ? wire::decode(request.payload, peer) : wire::decode(request.payload, asked));
   const std::string_view text = of_member ? peer.pool : asked.pool;
-  const std::string_view row = of_member ? peer.row_glob : asked.row_glob, column = of_member ? peer.column_glob : asked.column_glob;
+  const std::string_view row = of_member ? peer.row_glob : asked.row_glob,
+                         column = of_member ? peer.column_glob : asked.column_glob;
   if ((row != "*" && !row.empty()) || (column != "*" && !column.empty()))
-    return fail(Error::unsupported, "pool \"{}\": tracks are dropped all together, not by the patterns ({}, {})", text, brief(row), brief(column));
+    return fail(Error::unsupported, "pool \"{}\": tracks are dropped all together, not by the patterns ({}, {})", text,
+                brief(row), brief(column));
   OFP_ASSIGN(Pool* const pool, existing(text, of_member ? static_cast<uid_t>(peer.user) : channels_.at(channel)));
   if (!of_member) {
     for (const std::string& member : pool->sift->geometry().members()) {
       if (member == self_) continue;
-      effects.push_back(mover::AskEffect{mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_drop,
-                                         deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-                                         [user = std::uint64_t{pool->user}, full = pool->text](const AskedMemory&, std::vector<std::byte>& payload) {
-                                           wire::encode(wire::PeerDrop{user, full, "*", "*"}, payload);
-                                         }});
+      effects.push_back(mover::AskEffect{
+          mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_drop,
+          deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+          [user = std::uint64_t{pool->user}, full = pool->text](const AskedMemory&, std::vector<std::byte>& payload) {
+            wire::encode(wire::PeerDrop{user, full, "*", "*"}, payload);
+          }});
     }
   }
   drop(*pool, now, effects);
@@ -204,13 +233,15 @@ Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const 
   for (const std::uint64_t identifier : identifiers) {
     const std::uint32_t other = geometry.track_element(identifier).index;
     if (other != element)
-      return fail(Error::invalid, "identifiers {} and {} are in elements {} and {} of pool \"{}\": ask for them one by one", identifiers.front(),
-                  identifier, element, other, pool.name);
+      return fail(Error::invalid,
+                  "identifiers {} and {} are in elements {} and {} of pool \"{}\": ask for them one by one",
+                  identifiers.front(), identifier, element, other, pool.name);
   }
   return element;
 }
 
-Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                 mover::Effects& effects) {
   wire::SiftTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Pool* const pool, existing(asked.pool, channels_.at(channel)));
@@ -220,20 +251,24 @@ Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& re
     OFP_ASSIGN(asked.element, element_of(*pool, asked.identifiers));
   }
   const std::uint32_t elements = pool->settings.elements(pool->settings.track_stage());
-  if (asked.element >= elements) return fail(Error::invalid, "element {} of a pool of {} elements", asked.element, elements);
-  pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = channels_.at(channel), .pool = pool->name,
-                            .keys = {}};
+  if (asked.element >= elements)
+    return fail(Error::invalid, "element {} of a pool of {} elements", asked.element, elements);
+  pool::FrameTable::Get get{
+      .channel = channel, .ticket = request.ticket, .user = channels_.at(channel), .pool = pool->name, .keys = {}};
   const std::string& owner = pool->sift->geometry().owner_name({pool->settings.track_stage(), asked.element}, 0);
   if (owner == self_)
-    return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now, effects);
-  pools_.fetch(std::move(get), owner, EntryKind::peer_tracks, deadline_after(now, options_.piece_wait_ns),
-               [asked, text = pool->text, user = std::uint64_t{pool->user}, reader = self_](const AskedMemory& memory, std::uint64_t delivery,
-                                                                                     std::vector<std::byte>& payload) {
-                 wire::encode(wire::PeerTracks{user, delivery, memory.inbox, reader, asked.element, asked.all, asked.first_step,
-                                               asked.last_step, text, asked.identifiers},
-                              payload);
-               },
-               now, effects);
+    return read_tracks(*pool, std::move(get),
+                       {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now,
+                       effects);
+  pools_.fetch(
+      std::move(get), owner, EntryKind::peer_tracks, deadline_after(now, options_.piece_wait_ns),
+      [asked, text = pool->text, user = std::uint64_t{pool->user}, reader = self_](
+          const AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerTracks{user, delivery, memory.inbox, reader, asked.element, asked.all, asked.first_step,
+                                      asked.last_step, text, asked.identifiers},
+                     payload);
+      },
+      now, effects);
   return {};
 }
 
@@ -249,29 +284,41 @@ Result<SiftService::TrackSource> SiftService::track_source(std::string_view text
   OFP_ASSIGN(const Pool* const pool, with_options ? define(text, user, effects) : existing(text, user));
   const Geometry& geometry = pool->sift->geometry();
   const std::uint32_t stage = pool->settings.track_stage();
-  std::vector<std::uint64_t> elements;  // an element's number is the low bits of its identifiers, so it stands for one of them
+  // an element's number is the low bits of its identifiers, so it stands for one of them
+  std::vector<std::uint64_t> elements;
   for (std::uint32_t element = 0; element < pool->settings.elements(stage); ++element)
     if (geometry.owner_name({stage, element}, 0) == self_) elements.push_back(element);
   const std::size_t members = geometry.members().size();
   return TrackSource{pool->text, members, pool->sift->tracks(elements), {buffers_, pool->user}};
 }
 
-Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects) {
+Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                      mover::Effects& effects) {
   wire::PeerTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Pool* const pool, define_agreed(asked.pool, static_cast<uid_t>(asked.user), now, effects));
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
   if (waits) return {};
-  pool::FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = pool->name,
-                            .keys = {}, .of_member = true, .inbox = asked.inbox, .reader = std::string(asked.reader),
+  pool::FrameTable::Get get{.channel = channel,
+                            .ticket = request.ticket,
+                            .user = static_cast<uid_t>(asked.user),
+                            .pool = pool->name,
+                            .keys = {},
+                            .of_member = true,
+                            .inbox = asked.inbox,
+                            .reader = std::string(asked.reader),
                             .delivery = asked.delivery};
-  return read_tracks(*pool, std::move(get), {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now, effects);
+  return read_tracks(*pool, std::move(get),
+                     {asked.element, asked.all, asked.first_step, asked.last_step, std::move(asked.identifiers)}, now,
+                     effects);
 }
 
-Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now, mover::Effects& effects) {
+Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now,
+                                mover::Effects& effects) {
   // An element's number is the low bits of its identifiers, so it stands for one of them.
   const std::uint64_t of_element = wanted.element;
-  const auto snapshot = std::make_shared<TrackSnapshot>(pool.sift->tracks(wanted.all ? std::span(&of_element, 1) : std::span<const std::uint64_t>(wanted.identifiers)));
+  const auto snapshot = std::make_shared<TrackSnapshot>(
+      pool.sift->tracks(wanted.all ? std::span(&of_element, 1) : std::span<const std::uint64_t>(wanted.identifiers)));
   // Few rows do not wait behind splits and sorts for a thread of the jobs.
   const bool at_once = !wanted.all && wanted.identifiers.size() <= identifiers_at_once_max &&
                        snapshot->rows_of(wanted.identifiers) <= rows_at_once_max;
@@ -280,12 +327,15 @@ Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wan
   const std::uint64_t row_bytes = pool.sift->form() ? pool.sift->form()->rows->row_bytes() + sizeof(std::int64_t) : 1;
   const std::uint64_t rows_max = std::max<std::uint64_t>(options_.tracks_bytes_max / row_bytes, 1);
   const auto frame = std::make_shared<mover::FramePtr>();
-  auto read = [snapshot, query = std::move(query), rows_max, frame, name = pool.name, memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
+  auto read = [snapshot, query = std::move(query), rows_max, frame, name = pool.name,
+               memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
     TrackReader reader(std::move(*snapshot), std::move(query), rows_max);
     OFP_ASSIGN(*frame, reader.next(memory));
     if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
     OFP_ASSIGN(const mover::FramePtr more, reader.next(memory));
-    if (more != nullptr) return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name, rows_max);
+    if (more != nullptr)
+      return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name,
+                  rows_max);
     return {};
   };
   if (at_once) {

@@ -23,7 +23,9 @@ namespace {
 // The pool's name with the members' own names in the place of patterns.
 std::string with_members(std::string_view text, const std::vector<std::string>& members) {
   std::vector<std::string> options;
-  for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1) : std::string_view{}; !rest.empty();) {
+  for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1)
+                                                                  : std::string_view{};
+       !rest.empty();) {
     const std::string_view option = rest.substr(0, rest.find('&'));
     if (!option.starts_with("members=") && !option.starts_with("wait=")) options.emplace_back(option);
     rest.remove_prefix(std::min(rest.size(), option.size() + 1));
@@ -71,8 +73,17 @@ void SiftService::set_self(std::string name, std::uint64_t process) {
 std::vector<SiftService::PoolStatus> SiftService::pools() const {
   std::vector<PoolStatus> all;
   for (const auto& [name, pool] : by_name_) {
-    PoolStatus status{pool->name, pool->text, pool->user, pool->sift->track_bytes(), {}, pool->settings.kept(), pool->sift->is_restored(), pool->agreed, pool->rival};
-    for (std::uint32_t stage = 1; stage <= pool->settings.track_stage(); ++stage) status.stages.push_back(pool->sift->counters(stage));
+    PoolStatus status{pool->name,
+                      pool->text,
+                      pool->user,
+                      pool->sift->track_bytes(),
+                      {},
+                      pool->settings.kept(),
+                      pool->sift->is_restored(),
+                      pool->agreed,
+                      pool->rival};
+    for (std::uint32_t stage = 1; stage <= pool->settings.track_stage(); ++stage)
+      status.stages.push_back(pool->sift->counters(stage));
     all.push_back(std::move(status));
   }
   return all;
@@ -88,22 +99,29 @@ Status SiftService::may_use(const Pool& pool, uid_t user) {
 Result<SiftService::Pool*> SiftService::find(std::string_view text) {
   const auto known = by_name_.find(name_in(text));
   if (known == by_name_.end()) return nullptr;
-  if (text.size() == name_in(text).size() || text == known->second->text || known->second->replaced.contains(std::string(text))) return known->second.get();
+  if (text.size() == name_in(text).size() || text == known->second->text ||
+      known->second->replaced.contains(std::string(text)))
+    return known->second.get();
   OFP_ASSIGN(const Settings asked, parse_settings(text));
   const std::string& wanted = asked.members;
   const bool patterns = wanted.find_first_of("*?[") != std::string::npos;
   if (!wanted.empty() && !patterns && !same_names(wanted, known->second->settings.members))
-    return fail(Error::exists, "pool \"{}\" has the members {}, and not {}: they are those who lived when it was made, for as long as it is there; "
-                "drop it to make it anew", name_in(text), known->second->settings.members, wanted);
+    return fail(Error::exists,
+                "pool \"{}\" has the members {}, and not {}: they are those who lived when it was made, for as long as "
+                "it is there; "
+                "drop it to make it anew",
+                name_in(text), known->second->settings.members, wanted);
   if (!same_but_members(asked, known->second->settings))
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second->text);
+    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
+                known->second->text);
   return known->second.get();
 }
 
 Result<SiftService::Pool*> SiftService::existing(std::string_view text, uid_t user) {
   OFP_ASSIGN(Pool* const pool, find(text));
   if (pool == nullptr && awaited_.contains(name_in(text)))
-    return fail(Error::not_found, "pool \"{}\" waits for more of its members to live: {} do", name_in(text), alive_.size());
+    return fail(Error::not_found, "pool \"{}\" waits for more of its members to live: {} do", name_in(text),
+                alive_.size());
   if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(text));
   OFP_TRY(may_use(*pool, user));
   return pool;
@@ -115,21 +133,27 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     OFP_TRY(may_use(*known, user));
     return known;
   }
-  if (const auto awaited = awaited_.find(name_in(text)); awaited != awaited_.end() && text.size() == name_in(text).size()) {
-    if (user != awaited->second.user && user != 0) return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", text, awaited->second.user, user);
+  if (const auto awaited = awaited_.find(name_in(text));
+      awaited != awaited_.end() && text.size() == name_in(text).size()) {
+    if (user != awaited->second.user && user != 0)
+      return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", text, awaited->second.user, user);
     return define(std::string(awaited->second.text), awaited->second.user, effects);
   }
   OFP_ASSIGN(Settings settings, parse_settings(text));
   const auto own = std::ranges::count_if(by_name_, [&](const auto& each) { return each.second->user == user; });
   if (static_cast<std::size_t>(own) >= options_.user_pools_max)
-    return fail(Error::too_large, "user {} has {} sift pools, which is the limit of each user (limits.user_pools_max); drop one", user, own);
+    return fail(Error::too_large,
+                "user {} has {} sift pools, which is the limit of each user (limits.user_pools_max); drop one", user,
+                own);
   pool::PoolOptions chosen;
   if (!settings.members.empty()) chosen.members = split_names(settings.members);
   // Names that are all given need not live: the pool is the one another member has made.
   std::vector<std::string> members = pool::members_of(chosen, alive_);
   if (members.size() < settings.wait)
-    return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait, members.size());
-  const bool patterns = std::ranges::any_of(chosen.members, [](const std::string& name) { return name.find_first_of("*?[") != std::string::npos; });
+    return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait,
+                members.size());
+  const bool patterns = std::ranges::any_of(
+      chosen.members, [](const std::string& name) { return name.find_first_of("*?[") != std::string::npos; });
   if (!patterns) {
     members = chosen.members;
     std::ranges::sort(members);
@@ -137,8 +161,9 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   if (members.empty()) return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", text);
   const std::string full = with_members(text, members);
   if (full.size() > wire::pool_bytes_max)
-    return fail(Error::too_large, "pool \"{}\": its name with those of its {} members has {} bytes, at most {} are allowed", name_in(text),
-                members.size(), full.size(), wire::pool_bytes_max);
+    return fail(Error::too_large,
+                "pool \"{}\": its name with those of its {} members has {} bytes, at most {} are allowed",
+                name_in(text), members.size(), full.size(), wire::pool_bytes_max);
   OFP_ASSIGN(settings, parse_settings(full));
   const bool takes_part = std::ranges::find(members, self_) != members.end();
   if (!takes_part) return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", full, self_);
@@ -147,7 +172,10 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   made->text = full;
   made->user = user;
   made->settings = settings;
-  OFP_ASSIGN(made->sift, Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}, .kept = settings.kept()}, members));
+  OFP_ASSIGN(
+      made->sift,
+      Sift::make({.settings = settings, .self = {self_, process_}, .memory = {buffers_, user}, .kept = settings.kept()},
+                 members));
   OFP_TRY(open_own(*made, pools_.now(), effects));
   Pool* const pool = by_name_.emplace(made->name, std::move(made)).first->second.get();
   if (auto awaited = awaited_.extract(pool->name)) pool->deferred = std::move(awaited.mapped().deferred);
@@ -157,12 +185,14 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
 }
 
 // Who was restarted has forgotten its pools, unless they were on its disk.
-void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, mover::Effects& effects) {
+void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
+                             mover::Effects& effects) {
   const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
   for (const auto& [name, pool] : by_name_) {
     for (const std::string& member : anew) pool->heard.erase(member);
     for (const std::string& member : alive_)  // others than its members may have another pool of the name
-      if (member != self_ && (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
+      if (member != self_ &&
+          (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
         tell(*pool, member, now, effects);
     work_on_agreement(*pool, now, effects);
   }
@@ -182,10 +212,11 @@ Status SiftService::make(const std::string& pool, uid_t user, mover::Effects& ef
   return {};
 }
 
-Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
-                                       mover::Effects& effects) {
+Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token,
+                                       TimeNs now, mover::Effects& effects) {
   const Deferred again = [this, place, frame, token](TimeNs then, mover::Effects& more) {
-    if (auto stored = put(place, frame, token, then, more); !stored) more.push_back(mover::StoredEffect{token, tl::unexpected(stored.error())});
+    if (auto stored = put(place, frame, token, then, more); !stored)
+      more.push_back(mover::StoredEffect{token, tl::unexpected(stored.error())});
   };
   auto defined = define(place.pool, place.user, effects);
   if (!defined && defined.error().code == Error::would_block) {
@@ -232,9 +263,13 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
     } else if (auto* over = std::get_if<FlushedEffect>(&effect)) {
       const auto node = sources_.extract(over->token);
       const Source& source = node.mapped();
-      if (source.token != 0) flushed(source.token, over->status ? Result<std::uint64_t>(0) : tl::unexpected(over->status.error()), now, effects);
-      else if (over->status) effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
-      else effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
+      if (source.token != 0)
+        flushed(source.token, over->status ? Result<std::uint64_t>(0) : tl::unexpected(over->status.error()), now,
+                effects);
+      else if (over->status)
+        effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
+      else
+        effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
     } else if (auto* kept = std::get_if<KeepEffect>(&effect)) {
       keep(pool, *kept, now, effects);
     } else if (auto* forgotten = std::get_if<ForgetEffect>(&effect)) {
@@ -253,13 +288,20 @@ void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, m
   if (!node) return;
   const Source& source = node.mapped();
   switch (source.kind) {
-    case Source::Kind::put: effects.push_back(mover::StoredEffect{source.token, answer.status}); return;
-    case Source::Kind::own: pool.sift->on_published(source.token, answer.status, now, pool.pending); return;
-    case Source::Kind::offer:
-      if (answer.status) effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
-      else effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, answer.status.error()});
+    case Source::Kind::put:
+      effects.push_back(mover::StoredEffect{source.token, answer.status});
       return;
-    case Source::Kind::flush: return;
+    case Source::Kind::own:
+      pool.sift->on_published(source.token, answer.status, now, pool.pending);
+      return;
+    case Source::Kind::offer:
+      if (answer.status)
+        effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
+      else
+        effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, answer.status.error()});
+      return;
+    case Source::Kind::flush:
+      return;
   }
 }
 
@@ -272,9 +314,14 @@ void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, mover:
     return;
   }
   const auto header = std::make_shared<std::vector<std::byte>>(encode(publish.header));
-  mover::AskEffect ask{work(Work::Kind::publish, &pool, publish.token), publish.member, EntryKind::peer_piece,
-                       deadline_after(now, options_.piece_wait_ns), publish.frame, 0,
-                       [header, bytes, user = std::uint64_t{pool.user}, text = pool.text](const AskedMemory& memory, std::vector<std::byte>& payload) {
+  mover::AskEffect ask{work(Work::Kind::publish, &pool, publish.token),
+                       publish.member,
+                       EntryKind::peer_piece,
+                       deadline_after(now, options_.piece_wait_ns),
+                       publish.frame,
+                       0,
+                       [header, bytes, user = std::uint64_t{pool.user}, text = pool.text](
+                           const AskedMemory& memory, std::vector<std::byte>& payload) {
                          wire::PeerPiece piece{user, memory.offer, memory.bytes, text, *header};
                          piece.object.length = bytes;
                          wire::encode(piece, payload);
@@ -292,8 +339,10 @@ bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover:
   if (begun && *begun == pool::Intake::Begun::later) return true;
   works_.erase(mover::number_of(mine));
   if (begun && *begun == pool::Intake::Begun::not_yet) return false;
-  if (begun) pool.sift->on_pulled(token, intake_.end(mine, {}), now, pool.pending);
-  else pool.sift->on_pulled(token, tl::unexpected(std::move(begun).error()), now, pool.pending);
+  if (begun)
+    pool.sift->on_pulled(token, intake_.end(mine, {}), now, pool.pending);
+  else
+    pool.sift->on_pulled(token, tl::unexpected(std::move(begun).error()), now, pool.pending);
   return true;
 }
 
@@ -317,23 +366,35 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
   if (!node) return;
   const Work& done = node.mapped();
   switch (done.kind) {
-    case Work::Kind::pull: done.pool->sift->on_pulled(done.token, intake_.end(token, status), now, done.pool->pending); break;
-    case Work::Kind::job: done.pool->sift->on_job(done.token, status, now, done.pool->pending); break;
+    case Work::Kind::pull:
+      done.pool->sift->on_pulled(done.token, intake_.end(token, status), now, done.pool->pending);
+      break;
+    case Work::Kind::job:
+      done.pool->sift->on_job(done.token, status, now, done.pool->pending);
+      break;
     case Work::Kind::tracks: {
       const auto read = reading_.extract(done.token);
       const pool::FrameTable::Get& get = read.mapped().get;
-      if (status) pools_.answer(get, *read.mapped().frame, now, effects);
-      else effects.push_back(mover::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
+      if (status)
+        pools_.answer(get, *read.mapped().frame, now, effects);
+      else
+        effects.push_back(mover::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
       return;
     }
-    case Work::Kind::publish: case Work::Kind::flush: case Work::Kind::keep: case Work::Kind::read: case Work::Kind::open:
-    case Work::Kind::tell: return;
+    case Work::Kind::publish:
+    case Work::Kind::flush:
+    case Work::Kind::keep:
+    case Work::Kind::read:
+    case Work::Kind::open:
+    case Work::Kind::tell:
+      return;
   }
   carry_out(*done.pool, now, effects);
   forget_dropped();
 }
 
-void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects) {
+void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now,
+                            mover::Effects& effects) {
   const auto node = works_.extract(mover::number_of(token));
   if (!node) return;
   const Work& done = node.mapped();
@@ -341,7 +402,8 @@ void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& ans
   if (!answer) status = tl::unexpected(answer.error());
   if (done.kind == Work::Kind::tell) {
     const auto known = by_name_.find(done.pool->name);
-    if (known != by_name_.end() && known->second.get() == done.pool) on_told(*done.pool, done.member, answer, now, effects);
+    if (known != by_name_.end() && known->second.get() == done.pool)
+      on_told(*done.pool, done.member, answer, now, effects);
     return forget_dropped();
   }
   if (done.kind == Work::Kind::flush) {
@@ -373,10 +435,12 @@ void SiftService::on_time(TimeNs now, mover::Effects& effects) {
 
 TimeNs SiftService::next_deadline() const noexcept {
   TimeNs next = never;
-  for (const auto& [name, pool] : by_name_) next = std::min({next, pool->sift->next_deadline(), pool->due, pool->ask_at});
+  for (const auto& [name, pool] : by_name_)
+    next = std::min({next, pool->sift->next_deadline(), pool->due, pool->ask_at});
   if (forget_later_ && !dropped_.empty()) next = 0;
   for (const auto& [pool, token] : waiting_)
-    if (const auto source = sources_.find(token); source != sources_.end()) next = std::min(next, source->second.object.deadline());
+    if (const auto source = sources_.find(token); source != sources_.end())
+      next = std::min(next, source->second.object.deadline());
   return next;
 }
 

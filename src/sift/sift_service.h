@@ -1,9 +1,9 @@
-// The sift pools of one agent (sift.h has what one of them does), and how they reach programs and other members: pieces are
-// offered to members and pulled by them, a flush is asked of all of them, and tracks are read where they are kept.
+// The sift pools of one agent (sift.h has what one of them does), and how they reach programs and other members: pieces
+// are offered to members and pulled by them, a flush is asked of all of them, and tracks are read where they are kept.
 //
-// A state machine like the other services. A pool is made by whoever names it first, with the members that live then: its
-// name with all their names is its definition, by which all place elements alike. Nothing is taken before they agree on
-// it (sift_agree.cc).
+// A state machine like the other services. A pool is made by whoever names it first, with the members that live then:
+// its name with all their names is its definition, by which all place elements alike. Nothing is taken before they
+// agree on it (sift_agree.cc).
 #pragma once
 
 #include <deque>
@@ -40,8 +40,8 @@ class SiftService {
   using ChannelNumber = mover::ChannelNumber;
 
   // `pools` answers gets, and keeps the descriptors that came. Both outlive this.
-  SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
-              pool::Pools& pools);
+  SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+              std::function<bool(std::uint64_t)> room, pool::Pools& pools);
   ~SiftService();
 
   [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
@@ -49,20 +49,23 @@ class SiftService {
   // Pools that were kept on this agent's disk: when `pools` has found what is there.
   void recover(TimeNs now, mover::Effects& effects);
   // `anew`: those that lived before too, as another process.
-  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, mover::Effects& effects);
+  void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
+                  mover::Effects& effects);
 
   // ---- of a program's streams (mover::Store)
   [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects);
   // A pool of the configuration. It is made when as many members live as its wait= says.
   [[nodiscard]] Status make(const std::string& pool, uid_t user, mover::Effects& effects);
   // Done later, by a StoredEffect with the token: when the frame's rows are this agent's responsibility.
-  [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token, TimeNs now,
-                                          mover::Effects& effects);
+  [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token,
+                                          TimeNs now, mover::Effects& effects);
 
-  // ---- requests: sift_flush, sift_tracks, sift_info; pool_drop; of members peer_piece, peer_flush, peer_tracks, peer_define, peer_drop
+  // ---- requests: sift_flush, sift_tracks, sift_info; pool_drop; of members peer_piece, peer_flush, peer_tracks,
+  // peer_define, peer_drop
   void on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel] = user; }
   void on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects);
-  void on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  void on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                  mover::Effects& effects);
   void on_descriptor(TimeNs now, mover::Effects& effects);  // one came that a piece may wait for
 
   // ---- completions
@@ -110,7 +113,7 @@ class SiftService {
     Settings settings;
     std::unique_ptr<Sift> sift;
     std::uint64_t newest_flush = 0;
-    Effects pending{};      // of `sift`, until they are carried out
+    Effects pending{};  // of `sift`, until they are carried out
     bool carrying = false;
     // ---- of one that is kept (sift_kept.cc)
     std::string own{}, row{};         // the pool where it is kept, and this member's row; empty: it is not
@@ -122,13 +125,13 @@ class SiftService {
     std::vector<Deferred> deferred{};  // until it is agreed on and restored
     // ---- which definition counts (sift_agree.cc)
     bool agreed = false;
-    std::map<std::string, TimeNs> heard{};  // members that have the same definition, and when they last said so
-    std::set<std::string> asking{};         // that were asked, and have not answered
+    std::map<std::string, TimeNs> heard{};         // members that have the same definition, and when they last said so
+    std::set<std::string> asking{};                // that were asked, and have not answered
     std::map<std::string, std::string> refused{};  // members that have another one, and what they said
     TimeNs refused_since = never, bound_until = 0, ask_at = 0;
-    TimeNs told_at = never;                 // by another member, which may know members that are not known here yet
-    std::set<std::string> replaced{};       // definitions with other members, in whose place it came
-    std::string rival{};                    // as in PoolStatus, with the time until which it is believed
+    TimeNs told_at = never;            // by another member, which may know members that are not known here yet
+    std::set<std::string> replaced{};  // definitions with other members, in whose place it came
+    std::string rival{};               // as in PoolStatus, with the time until which it is believed
     TimeNs rival_until = 0;
   };
   // A pool that is to be made when enough members live.
@@ -150,7 +153,7 @@ class SiftService {
   struct Work {
     enum class Kind { pull, job, publish, flush, tracks, keep, read, open, tell } kind;
     Pool* pool;
-    std::uint64_t token;  // of the Sift; flush: of flushes_; tracks: of reading_
+    std::uint64_t token;   // of the Sift; flush: of flushes_; tracks: of reading_
     std::string member{};  // tell: who is asked
   };
   struct Flush {
@@ -159,7 +162,8 @@ class SiftService {
     Pool* pool;
     TimeNs deadline;
     std::size_t open = 0;
-    std::uint64_t newer = 0;  // some member has begun one with this number, so this one may not be behind all that was put
+    // some member has begun one with this number, so this one may not be behind all that was put
+    std::uint64_t newer = 0;
     Status status{};
   };
   struct Reading {
@@ -185,16 +189,24 @@ class SiftService {
   [[nodiscard]] bool begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects);
   std::uint64_t work(Work::Kind kind, Pool* pool, std::uint64_t token);
 
-  [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                             mover::Effects& effects);
+  [[nodiscard]] Status serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                   mover::Effects& effects);
+  [[nodiscard]] Status serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                   mover::Effects& effects);
+  [[nodiscard]] Status serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                        mover::Effects& effects);
+  [[nodiscard]] Status serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                    mover::Effects& effects);
+  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now,
+                                  mover::Effects& effects);
   void drop(Pool& pool, TimeNs now, mover::Effects& effects);
   void forget_dropped();
-  [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                         mover::Effects& effects);
+  [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now,
+                                   mover::Effects& effects);
   [[nodiscard]] static Result<std::uint32_t> element_of(const Pool& pool, std::span<const std::uint64_t> identifiers);
   void begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effects);
   void flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, mover::Effects& effects);
@@ -205,11 +217,14 @@ class SiftService {
   [[nodiscard]] std::vector<std::string> missing(const Pool& pool, TimeNs now) const;
   void work_on_agreement(Pool& pool, TimeNs now, mover::Effects& effects);
   void tell(Pool& pool, const std::string& member, TimeNs now, mover::Effects& effects);
-  void on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects);
+  void on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now,
+               mover::Effects& effects);
   void agree(Pool& pool, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Result<std::uint64_t> serve_definition(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<std::uint64_t> serve_definition(std::string_view text, uid_t user, TimeNs now,
+                                                       mover::Effects& effects);
   [[nodiscard]] Result<Pool*> define_agreed(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Result<Pool*> replace(Pool& pool, std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Pool*> replace(Pool& pool, std::string_view text, uid_t user, TimeNs now,
+                                      mover::Effects& effects);
   [[nodiscard]] Result<std::string> await(std::string_view text, uid_t user);
   void make_awaited(TimeNs now, mover::Effects& effects);
 
@@ -218,14 +233,17 @@ class SiftService {
   [[nodiscard]] Status open_own(Pool& pool, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status set_aside(const Pool& pool);
   void work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects);
-  void on_listed(std::uint64_t number, const std::string& member, const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now);
+  void on_listed(std::uint64_t number, const std::string& member,
+                 const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now);
   void begin_restore(Pool& pool, TimeNs now, mover::Effects& effects);
-  void identified(std::uint64_t number, Result<std::uint64_t> incarnation, const std::vector<KeptItem>& items, TimeNs now, mover::Effects& effects);
+  void identified(std::uint64_t number, Result<std::uint64_t> incarnation, const std::vector<KeptItem>& items,
+                  TimeNs now, mover::Effects& effects);
   [[nodiscard]] static mover::Store::Place place_of(const Pool& pool, std::string name);
   [[nodiscard]] static std::string member_with(const Pool& pool, std::string_view name);
   void keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effects& effects);
   void read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Result<bool> must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request, bool is_member);
+  [[nodiscard]] Result<bool> must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
+                                       bool is_member);
   static void serve_deferred(Pool& pool, TimeNs now, mover::Effects& effects);
 
   SiftServiceOptions options_;

@@ -22,7 +22,8 @@ constexpr uid_t user = 1000, other_user = 1001;
 
 // One agent's pools and sift pools.
 struct OneAgent {
-  explicit OneAgent(const std::string& name, std::shared_ptr<pool::ObjectStore> store = nullptr, const SiftServiceOptions& options = {})
+  explicit OneAgent(const std::string& name, std::shared_ptr<pool::ObjectStore> store = nullptr,
+                    const SiftServiceOptions& options = {})
       : pools(pools_options(std::move(store)), buffers, [](std::uint64_t) { return true; }),
         sifts(options, buffers, [](std::uint64_t) { return true; }, pools) {
     pools.set_self(name, 1);
@@ -52,7 +53,8 @@ struct OneAgent {
 };
 
 // An object as a program could have put it: it says whose the pool is.
-void put_identity(pool::MemoryStore& store, const std::string& pool, uid_t pool_user, uid_t said_user, const std::string& text) {
+void put_identity(pool::MemoryStore& store, const std::string& pool, uid_t pool_user, uid_t said_user,
+                  const std::string& text) {
   std::vector<std::byte> bytes;
   wire::Writer writer(bytes);
   writer.put(std::uint64_t{7});
@@ -140,19 +142,23 @@ class Agents {
       if (auto* stored = std::get_if<mover::StoredEffect>(&effect)) {
         EXPECT_TRUE(!stored->status || pool(i).agreed) << "stored before it was agreed on";
         outcomes.emplace(stored->token, std::move(stored->status));
-      } else if (auto* ask = std::get_if<mover::AskEffect>(&effect); ask != nullptr && mover::service_of(ask->token) == mover::Service::sift) {
+      } else if (auto* ask = std::get_if<mover::AskEffect>(&effect);
+                 ask != nullptr && mover::service_of(ask->token) == mover::Service::sift) {
         std::vector<std::byte> payload;
         ask->compose({}, payload);
-        later([this, i, token = ask->token, to = static_cast<std::size_t>(ask->member[0] - 'a'), kind = ask->kind, payload] { serve(i, token, to, kind, payload); });
+        later([this, i, token = ask->token, to = static_cast<std::size_t>(ask->member[0] - 'a'), kind = ask->kind,
+               payload] { serve(i, token, to, kind, payload); });
       }
     }
   }
-  void serve(std::size_t from, std::uint64_t token, std::size_t to, EntryKind kind, const std::vector<std::byte>& payload) {
+  void serve(std::size_t from, std::uint64_t token, std::size_t to, EntryKind kind,
+             const std::vector<std::byte>& payload) {
     const bool meet = std::ranges::find(views_[from], name_of(to)) != views_[from].end();
     Result<pool::Answer> answer = fail(Error::peer_lost, "not met");
     if (meet) {
       take(to);
-      agents_[to]->sifts.on_request(100 + from, {token, static_cast<std::uint8_t>(kind), payload}, true, now_, agents_[to]->effects);
+      agents_[to]->sifts.on_request(100 + from, {token, static_cast<std::uint8_t>(kind), payload}, true, now_,
+                                    agents_[to]->effects);
       for (const mover::Effect& effect : agents_[to]->effects) {
         if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) answer = tl::unexpected(failed->failure);
         if (const auto* reply = std::get_if<mover::ReplyEffect>(&effect)) {
@@ -193,14 +199,17 @@ TEST(SiftService, AgentsThatSeeDifferentMembersMakeOnePool) {
   }
 }
 
-// Members get to know each other, pools are named meanwhile, messages are late: of all definitions one is agreed on, and who is none of its members is told.
+// Members get to know each other, pools are named meanwhile, messages are late: of all definitions one is agreed on,
+// and who is none of its members is told.
 TEST(SiftService, WhoeverNamesAPoolWhileMembersMeetOneDefinitionWins) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const auto below = [&random](std::uint64_t end) { return random() % end; };
     Agents agents(2 + below(4));
-    agents.delay = [&below] { return static_cast<TimeNs>(1 + below(below(5) == 0 ? 2 * second_ns : 20 * millisecond_ns)); };
+    agents.delay = [&below] {
+      return static_cast<TimeNs>(1 + below(below(5) == 0 ? 2 * second_ns : 20 * millisecond_ns));
+    };
     std::map<std::size_t, std::uint64_t> puts;
     std::vector<std::set<std::string>> seen(agents.size());
     for (std::size_t i = 0; i < agents.size(); ++i) seen[i] = {Agents::name_of(i)};
@@ -218,8 +227,10 @@ TEST(SiftService, WhoeverNamesAPoolWhileMembersMeetOneDefinitionWins) {
     std::vector<std::string> rivals;
     for (std::size_t i = 0; i < agents.size(); ++i)
       if (const auto pool = agents.pool(i); pool.agreed && !pool.text.empty()) {
-        if (pool.rival.empty()) agreed.insert(pool.text);
-        else rivals.push_back(pool.rival);
+        if (pool.rival.empty())
+          agreed.insert(pool.text);
+        else
+          rivals.push_back(pool.rival);
       }
     EXPECT_LE(agreed.size(), 1u) << *agreed.begin() << " and " << *agreed.rbegin();
     for (const std::string& rival : rivals) EXPECT_TRUE(agreed.contains(rival)) << rival;
@@ -254,7 +265,8 @@ TEST(SiftService, OfTwoPoolsThatMeetTheOneWithMoreMembersWinsAndTheOtherSaysSo) 
 TEST(SiftService, APoolThatWaitsForMembersIsMadeWhenTheyLive) {
   Agents agents(3);
   const std::string waits = std::string(text) + "&wait=3";
-  const std::uint64_t put = agents.put(0, waits), other = agents.put(0, "sift:/t", other_user), differs = agents.put(0, "sift:/t?key=other&wait=3");
+  const std::uint64_t put = agents.put(0, waits), other = agents.put(0, "sift:/t", other_user),
+                      differs = agents.put(0, "sift:/t?key=other&wait=3");
   EXPECT_EQ(agents.outcomes.at(other).error().code, Error::denied);
   EXPECT_EQ(agents.outcomes.at(differs).error().code, Error::exists);
   agents.see(0, {"a", "b"});

@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 class OneAgent {
  public:
   explicit OneAgent(std::string_view name, std::vector<std::string> members = {"a"}, std::string self = "a")
-      : sift(Sift::make({.settings = parse_settings(name).value(), .self = {self, 1}, .memory = memory}, members).value()) {}
+      : sift(Sift::make({.settings = parse_settings(name).value(), .self = {self, 1}, .memory = memory}, members)
+                 .value()) {}
 
   template <class Kind>
   std::vector<Kind> take() {
@@ -61,7 +62,8 @@ class OneAgent {
 };
 
 // A piece as another agent would offer it, for the element of stage 2 with this index.
-std::pair<PieceHeader, FramePtr> offered(OneAgent& agent, std::uint32_t index, std::uint64_t sequence, std::uint64_t rows, std::int64_t step) {
+std::pair<PieceHeader, FramePtr> offered(OneAgent& agent, std::uint32_t index, std::uint64_t sequence,
+                                         std::uint64_t rows, std::int64_t step) {
   std::vector<std::uint64_t> ids(rows);
   for (std::uint64_t i = 0; i < rows; ++i) ids[i] = index + i * agent.sift->geometry().settings().elements(2);
   FramePtr frame = particle_frame(*agent.form, ids, step, agent.program);
@@ -79,7 +81,8 @@ std::pair<PieceHeader, FramePtr> offered(OneAgent& agent, std::uint32_t index, s
 TEST(Sift, WhatIsPutBecomesTracks) {
   OneAgent agent("sift:/t?key=id&stages=2&fanout=4&threshold=64KiB&budget=4MiB");
   for (std::int64_t step = 0; step < 20; ++step) {
-    agent.sift->on_put(static_cast<std::uint64_t>(step), fmt::format("step{:04}", step), agent.frame(100, 500, step), 0, agent.effects);
+    agent.sift->on_put(static_cast<std::uint64_t>(step), fmt::format("step{:04}", step), agent.frame(100, 500, step), 0,
+                       agent.effects);
     agent.run();
   }
   agent.sift->on_flush(77, 1, never, 0, agent.effects);
@@ -118,12 +121,14 @@ TEST(Sift, BadPutsAreAnsweredAndLeaveNothing) {
   EXPECT_THAT(refused("1", plain), HasSubstr("no Arrow frame"));
   frame::Schema schema = particle_schema();
   schema.fields[0].name = "nr";
-  EXPECT_THAT(refused("1", RowForm::make(schema, "nr").value()->make_frame(3, agent.program).value().frame), HasSubstr("no column 'id'"));
+  EXPECT_THAT(refused("1", RowForm::make(schema, "nr").value()->make_frame(3, agent.program).value().frame),
+              HasSubstr("no column 'id'"));
   EXPECT_THAT(refused("1", agent.frame(0, 100'000, 0)), HasSubstr("budget of '/t' is 1048576"));
   EXPECT_EQ(refused("1", agent.frame(0, 10, 0)), "taken");
   schema = particle_schema();
   schema.fields[2].type = frame::Type::float64;
-  EXPECT_THAT(refused("2", RowForm::make(schema, "id").value()->make_frame(3, agent.program).value().frame), HasSubstr("column 2 is 'y' float64"));
+  EXPECT_THAT(refused("2", RowForm::make(schema, "id").value()->make_frame(3, agent.program).value().frame),
+              HasSubstr("column 2 is 'y' float64"));
   EXPECT_EQ(agent.sift->counters(1).pieces_taken, 1u);
   EXPECT_EQ(agent.sift->counters(1).refused, 6u);
 }
@@ -153,7 +158,8 @@ TEST(Sift, APieceIsTakenOnceHoweverOftenItIsOffered) {
 
 TEST(Sift, WrongPiecesAreRefusedAndComeAgain) {
   OneAgent agent("sift:/t?key=id&fanout=4&threshold=1MiB", {"a", "b"});
-  const std::uint32_t index = agent.sift->geometry().elements_of(0, 2).at(0), other = agent.sift->geometry().elements_of(1, 2).at(0);
+  const std::uint32_t index = agent.sift->geometry().elements_of(0, 2).at(0),
+                      other = agent.sift->geometry().elements_of(1, 2).at(0);
   const auto [header, frame] = offered(agent, index, 1, 100, 3);
   const auto answer_to = [&](const PieceHeader& changed, std::uint64_t bytes, const FramePtr& brought) {
     agent.sift->on_offer(1, changed, bytes, nullptr, 0, agent.effects);
@@ -297,7 +303,8 @@ TEST(Sift, AFlushThatIsNotPassedOnEndsAtItsDeadline) {
 
 TEST(Sift, DroppingAnswersEverything) {
   OneAgent agent("sift:/t?key=id&fanout=2&threshold=64KiB&budget=512KiB");
-  for (std::uint64_t token = 1; token <= 20; ++token) agent.sift->on_put(token, "0", agent.frame(0, 1500, 0), 0, agent.effects);
+  for (std::uint64_t token = 1; token <= 20; ++token)
+    agent.sift->on_put(token, "0", agent.frame(0, 1500, 0), 0, agent.effects);
   agent.sift->on_flush(99, 1, never, 0, agent.effects);
   const std::size_t answered = agent.take<AnswerEffect>().size();
   const auto jobs = agent.take<JobEffect>();

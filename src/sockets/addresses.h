@@ -13,7 +13,8 @@
 namespace offpath::sockets {
 
 // None: it is no IPv4 address.
-[[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(const sockaddr* address, socklen_t length) {
+[[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(const sockaddr* address,
+                                                                               socklen_t length) {
   sockaddr_in in{};
   if (address == nullptr || length < sizeof in) return std::nullopt;
   std::memcpy(&in, address, sizeof in);

@@ -39,18 +39,30 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
       program().show_changed();
       return give(code, to, length);
     }
-    case SO_TYPE: return give(int{SOCK_STREAM}, to, length);
-    case SO_DOMAIN: return give(AF_INET, to, length);
-    case SO_PROTOCOL: return give(int{IPPROTO_TCP}, to, length);
-    case SO_ACCEPTCONN: return give(static_cast<int>(socket.listener && !socket.unconnected), to, length);
-    case SO_KEEPALIVE: return give(socket.keepalive, to, length);
-    case SO_REUSEADDR: return give(socket.reuse_address, to, length);
-    case SO_SNDBUF: return give(socket.send_buffer, to, length);
-    case SO_RCVBUF: return give(socket.receive_buffer, to, length);
-    case SO_RCVTIMEO: return give(socket.receive_timeout, to, length);
-    case SO_SNDTIMEO: return give(socket.send_timeout, to, length);
-    case SO_LINGER: return give(linger{socket.resets ? 1 : 0, 0}, to, length);
-    default: return failed(ENOPROTOOPT);
+    case SO_TYPE:
+      return give(int{SOCK_STREAM}, to, length);
+    case SO_DOMAIN:
+      return give(AF_INET, to, length);
+    case SO_PROTOCOL:
+      return give(int{IPPROTO_TCP}, to, length);
+    case SO_ACCEPTCONN:
+      return give(static_cast<int>(socket.listener && !socket.unconnected), to, length);
+    case SO_KEEPALIVE:
+      return give(socket.keepalive, to, length);
+    case SO_REUSEADDR:
+      return give(socket.reuse_address, to, length);
+    case SO_SNDBUF:
+      return give(socket.send_buffer, to, length);
+    case SO_RCVBUF:
+      return give(socket.receive_buffer, to, length);
+    case SO_RCVTIMEO:
+      return give(socket.receive_timeout, to, length);
+    case SO_SNDTIMEO:
+      return give(socket.send_timeout, to, length);
+    case SO_LINGER:
+      return give(linger{socket.resets ? 1 : 0, 0}, to, length);
+    default:
+      return failed(ENOPROTOOPT);
   }
 }
 
@@ -58,7 +70,12 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
   tcp_info info{};
-  info.tcpi_state = socket.unconnected ? TCP_CLOSE : socket.listener ? TCP_LISTEN : !look || look->closed ? TCP_CLOSE : !look->connected ? TCP_SYN_SENT : look->finished ? TCP_CLOSE_WAIT : TCP_ESTABLISHED;
+  info.tcpi_state = socket.unconnected      ? TCP_CLOSE
+                    : socket.listener       ? TCP_LISTEN
+                    : !look || look->closed ? TCP_CLOSE
+                    : !look->connected      ? TCP_SYN_SENT
+                    : look->finished        ? TCP_CLOSE_WAIT
+                                            : TCP_ESTABLISHED;
   if (!look || look->mss == 0) return info;
   info.tcpi_snd_mss = info.tcpi_rcv_mss = info.tcpi_advmss = look->mss;
   info.tcpi_unacked = static_cast<std::uint32_t>((look->unacknowledged + look->mss - 1) / look->mss);
@@ -70,15 +87,24 @@ tcp_info info_of(const Socket& socket) {
 
 int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
   switch (name) {
-    case TCP_NODELAY: return give(socket.no_delay, to, length);
-    case TCP_CORK: return give(socket.cork, to, length);
-    case TCP_KEEPIDLE: return give(socket.keepalive_idle_s, to, length);
-    case TCP_KEEPINTVL: return give(socket.keepalive_interval_s, to, length);
-    case TCP_KEEPCNT: return give(socket.keepalive_probes, to, length);
-    case TCP_USER_TIMEOUT: return give(socket.user_timeout_ms, to, length);
-    case TCP_INFO: return give(info_of(socket), to, length);
-    case TCP_MAXSEG: return give(static_cast<int>(info_of(socket).tcpi_snd_mss), to, length);
-    default: return failed(ENOPROTOOPT);
+    case TCP_NODELAY:
+      return give(socket.no_delay, to, length);
+    case TCP_CORK:
+      return give(socket.cork, to, length);
+    case TCP_KEEPIDLE:
+      return give(socket.keepalive_idle_s, to, length);
+    case TCP_KEEPINTVL:
+      return give(socket.keepalive_interval_s, to, length);
+    case TCP_KEEPCNT:
+      return give(socket.keepalive_probes, to, length);
+    case TCP_USER_TIMEOUT:
+      return give(socket.user_timeout_ms, to, length);
+    case TCP_INFO:
+      return give(info_of(socket), to, length);
+    case TCP_MAXSEG:
+      return give(static_cast<int>(info_of(socket).tcpi_snd_mss), to, length);
+    default:
+      return failed(ENOPROTOOPT);
   }
 }
 
@@ -94,13 +120,20 @@ int take_wish(Socket& socket, int& wish, const void* from, socklen_t length, int
 
 int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length) {
   switch (name) {
-    case TCP_NODELAY: return take(socket.no_delay, from, length);
-    case TCP_CORK: return take_wish(socket, socket.cork, from, length, INT_MIN, INT_MAX);
-    case TCP_KEEPIDLE: return take_wish(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
-    case TCP_KEEPINTVL: return take_wish(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
-    case TCP_KEEPCNT: return take_wish(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
-    case TCP_USER_TIMEOUT: return take_wish(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
-    default: return failed(ENOPROTOOPT);
+    case TCP_NODELAY:
+      return take(socket.no_delay, from, length);
+    case TCP_CORK:
+      return take_wish(socket, socket.cork, from, length, INT_MIN, INT_MAX);
+    case TCP_KEEPIDLE:
+      return take_wish(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
+    case TCP_KEEPINTVL:
+      return take_wish(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
+    case TCP_KEEPCNT:
+      return take_wish(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
+    case TCP_USER_TIMEOUT:
+      return take_wish(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
+    default:
+      return failed(ENOPROTOOPT);
   }
 }
 
@@ -108,18 +141,25 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
 int set_socket_option(Socket& socket, int name, const void* from, socklen_t length) {
   int ignored = 0;
   switch (name) {
-    case SO_KEEPALIVE: return take_wish(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
-    case SO_REUSEADDR: return take(socket.reuse_address, from, length);
-    case SO_SNDBUF: case SO_RCVBUF: return take(ignored, from, length);
-    case SO_RCVTIMEO: return take(socket.receive_timeout, from, length);
-    case SO_SNDTIMEO: return take(socket.send_timeout, from, length);
+    case SO_KEEPALIVE:
+      return take_wish(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
+    case SO_REUSEADDR:
+      return take(socket.reuse_address, from, length);
+    case SO_SNDBUF:
+    case SO_RCVBUF:
+      return take(ignored, from, length);
+    case SO_RCVTIMEO:
+      return take(socket.receive_timeout, from, length);
+    case SO_SNDTIMEO:
+      return take(socket.send_timeout, from, length);
     case SO_LINGER: {
       linger value{};
       if (take(value, from, length) != 0) return -1;
       socket.resets = value.l_onoff != 0 && value.l_linger == 0;
       return 0;
     }
-    default: return failed(ENOPROTOOPT);
+    default:
+      return failed(ENOPROTOOPT);
   }
 }
 

@@ -8,19 +8,26 @@
 
 #include <cerrno>
 
-
 namespace offpath::sockets {
 
 int errno_of(wire::TcpError error) noexcept {
   switch (error) {
-    case wire::TcpError::none: return 0;
-    case wire::TcpError::refused: return ECONNREFUSED;
-    case wire::TcpError::reset: return ECONNRESET;
-    case wire::TcpError::timed_out: return ETIMEDOUT;
-    case wire::TcpError::unreachable: return EHOSTUNREACH;
-    case wire::TcpError::address_in_use: return EADDRINUSE;
-    case wire::TcpError::no_room: return ENOBUFS;
-    case wire::TcpError::denied: return EACCES;
+    case wire::TcpError::none:
+      return 0;
+    case wire::TcpError::refused:
+      return ECONNREFUSED;
+    case wire::TcpError::reset:
+      return ECONNRESET;
+    case wire::TcpError::timed_out:
+      return ETIMEDOUT;
+    case wire::TcpError::unreachable:
+      return EHOSTUNREACH;
+    case wire::TcpError::address_in_use:
+      return EADDRINUSE;
+    case wire::TcpError::no_room:
+      return ENOBUFS;
+    case wire::TcpError::denied:
+      return EACCES;
   }
   return EIO;
 }
@@ -30,13 +37,17 @@ int failed(int code) noexcept {
   return -1;
 }
 
-bool returns_at_once(const Socket& socket, int flags) noexcept { return (flags & MSG_DONTWAIT) != 0 || socket.non_blocking.load(std::memory_order_relaxed); }
+bool returns_at_once(const Socket& socket, int flags) noexcept {
+  return (flags & MSG_DONTWAIT) != 0 || socket.non_blocking.load(std::memory_order_relaxed);
+}
 
 namespace {
 
 // Restarts as the calls do that it stands for: without a limit if the handler says so, with one never.
 int sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until) noexcept {
-  return ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0 ? 0 : errno;
+  return ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0
+             ? 0
+             : errno;
 }
 
 class Waiting {
@@ -64,7 +75,8 @@ int wait_for(Socket& socket, short events, const timeval& limit, std::uint64_t s
     const auto look = program().look(socket.handle);
     if (!look || program().lost()) return 0;
     const bool readable = seen == 0 ? look->readable : look->unread > seen || look->finished || look->closed;
-    if (((events & POLLIN) != 0 && (readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable)) return 0;
+    if (((events & POLLIN) != 0 && (readable || socket.reads_ended)) || ((events & POLLOUT) != 0 && look->writable))
+      return 0;
     const int code = sleep_on(own.changes, before, limited ? &until : nullptr);
     if (code == EINTR) return EINTR;
     if (code == ETIMEDOUT) return EAGAIN;

@@ -26,7 +26,8 @@ OwnDescriptors& own_descriptors() noexcept { return own; }
 
 int move_up(int fd) noexcept {
   rlimit limit{};
-  const int from = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
+  const int from =
+      getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, 1 << 20)) : 512;
   if (fd >= from) return fd;
   const int moved = kernel::fcntl(fd, F_DUPFD_CLOEXEC, from);
   if (moved >= 0) kernel::close(fd);
@@ -40,7 +41,8 @@ Use::~Use() {
 Use Use::of(Socket& socket) noexcept {
   std::atomic<std::uint32_t>& count = socket.own().users;
   std::uint32_t users = count.load();
-  while (users != 0 && !count.compare_exchange_weak(users, users + 1)) {}
+  while (users != 0 && !count.compare_exchange_weak(users, users + 1)) {
+  }
   return Use(users != 0 ? &socket : nullptr);
 }
 
@@ -55,7 +57,8 @@ Use Descriptors::find(int fd) noexcept {
   }
 }
 
-// Who watches a socket is told nothing of it once its last descriptor is closed, though another thread may be at it still.
+// Who watches a socket is told nothing of it once its last descriptor is closed, though another thread may be at it
+// still.
 Use Descriptors::exchange(int fd, Use use) noexcept {
   if (use) use->own().descriptors.fetch_add(1);
   use.socket_ = at_[fd].exchange(use.socket_);
@@ -92,7 +95,8 @@ std::vector<int> Descriptors::of(const Socket& socket) const {
 
 void Descriptors::count_again() noexcept {
   for (auto& each : at_)
-    if (Socket* const there = each.load(std::memory_order_relaxed)) there->own().users.fetch_add(1), there->own().descriptors.fetch_add(1);
+    if (Socket* const there = each.load(std::memory_order_relaxed))
+      there->own().users.fetch_add(1), there->own().descriptors.fetch_add(1);
 }
 
 }  // namespace offpath::sockets

@@ -1,5 +1,6 @@
-// Which of this process's descriptors are offloaded sockets. A look costs one load for those that are not. Sockets lie in memory that
-// is never given back, so that a call may count itself in before it knows that the descriptor still names what it found.
+// Which of this process's descriptors are offloaded sockets. A look costs one load for those that are not. Sockets lie
+// in memory that is never given back, so that a call may count itself in before it knows that the descriptor still
+// names what it found.
 #pragma once
 
 #include <optional>

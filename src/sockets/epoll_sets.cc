@@ -18,11 +18,12 @@ namespace {
 // Data of the two descriptors of a set that the program does not know: addresses that are nobody else's.
 constexpr char agent_wakes = 0, others_wake = 0;
 constexpr TimeNs ask_kernel_every_ns = 50 * microsecond_ns;  // while there is always something that is not the kernel's
-constexpr std::uint32_t forget_wakes_every = 16;             // datagrams that lie unread cost a little memory, reading each a system call
+// datagrams that lie unread cost a little memory, reading each a system call
+constexpr std::uint32_t forget_wakes_every = 16;
 constexpr std::uint32_t always_told = EPOLLERR | EPOLLHUP;
 
-// A wait that will be short is spun for: to wake a core that sleeps takes longer than the agent does to bring the next request. It is
-// taken to be short if those before were, their wake included.
+// A wait that will be short is spun for: to wake a core that sleeps takes longer than the agent does to bring the next
+// request. It is taken to be short if those before were, their wake included.
 constexpr TimeNs spin_ns = 20 * microsecond_ns, short_wait_ns = 60 * microsecond_ns;
 constexpr int short_waits_before_spin = 4, short_waits_max = 8;
 
@@ -41,7 +42,9 @@ bool spin_for_news(TimeNs until) {
   return false;
 }
 
-[[nodiscard]] bool is_own(const epoll_event& event) noexcept { return event.data.ptr == &agent_wakes || event.data.ptr == &others_wake; }
+[[nodiscard]] bool is_own(const epoll_event& event) noexcept {
+  return event.data.ptr == &agent_wakes || event.data.ptr == &others_wake;
+}
 
 std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noexcept {
   if (program().lost()) return EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
@@ -58,7 +61,8 @@ std::uint32_t events_of(const Socket& socket, const SocketArea::Look& look) noex
 
 int kernel_wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
   const timespec limit{wait_ns / second_ns, wait_ns % second_ns};
-  const int ready = kernel::epoll_pwait2(epoll, events, room, wait_ns == never ? static_cast<const timespec*>(nullptr) : &limit, mask);
+  const int ready = kernel::epoll_pwait2(epoll, events, room,
+                                         wait_ns == never ? static_cast<const timespec*>(nullptr) : &limit, mask);
   if (ready >= 0 || errno != ENOSYS) return ready;
   const TimeNs ms = std::min<TimeNs>((wait_ns + millisecond_ns - 1) / millisecond_ns, 1 << 30);
   return kernel::epoll_pwait(epoll, events, room, wait_ns == never ? -1 : static_cast<int>(ms), mask);
@@ -76,7 +80,9 @@ EpollSets::Set::~Set() { own_descriptors().remove(wake.get()); }
 
 // ---- descriptors
 
-std::uint8_t EpollSets::mark(int fd) const noexcept { return static_cast<unsigned>(fd) < Descriptors::numbers ? marks_[fd].load(std::memory_order_acquire) : 0; }
+std::uint8_t EpollSets::mark(int fd) const noexcept {
+  return static_cast<unsigned>(fd) < Descriptors::numbers ? marks_[fd].load(std::memory_order_acquire) : 0;
+}
 
 void EpollSets::set_mark(int fd, std::uint8_t bits) noexcept {
   if (static_cast<unsigned>(fd) < Descriptors::numbers) marks_[fd].fetch_or(bits);
@@ -125,7 +131,8 @@ bool EpollSets::watch_wakes(int epoll, Set& set) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   event.data.ptr = const_cast<char*>(&agent_wakes);
-  if (!set.wake || kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), program().wake_fd(), &event) != 0) return false;
+  if (!set.wake || kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), program().wake_fd(), &event) != 0)
+    return false;
   event.data.ptr = const_cast<char*>(&others_wake);
   return kernel::epoll_ctl(epoll, static_cast<int>(EPOLL_CTL_ADD), set.wake.get(), &event) == 0;
 }
@@ -177,7 +184,8 @@ int EpollSets::control(int epoll, int operation, int fd, Socket& socket, const e
   if (operation != EPOLL_CTL_DEL && !may_be(*event, operation, watch)) return failed(EINVAL);
   if (operation == EPOLL_CTL_ADD) {
     if (watch != nullptr) return failed(EEXIST);
-    set->watches.push_back(std::make_unique<Watch>(Watch{.fd = fd, .socket = &socket, .set = set.get(), .events = 0, .data = {}}));
+    set->watches.push_back(
+        std::make_unique<Watch>(Watch{.fd = fd, .socket = &socket, .set = set.get(), .events = 0, .data = {}}));
     watch = set->watches.back().get();
     watching_[&socket].push_back(watch);
   }
@@ -265,7 +273,8 @@ void EpollSets::wake(Set& set) {
 bool EpollSets::is_edge(Watch& watch, std::uint32_t now, const SocketArea::Look& look) {
   const std::uint32_t full = watch.socket->times_full.load(std::memory_order_relaxed);
   const bool room_again = (now & EPOLLOUT) != 0 && full != watch.seen_full;
-  const bool edge = (now & ~watch.seen) != 0 || look.received != watch.seen_received || room_again || watch.socket->listener;
+  const bool edge =
+      (now & ~watch.seen) != 0 || look.received != watch.seen_received || room_again || watch.socket->listener;
   watch.seen = now;
   watch.seen_received = look.received;
   if (room_again) watch.seen_full = full;
@@ -325,7 +334,8 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
     program().take_in();
     int count = collect(*set, events, room);
     const bool over = now >= deadline;
-    if (count < room && (mark(epoll) & Mark::has_kernel_members) != 0 && (over || (count > 0 && now - set->looked_at >= ask_kernel_every_ns))) {
+    if (count < room && (mark(epoll) & Mark::has_kernel_members) != 0 &&
+        (over || (count > 0 && now - set->looked_at >= ask_kernel_every_ns))) {
       set->looked_at = now;
       const int more = ask_kernel(*set, events + count, room - count, 0, mask);
       if (more < 0 && count == 0) return more;

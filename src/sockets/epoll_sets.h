@@ -1,10 +1,11 @@
-// Epoll over offloaded sockets, without the kernel: which set watches which socket, and what is to be told. Whoever takes news in puts
-// the watches of that socket in their sets' queues; a wait looks there first, and sleeps in the kernel's epoll only when there is
-// nothing: with the descriptors that are the kernel's, the one by which the agent wakes this program, and one of the set's own, by which
-// other threads do.
+// Epoll over offloaded sockets, without the kernel: which set watches which socket, and what is to be told. Whoever
+// takes news in puts the watches of that socket in their sets' queues; a wait looks there first, and sleeps in the
+// kernel's epoll only when there is nothing: with the descriptors that are the kernel's, the one by which the agent
+// wakes this program, and one of the set's own, by which other threads do.
 //
-// A set that is itself watched, by epoll, poll or select, is the kernel's from then on: its sockets show at their descriptors what can
-// be done. Level and edge trigger, one-shot are as in the kernel; an edge is new data, room after a send that found none, or an end.
+// A set that is itself watched, by epoll, poll or select, is the kernel's from then on: its sockets show at their
+// descriptors what can be done. Level and edge trigger, one-shot are as in the kernel; an edge is new data, room after
+// a send that found none, or an end.
 #pragma once
 
 #include <signal.h>
@@ -42,7 +43,7 @@ class EpollSets {
 
   void on_change(const Socket& socket);
   void move(const Socket& from, Socket& to);  // whose descriptors are to be the other's
-  void forget(const Socket& socket);  // its last descriptor was closed
+  void forget(const Socket& socket);          // its last descriptor was closed
 
   void before_fork() { lock_.lock(); }
   void after_fork() { lock_.unlock(); }

@@ -1,11 +1,12 @@
-// exec(): a program that takes the place of this one goes on with the offloaded sockets among the descriptors that it is left, if this
-// library is preloaded there, too. It is told by OFFPATH_SOCKETS_INHERITED where it finds their memory and the sockets to the agent:
+// exec(): a program that takes the place of this one goes on with the offloaded sockets among the descriptors that it
+// is left, if this library is preloaded there, too. It is told by OFFPATH_SOCKETS_INHERITED where it finds their memory
+// and the sockets to the agent:
 //
 //   memory,wake,notices,process;handle,signal;…      descriptors, but for the numbers of the process and of each socket
 //
-// Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own here, and so is one of
-// posix_spawn(), which is both within the C library: it is told of the sockets that are left, or that it will have elsewhere
-// (spawn_actions.h), and drops those that it does not find.
+// Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own
+// here, and so is one of posix_spawn(), which is both within the C library: it is told of the sockets that are left, or
+// that it will have elsewhere (spawn_actions.h), and drops those that it does not find.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -33,7 +34,8 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::string_view variable = "OFFPATH_SOCKETS_INHERITED=", preload = "LD_PRELOAD=", library = "liboffpath_sockets";
+constexpr std::string_view variable = "OFFPATH_SOCKETS_INHERITED=", preload = "LD_PRELOAD=",
+                           library = "liboffpath_sockets";
 
 [[nodiscard]] std::uint64_t inode_of(int fd) {
   struct stat status{};
@@ -44,11 +46,13 @@ void keep_over_exec(int fd, bool keep) { kernel::fcntl(fd, F_SETFD, keep ? 0 : F
 
 [[nodiscard]] bool preloads(char* const* environment) {
   for (; environment != nullptr && *environment != nullptr; ++environment)
-    if (const std::string_view each = *environment; each.starts_with(preload) && each.find(library) != each.npos) return true;
+    if (const std::string_view each = *environment; each.starts_with(preload) && each.find(library) != each.npos)
+      return true;
   return false;
 }
 
-// This library's own stay with this process, whatever a posix_spawn() of another thread was about to keep when a child of vfork() began.
+// This library's own stay with this process, whatever a posix_spawn() of another thread was about to keep when a child
+// of vfork() began.
 void keep_none_over_exec() {
   static auto* const call = kernel::next<int(unsigned, unsigned, int)>("close_range");
   const OwnDescriptors& own = own_descriptors();
@@ -64,14 +68,17 @@ void find_sockets_left(std::vector<SocketArea::Handle>& left, std::span<const in
   left.clear();
   each_descriptor([&](int fd) {
     const int flags = kernel::fcntl(fd, F_GETFD);
-    const std::uint64_t inode = flags >= 0 && ((flags & FD_CLOEXEC) == 0 || std::ranges::find(copied, fd) != copied.end()) ? inode_of(fd) : 0;
+    const std::uint64_t inode =
+        flags >= 0 && ((flags & FD_CLOEXEC) == 0 || std::ranges::find(copied, fd) != copied.end()) ? inode_of(fd) : 0;
     for (SocketArea::Handle handle = 0; inode != 0 && handle < program().options().flows; ++handle)
-      if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 && std::ranges::find(left, handle) == left.end())
+      if (program().socket(handle).inode == inode && program().own(handle).users.load() != 0 &&
+          std::ranges::find(left, handle) == left.end())
         left.push_back(handle);
   });
 }
 
-// A child of vfork() never comes back from exec(), and what it allocates is its parent's: so it lies where the thread finds it again.
+// A child of vfork() never comes back from exec(), and what it allocates is its parent's: so it lies where the thread
+// finds it again.
 struct Prepared {
   std::vector<SocketArea::Handle> handles{};
   std::string text{};
@@ -79,11 +86,13 @@ struct Prepared {
 };
 thread_local Prepared prepared;
 
-// What is kept over exec(), and is not if that fails, or once a child has it. `copied`: descriptors that the child has elsewhere, too.
+// What is kept over exec(), and is not if that fails, or once a child has it. `copied`: descriptors that the child has
+// elsewhere, too.
 class HandedOver {
  public:
   enum class To { this_process, child };
-  HandedOver(channel::Sockets& connections, To to, std::span<const int> copied) : handles_(prepared.handles), process_(connections.area().process()) {
+  HandedOver(channel::Sockets& connections, To to, std::span<const int> copied)
+      : handles_(prepared.handles), process_(connections.area().process()) {
     find_sockets_left(handles_, copied);
     if (handles_.size() > told_max) handles_.clear();
     descriptors_ = {program().memory_fd(), connections.wake_fd(), connections.notice_fd()};
@@ -108,7 +117,8 @@ class HandedOver {
     std::string& text = prepared.text = variable;
     for (const int fd : descriptors_) text += std::to_string(fd) + ',';
     text += std::to_string(process_);
-    for (const SocketArea::Handle handle : handles_) text += ';' + std::to_string(handle) + ',' + std::to_string(program().own(handle).signal);
+    for (const SocketArea::Handle handle : handles_)
+      text += ';' + std::to_string(handle) + ',' + std::to_string(program().own(handle).signal);
     std::vector<char*>& all = prepared.environment;
     all.clear();
     for (; given != nullptr && *given != nullptr; ++given)
@@ -152,8 +162,10 @@ int with_connections(char* const* environment, HandedOver::To to, std::span<cons
   if (connections == nullptr) return execute(environment);
   // What exec() keeps is said at descriptors that all threads share; a child of vfork() has descriptors of its own.
   std::unique_lock alone(program().executing(), std::defer_lock);
-  if (program().vforked()) keep_none_over_exec();
-  else alone.lock();
+  if (program().vforked())
+    keep_none_over_exec();
+  else
+    alone.lock();
   if (!preloads(environment)) return execute(environment);
   HandedOver over(*connections, to, copied);
   return execute(over.environment(environment));
@@ -161,10 +173,12 @@ int with_connections(char* const* environment, HandedOver::To to, std::span<cons
 
 template <class Execute>
 int with_connections(char* const* environment, const Execute& execute) {
-  return with_connections(environment, program().vforked() ? HandedOver::To::child : HandedOver::To::this_process, {}, execute);
+  return with_connections(environment, program().vforked() ? HandedOver::To::child : HandedOver::To::this_process, {},
+                          execute);
 }
 
-using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*, char* const*);
+using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*,
+                  char* const*);
 
 template <class Execute>
 int spawned(char* const* environment, const posix_spawn_file_actions_t* actions, const Execute& execute) {
@@ -197,7 +211,8 @@ void take_up(std::string_view text) {
     if (inode_of(fd) == 0 && fd != memory) return;
     keep_over_exec(fd, false);
   }
-  auto connections = channel::Sockets::inherit(memory, {static_cast<std::uint32_t>(process), Fd(wake), Fd(notices)}, program().options());
+  auto connections = channel::Sockets::inherit(memory, {static_cast<std::uint32_t>(process), Fd(wake), Fd(notices)},
+                                               program().options());
   if (!connections) return;
   program().take_up(std::move(*connections));
   while (!numbers.done()) {
@@ -257,16 +272,18 @@ OFP_CALL int fexecve(int fd, char* const* words, char* const* environment) noexc
   return with_connections(environment, [&](char* const* told) { return call(fd, words, told); });
 }
 
-OFP_CALL int posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
-                         char* const* words, char* const* environment) {
+OFP_CALL int posix_spawn(pid_t* child, const char* path, const posix_spawn_file_actions_t* actions,
+                         const posix_spawnattr_t* attributes, char* const* words, char* const* environment) {
   static auto* const call = kernel::next<Spawn>("posix_spawn");
-  return spawned(environment, actions, [&](char* const* told) { return call(child, path, actions, attributes, words, told); });
+  return spawned(environment, actions,
+                 [&](char* const* told) { return call(child, path, actions, attributes, words, told); });
 }
 
-OFP_CALL int posix_spawnp(pid_t* child, const char* name, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
-                          char* const* words, char* const* environment) {
+OFP_CALL int posix_spawnp(pid_t* child, const char* name, const posix_spawn_file_actions_t* actions,
+                          const posix_spawnattr_t* attributes, char* const* words, char* const* environment) {
   static auto* const call = kernel::next<Spawn>("posix_spawnp");
-  return spawned(environment, actions, [&](char* const* told) { return call(child, name, actions, attributes, words, told); });
+  return spawned(environment, actions,
+                 [&](char* const* told) { return call(child, name, actions, attributes, words, told); });
 }
 
 OFP_CALL int execl(const char* path, const char* first, ...) noexcept {

@@ -39,7 +39,8 @@ void Program::in_parent() noexcept {
 void Program::in_child() noexcept {
   pid_ = ::getpid();
   auto newcomer = std::exchange(newcomer_, std::nullopt);
-  new (&told_) std::optional<std::condition_variable>(std::in_place);  // the old one has waiters that are not here, and would be waited for
+  new (&told_) std::optional<std::condition_variable>(
+      std::in_place);  // the old one has waiters that are not here, and would be waited for
   telling_.unlock();
   epoll_sets().after_fork();
   sleeping_.unlock();
@@ -52,7 +53,8 @@ void Program::in_child() noexcept {
     left_out_ = true;
     return;
   }
-  for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), changes_.get()}) own_descriptors().remove(fd);
+  for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), changes_.get()})
+    own_descriptors().remove(fd);
   connections_->join(std::move(*newcomer));
   connections_->renumber(out_of_the_way);
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd()}) own_descriptors().add(fd);

@@ -20,11 +20,11 @@ Call* next(const char* name) {
 }
 
 // A function of its own for each name, which looks it up once.
-#define OFP_KERNEL_CALL(name, ...)                               \
-  template <class... Arguments>                                  \
-  auto name(Arguments... arguments) {                            \
-    static auto* const call = next<__VA_ARGS__>(#name);          \
-    return call(arguments...);                                   \
+#define OFP_KERNEL_CALL(name, ...)                      \
+  template <class... Arguments>                         \
+  auto name(Arguments... arguments) {                   \
+    static auto* const call = next<__VA_ARGS__>(#name); \
+    return call(arguments...);                          \
   }
 
 OFP_KERNEL_CALL(socket, int(int, int, int))

@@ -11,8 +11,9 @@ namespace offpath::sockets {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> names = {"Unix", "IPv6", "datagrams", "other families", "loopback", "not named by --listen or --connect",
-                                                   "no agent", "forked child"};
+constexpr std::array<std::string_view, 8> names = {
+    "Unix",     "IPv6",        "datagrams", "other families", "loopback", "not named by --listen or --connect",
+    "no agent", "forked child"};
 std::array<std::atomic<std::uint64_t>, names.size()> left;
 std::atomic<std::uint64_t> offloaded;
 thread_local int own = 0;
@@ -28,7 +29,8 @@ void count_offloaded() noexcept { offloaded.fetch_add(1, std::memory_order_relax
 std::string report() {
   std::string line = fmt::format("{} offloaded", offloaded.load());
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (const std::uint64_t count = left[i].load(); count > 0) line += fmt::format(", {} left to the kernel ({})", count, names[i]);
+    if (const std::uint64_t count = left[i].load(); count > 0)
+      line += fmt::format(", {} left to the kernel ({})", count, names[i]);
   return line;
 }
 

@@ -6,7 +6,16 @@
 
 namespace offpath::sockets {
 
-enum class Left : unsigned { unix_domain, ipv6, datagrams, other_families, loopback, not_named, no_agent, forked_child };
+enum class Left : unsigned {
+  unix_domain,
+  ipv6,
+  datagrams,
+  other_families,
+  loopback,
+  not_named,
+  no_agent,
+  forked_child
+};
 
 void count_left(Left why) noexcept;
 void count_offloaded() noexcept;

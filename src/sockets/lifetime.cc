@@ -99,9 +99,13 @@ OFP_CALL int shutdown(int fd, int how) noexcept {
 
 OFP_CALL int dup(int fd) noexcept { return also_at(kernel::dup(fd), fd); }
 
-OFP_CALL int dup2(int fd, int to) noexcept { return may_be_put(fd, to) ? also_at(kernel::dup2(fd, to), fd) : failed(EBUSY); }
+OFP_CALL int dup2(int fd, int to) noexcept {
+  return may_be_put(fd, to) ? also_at(kernel::dup2(fd, to), fd) : failed(EBUSY);
+}
 
-OFP_CALL int dup3(int fd, int to, int flags) noexcept { return may_be_put(fd, to) ? also_at(kernel::dup3(fd, to, flags), fd) : failed(EBUSY); }
+OFP_CALL int dup3(int fd, int to, int flags) noexcept {
+  return may_be_put(fd, to) ? also_at(kernel::dup3(fd, to, flags), fd) : failed(EBUSY);
+}
 
 OFP_CALL int fcntl(int fd, int command, ...) {
   va_list arguments;
@@ -110,7 +114,8 @@ OFP_CALL int fcntl(int fd, int command, ...) {
   va_end(arguments);
   const int done = kernel::fcntl(fd, command, argument);
   if (command == F_SETFL && done == 0)
-    if (const Use socket = descriptors().find(fd)) socket->non_blocking = (reinterpret_cast<std::intptr_t>(argument) & O_NONBLOCK) != 0;
+    if (const Use socket = descriptors().find(fd))
+      socket->non_blocking = (reinterpret_cast<std::intptr_t>(argument) & O_NONBLOCK) != 0;
   return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? also_at(done, fd) : done;
 }
 

@@ -1,4 +1,5 @@
-// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until it listens or connects; then it is decided.
+// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until it listens or connects; then it is
+// decided.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -33,7 +34,9 @@ Value option_of(int fd, int level, int name) {
   return value;
 }
 
-[[nodiscard]] bool is_tcp(int fd) { return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM; }
+[[nodiscard]] bool is_tcp(int fd) {
+  return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
+}
 
 // What was set before, at the kernel's socket or at the one whose place this takes.
 void take_options(Socket& socket, int fd) {
@@ -56,30 +59,37 @@ void take_options(Socket& socket, int fd) {
 }
 
 [[nodiscard]] int flags_of(int fd) {
-  return ((kernel::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? SOCK_NONBLOCK : 0) | ((kernel::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? SOCK_CLOEXEC : 0);
+  return ((kernel::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ? SOCK_NONBLOCK : 0) |
+         ((kernel::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? SOCK_CLOEXEC : 0);
 }
 
 int errno_of(const Failure& why) {
   switch (why.code) {
-    case Error::no_space: return EMFILE;  // --sockets
-    case Error::would_block: return ENOBUFS;
-    default: return EINVAL;
+    case Error::no_space:
+      return EMFILE;  // --sockets
+    case Error::would_block:
+      return ENOBUFS;
+    default:
+      return EINVAL;
   }
 }
 
-// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is, nor what the agent served.
+// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is, nor
+// what the agent served.
 [[nodiscard]] bool falls_back(int fd) {
   if (!program().policy().falls_back || descriptors().bound(fd) || descriptors().find(fd)) return false;
   count_left(Left::no_agent);
   return true;
 }
 
-// The descriptor names it from now on; where another socket was, all its descriptors do, and who watches that one watches this.
+// The descriptor names it from now on; where another socket was, all its descriptors do, and who watches that one
+// watches this.
 void put(int fd, Use socket) {
   if (const Use before = descriptors().find(fd)) {
     epoll_sets().move(*before, *socket);
     for (const int copy : descriptors().of(*before)) {
-      if (copy == fd || kernel::dup3(fd, copy, (kernel::fcntl(copy, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0) continue;
+      if (copy == fd || kernel::dup3(fd, copy, (kernel::fcntl(copy, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0)
+        continue;
       descriptors().put(copy, Use::of(*socket));
     }
   }
@@ -91,7 +101,8 @@ void put(int fd, Use socket) {
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
-  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())), flow_flags);
+  const auto handle =
+      area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())), flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
@@ -182,17 +193,22 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
   const int made = kernel::socket(domain, type, protocol);
   if (made < 0 || program().policy().agent.empty()) return made;
   constexpr int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-  if (domain == AF_UNIX) count_left(Left::unix_domain);
-  else if (domain == AF_INET6) count_left(Left::ipv6);
-  else if (domain != AF_INET) count_left(Left::other_families);
-  else if ((type & ~flags) != SOCK_STREAM) count_left(Left::datagrams);
+  if (domain == AF_UNIX)
+    count_left(Left::unix_domain);
+  else if (domain == AF_INET6)
+    count_left(Left::ipv6);
+  else if (domain != AF_INET)
+    count_left(Left::other_families);
+  else if ((type & ~flags) != SOCK_STREAM)
+    count_left(Left::datagrams);
   return made;
 }
 
 // The agent's own address is none of this machine's, so the kernel would refuse it.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   const auto at = read_address(address, length);
-  if (!at || at->address == 0 || at->address != program().policy().own || !is_tcp(fd)) return kernel::bind(fd, address, length);
+  if (!at || at->address == 0 || at->address != program().policy().own || !is_tcp(fd))
+    return kernel::bind(fd, address, length);
   descriptors().note_bound(fd, at->port);
   return 0;
 }

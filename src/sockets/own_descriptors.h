@@ -1,4 +1,5 @@
-// Descriptors of this library: programs close whatever they find open, before they start others above all, and do not mean these.
+// Descriptors of this library: programs close whatever they find open, before they start others above all, and do not
+// mean these.
 #pragma once
 
 #include <atomic>
@@ -34,8 +35,8 @@ class OwnDescriptors {
 
 [[nodiscard]] OwnDescriptors& own_descriptors() noexcept;
 
-// The same at a number out of the way of programs that count on small ones, and put what they like there: in the upper half of what there
-// may be. It closes with exec(). -1: no number is free there, and `fd` is as it was.
+// The same at a number out of the way of programs that count on small ones, and put what they like there: in the upper
+// half of what there may be. It closes with exec(). -1: no number is free there, and `fd` is as it was.
 [[nodiscard]] int move_up(int fd) noexcept;
 // Where it is, if there is no room.
 [[nodiscard]] inline int out_of_the_way(int fd) noexcept {

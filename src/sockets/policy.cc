@@ -16,7 +16,8 @@ constexpr Network loopback{0x7f000000, 0xff000000};
 
 Result<std::uint32_t> parse_address(std::string_view text) {
   in_addr address{};
-  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) return fail(Error::invalid, "'{}' is no IPv4 address", text);
+  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1)
+    return fail(Error::invalid, "'{}' is no IPv4 address", text);
   return ntohl(address.s_addr);
 }
 
@@ -61,15 +62,17 @@ bool Policy::connects(std::uint32_t address) const noexcept {
   return std::ranges::any_of(networks, [&](const Network& each) { return each.has(address); });
 }
 
-Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect, const char* fallback,
-                           const char* sockets) {
+Result<Policy> read_policy(const char* agent, const char* address, const char* listen, const char* connect,
+                           const char* fallback, const char* sockets) {
   Policy policy;
   const std::string_view falls_back = fallback != nullptr ? fallback : "0";
-  if (falls_back != "0" && falls_back != "1") return fail(Error::invalid, "OFFPATH_SOCKETS_FALLBACK is '{}': 0 or 1", falls_back);
+  if (falls_back != "0" && falls_back != "1")
+    return fail(Error::invalid, "OFFPATH_SOCKETS_FALLBACK is '{}': 0 or 1", falls_back);
   policy.falls_back = falls_back == "1";
   if (sockets != nullptr) {
     OFP_ASSIGN(policy.sockets, parse_number(sockets, sockets_max));
-    if (policy.sockets < sockets_min) return fail(Error::invalid, "OFFPATH_SOCKETS_MAX is {}: {} to {}", policy.sockets, sockets_min, sockets_max);
+    if (policy.sockets < sockets_min)
+      return fail(Error::invalid, "OFFPATH_SOCKETS_MAX is {}: {} to {}", policy.sockets, sockets_min, sockets_max);
   }
   if (agent != nullptr) policy.agent = agent;
   if (address != nullptr) {

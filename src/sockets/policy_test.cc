@@ -41,7 +41,8 @@ TEST(SocketPolicy, PortsAndNetworksAreNamed) {
 }
 
 TEST(SocketPolicy, WhatIsWrongIsNamed) {
-  for (const auto& [listen, connect] : {std::pair{"80,x", "10.0.0.0/8"}, {"70000", "10.0.0.0/8"}, {"80", "10.0.0.0/33"}, {"80", "ten"}}) {
+  for (const auto& [listen, connect] :
+       {std::pair{"80,x", "10.0.0.0/8"}, {"70000", "10.0.0.0/8"}, {"80", "10.0.0.0/33"}, {"80", "ten"}}) {
     const auto policy = read_policy("unix:/a", nullptr, listen, connect);
     ASSERT_FALSE(policy) << listen << ' ' << connect;
     EXPECT_EQ(policy.error().code, Error::invalid);
@@ -57,7 +58,9 @@ TEST(SocketPolicy, FallsBackOnlyWhenItIsTold) {
 }
 
 TEST(SocketsPolicy, HowManySocketsMayBeIsWithinBounds) {
-  const auto read = [](const char* sockets) { return read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, sockets); };
+  const auto read = [](const char* sockets) {
+    return read_policy("unix:/a", nullptr, nullptr, nullptr, nullptr, sockets);
+  };
   EXPECT_EQ(read(nullptr)->sockets, 1024u);
   EXPECT_EQ(read("4096")->sockets, 4096u);
   for (const char* wrong : {"15", "65537", "many", ""}) EXPECT_FALSE(read(wrong)) << wrong;

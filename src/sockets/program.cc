@@ -11,8 +11,8 @@
 
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -53,15 +53,21 @@ Program& program() noexcept {
 }
 
 Program::Program() : pid_(getpid()) {
-  auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"), std::getenv("OFFPATH_SOCKETS_LISTEN"),
-                            std::getenv("OFFPATH_SOCKETS_CONNECT"), std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"));
-  if (policy) policy_ = std::move(*policy);
-  else say("nothing is offloaded", policy.error());
+  auto policy = read_policy(std::getenv("OFFPATH_AGENT"), std::getenv("OFFPATH_SOCKETS_ADDRESS"),
+                            std::getenv("OFFPATH_SOCKETS_LISTEN"), std::getenv("OFFPATH_SOCKETS_CONNECT"),
+                            std::getenv("OFFPATH_SOCKETS_FALLBACK"), std::getenv("OFFPATH_SOCKETS_MAX"));
+  if (policy)
+    policy_ = std::move(*policy);
+  else
+    say("nothing is offloaded", policy.error());
   pthread_atfork([] { program().before_fork(); }, [] { program().in_parent(); }, [] { program().in_child(); });
 }
 
 channel::SocketOptions Program::options() const noexcept {
-  return {.flows = policy_.sockets, .send_bytes = send_ring_bytes, .receive_bytes = receive_ring_bytes, .kept_bytes = policy_.sockets * sizeof(Socket)};
+  return {.flows = policy_.sockets,
+          .send_bytes = send_ring_bytes,
+          .receive_bytes = receive_ring_bytes,
+          .kept_bytes = policy_.sockets * sizeof(Socket)};
 }
 
 OwnPart& Socket::own() const noexcept { return program().own(handle); }
@@ -73,13 +79,15 @@ SocketArea* Program::open() {
   const std::lock_guard lock(opening_);
   if (std::exchange(tried_, true)) return area_.load();
   const OwnSockets none_of_the_programs;
-  auto opened = channel::Sockets::connect(policy_.agent, program_invocation_short_name, options(), monotonic_ns() + open_wait_ns);
+  auto opened =
+      channel::Sockets::connect(policy_.agent, program_invocation_short_name, options(), monotonic_ns() + open_wait_ns);
   if (!opened) {
     say("no connections over " + policy_.agent, opened.error());
     return nullptr;
   }
   auto* const kept = reinterpret_cast<Socket*>((*opened)->area().kept().data());
-  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle) (new (kept + handle) Socket)->init(), kept[handle].handle = handle;
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
+    (new (kept + handle) Socket)->init(), kept[handle].handle = handle;
   begin(std::move(*opened));
   return area_.load();
 }
@@ -89,7 +97,8 @@ void Program::begin(std::unique_ptr<channel::Sockets> connections) {
   sockets_ = std::launder(reinterpret_cast<Socket*>(connections_->area().kept().data()));
   own_ = std::make_unique<OwnPart[]>(options().flows);
   connections_->renumber(out_of_the_way);
-  memory_fd_ = out_of_the_way(kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel has its own, and no use for it
+  memory_fd_ = out_of_the_way(
+      kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel has its own, and no use for it
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), memory_fd_}) own_descriptors().add(fd);
   area_.store(&connections_->area(), std::memory_order_release);
   start_listening();
@@ -115,15 +124,19 @@ void Program::take_in() {
 bool Program::fall_asleep() {
   const std::lock_guard lock(sleeping_);
   const bool asleep = area().fall_asleep();
-  if (asleep) ++sleepers_;
-  else if (sleepers_ > 0) keep_others_asleep();
+  if (asleep)
+    ++sleepers_;
+  else if (sleepers_ > 0)
+    keep_others_asleep();
   return asleep;
 }
 
 void Program::awake() {
   const std::lock_guard lock(sleeping_);
-  if (--sleepers_ == 0) area().stay_awake();
-  else keep_others_asleep();
+  if (--sleepers_ == 0)
+    area().stay_awake();
+  else
+    keep_others_asleep();
 }
 
 // The agent has cleared the word for all of them, and what it told is not theirs alone.
@@ -179,13 +192,17 @@ void Program::rest() {
     told();
     if (!fall_asleep()) return;
   }
-  pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0}, {changes_.get(), POLLIN, 0}, {connections_->notice_fd(), POLLIN, 0}};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, static_cast<const timespec*>(nullptr), static_cast<const sigset_t*>(nullptr)));
+  pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0},
+                          {changes_.get(), POLLIN, 0},
+                          {connections_->notice_fd(), POLLIN, 0}};
+  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, static_cast<const timespec*>(nullptr),
+                                  static_cast<const sigset_t*>(nullptr)));
   // First: of those that are taken away some may have been meant for others, whom awake() tells then.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
   if (listens) awake();
   std::uint64_t ignored;
-  if (descriptors[1].revents != 0) static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));
+  if (descriptors[1].revents != 0)
+    static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));
   if ((descriptors[2].revents & POLLIN) != 0) {
     connections_->clear_notices();
     take_in();
@@ -227,8 +244,10 @@ void Program::end(Socket& socket) {
   socket.end_signal();
   if (socket.own().listens.exchange(false)) listeners_.fetch_sub(1);
   if (left_out()) return;
-  if (socket.resets) area().abort(socket.handle);
-  else area().close(socket.handle);
+  if (socket.resets)
+    area().abort(socket.handle);
+  else
+    area().close(socket.handle);
 }
 
 bool Program::make_way(int number) {

@@ -1,14 +1,16 @@
 // What this process has with the agent: opened with the first socket that is to be offloaded, and there until it exits.
 //
-// Sleeping. One word in the area says that somebody here sleeps; who finds it set clears it and sends one datagram, which wakes all who
-// sleep. So whoever comes back takes in what there is, for all, and sets the word again if others still sleep: fall_asleep() and awake().
-// Threads that sleep in epoll do that themselves. A thread of this library's own sleeps for those who sleep elsewhere in the kernel, and
-// shows at the descriptors what can be done; as long as there is nobody to be shown anything it waits for the agent's end alone.
+// Sleeping. One word in the area says that somebody here sleeps; who finds it set clears it and sends one datagram,
+// which wakes all who sleep. So whoever comes back takes in what there is, for all, and sets the word again if others
+// still sleep: fall_asleep() and awake(). Threads that sleep in epoll do that themselves. A thread of this library's
+// own sleeps for those who sleep elsewhere in the kernel, and shows at the descriptors what can be done; as long as
+// there is nobody to be shown anything it waits for the agent's end alone.
 //
-// Several processes. A forked child is one more process of the same area: what it needs is made before the fork, so that nothing ends
-// that it inherits, and it has a waiting thread of its own. A program that takes the place of one by exec() goes on with those sockets
-// that it finds among its descriptors (executing.cc). A child that could not join may close what it inherited; anything else fails with
-// EOPNOTSUPP, and sockets of its own are the kernel's. A child of vfork() lives in its parent's memory, and changes nothing there.
+// Several processes. A forked child is one more process of the same area: what it needs is made before the fork, so
+// that nothing ends that it inherits, and it has a waiting thread of its own. A program that takes the place of one by
+// exec() goes on with those sockets that it finds among its descriptors (executing.cc). A child that could not join may
+// close what it inherited; anything else fails with EOPNOTSUPP, and sockets of its own are the kernel's. A child of
+// vfork() lives in its parent's memory, and changes nothing there.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +21,9 @@
 #include <optional>
 #include <span>
 
+#include "base/fd.h"
 #include "sockets/descriptors.h"
 #include "sockets/policy.h"
-#include "base/fd.h"
 
 namespace offpath::sockets {
 
@@ -33,7 +35,9 @@ class Program {
 
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
   [[nodiscard]] bool vforked() const noexcept;
-  [[nodiscard]] bool left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }  // a child that did not join
+  [[nodiscard]] bool left_out() const noexcept {
+    return left_out_.load(std::memory_order_relaxed);
+  }  // a child that did not join
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
 
   // Opens the connections at the first call. Null: there is no agent for this process.
@@ -73,7 +77,9 @@ class Program {
   void in_parent() noexcept;
   void in_child() noexcept;
   // Null: there are no connections that exec() could keep.
-  [[nodiscard]] channel::Sockets* to_hand_over() noexcept { return lost() || left_out() ? nullptr : area_.load() != nullptr ? connections_.get() : nullptr; }
+  [[nodiscard]] channel::Sockets* to_hand_over() noexcept {
+    return lost() || left_out() ? nullptr : area_.load() != nullptr ? connections_.get() : nullptr;
+  }
   // Connections that came with exec(), and of their sockets those that this process has descriptors for.
   void take_up(std::unique_ptr<channel::Sockets> connections);
   void take_up(SocketArea::Handle handle, int signal, std::span<const int> descriptors);

@@ -25,7 +25,8 @@ std::optional<Ends> Ends::make(int flags) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return std::nullopt;
   const int buffer = smallest_buffer;
-  kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer), static_cast<socklen_t>(sizeof buffer));
+  kernel::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, static_cast<const void*>(&buffer),
+                     static_cast<socklen_t>(sizeof buffer));
   const int own = move_up(ends[1]);
   if (own < 0) {
     for (const int fd : ends) kernel::close(fd);
@@ -102,7 +103,8 @@ void Socket::show_locked(const SocketArea::Look& look) {
   }
   if (look.writable && full_) {
     char bytes[filling_bytes];
-    while (kernel::recv(signal_end, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT)) > 0) {}
+    while (kernel::recv(signal_end, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT)) > 0) {
+    }
     full_ = false;
   }
   if (look.finished && !finished_) {

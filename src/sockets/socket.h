@@ -1,11 +1,12 @@
-// An offloaded socket, as all descriptors that name it share it (an open file description), in memory that all processes of the program
-// share; and what each of them has of it for itself.
+// An offloaded socket, as all descriptors that name it share it (an open file description), in memory that all
+// processes of the program share; and what each of them has of it for itself.
 //
-// Its descriptors are one end of a pair of Unix sockets; this library holds the other, in every process that has the socket. Once somebody asks the kernel what can be done
-// with one, the pair shows it: readable is a byte that lies there to be read, not writable is a full buffer, and an end of the peer's is
-// a shutdown of the other end. So poll and select, with whatever descriptors, are the kernel's own. Who took news in shows what can be
-// done now; who finds that nothing can be done hides it. What epoll is told is told without the pair (epoll_sets.h), and a socket that
-// nobody asked the kernel about shows nothing. Close-on-exec is that of the descriptor.
+// Its descriptors are one end of a pair of Unix sockets; this library holds the other, in every process that has the
+// socket. Once somebody asks the kernel what can be done with one, the pair shows it: readable is a byte that lies
+// there to be read, not writable is a full buffer, and an end of the peer's is a shutdown of the other end. So poll and
+// select, with whatever descriptors, are the kernel's own. Who took news in shows what can be done now; who finds that
+// nothing can be done hides it. What epoll is told is told without the pair (epoll_sets.h), and a socket that nobody
+// asked the kernel about shows nothing. Close-on-exec is that of the descriptor.
 #pragma once
 
 #include <sys/time.h>
@@ -25,7 +26,7 @@ using channel::SocketArea;
 
 // What a process has of a socket.
 struct OwnPart {
-  std::atomic<std::uint32_t> users = 0;     // descriptors, and calls at work; 0: the process does not have it
+  std::atomic<std::uint32_t> users = 0;  // descriptors, and calls at work; 0: the process does not have it
   std::atomic<std::uint32_t> descriptors = 0;
   std::atomic<bool> listens = false;  // counted among Program's listeners: since somebody waited for it first
   std::atomic<bool> shows = false;    // sees to it that the descriptor shows what can be done
@@ -35,7 +36,8 @@ struct OwnPart {
 
 inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // the kernel's own bounds
 
-// What a program has set by setsockopt: a connection has it from its listener, and a socket that begins anew from what it was.
+// What a program has set by setsockopt: a connection has it from its listener, and a socket that begins anew from what
+// it was.
 struct Settings {
   bool resets = false;  // SO_LINGER with no time
   timeval receive_timeout{}, send_timeout{};
@@ -49,7 +51,8 @@ class Ends {
  public:
   // As socketpair's flags are. None: errno tells.
   [[nodiscard]] static std::optional<Ends> make(int flags);
-  Ends(Ends&& other) noexcept : programs_(std::exchange(other.programs_, -1)), own_(std::exchange(other.own_, -1)), flags_(other.flags_) {}
+  Ends(Ends&& other) noexcept
+      : programs_(std::exchange(other.programs_, -1)), own_(std::exchange(other.own_, -1)), flags_(other.flags_) {}
   Ends& operator=(Ends&& other) noexcept {
     std::swap(programs_, other.programs_);
     std::swap(own_, other.own_);
@@ -67,13 +70,15 @@ class Ends {
 struct Socket : Settings {
   SocketArea::Handle handle = 0;
   bool listener = false;
-  bool error_told = false;   // by SO_ERROR or a failed call, once
-  std::atomic<bool> unconnected = false;  // a listener that was shut down, or a connection that failed, as connect told: it may begin anew
-  std::atomic<bool> reads_ended = false;  // shutdown(SHUT_RD)
-  std::atomic<bool> non_blocking = false;  // as the descriptor is
+  bool error_told = false;  // by SO_ERROR or a failed call, once
+  // a listener that was shut down, or a connection that failed, as connect told: it may begin anew
+  std::atomic<bool> unconnected = false;
+  std::atomic<bool> reads_ended = false;      // shutdown(SHUT_RD)
+  std::atomic<bool> non_blocking = false;     // as the descriptor is
   std::atomic<std::uint32_t> times_full = 0;  // that a send found no room
   SocketArea::Endpoint bound{};
-  std::uint64_t inode = 0;  // of the end that the program has: who takes the place of a process by exec() finds its descriptors by it
+  // of the end that the program has: who takes the place of a process by exec() finds its descriptors by it
+  std::uint64_t inode = 0;
   int send_buffer = 0, receive_buffer = 0;
 
   [[nodiscard]] OwnPart& own() const noexcept;

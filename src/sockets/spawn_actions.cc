@@ -45,7 +45,8 @@ OFP_CALL int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t* action
 }
 
 OFP_CALL int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* actions, int fd, int to) noexcept {
-  static auto* const call = kernel::next<int(posix_spawn_file_actions_t*, int, int)>("posix_spawn_file_actions_adddup2");
+  static auto* const call =
+      kernel::next<int(posix_spawn_file_actions_t*, int, int)>("posix_spawn_file_actions_adddup2");
   const int code = call(actions, fd, to);
   if (code == 0) spawn_actions().note_copied(actions, fd);
   return code;
@@ -53,11 +54,13 @@ OFP_CALL int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* action
 
 // This library's own have to last until the child executes: so all others that are open now are closed one by one.
 OFP_CALL int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions, int from) noexcept {
-  static auto* const call = kernel::next<int(posix_spawn_file_actions_t*, int)>("posix_spawn_file_actions_addclosefrom_np");
+  static auto* const call =
+      kernel::next<int(posix_spawn_file_actions_t*, int)>("posix_spawn_file_actions_addclosefrom_np");
   if (from < 0 || program().to_hand_over() == nullptr) return call(actions, from);
   std::vector<int> found;
   {
-    const std::lock_guard lock(program().executing());  // what another thread makes for a child is noted as this library's own
+    const std::lock_guard lock(
+        program().executing());  // what another thread makes for a child is noted as this library's own
     each_descriptor([&](int fd) { found.push_back(fd); });
   }
   for (const int fd : found)

@@ -1,5 +1,5 @@
-// What a child of posix_spawn() does with its descriptors before it executes a program: the C library keeps that to itself, so what matters
-// here is noted while it is told.
+// What a child of posix_spawn() does with its descriptors before it executes a program: the C library keeps that to
+// itself, so what matters here is noted while it is told.
 #pragma once
 
 #include <spawn.h>

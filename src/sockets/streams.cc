@@ -1,5 +1,6 @@
-// FILE streams on offloaded sockets: the C library reads and writes for them by calls of its own that nothing stands before, so such a
-// stream is one whose bytes go over ours. Of an executed program whose input or output is a socket the standard streams are, too.
+// FILE streams on offloaded sockets: the C library reads and writes for them by calls of its own that nothing stands
+// before, so such a stream is one whose bytes go over ours. Of an executed program whose input or output is a socket
+// the standard streams are, too.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,7 +17,9 @@ namespace offpath::sockets {
 
 namespace {
 
-[[nodiscard]] int descriptor_of(void* cookie) noexcept { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
+[[nodiscard]] int descriptor_of(void* cookie) noexcept {
+  return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie));
+}
 
 // What was taken of it; 0 for an error, as streams have it.
 ssize_t write_all(void* cookie, const char* from, std::size_t length) {

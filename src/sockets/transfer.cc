@@ -75,8 +75,10 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
       return code != 0 ? failed(code) : 0;
     }
     if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
-    if (reading.skip >= static_cast<std::uint64_t>(socket.receive_buffer)) return total;  // no more can come until some of it is read
-    if (const int code = wait_for(socket, POLLIN, socket.receive_timeout, reading.skip); code != 0) return total > 0 ? total : failed(code);
+    if (reading.skip >= static_cast<std::uint64_t>(socket.receive_buffer))
+      return total;  // no more can come until some of it is read
+    if (const int code = wait_for(socket, POLLIN, socket.receive_timeout, reading.skip); code != 0)
+      return total > 0 ? total : failed(code);
   }
   socket.hide_readable(fd, area);
   program().show_changed();
@@ -104,7 +106,8 @@ ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
     program().show_changed();
     if (!waits) return total > 0 ? total : broken(socket, flags);
     if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
-    if (const int code = wait_for(socket, POLLOUT, socket.send_timeout); code != 0) return total > 0 ? total : failed(code);
+    if (const int code = wait_for(socket, POLLOUT, socket.send_timeout); code != 0)
+      return total > 0 ? total : failed(code);
   }
   // Poll does not say writable when there is no room left.
   socket.hide_writable(fd, area);

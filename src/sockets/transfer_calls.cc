@@ -18,7 +18,9 @@ using namespace offpath::sockets;
 
 namespace {
 
-using Piece = std::array<std::byte, 65'536>;  // of what is copied by way of the stack; less than was asked for is an answer that callers expect
+using Piece = std::array<
+    std::byte,
+    65'536>;  // of what is copied by way of the stack; less than was asked for is an answer that callers expect
 
 constexpr std::size_t parts_max = 1024;  // UIO_MAXIOV
 
@@ -31,10 +33,13 @@ std::array<iovec, 1> one(const void* bytes, std::size_t length) { return {{{cons
 // What the pipe takes is taken from the socket.
 ssize_t splice_from(int fd, Socket& socket, int pipe, std::size_t count, bool at_once) {
   Piece bytes;
-  const ssize_t there = receive(fd, socket, one(bytes.data(), std::min(count, bytes.size())), MSG_PEEK | (at_once ? MSG_DONTWAIT : 0));
+  const ssize_t there =
+      receive(fd, socket, one(bytes.data(), std::min(count, bytes.size())), MSG_PEEK | (at_once ? MSG_DONTWAIT : 0));
   if (there <= 0) return there;
   const ssize_t written = kernel::write(pipe, static_cast<const void*>(bytes.data()), static_cast<std::size_t>(there));
-  return written <= 0 ? written : receive(fd, socket, one(bytes.data(), static_cast<std::size_t>(written)), MSG_WAITALL | MSG_DONTWAIT);
+  return written <= 0
+             ? written
+             : receive(fd, socket, one(bytes.data(), static_cast<std::size_t>(written)), MSG_WAITALL | MSG_DONTWAIT);
 }
 
 // No more is taken from the pipe than there is room for: it cannot be put back.
@@ -55,13 +60,18 @@ ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_o
   }
   pollfd filled{pipe, POLLIN, 0};
   const timespec now{};
-  if (at_once && kernel::ppoll(&filled, nfds_t{1}, &now, static_cast<const sigset_t*>(nullptr)) == 0) return failed(EAGAIN);
+  if (at_once && kernel::ppoll(&filled, nfds_t{1}, &now, static_cast<const sigset_t*>(nullptr)) == 0)
+    return failed(EAGAIN);
   const ssize_t got = kernel::read(pipe, static_cast<void*>(bytes.data()), std::min({count, room, bytes.size()}));
   for (ssize_t sent = 0; got > 0 && sent < got;) {
-    const ssize_t more = offpath::sockets::send(fd, socket, one(bytes.data() + sent, static_cast<std::size_t>(got - sent)), 0);
-    if (more > 0) sent += more;
-    else if (errno != EAGAIN) return -1;
-    else if (const int code = wait_for(socket, POLLOUT, {}); code != 0 && code != EINTR) return failed(code);  // another thread had the room
+    const ssize_t more =
+        offpath::sockets::send(fd, socket, one(bytes.data() + sent, static_cast<std::size_t>(got - sent)), 0);
+    if (more > 0)
+      sent += more;
+    else if (errno != EAGAIN)
+      return -1;
+    else if (const int code = wait_for(socket, POLLOUT, {}); code != 0 && code != EINTR)
+      return failed(code);  // another thread had the room
   }
   return got;
 }
@@ -111,27 +121,32 @@ OFP_CALL ssize_t write(int fd, const void* from, std::size_t length) {
   return socket ? offpath::sockets::send(fd, *socket, one(from, length), 0) : kernel::write(fd, from, length);
 }
 
-OFP_CALL ssize_t sendto(int fd, const void* from, std::size_t length, int flags, const sockaddr* to, socklen_t to_length) {
+OFP_CALL ssize_t sendto(int fd, const void* from, std::size_t length, int flags, const sockaddr* to,
+                        socklen_t to_length) {
   const Use socket = descriptors().find(fd);
-  return socket ? offpath::sockets::send(fd, *socket, one(from, length), flags) : kernel::sendto(fd, from, length, flags, to, to_length);
+  return socket ? offpath::sockets::send(fd, *socket, one(from, length), flags)
+                : kernel::sendto(fd, from, length, flags, to, to_length);
 }
 
 OFP_CALL ssize_t writev(int fd, const iovec* parts, int count) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::writev(fd, parts, count);
-  return too_many(count) ? failed(EINVAL) : offpath::sockets::send(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
+  return too_many(count) ? failed(EINVAL)
+                         : offpath::sockets::send(fd, *socket, {parts, static_cast<std::size_t>(count)}, 0);
 }
 
 OFP_CALL ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::sendmsg(fd, message, flags);
-  return too_many(*message) ? failed(EMSGSIZE) : offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags);
+  return too_many(*message) ? failed(EMSGSIZE)
+                            : offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags);
 }
 
 // Of a stream each message is what there is. The time limit is looked at between messages, as the kernel does.
 OFP_CALL int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* limit) {
   if (!descriptors().find(fd)) return kernel::recvmmsg(fd, messages, count, flags, limit);
-  const TimeNs deadline = limit == nullptr ? never : deadline_after(monotonic_ns(), limit->tv_sec * second_ns + limit->tv_nsec);
+  const TimeNs deadline =
+      limit == nullptr ? never : deadline_after(monotonic_ns(), limit->tv_sec * second_ns + limit->tv_nsec);
   unsigned done = 0;
   while (done < count) {
     const bool waits = done == 0 || (flags & MSG_WAITFORONE) == 0;
@@ -171,13 +186,17 @@ OFP_CALL ssize_t sendfile(int fd, int file, off_t* offset, std::size_t count) no
   if (got <= 0) return got;
   const ssize_t sent = offpath::sockets::send(fd, *socket, one(bytes.data(), static_cast<std::size_t>(got)), 0);
   if (sent <= 0) return sent;
-  if (offset != nullptr) *offset = at + sent;
-  else ::lseek(file, at + sent, SEEK_SET);
+  if (offset != nullptr)
+    *offset = at + sent;
+  else
+    ::lseek(file, at + sent, SEEK_SET);
   return sent;
 }
 
 // With files of any size, which 64-bit systems always have.
-OFP_CALL ssize_t sendfile64(int fd, int file, off64_t* offset, std::size_t count) noexcept { return sendfile(fd, file, offset, count); }
+OFP_CALL ssize_t sendfile64(int fd, int file, off64_t* offset, std::size_t count) noexcept {
+  return sendfile(fd, file, offset, count);
+}
 
 // The forms that -D_FORTIFY_SOURCE calls.
 OFP_CALL ssize_t __recv_chk(int fd, void* to, std::size_t length, std::size_t room, int flags) {
@@ -190,7 +209,8 @@ OFP_CALL ssize_t __read_chk(int fd, void* to, std::size_t length, std::size_t ro
   return read(fd, to, length);
 }
 
-OFP_CALL ssize_t __recvfrom_chk(int fd, void* to, std::size_t length, std::size_t room, int flags, sockaddr* from, socklen_t* from_length) {
+OFP_CALL ssize_t __recvfrom_chk(int fd, void* to, std::size_t length, std::size_t room, int flags, sockaddr* from,
+                                socklen_t* from_length) {
   if (length > room) std::abort();
   return recvfrom(fd, to, length, flags, from, from_length);
 }

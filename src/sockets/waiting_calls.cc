@@ -1,5 +1,5 @@
-// epoll, poll and select. Epoll is answered here (epoll_sets.h); for the others what can be done is shown at the descriptors, and the
-// kernel answers.
+// epoll, poll and select. Epoll is answered here (epoll_sets.h); for the others what can be done is shown at the
+// descriptors, and the kernel answers.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -18,8 +18,10 @@ using namespace offpath::sockets;
 namespace {
 
 void show(int fd) {
-  if (const Use socket = descriptors().find(fd)) program().begin_showing(fd, *socket);
-  else epoll_sets().leave_to_kernel(fd);
+  if (const Use socket = descriptors().find(fd))
+    program().begin_showing(fd, *socket);
+  else
+    epoll_sets().leave_to_kernel(fd);
 }
 
 void show(const pollfd* watched, nfds_t count) {
@@ -64,7 +66,9 @@ OFP_CALL int epoll_pwait(int epoll, epoll_event* events, int room, int ms, const
   return kernel::epoll_pwait(epoll, events, room, ms, mask);
 }
 
-OFP_CALL int epoll_wait(int epoll, epoll_event* events, int room, int ms) { return epoll_pwait(epoll, events, room, ms, nullptr); }
+OFP_CALL int epoll_wait(int epoll, epoll_event* events, int room, int ms) {
+  return epoll_pwait(epoll, events, room, ms, nullptr);
+}
 
 OFP_CALL int epoll_pwait2(int epoll, epoll_event* events, int room, const timespec* limit, const sigset_t* mask) {
   if (const auto done = epoll_sets().wait(epoll, events, room, wait_of(limit), mask)) return *done;
@@ -86,7 +90,8 @@ OFP_CALL int select(int count, fd_set* reads, fd_set* writes, fd_set* errors, ti
   return kernel::select(count, reads, writes, errors, limit);
 }
 
-OFP_CALL int pselect(int count, fd_set* reads, fd_set* writes, fd_set* errors, const timespec* limit, const sigset_t* mask) {
+OFP_CALL int pselect(int count, fd_set* reads, fd_set* writes, fd_set* errors, const timespec* limit,
+                     const sigset_t* mask) {
   show(count, reads, writes, errors);
   return kernel::pselect(count, reads, writes, errors, limit, mask);
 }

@@ -35,19 +35,24 @@ void done(ChannelNumber channel, std::uint64_t ticket, std::uint64_t value, Effe
 Result<std::uint64_t> number_of(const Result<group::Answer>& answer) {
   if (!answer) return tl::unexpected(answer.error());
   wire::Done number{};
-  if (answer->kind != wire::ReplyKind::done) return fail(Error::protocol, "a member answered with reply kind {}", static_cast<int>(answer->kind));
+  if (answer->kind != wire::ReplyKind::done)
+    return fail(Error::protocol, "a member answered with reply kind {}", static_cast<int>(answer->kind));
   OFP_TRY(wire::decode(answer->payload, number));
   return number.value;
 }
 
 // To ask again is of no use.
-bool is_final(Error code) { return code == Error::denied || code == Error::invalid || code == Error::protocol || code == Error::too_large || code == Error::unsupported; }
+bool is_final(Error code) {
+  return code == Error::denied || code == Error::invalid || code == Error::protocol || code == Error::too_large ||
+         code == Error::unsupported;
+}
 
 }  // namespace
 
 // ---- what members ask
 
-void LaneMessages::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects) {
+void LaneMessages::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                                   Effects& effects) {
   Status served = is_member ? serve(channel, request, now, effects)
                             : fail(Error::denied, "members of a group are of one user; this channel is of another one");
   if (!served) effects.push_back(FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
@@ -56,25 +61,39 @@ void LaneMessages::on_peer_request(ChannelNumber channel, const channel::Entry& 
 
 Status LaneMessages::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   switch (static_cast<EntryKind>(request.kind)) {
-    case EntryKind::peer_lanes: return serve_table(channel, request, effects);
-    case EntryKind::peer_receive: return serve_receive(channel, request, effects);
-    case EntryKind::peer_message: return serve_message(channel, request, now, effects);
-    case EntryKind::peer_cancel: serve_cancel(channel, request, effects); return {};
-    default: return fail(Error::protocol, "request of kind {} is none of lanes", request.kind);
+    case EntryKind::peer_lanes:
+      return serve_table(channel, request, effects);
+    case EntryKind::peer_receive:
+      return serve_receive(channel, request, effects);
+    case EntryKind::peer_message:
+      return serve_message(channel, request, now, effects);
+    case EntryKind::peer_cancel:
+      serve_cancel(channel, request, effects);
+      return {};
+    default:
+      return fail(Error::protocol, "request of kind {} is none of lanes", request.kind);
   }
 }
 
 Status LaneMessages::serve_table(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PeerLanes asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  if (!members_.contains(std::string(asked.sender))) return fail(Error::would_block, "member \"{}\" is not known here yet", brief(asked.sender));
+  if (!members_.contains(std::string(asked.sender)))
+    return fail(Error::would_block, "member \"{}\" is not known here yet", brief(asked.sender));
   const auto coming = std::ranges::count_if(tables_, [&](const auto& each) { return each.second.channel == channel; });
   if (coming != 0) return fail(Error::would_block, "a table of this member is being read");
   const std::uint64_t number = next_number_++;
   TableComing& table = tables_[number];
-  table = {channel, request.ticket, asked.process, asked.version, std::string(asked.sender), std::vector<std::byte>(asked.table.length)};
-  effects.push_back(mover::PullEffect{channel, mover::token_of(Service::message, number),
-                                      {{asked.table.region, asked.table.generation, asked.table.offset, table.bytes.data(), table.bytes.size()}}});
+  table = {channel,
+           request.ticket,
+           asked.process,
+           asked.version,
+           std::string(asked.sender),
+           std::vector<std::byte>(asked.table.length)};
+  effects.push_back(mover::PullEffect{
+      channel,
+      mover::token_of(Service::message, number),
+      {{asked.table.region, asked.table.generation, asked.table.offset, table.bytes.data(), table.bytes.size()}}});
   return {};
 }
 
@@ -83,9 +102,12 @@ Status LaneMessages::serve_receive(ChannelNumber channel, const channel::Entry& 
   wire::PeerReceive asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   Lane* const lane = find(asked.session);
-  if (lane == nullptr || lane->team != Team{static_cast<uid_t>(asked.user), asked.lanes, std::string(asked.team)} || lane->lane != asked.from)
-    return fail(Error::not_found, "lane {} of team \"{}\" is not, or no longer, session {} of this agent", asked.from, brief(asked.team), asked.session);
-  for (auto queue = lane->sent.find({asked.to, asked.tag}); queue != lane->sent.end(); queue = lane->sent.find({asked.to, asked.tag})) {
+  if (lane == nullptr || lane->team != Team{static_cast<uid_t>(asked.user), asked.lanes, std::string(asked.team)} ||
+      lane->lane != asked.from)
+    return fail(Error::not_found, "lane {} of team \"{}\" is not, or no longer, session {} of this agent", asked.from,
+                brief(asked.team), asked.session);
+  for (auto queue = lane->sent.find({asked.to, asked.tag}); queue != lane->sent.end();
+       queue = lane->sent.find({asked.to, asked.tag})) {
     Message& oldest = queue->second.front();
     if (oldest.number > asked.got) break;
     oldest.taken = true;
@@ -93,7 +115,8 @@ Status LaneMessages::serve_receive(ChannelNumber channel, const channel::Entry& 
     drop(*lane, queue, queue->second.begin());
   }
   auto& wants = lane->wants[{asked.to, asked.tag}];
-  if (wants.size() >= limits_.lane_operations_max) return fail(Error::would_block, "{} receives wait for this message", wants.size());
+  if (wants.size() >= limits_.lane_operations_max)
+    return fail(Error::would_block, "{} receives wait for this message", wants.size());
   wants.push_back({channel, request.ticket, asked.number, asked.room, std::string(asked.reader)});
   touch(*lane);
   return {};
@@ -106,7 +129,8 @@ void LaneMessages::serve_cancel(ChannelNumber channel, const channel::Entry& req
     for (auto slot = lane.wants.begin(); slot != lane.wants.end();) {
       std::erase_if(slot->second, [&](const Want& want) {
         if (want.channel != channel || want.number != cancelled.number) return false;
-        effects.push_back(FailEffect{channel, want.ticket, wire::any_reply, {Error::cancelled, "it is not wanted any more"}});
+        effects.push_back(
+            FailEffect{channel, want.ticket, wire::any_reply, {Error::cancelled, "it is not wanted any more"}});
         return true;
       });
       slot = slot->second.empty() ? lane.wants.erase(slot) : std::next(slot);
@@ -126,14 +150,17 @@ void LaneMessages::serve_wants(Lane& lane, TimeNs now, Effects& effects) {
       Message& message = sent->second.front();
       const Want want = std::move(wants.front());
       wants.pop_front();
-      if (message.bytes > want.room) done(want.channel, want.ticket, message.bytes, effects);
-      else deliver(lane, key, message, want, now, effects);
+      if (message.bytes > want.room)
+        done(want.channel, want.ticket, message.bytes, effects);
+      else
+        deliver(lane, key, message, want, now, effects);
     }
     slot = wants.empty() ? lane.wants.erase(slot) : std::next(slot);
   }
 }
 
-void LaneMessages::deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now, Effects& effects) {
+void LaneMessages::deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now,
+                           Effects& effects) {
   mover::AskEffect ask{};
   ask.member = want.reader;
   ask.kind = EntryKind::peer_message;
@@ -159,7 +186,8 @@ void LaneMessages::deliver(Lane& lane, const Slot& slot, Message& message, const
     enclosed = message.enclosed;
     ask.payload_bytes += enclosed.size();
   }
-  ask.compose = [number = want.number, id = message.number, length = message.bytes, enclosed = std::move(enclosed)](const AskedMemory& memory, std::vector<std::byte>& payload) {
+  ask.compose = [number = want.number, id = message.number, length = message.bytes, enclosed = std::move(enclosed)](
+                    const AskedMemory& memory, std::vector<std::byte>& payload) {
     wire::encode(wire::PeerMessage{number, id, length, memory.offer, memory.bytes, enclosed}, payload);
   };
   const std::uint64_t number = next_number_++;
@@ -170,8 +198,13 @@ void LaneMessages::deliver(Lane& lane, const Slot& slot, Message& message, const
 }
 
 void LaneMessages::end_delivery(const Delivery& delivery, const Status& outcome, Effects& effects) {
-  if (outcome) done(delivery.channel, delivery.ticket, 0, effects);
-  else effects.push_back(FailEffect{delivery.channel, delivery.ticket, wire::any_reply, {Error::would_block, "it was not taken: " + outcome.error().message}});
+  if (outcome)
+    done(delivery.channel, delivery.ticket, 0, effects);
+  else
+    effects.push_back(FailEffect{delivery.channel,
+                                 delivery.ticket,
+                                 wire::any_reply,
+                                 {Error::would_block, "it was not taken: " + outcome.error().message}});
   Lane* const lane = find(delivery.session);
   if (lane == nullptr) return;
   const auto queue = lane->sent.find(delivery.slot);
@@ -198,15 +231,18 @@ void LaneMessages::ask(Lane& lane, Pending& pending, const Place& place, Effects
   asked.from_session = place.session;
   asked.tag = operation.tag;
   const auto& taken = members_.at(asked.member).taken;
-  if (const auto at = taken.find({place.session, lane.session, operation.tag}); at != taken.end()) asked.got = at->second;
+  if (const auto at = taken.find({place.session, lane.session, operation.tag}); at != taken.end())
+    asked.got = at->second;
   mover::AskEffect request{};
   request.token = mover::token_of(Service::message, number);
   request.member = asked.member;
   request.kind = EntryKind::peer_receive;
   request.deadline = deadline_after(operation.deadline_ns, answer_ns);
-  request.compose = [self = self_, team = lane.team, session = place.session, number, room = operation.bytes, from = operation.lane, to = lane.lane,
-                     tag = operation.tag, got = asked.got](const AskedMemory&, std::vector<std::byte>& payload) {
-    wire::encode(wire::PeerReceive{team.user, session, number, room, got, team.lanes, from, to, tag, self, team.name}, payload);
+  request.compose = [self = self_, team = lane.team, session = place.session, number, room = operation.bytes,
+                     from = operation.lane, to = lane.lane, tag = operation.tag,
+                     got = asked.got](const AskedMemory&, std::vector<std::byte>& payload) {
+    wire::encode(wire::PeerReceive{team.user, session, number, room, got, team.lanes, from, to, tag, self, team.name},
+                 payload);
   };
   effects.push_back(std::move(request));
 }
@@ -230,7 +266,8 @@ Status LaneMessages::serve_message(ChannelNumber channel, const channel::Entry& 
   OFP_TRY(wire::decode(request.payload, message));
   const auto at = asked_.find(message.number);
   Lane* const lane = at != asked_.end() ? find(at->second.session) : nullptr;
-  const bool waits = lane != nullptr && find(*lane, at->second.call, at->second.operation) != nullptr && at->second.channel == 0 && at->second.taken == 0;
+  const bool waits = lane != nullptr && find(*lane, at->second.call, at->second.operation) != nullptr &&
+                     at->second.channel == 0 && at->second.taken == 0;
   if (!waits) {
     if (message.offer != 0) (void)take_offer_(channel, message.offer);
     return fail(Error::not_found, "nobody waits for message {} any more", message.number);
@@ -244,7 +281,8 @@ Status LaneMessages::serve_message(ChannelNumber channel, const channel::Entry& 
   return begun;
 }
 
-Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now, Effects& effects) {
+Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now,
+                                   Effects& effects) {
   Lane& lane = lanes_.at(asked.session);
   if (message.length > find(lane, asked.call, asked.operation)->operation.bytes)
     return fail(Error::protocol, "a message of {} bytes, there is room for fewer", message.length);
@@ -266,13 +304,16 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
     asked.small.resize(message.length);
     to = asked.small.data();
   } else {
-    if (!room_(message.length)) return fail(Error::no_memory, "there is no memory for a message of {} bytes", message.length);
+    if (!room_(message.length))
+      return fail(Error::no_memory, "there is no memory for a message of {} bytes", message.length);
     OFP_ASSIGN(mover::Buffer buffer, cache_->take(message.length, lane.team.user));
     asked.buffer = std::make_shared<mover::Buffer>(std::move(buffer));
     to = asked.buffer->data();
   }
-  effects.push_back(mover::PullEffect{asked.channel, mover::token_of(Service::message, number),
-                                      {{message.object.region, message.object.generation, message.object.offset, to, message.length}}});
+  effects.push_back(mover::PullEffect{
+      asked.channel,
+      mover::token_of(Service::message, number),
+      {{message.object.region, message.object.generation, message.object.offset, to, message.length}}});
   return {};
 }
 
@@ -311,7 +352,8 @@ void LaneMessages::arrived(std::uint64_t number, Asked& asked, OperationAnswer g
   Lane* const lane = find(asked.session);
   Pending* const pending = lane != nullptr ? find(*lane, asked.call, asked.operation) : nullptr;
   if (pending == nullptr || pending->asked != number)
-    return refuse_arrival(asked, {Error::not_found, fmt::format("nobody waits for message {} any more", number)}, effects);
+    return refuse_arrival(asked, {Error::not_found, fmt::format("nobody waits for message {} any more", number)},
+                          effects);
   done(asked.channel, asked.ticket, 0, effects);
   asked.taken = asked.message;
   if (const auto member = members_.find(asked.member); member != members_.end())
@@ -345,15 +387,18 @@ void LaneMessages::on_transfer(std::uint64_t token, const Status& status, TimeNs
     wire::LaneTable table{};
     Status taken = status;
     if (taken) taken = wire::decode(coming.bytes, table);
-    if (taken && member == members_.end()) taken = fail(Error::would_block, "member \"{}\" is not known here any more", brief(coming.sender));
+    if (taken && member == members_.end())
+      taken = fail(Error::would_block, "member \"{}\" is not known here any more", brief(coming.sender));
     if (taken && (member->second.process != coming.process || member->second.version < coming.version)) {
       if (member->second.process != coming.process) member->second.taken.clear();
       member->second.process = coming.process;
       member->second.version = coming.version;
       take_table(member->second, table);
     }
-    if (taken) done(coming.channel, coming.ticket, 0, effects);
-    else effects.push_back(FailEffect{coming.channel, coming.ticket, wire::any_reply, taken.error()});
+    if (taken)
+      done(coming.channel, coming.ticket, 0, effects);
+    else
+      effects.push_back(FailEffect{coming.channel, coming.ticket, wire::any_reply, taken.error()});
   }
   settle(now, effects);
 }
@@ -367,8 +412,10 @@ void LaneMessages::on_answer(std::uint64_t token, const Result<group::Answer>& a
     end_delivery(delivery.mapped(), taken ? Status{} : tl::unexpected(taken.error()), effects);
   } else if (const auto telling = telling_.extract(number)) {
     if (const auto member = members_.find(telling.mapped()); member != members_.end()) {
-      if (answer) member->second.told = member->second.telling;
-      else member->second.tell_at = now + tell_again_ns;
+      if (answer)
+        member->second.told = member->second.telling;
+      else
+        member->second.tell_at = now + tell_again_ns;
       member->second.telling = 0;
     }
   }
@@ -381,7 +428,8 @@ void LaneMessages::close_ask(std::uint64_t number, bool certain, TimeNs now) {
   const Asked& asked = node.mapped();
   if (const auto member = members_.find(asked.member); member != members_.end()) {
     const auto taken = member->second.taken.find({asked.from_session, asked.session, asked.tag});
-    if (certain && taken != member->second.taken.end() && (taken->second == asked.taken || taken->second == asked.got)) member->second.taken.erase(taken);
+    if (certain && taken != member->second.taken.end() && (taken->second == asked.taken || taken->second == asked.got))
+      member->second.taken.erase(taken);
   }
   Lane* const lane = find(asked.session);
   Pending* const pending = lane != nullptr ? find(*lane, asked.call, asked.operation) : nullptr;
@@ -406,10 +454,13 @@ void LaneMessages::end_ask(std::uint64_t number, const Result<group::Answer>& an
   }
   Lane* const lane = find(asked.session);
   Pending* const pending = lane != nullptr ? find(*lane, asked.call, asked.operation) : nullptr;
-  if (pending != nullptr && pending->asked == number && ((value && *value != 0) || (!value && is_final(value.error().code)))) {
+  if (pending != nullptr && pending->asked == number &&
+      ((value && *value != 0) || (!value && is_final(value.error().code)))) {
     OperationAnswer given;
     given.bytes = value ? *value : 0;
-    given.status = value ? fail(Error::too_large, "the message has {} bytes, there is room for {}", *value, pending->operation.bytes) : Status(tl::unexpected(value.error()));
+    given.status = value ? fail(Error::too_large, "the message has {} bytes, there is room for {}", *value,
+                                pending->operation.bytes)
+                         : Status(tl::unexpected(value.error()));
     this->answer(*pending, std::move(given), now, effects);
     lane->receives.remove_if([&](const Pending& each) { return &each == pending; });
   }
@@ -418,7 +469,8 @@ void LaneMessages::end_ask(std::uint64_t number, const Result<group::Answer>& an
 
 void LaneMessages::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
   for (auto& [session, lane] : lanes_)
-    for (auto& [slot, wants] : lane.wants) std::erase_if(wants, [&](const Want& want) { return want.channel == channel; });
+    for (auto& [slot, wants] : lane.wants)
+      std::erase_if(wants, [&](const Want& want) { return want.channel == channel; });
   std::erase_if(tables_, [&](const auto& each) { return each.second.channel == channel; });
   std::vector<std::uint64_t> ended;
   for (auto& [number, asked] : asked_) {
@@ -456,7 +508,9 @@ void LaneMessages::forget(Member& member) {
   member.process = member.version = 0;
 }
 
-void LaneMessages::on_members(const std::vector<std::string>& alive, const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now, Effects& effects) {
+void LaneMessages::on_members(const std::vector<std::string>& alive,
+                              const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
+                              Effects& effects) {
   for (auto member = members_.begin(); member != members_.end();) {
     const bool lives = std::ranges::find(alive, member->first) != alive.end();
     const bool is_anew = anew && anew->first == member->first;
@@ -480,7 +534,8 @@ void LaneMessages::tell(TimeNs now, Effects& effects) {
     if (member.told == version_ || member.telling != 0 || now < member.tell_at) continue;
     if (body.empty()) {
       wire::LaneTable table;
-      for (const auto& [session, lane] : lanes_) table.entries.push_back({lane.team.user, session, lane.lane, lane.team.lanes, lane.team.name});
+      for (const auto& [session, lane] : lanes_)
+        table.entries.push_back({lane.team.user, session, lane.lane, lane.team.lanes, lane.team.name});
       wire::encode(table, body);
     }
     const std::uint64_t number = next_number_++;
@@ -492,7 +547,8 @@ void LaneMessages::tell(TimeNs now, Effects& effects) {
     ask.kind = EntryKind::peer_lanes;
     ask.deadline = deadline_after(now, answer_ns);
     ask.body = body;
-    ask.compose = [self = self_, process = process_, version = version_](const AskedMemory& memory, std::vector<std::byte>& payload) {
+    ask.compose = [self = self_, process = process_, version = version_](const AskedMemory& memory,
+                                                                         std::vector<std::byte>& payload) {
       wire::encode(wire::PeerLanes{process, version, memory.bytes, self}, payload);
     };
     effects.push_back(std::move(ask));

@@ -12,7 +12,8 @@ using mover::Effects;
 using plugin::Operation;
 using plugin::OperationAnswer;
 
-LaneMessages::LaneMessages(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t)> room)
+LaneMessages::LaneMessages(Limits limits, std::shared_ptr<mover::BufferCache> cache,
+                           std::function<bool(std::uint64_t)> room)
     : limits_(limits), cache_(std::move(cache)), room_(std::move(room)) {}
 
 void LaneMessages::set_self(std::string name, std::uint64_t process) {
@@ -35,7 +36,9 @@ LaneMessages::Lane* LaneMessages::find(const Team& team, std::uint32_t lane) {
 }
 
 LaneMessages::Pending* LaneMessages::find(Lane& lane, plugin::CallNumber call, plugin::OperationNumber operation) {
-  const auto at = std::ranges::find_if(lane.receives, [&](const Pending& each) { return each.operation.call == call && each.operation.number == operation; });
+  const auto at = std::ranges::find_if(lane.receives, [&](const Pending& each) {
+    return each.operation.call == call && each.operation.number == operation;
+  });
   return at != lane.receives.end() ? &*at : nullptr;
 }
 
@@ -78,20 +81,24 @@ void LaneMessages::vanish(const Team& team, std::uint32_t lane) {
     for (auto at = mine.sent.lower_bound({lane, 0}); at != mine.sent.end() && at->first.first == lane;) {
       const auto queue = at++;
       const bool going = queue->second.front().going;  // the oldest alone may be
-      for (std::size_t left = queue->second.size() - (going ? 1 : 0); left > 0; --left) drop(mine, queue, std::prev(queue->second.end()));
+      for (std::size_t left = queue->second.size() - (going ? 1 : 0); left > 0; --left)
+        drop(mine, queue, std::prev(queue->second.end()));
     }
   }
   touch(team);
 }
 
-Status LaneMessages::open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane, std::uint32_t lanes, TimeNs now,
-                          Effects& effects) {
+Status LaneMessages::open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane,
+                          std::uint32_t lanes, TimeNs now, Effects& effects) {
   const Team named{user, lanes, std::string(team)};
   const Place place = locate(named, lane);
   if (place.here != nullptr || place.member != nullptr)
-    return fail(Error::exists, "lane {} of {} of team \"{}\" is another session's already, on {}: each lane is one program's, and a name is for one run", lane, lanes,
-                brief(team), place.here != nullptr ? "this agent" : "agent " + *place.member);
-  if (lanes_.size() >= wire::lane_table_max) return fail(Error::too_large, "this agent has {} lanes of teams, which is the limit", lanes_.size());
+    return fail(Error::exists,
+                "lane {} of {} of team \"{}\" is another session's already, on {}: each lane is one program's, and a "
+                "name is for one run",
+                lane, lanes, brief(team), place.here != nullptr ? "this agent" : "agent " + *place.member);
+  if (lanes_.size() >= wire::lane_table_max)
+    return fail(Error::too_large, "this agent has {} lanes of teams, which is the limit", lanes_.size());
   Lane& made = lanes_[session];
   made.session = session;
   made.team = named;
@@ -120,7 +127,8 @@ void LaneMessages::close(std::uint64_t session, TimeNs now, Effects& effects) {
   }
   for (const auto& [slot, wants] : lane.wants)
     for (const Want& want : wants)
-      effects.push_back(mover::FailEffect{want.channel, want.ticket, wire::any_reply, {Error::not_found, "the lane's session was closed"}});
+      effects.push_back(mover::FailEffect{
+          want.channel, want.ticket, wire::any_reply, {Error::not_found, "the lane's session was closed"}});
   bytes_ -= lane.bytes;
   descriptors_ -= lane.descriptors;
   counters_.held -= lane.messages;
@@ -138,31 +146,39 @@ void LaneMessages::answer(const Pending& pending, OperationAnswer given, TimeNs 
   if (!given.status) {
     ++counters_.failed;
     Failure& why = given.status.error();
-    why.message = fmt::format("{} lane {}, tag {}: {}", operation.kind == Operation::Kind::send ? "send to" : "receive from", operation.lane, operation.tag, why.message);
+    why.message =
+        fmt::format("{} lane {}, tag {}: {}", operation.kind == Operation::Kind::send ? "send to" : "receive from",
+                    operation.lane, operation.tag, why.message);
   } else if (operation.kind == Operation::Kind::receive) {
     ++counters_.received;
     counters_.received_bytes += given.bytes;
     if (given.fd >= 0) reading_[{operation.call, operation.number}] = given.owner;
   }
-  effects.push_back(mover::AnswerOperationEffect{operation.worker, operation.call, operation.number, std::make_shared<OperationAnswer>(std::move(given))});
+  effects.push_back(mover::AnswerOperationEffect{operation.worker, operation.call, operation.number,
+                                                 std::make_shared<OperationAnswer>(std::move(given))});
 }
 
 Status LaneMessages::check(Lane& lane, const Operation& operation) {
-  if (operation.lane >= lane.team.lanes) return fail(Error::invalid, "team \"{}\" has {} lanes", brief(lane.team.name), lane.team.lanes);
+  if (operation.lane >= lane.team.lanes)
+    return fail(Error::invalid, "team \"{}\" has {} lanes", brief(lane.team.name), lane.team.lanes);
   if (operation.bytes > wire::message_bytes_max && operation.kind == Operation::Kind::send)
-    return fail(Error::too_large, "a message of {} bytes, at most {} are allowed", operation.bytes, wire::message_bytes_max);
+    return fail(Error::too_large, "a message of {} bytes, at most {} are allowed", operation.bytes,
+                wire::message_bytes_max);
   if (const Place place = locate(lane.team, lane.lane); place.here != &lane)
-    return fail(Error::exists, "lane {} of team \"{}\" has been claimed on agent {} as well, which has it", lane.lane, brief(lane.team.name),
-                place.member != nullptr ? *place.member : self_);
+    return fail(Error::exists, "lane {} of team \"{}\" has been claimed on agent {} as well, which has it", lane.lane,
+                brief(lane.team.name), place.member != nullptr ? *place.member : self_);
   if (lane.sends.size() + lane.receives.size() >= limits_.lane_operations_max)
-    return fail(Error::no_memory, "{} operations of this lane wait, which is the limit", lane.sends.size() + lane.receives.size());
+    return fail(Error::no_memory, "{} operations of this lane wait, which is the limit",
+                lane.sends.size() + lane.receives.size());
   return {};
 }
 
 void LaneMessages::on_operation(Operation operation, TimeNs now, Effects& effects) {
   Lane* const lane = find(operation.session);
   Status may = lane != nullptr ? check(*lane, operation)
-                               : fail(Error::unsupported, "the session of this task is in no team: its program names one as it opens it (ofp_tasks_options.team)");
+                               : fail(Error::unsupported,
+                                      "the session of this task is in no team: its program names one as it opens it "
+                                      "(ofp_tasks_options.team)");
   Pending pending{std::move(operation), now};
   if (!may) {
     answer(pending, {std::move(may)}, now, effects);
@@ -192,7 +208,8 @@ void LaneMessages::on_call_ended(plugin::CallNumber call, TimeNs now, Effects& e
 bool LaneMessages::has_room(const Lane& lane, const Operation& operation) const noexcept {
   const std::uint64_t bytes = operation.bytes;
   if (lane.messages >= limits_.lane_messages_max) return false;
-  if (operation.memory && descriptors_ >= limits_.descriptors_max && lane.descriptors >= limits_.lane_descriptors_min) return false;
+  if (operation.memory && descriptors_ >= limits_.descriptors_max && lane.descriptors >= limits_.lane_descriptors_min)
+    return false;
   if (lane.bytes + bytes <= limits_.lane_bytes_min) return true;
   return lane.bytes + bytes <= limits_.lane_bytes_max && bytes_ + bytes <= std::max(limits_.bytes_max, bytes);
 }
@@ -270,7 +287,8 @@ bool LaneMessages::receive(Lane& lane, Pending& pending, TimeNs now, Effects& ef
   OperationAnswer given;
   given.bytes = message->bytes;
   if (message->bytes > operation.bytes) {
-    given.status = fail(Error::too_large, "the message has {} bytes, there is room for {}", message->bytes, operation.bytes);
+    given.status =
+        fail(Error::too_large, "the message has {} bytes, there is room for {}", message->bytes, operation.bytes);
     answer(pending, std::move(given), now, effects);
     return true;
   }
@@ -307,12 +325,17 @@ void LaneMessages::end_late(TimeNs now, Effects& effects) {
         if (pending.operation.deadline_ns > now) return false;
         cancel(pending, effects);
         const bool sends = pending.operation.kind == Operation::Kind::send;
-        answer(pending, {fail(Error::timeout, "{} when the call's time was nearly over", sends ? "there was no room" : "nothing had come")}, now, effects);
+        answer(pending,
+               {fail(Error::timeout, "{} when the call's time was nearly over",
+                     sends ? "there was no room" : "nothing had come")},
+               now, effects);
         touch(lane);
         return true;
       });
     }
-    if (std::ranges::any_of(lane.receives, [&](const Pending& pending) { return pending.asked == 0 && pending.ask_at <= now; })) touch(lane);
+    if (std::ranges::any_of(lane.receives,
+                            [&](const Pending& pending) { return pending.asked == 0 && pending.ask_at <= now; }))
+      touch(lane);
   }
 }
 

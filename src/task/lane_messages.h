@@ -1,15 +1,18 @@
-// Messages between functions that run for different lanes of one team, wherever in the group their agents are. A state machine as the
-// other services; it knows no process.
+// Messages between functions that run for different lanes of one team, wherever in the group their agents are. A state
+// machine as the other services; it knows no process.
 //
-//   send     --> with the sender's lane, on its agent (bounded; waits for room) --> until it is received, or the sender's session ends
-//   receive  --> waits for its lane; what that has sent here, or a PeerReceive to its agent, which answers by a PeerMessage: the receiver
-//                pulls what is not small. So bytes cross when somebody has room for them, and memory is the sender's until then
+//   send     --> with the sender's lane, on its agent (bounded; waits for room)
+//            --> until it is received, or the sender's session ends
+//   receive  --> waits for its lane; what that has sent here, or a PeerReceive to its agent, which answers by a
+//                PeerMessage: the receiver pulls what is not small. So bytes cross when somebody has room for
+//                them, and memory is the sender's until then
 //
-// A team is sessions of one user that name it with the same number of lanes; who has which is what agents tell each other (PeerLanes). Of
-// two sessions that have claimed a lane on two agents at once, that of the agent whose name comes first has it; the other's operations fail.
+// A team is sessions of one user that name it with the same number of lanes; who has which is what agents tell each
+// other (PeerLanes). Of two sessions that have claimed a lane on two agents at once, that of the agent whose name comes
+// first has it; the other's operations fail.
 //
-// A message that a member has answered for is gone from here; where its answer was lost, the receiver says what it got with its next
-// PeerReceive, so that nothing is received twice.
+// A message that a member has answered for is gone from here; where its answer was lost, the receiver says what it got
+// with its next PeerReceive, so that nothing is received twice.
 #pragma once
 
 #include <compare>
@@ -36,8 +39,8 @@ namespace offpath::task {
 
 struct MessageCounters {
   std::uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
-  std::uint64_t from_members = 0;  // of the received
-  std::uint64_t failed = 0;        // operations
+  std::uint64_t from_members = 0;                     // of the received
+  std::uint64_t failed = 0;                           // operations
   std::uint64_t lanes = 0, held = 0, held_bytes = 0;  // now
   TimeNs sending_ns = 0, receiving_ns = 0;            // that functions waited
 };
@@ -59,8 +62,8 @@ class LaneMessages {
   void set_take_offer(std::function<Fd(mover::ChannelNumber, std::uint64_t)> take) { take_offer_ = std::move(take); }
 
   // A session's lane of a team. Error::exists: it is another session's.
-  [[nodiscard]] Status open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane, std::uint32_t lanes, TimeNs now,
-                            mover::Effects& effects);
+  [[nodiscard]] Status open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane,
+                            std::uint32_t lanes, TimeNs now, mover::Effects& effects);
   void close(std::uint64_t session, TimeNs now, mover::Effects& effects);  // also of one without a team
 
   void on_operation(plugin::Operation operation, TimeNs now, mover::Effects& effects);
@@ -68,13 +71,15 @@ class LaneMessages {
   void on_call_ended(plugin::CallNumber call, TimeNs now, mover::Effects& effects);
 
   // ---- the group
-  void on_peer_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  void on_peer_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                       mover::Effects& effects);
   void on_descriptor(TimeNs now, mover::Effects& effects);  // one was offered
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
   void on_answer(std::uint64_t token, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
   void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
   // All that live, this one included; `anew`: of that name there was this process before.
-  void on_members(const std::vector<std::string>& alive, const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
+  void on_members(const std::vector<std::string>& alive,
+                  const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
                   mover::Effects& effects);
 
   void on_time(TimeNs now, mover::Effects& effects);
@@ -96,7 +101,7 @@ class LaneMessages {
     bool taken = false;  // that member says so; only its answer is missing
   };
   using Slot = std::pair<std::uint32_t, std::uint32_t>;  // the other lane, tag
-  using Sent = std::map<Slot, std::deque<Message>>;  // no queue is empty
+  using Sent = std::map<Slot, std::deque<Message>>;      // no queue is empty
   struct Pending {
     plugin::Operation operation;
     TimeNs since = 0;
@@ -119,15 +124,15 @@ class LaneMessages {
     std::set<std::uint32_t> gone{};  // lanes that have ended since this one is here
   };
   struct Asked {
-    std::uint64_t session;       // of the lane that receives
+    std::uint64_t session;  // of the lane that receives
     plugin::CallNumber call;
     plugin::OperationNumber operation;
     std::string member;
     std::uint64_t from_session;  // there
     std::uint32_t tag = 0;
-    std::uint64_t got = 0;       // that was said with it
-    std::uint64_t taken = 0;     // the message that has come
-    bool answered = false;       // not again: only what is being pulled is waited for
+    std::uint64_t got = 0;    // that was said with it
+    std::uint64_t taken = 0;  // the message that has come
+    bool answered = false;    // not again: only what is being pulled is waited for
     // What is coming:
     mover::ChannelNumber channel = 0;
     std::uint64_t ticket = 0, message = 0, length = 0, offer = 0;
@@ -146,7 +151,8 @@ class LaneMessages {
   struct Member {
     std::uint64_t process = 0, version = 0;
     Claims claims{};
-    // The newest message that a session here has taken from one there under a tag, while that may believe that nobody has.
+    // The newest message that a session here has taken from one there under a tag, while that may believe that nobody
+    // has.
     std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>, std::uint64_t> taken{};
     std::uint64_t told = 0;  // which version of this agent's table
     std::uint64_t telling = 0;
@@ -188,16 +194,21 @@ class LaneMessages {
   void find_next_deadline() noexcept;
 
   // lane_members.cc
-  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status serve_table(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
-  [[nodiscard]] Status serve_receive(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
-  [[nodiscard]] Status serve_message(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                             mover::Effects& effects);
+  [[nodiscard]] Status serve_table(mover::ChannelNumber channel, const channel::Entry& request,
+                                   mover::Effects& effects);
+  [[nodiscard]] Status serve_receive(mover::ChannelNumber channel, const channel::Entry& request,
+                                     mover::Effects& effects);
+  [[nodiscard]] Status serve_message(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                     mover::Effects& effects);
   void serve_cancel(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
   void serve_wants(Lane& lane, TimeNs now, mover::Effects& effects);
   void deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now, mover::Effects& effects);
   void ask(Lane& lane, Pending& pending, const Place& place, mover::Effects& effects);
   void cancel(Pending& pending, mover::Effects& effects);
-  [[nodiscard]] Status begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now,
+                                     mover::Effects& effects);
   void arrived(std::uint64_t number, Asked& asked, plugin::OperationAnswer given, TimeNs now, mover::Effects& effects);
   void refuse_arrival(Asked& asked, Failure why, mover::Effects& effects);
   void close_ask(std::uint64_t number, bool certain, TimeNs now);

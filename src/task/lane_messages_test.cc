@@ -17,7 +17,8 @@ std::string text(std::size_t bytes, char first = 'a') {
   return made;
 }
 
-// Lane 0 and lane 1 of a team of two, on one agent, on two whose links read ranges, and on two whose links pass descriptors.
+// Lane 0 and lane 1 of a team of two, on one agent, on two whose links read ranges, and on two whose links pass
+// descriptors.
 class TwoLanes : public ::testing::TestWithParam<int> {
  protected:
   TwoLanes() {
@@ -33,7 +34,9 @@ class TwoLanes : public ::testing::TestWithParam<int> {
     return agents_.message(operation);
   }
 
-  LaneAgents agents_{GetParam() == 0 ? 1u : 2u, {.lane_bytes_max = 200'000, .bytes_max = 300'000, .lane_bytes_min = 1000}, GetParam() == 2};
+  LaneAgents agents_{GetParam() == 0 ? 1u : 2u,
+                     {.lane_bytes_max = 200'000, .bytes_max = 300'000, .lane_bytes_min = 1000},
+                     GetParam() == 2};
   std::size_t far_ = GetParam() == 0 ? 0 : 1;
 };
 INSTANTIATE_TEST_SUITE_P(Ways, TwoLanes, ::testing::Values(0, 1, 2), [](const auto& way) {
@@ -72,7 +75,10 @@ TEST_P(TwoLanes, MessagesUnderATagComeInTheirOrder) {
   agents_.settle();
   for (int i = 5; i < 10; ++i) operations.push_back(agents_.receive(far_, other, 0, 3));
   agents_.settle();
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(agents_.message(operations[static_cast<std::size_t>(i)]), text((('a' + i) % 2) == 0 ? 10 : 5000, static_cast<char>('a' + i))) << i;
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(agents_.message(operations[static_cast<std::size_t>(i)]),
+              text((('a' + i) % 2) == 0 ? 10 : 5000, static_cast<char>('a' + i)))
+        << i;
 }
 
 TEST_P(TwoLanes, WhatDoesNotFitStays) {
@@ -180,10 +186,11 @@ TEST_P(TwoLanes, ALaneHasOneSession) {
     const Status taken = agents_.open(place, third, 1, 2);
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, Error::exists);
-    EXPECT_NE(taken.error().message.find(place == far_ ? "this agent" : "agent dpu1"), std::string::npos) << taken.error().message;
+    EXPECT_NE(taken.error().message.find(place == far_ ? "this agent" : "agent dpu1"), std::string::npos)
+        << taken.error().message;
   }
-  EXPECT_TRUE(agents_.open(0, third, 1, 3));              // another team, for it has other lanes
-  EXPECT_TRUE(agents_.open(0, 14, 1, 2, "job", 1001));    // another user's
+  EXPECT_TRUE(agents_.open(0, third, 1, 3));            // another team, for it has other lanes
+  EXPECT_TRUE(agents_.open(0, 14, 1, 2, "job", 1001));  // another user's
   EXPECT_TRUE(agents_.open(0, 15, 1, 2, "another job"));
 }
 
@@ -306,14 +313,16 @@ TEST(LaneMessages, OnlyMembersMayAsk) {
   mover::Effects effects;
   std::vector<std::byte> payload;
   wire::encode(wire::PeerReceive{1000, one, 1, 100, 0, 1, 0, 0, 0, "x", "job"}, payload);
-  agents.lanes(0).on_peer_request(7, {1, static_cast<std::uint8_t>(wire::EntryKind::peer_receive), payload}, false, 0, effects);
+  agents.lanes(0).on_peer_request(7, {1, static_cast<std::uint8_t>(wire::EntryKind::peer_receive), payload}, false, 0,
+                                  effects);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<mover::FailEffect>(effects[0]).failure.code, Error::denied);
   // And of a lane of another user, or one that has been another session's, nothing is told.
   effects.clear();
   payload.clear();
   wire::encode(wire::PeerReceive{1001, one, 1, 100, 0, 1, 0, 0, 0, "x", "job"}, payload);
-  agents.lanes(0).on_peer_request(7, {2, static_cast<std::uint8_t>(wire::EntryKind::peer_receive), payload}, true, 0, effects);
+  agents.lanes(0).on_peer_request(7, {2, static_cast<std::uint8_t>(wire::EntryKind::peer_receive), payload}, true, 0,
+                                  effects);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<mover::FailEffect>(effects[0]).failure.code, Error::not_found);
 }

@@ -1,9 +1,9 @@
-// Memory of the agent's that tasks work on, which workers keep mapped from task to task. It is a session's, used again and again: a page
-// that is touched for the first time costs as much as moving it.
+// Memory of the agent's that tasks work on, which workers keep mapped from task to task. It is a session's, used again
+// and again: a page that is touched for the first time costs as much as moving it.
 //
 //   Memory         inputs: pulled into it, or made by a function that left it here. Sealed; workers read it
-//   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. What a worker writes too late goes
-//                  to that program alone, so it need not be sealed against writing
+//   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. What a worker
+//                  writes too late goes to that program alone, so it need not be sealed against writing
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Memory {
   Fd made;                   // or made by a function
   std::uint64_t bytes = 0;
   enum class State : std::uint8_t { filling, filled, failed } state = State::filling;
-  Failure failure;           // when it has failed
+  Failure failure;  // when it has failed
 
   [[nodiscard]] int fd() const noexcept { return made ? made.get() : buffer.fd(); }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return made ? bytes : buffer.capacity(); }

@@ -11,9 +11,11 @@ constexpr long owners_at_rest = 2;  // this, and the session's list of all its m
 
 }  // namespace
 
-ResidentMemory::Found ResidentMemory::find(std::string_view name, std::uint64_t version, std::uint64_t bytes, std::uint64_t changed_from) const {
+ResidentMemory::Found ResidentMemory::find(std::string_view name, std::uint64_t version, std::uint64_t bytes,
+                                           std::uint64_t changed_from) const {
   const auto at = entries_.find(name);
-  if (at == entries_.end() || at->second.memory->bytes != bytes || at->second.memory->state == Memory::State::failed) return {};
+  if (at == entries_.end() || at->second.memory->bytes != bytes || at->second.memory->state == Memory::State::failed)
+    return {};
   const Entry& entry = at->second;
   if (entry.version == version) return {Need::nothing, entry.memory};
   // What a function made is sealed: nothing can be written to it.

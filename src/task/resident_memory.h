@@ -1,7 +1,7 @@
 // Inputs that stay on the agent from task to task, each under its name in one version: the newest one.
 //
-// Whoever runs with a version keeps its memory; a newer one gets memory of its own, unless only a part has changed. That is pulled
-// onto what is there, for which nobody may be using it.
+// Whoever runs with a version keeps its memory; a newer one gets memory of its own, unless only a part has changed.
+// That is pulled onto what is there, for which nobody may be using it.
 #pragma once
 
 #include <map>
@@ -25,7 +25,8 @@ class ResidentMemory {
   };
 
   // What has to be pulled, so that `name` is there as `version`. `later`: its part may not be written to yet.
-  [[nodiscard]] Found find(std::string_view name, std::uint64_t version, std::uint64_t bytes, std::uint64_t changed_from) const;
+  [[nodiscard]] Found find(std::string_view name, std::uint64_t version, std::uint64_t bytes,
+                           std::uint64_t changed_from) const;
   // It is, or is going to be, `version`.
   void keep(std::string_view name, std::uint64_t version, MemoryPtr memory);
   // What could not be filled is no version of anything.

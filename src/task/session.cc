@@ -14,7 +14,8 @@ Result<MappedOutput> MappedOutput::map(int fd, std::uint64_t bytes) {
   return MappedOutput(static_cast<std::byte*>(data), bytes);
 }
 
-MappedOutput::MappedOutput(MappedOutput&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+MappedOutput::MappedOutput(MappedOutput&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
 
 MappedOutput::~MappedOutput() {
   if (data_ != nullptr) munmap(data_, bytes_);

@@ -1,5 +1,5 @@
-// What a program's tasks have in common: their lane, their words in the program's memory, what stays here between them. And one task.
-// Read task_service.h first.
+// What a program's tasks have in common: their lane, their words in the program's memory, what stays here between them.
+// And one task. Read task_service.h first.
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@
 #include "mover/effects.h"
 #include "plugin/call.h"
 #include "task/resident_memory.h"
-#include "wire/region.h"
 #include "wire/messages/task_messages.h"
+#include "wire/region.h"
 
 namespace offpath::task {
 
@@ -52,27 +52,27 @@ struct Session;
 
 struct Task {
   enum class State : std::uint8_t { waiting, pulling, ready, calling, pushing, over } state = State::waiting;
-  std::uint64_t number = 0;   // in the order of asking
+  std::uint64_t number = 0;  // in the order of asking
   Session* session = nullptr;
   std::uint64_t ticket = 0;
   std::uint32_t line = 0;
   TimeNs deadline = never;
   std::string plugin, function;
-  std::vector<std::uint64_t> after;  // tickets, as they were asked for
-  std::size_t waits_for = 0;         // of them: tasks that have not ended
-  std::vector<std::uint64_t> before; // numbers of the tasks that wait for this one
+  std::vector<std::uint64_t> after;   // tickets, as they were asked for
+  std::size_t waits_for = 0;          // of them: tasks that have not ended
+  std::vector<std::uint64_t> before;  // numbers of the tasks that wait for this one
   struct Reason {
     std::uint64_t ticket = 0;
     std::string why;
   };
-  std::optional<Reason> because{};   // the task that failed first, of those before it
-  std::uint64_t room_bytes = 0;      // that it waits for
+  std::optional<Reason> because{};  // the task that failed first, of those before it
+  std::uint64_t room_bytes = 0;     // that it waits for
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::vector<std::byte> arguments;
-  bool pulled = false;                      // and the program was told
-  std::vector<std::uint64_t> who_waits{};   // for that: tickets
-  TimeNs since = 0;                         // of its state
+  bool pulled = false;                     // and the program was told
+  std::vector<std::uint64_t> who_waits{};  // for that: tickets
+  TimeNs since = 0;                        // of its state
   wire::TaskDone times{};
   std::shared_ptr<plugin::CallReport> report{};
   std::vector<MappedOutput> mapped{};

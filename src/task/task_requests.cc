@@ -30,18 +30,25 @@ void TaskService::on_request(ChannelNumber channel, const channel::Entry& reques
 
 Status TaskService::serve(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   switch (static_cast<EntryKind>(request.kind)) {
-    case EntryKind::task_open: return open(channel, request, now, effects);
-    case EntryKind::task_run: return run(channel, request, now, effects);
-    case EntryKind::task_wait: return wait(channel, request, effects);
-    case EntryKind::task_cancel: return cancel(channel, request, now, effects);
-    case EntryKind::task_close: return close(channel, request, now, effects);
-    default: return fail(Error::protocol, "request of kind {} is none of tasks", request.kind);
+    case EntryKind::task_open:
+      return open(channel, request, now, effects);
+    case EntryKind::task_run:
+      return run(channel, request, now, effects);
+    case EntryKind::task_wait:
+      return wait(channel, request, effects);
+    case EntryKind::task_cancel:
+      return cancel(channel, request, now, effects);
+    case EntryKind::task_close:
+      return close(channel, request, now, effects);
+    default:
+      return fail(Error::protocol, "request of kind {} is none of tasks", request.kind);
   }
 }
 
 Result<Session*> TaskService::own(ChannelNumber channel, std::uint64_t number) {
   const auto at = sessions_.find(number);
-  if (at == sessions_.end() || at->second->channel != channel) return fail(Error::not_found, "this program has no session {} of tasks", number);
+  if (at == sessions_.end() || at->second->channel != channel)
+    return fail(Error::not_found, "this program has no session {} of tasks", number);
   return at->second.get();
 }
 
@@ -51,7 +58,8 @@ Status TaskService::open(ChannelNumber channel, const channel::Entry& request, T
   Channel& program = channels_.at(channel);
   if (program.sessions >= limits_.sessions_max)
     return fail(Error::too_large, "this program has {} sessions of tasks, which is the limit", program.sessions);
-  if (!asked.team.empty()) OFP_TRY(messages_.open(next_session_, program.user, asked.team, asked.lane, asked.lanes, now, effects));
+  if (!asked.team.empty())
+    OFP_TRY(messages_.open(next_session_, program.user, asked.team, asked.lane, asked.lanes, now, effects));
   ++program.sessions;
   auto session = std::make_unique<Session>();
   session->number = next_session_++;
@@ -61,17 +69,21 @@ Status TaskService::open(ChannelNumber channel, const channel::Entry& request, T
   session->lines = asked.lines;
   for (const wire::TaskPlugin& each : asked.plugins) {
     auto own = user_plugins_.find(program.user, program.group, each.path);
-    if (own) session->plugins[std::string(each.name)] = {std::move(*own), {}};
-    else session->plugins[std::string(each.name)] = {nullptr, own.error().message};
+    if (own)
+      session->plugins[std::string(each.name)] = {std::move(*own), {}};
+    else
+      session->plugins[std::string(each.name)] = {nullptr, own.error().message};
   }
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{session->number}});
   sessions_.emplace(session->number, std::move(session));
   return {};
 }
 
-Result<std::unique_ptr<Task>> TaskService::make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked, TimeNs now) const {
+Result<std::unique_ptr<Task>> TaskService::make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked,
+                                                     TimeNs now) const {
   if (asked.line >= session.lines.length / wire::task_line_bytes)
-    return fail(Error::protocol, "a task's line is {}, there are {}", asked.line, session.lines.length / wire::task_line_bytes);
+    return fail(Error::protocol, "a task's line is {}, there are {}", asked.line,
+                session.lines.length / wire::task_line_bytes);
   auto task = std::make_unique<Task>();
   task->session = &session;
   task->ticket = ticket;
@@ -82,12 +94,15 @@ Result<std::unique_ptr<Task>> TaskService::make_task(Session& session, std::uint
   task->since = now;
   std::set<std::string_view> names;
   for (const wire::TaskInput& each : asked.inputs) {
-    if (!names.insert(each.name).second) return fail(Error::exists, "{}: two inputs are called \"{}\"", task->name(), each.name);
-    task->inputs.push_back({each.source, each.bytes, each.version, each.changed_from, each.changed_at, each.changed_bytes, std::string(each.name)});
+    if (!names.insert(each.name).second)
+      return fail(Error::exists, "{}: two inputs are called \"{}\"", task->name(), each.name);
+    task->inputs.push_back({each.source, each.bytes, each.version, each.changed_from, each.changed_at,
+                            each.changed_bytes, std::string(each.name)});
   }
   names.clear();
   for (const wire::TaskOutput& each : asked.outputs) {
-    if (!names.insert(each.name).second) return fail(Error::exists, "{}: two outputs are called \"{}\"", task->name(), each.name);
+    if (!names.insert(each.name).second)
+      return fail(Error::exists, "{}: two outputs are called \"{}\"", task->name(), each.name);
     task->outputs.push_back({each.target, each.bytes, each.version, std::string(each.name)});
   }
   task->arguments.assign(asked.arguments.begin(), asked.arguments.end());
@@ -100,7 +115,8 @@ Status TaskService::run(ChannelNumber channel, const channel::Entry& request, Ti
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Session* const session, own(channel, asked.session));
   Channel& program = channels_.at(channel);
-  if (program.tasks >= limits_.tasks_max) return fail(Error::would_block, "{} tasks of this program are under way, which is the limit", program.tasks);
+  if (program.tasks >= limits_.tasks_max)
+    return fail(Error::would_block, "{} tasks of this program are under way, which is the limit", program.tasks);
   OFP_ASSIGN(std::unique_ptr<Task> task, make_task(*session, request.ticket, std::move(asked), now));
   task->number = next_number_++;
   ++program.tasks;
@@ -135,8 +151,8 @@ Status TaskService::wait(ChannelNumber channel, const channel::Entry& request, E
     return {};
   }
   if (task->who_waits.size() >= waits_of_task_max)
-    return fail(Error::too_large, "{} requests wait for the inputs of {}; at most {} may: ask once for each task", task->who_waits.size(),
-                task->name(), waits_of_task_max);
+    return fail(Error::too_large, "{} requests wait for the inputs of {}; at most {} may: ask once for each task",
+                task->who_waits.size(), task->name(), waits_of_task_max);
   task->who_waits.push_back(request.ticket);
   return {};
 }
@@ -153,8 +169,10 @@ Status TaskService::close(ChannelNumber channel, const channel::Entry& request, 
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Session* const session, own(channel, asked.session));
   for (const auto& task : session->tasks) {
-    if (task->state == Task::State::pushing) end_task(*task, fail(Error::cancelled, "{}: its session was closed", task->name()), now, effects);
-    else cancel_task(*task, "the end of its session", now, effects);
+    if (task->state == Task::State::pushing)
+      end_task(*task, fail(Error::cancelled, "{}: its session was closed", task->name()), now, effects);
+    else
+      cancel_task(*task, "the end of its session", now, effects);
   }
   --channels_.at(channel).sessions;
   messages_.close(asked.session, now, effects);
@@ -166,7 +184,8 @@ Status TaskService::close(ChannelNumber channel, const channel::Entry& request, 
 // What is being pushed goes on: the program's memory is being written to.
 void TaskService::cancel_task(Task& task, const std::string& why, TimeNs now, Effects& effects) {
   if (task.state == Task::State::over || task.state == Task::State::pushing) return;
-  if (task.state == Task::State::calling) effects.push_back(mover::CancelCallEffect{mover::token_of(Service::task, task.number)});
+  if (task.state == Task::State::calling)
+    effects.push_back(mover::CancelCallEffect{mover::token_of(Service::task, task.number)});
   ++counters_.cancelled;
   end_task(task, fail(Error::cancelled, "{} was cancelled by {}", task.name(), why), now, effects);
 }

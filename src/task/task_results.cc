@@ -20,7 +20,8 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
   // A function that was asked to return at its deadline has most often failed for that reason.
   if (!outcome && outcome.error().code == Error::function_failed && task->deadline <= now)
     outcome = fail(Error::timeout, "its time was over: {}", outcome.error().message);
-  Status taken = outcome ? take_outputs(*task, std::move(*outcome), pieces) : Status(tl::unexpected(std::move(outcome).error()));
+  Status taken =
+      outcome ? take_outputs(*task, std::move(*outcome), pieces) : Status(tl::unexpected(std::move(outcome).error()));
   if (!taken) {
     end_task(*task, std::move(taken), now, effects);
   } else if (pieces.empty()) {
@@ -32,7 +33,8 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
     for (const Output& output : task->outputs) transfer.rooms.push_back(output.room);
     transfer.mapped = std::move(task->mapped);
     const std::uint64_t number = begin_transfer(std::move(transfer));
-    effects.push_back(mover::PushEffect{task->session->channel, mover::token_of(Service::task, number), std::move(pieces), nullptr});
+    effects.push_back(
+        mover::PushEffect{task->session->channel, mover::token_of(Service::task, number), std::move(pieces), nullptr});
     task->session->dirty = true;
   }
   settle(now, effects);
@@ -44,9 +46,11 @@ Status TaskService::take_outputs(Task& task, plugin::Outputs outputs, std::vecto
   std::uint64_t resident_bytes = session.resident.bytes();
   for (plugin::Output& made : outputs) {
     const auto named = std::ranges::find(task.outputs, made.name, &Output::name);
-    if (named == task.outputs.end()) return fail(Error::invalid, "{} has made an output \"{}\", which the task does not name", task.name(), made.name);
+    if (named == task.outputs.end())
+      return fail(Error::invalid, "{} has made an output \"{}\", which the task does not name", task.name(), made.name);
     if (made.bytes > named->bytes_max)
-      return fail(Error::too_large, "{}: output \"{}\" has {} bytes, there is room for {}", task.name(), made.name, made.bytes, named->bytes_max);
+      return fail(Error::too_large, "{}: output \"{}\" has {} bytes, there is room for {}", task.name(), made.name,
+                  made.bytes, named->bytes_max);
     named->bytes = made.bytes;
     if (named->target.length != 0 && made.bytes != 0) {
       const std::byte* from = made.in_room && named->room ? named->room->data() : nullptr;
@@ -66,7 +70,8 @@ Status TaskService::take_outputs(Task& task, plugin::Outputs outputs, std::vecto
     kept.emplace_back(&*named, std::move(memory));
   }
   if (resident_bytes > limits_.resident_bytes_max)
-    return fail(Error::too_large, "{}: {} bytes would stay on the agent, at most {} may", task.name(), resident_bytes, limits_.resident_bytes_max);
+    return fail(Error::too_large, "{}: {} bytes would stay on the agent, at most {} may", task.name(), resident_bytes,
+                limits_.resident_bytes_max);
   for (auto& [output, memory] : kept) session.resident.keep(output->name, output->version, std::move(memory));
   return {};
 }
@@ -89,14 +94,20 @@ void TaskService::on_transfer(std::uint64_t token, const Status& status, TimeNs 
         for (const MemoryPtr& memory : transfer.memory) session->resident.drop(memory);
     }
   } else if (transfer.kind == Transfer::Kind::push && task != nullptr) {
-    if (status) for (const Output& output : task->outputs) counters_.pushed_bytes += output.target.length != 0 ? output.bytes : 0;
-    end_task(*task, status ? Status{} : fail(status.error().code, "{}: outputs cannot be pushed: {}", task->name(), status.error().message), now, effects);
+    if (status)
+      for (const Output& output : task->outputs) counters_.pushed_bytes += output.target.length != 0 ? output.bytes : 0;
+    end_task(*task,
+             status
+                 ? Status{}
+                 : fail(status.error().code, "{}: outputs cannot be pushed: {}", task->name(), status.error().message),
+             now, effects);
   }
   settle(now, effects);
 }
 
 void TaskService::answer_waiters(Task& task, Effects& effects) {
-  for (const std::uint64_t ticket : std::exchange(task.who_waits, {})) effects.push_back(ReplyEffect{task.session->channel, ticket, wire::Done{0}});
+  for (const std::uint64_t ticket : std::exchange(task.who_waits, {}))
+    effects.push_back(ReplyEffect{task.session->channel, ticket, wire::Done{0}});
 }
 
 // With all that come after it, if it has failed: a list, for there may be long chains of them.
@@ -108,7 +119,8 @@ void TaskService::end_task(Task& first, Status outcome, TimeNs now, Effects& eff
     if (task.state == Task::State::over) continue;
     const Status status = std::move(ending[i].second);
     end_one(task, status, now, effects);
-    const Task::Reason reason = status ? Task::Reason{} : task.because.value_or(Task::Reason{task.ticket, status.error().message});
+    const Task::Reason reason =
+        status ? Task::Reason{} : task.because.value_or(Task::Reason{task.ticket, status.error().message});
     for (const std::uint64_t number : std::exchange(task.before, {})) {
       Task* const next = find(number);
       if (next == nullptr) continue;
@@ -122,7 +134,8 @@ void TaskService::end_task(Task& first, Status outcome, TimeNs now, Effects& eff
 }
 
 Status TaskService::comes_after(const Task& task) {
-  return fail(Error::cancelled, "{} comes after task {}, which failed: {}", task.name(), task.because->ticket, task.because->why);
+  return fail(Error::cancelled, "{} comes after task {}, which failed: {}", task.name(), task.because->ticket,
+              task.because->why);
 }
 
 // It is taken out of its session's list by settle().

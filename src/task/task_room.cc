@@ -1,5 +1,5 @@
-// Memory for tasks. A session's pieces are used again and again; when there is no room for a new one, those that nobody uses are let go,
-// and the task waits. Of one program's tasks the oldest gets room first.
+// Memory for tasks. A session's pieces are used again and again; when there is no room for a new one, those that nobody
+// uses are let go, and the task waits. Of one program's tasks the oldest gets room first.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,9 @@ namespace {
 constexpr std::size_t spare_max = 64;  // pieces of memory of a session, before those that nobody uses are let go
 
 // Large enough, and not much too large.
-bool fits(std::uint64_t bytes, std::uint64_t capacity) noexcept { return bytes <= capacity && capacity <= 4 * std::max(bytes, page_bytes); }
+bool fits(std::uint64_t bytes, std::uint64_t capacity) noexcept {
+  return bytes <= capacity && capacity <= 4 * std::max(bytes, page_bytes);
+}
 
 template <class Pieces>
 void drop_spare(Pieces& pieces, std::size_t most) {
@@ -32,7 +34,9 @@ bool TaskService::has_room(const Task& task, std::uint64_t bytes) const {
 // Error::would_block: there is no room now.
 Result<MemoryPtr> TaskService::take_memory(const Task& task, std::uint64_t bytes) {
   Session& session = *task.session;
-  const auto spare = std::ranges::find_if(session.memory, [&](const MemoryPtr& each) { return each.use_count() == 1 && !each->made && fits(bytes, each->capacity()); });
+  const auto spare = std::ranges::find_if(session.memory, [&](const MemoryPtr& each) {
+    return each.use_count() == 1 && !each->made && fits(bytes, each->capacity());
+  });
   MemoryPtr memory = spare != session.memory.end() ? *spare : nullptr;
   if (!memory) {
     drop_spare(session.memory, spare_max);
@@ -49,13 +53,15 @@ Result<MemoryPtr> TaskService::take_memory(const Task& task, std::uint64_t bytes
 
 Result<TargetPtr> TaskService::take_target(const Task& task, std::uint64_t bytes) {
   Session& session = *task.session;
-  const auto spare = std::ranges::find_if(session.targets, [&](const TargetPtr& each) { return each.use_count() == 1 && fits(bytes, each->capacity()); });
+  const auto spare = std::ranges::find_if(
+      session.targets, [&](const TargetPtr& each) { return each.use_count() == 1 && fits(bytes, each->capacity()); });
   if (spare != session.targets.end()) return *spare;
   drop_spare(session.targets, spare_max);
   if (!has_room(task, bytes)) return fail(Error::would_block, "there is no room for {} bytes of outputs", bytes);
   OFP_ASSIGN(TargetPtr target, TargetMemory::make(next_memory_++, bytes));
   // Counted until it is gone, which may be later than its session: a worker that does not return has it.
-  const auto count = [this, alive = std::weak_ptr<bool>(alive_), bytes = target->capacity(), held = target](TargetMemory*) mutable {
+  const auto count = [this, alive = std::weak_ptr<bool>(alive_), bytes = target->capacity(),
+                      held = target](TargetMemory*) mutable {
     if (alive.lock()) {
       counters_.target_bytes -= bytes;
       freed_ = true;
@@ -99,7 +105,8 @@ Result<bool> TaskService::take_room(Task& task, std::vector<ResidentMemory::Foun
   for (const Output& output : task.outputs)
     if (output.version == 0) task.room_bytes += output.bytes_max;
   if (memory_max_ && task.room_bytes > memory_max_())
-    return fail(Error::too_large, "{} needs {} bytes of the agent's memory, which has {}", task.name(), task.room_bytes, memory_max_());
+    return fail(Error::too_large, "{} needs {} bytes of the agent's memory, which has {}", task.name(), task.room_bytes,
+                memory_max_());
   OFP_ASSIGN(const bool at_once, try_room(task, found));
   if (at_once) return true;
   drop_spares();

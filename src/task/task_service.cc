@@ -9,8 +9,13 @@ using mover::ChannelNumber;
 using mover::Effects;
 using mover::Service;
 
-TaskService::TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t)> room)
-    : limits_(limits), user_plugins_(limits.user_plugins), cache_(std::move(cache)), room_(std::move(room)), messages_(limits.messages, cache_, room_) {}
+TaskService::TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache,
+                         std::function<bool(std::uint64_t)> room)
+    : limits_(limits),
+      user_plugins_(limits.user_plugins),
+      cache_(std::move(cache)),
+      room_(std::move(room)),
+      messages_(limits.messages, cache_, room_) {}
 
 TaskService::~TaskService() = default;
 
@@ -67,8 +72,11 @@ void TaskService::on_time(TimeNs now, Effects& effects) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Task& task = *tasks_.at(deadlines_.begin()->second);
     const bool no_room = channels_.at(task.session->channel).short_of_room.contains(task.number);
-    end_task(task, no_room ? fail(Error::timeout, "{}: its time was over while it waited for room for {} bytes on the agent", task.name(), task.room_bytes)
-                           : fail(Error::timeout, "{}: its time was over before a worker began with it", task.name()), now, effects);
+    end_task(task,
+             no_room ? fail(Error::timeout, "{}: its time was over while it waited for room for {} bytes on the agent",
+                            task.name(), task.room_bytes)
+                     : fail(Error::timeout, "{}: its time was over before a worker began with it", task.name()),
+             now, effects);
   }
   if (look_again_ <= now) {
     look_again_ = never;

@@ -1,15 +1,16 @@
-// Functions over the memory of programs: inputs are pulled, a worker of a plug-in runs the function, outputs are pushed. Read
-// wire::TaskRun and plugin/call.h first. A state machine as the other services; it knows no process.
+// Functions over the memory of programs: inputs are pulled, a worker of a plug-in runs the function, outputs are
+// pushed. Read wire::TaskRun and plugin/call.h first. A state machine as the other services; it knows no process.
 //
 //   run ---> waiting ---> pulling ---> ready ---> calling ---> pushing ---> TaskDone
 //              |  for those before it,    |          | failed      | failed
 //              |  room, memory in use     v          v             v
 //              '-----------------------> Failed: dependency, memory, function, deadline, cancelled
 //
-// Tasks of a session with a lane go each of these steps in the order they were asked for, so that a function's static variables are
-// the state from one step of a program to the next: plug-ins run a lane always on the same worker. Other tasks overtake each other.
-// A few tasks of a session have begun at a time; the rest wait in the list, and cost no memory but what they name. Whatever memory a task
-// needs it has when it begins: so one that has begun ends, and those that wait for room get it.
+// Tasks of a session with a lane go each of these steps in the order they were asked for, so that a function's static
+// variables are the state from one step of a program to the next: plug-ins run a lane always on the same worker. Other
+// tasks overtake each other. A few tasks of a session have begun at a time; the rest wait in the list, and cost no
+// memory but what they name. Whatever memory a task needs it has when it begins: so one that has begun ends, and those
+// that wait for room get it.
 //
 //   task_requests.cc   what programs ask for           task_steps.cc    waiting, pulling, ready, calling
 //   task_room.cc       memory for tasks                task_results.cc  what comes back, and how tasks end
@@ -31,7 +32,8 @@
 namespace offpath::task {
 
 struct TaskCounters {
-  std::uint64_t asked = 0, done = 0, failed = 0, cancelled = 0;  // failed: all that ended otherwise, the cancelled ones included
+  std::uint64_t asked = 0, done = 0, failed = 0,
+                cancelled = 0;  // failed: all that ended otherwise, the cancelled ones included
   std::uint64_t pulled_bytes = 0, pushed_bytes = 0;
   std::uint64_t target_bytes = 0;
   std::uint64_t resident_hits = 0, resident_parts = 0, resident_bytes = 0;
@@ -42,10 +44,10 @@ struct TaskCounters {
 class TaskService {
  public:
   struct Limits {
-    std::size_t sessions_max = 64;   // of one channel
-    std::size_t tasks_max = 1024;    // of one channel
-    std::size_t ahead_max = 4;       // of a lane: being pulled, pulled or called
-    std::size_t side_by_side_max = 64;  // likewise, of a session without a lane
+    std::size_t sessions_max = 64;                  // of one channel
+    std::size_t tasks_max = 1024;                   // of one channel
+    std::size_t ahead_max = 4;                      // of a lane: being pulled, pulled or called
+    std::size_t side_by_side_max = 64;              // likewise, of a session without a lane
     std::uint64_t resident_bytes_max = 1ull << 30;  // of one session
     UserPluginOptions user_plugins{};
     LaneMessages::Limits messages{};
@@ -61,15 +63,17 @@ class TaskService {
   void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
-  void set_memory_max(std::function<std::uint64_t()> bytes) { memory_max_ = std::move(bytes); }  // a task that needs more never finds room
+  void set_memory_max(std::function<std::uint64_t()> bytes) {
+    memory_max_ = std::move(bytes);
+  }  // a task that needs more never finds room
   // Tasks that wait for room look again when there may be more.
   [[nodiscard]] bool waits_for_memory() const noexcept;
   void on_memory_freed(TimeNs now, mover::Effects& effects);
   [[nodiscard]] std::uint64_t memory_wanted() const;  // by the one that has waited longest
 
-
   [[nodiscard]] TaskCounters counters() const;
-  // What functions of its sessions send each other. Sessions are opened and closed here; everything else it is told by its owner.
+  // What functions of its sessions send each other. Sessions are opened and closed here; everything else it is told by
+  // its owner.
   [[nodiscard]] LaneMessages& messages() noexcept { return messages_; }
   [[nodiscard]] const LaneMessages& messages() const noexcept { return messages_; }
 
@@ -92,14 +96,20 @@ class TaskService {
     std::vector<TargetPtr> rooms{};   // push: where it comes from. It may outlive its task
     std::vector<MappedOutput> mapped{};
   };
-  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status run(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                             mover::Effects& effects);
+  [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                            mover::Effects& effects);
+  [[nodiscard]] Status run(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                           mover::Effects& effects);
   [[nodiscard]] Status wait(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
-  [[nodiscard]] Status cancel(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status close(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status cancel(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                              mover::Effects& effects);
+  [[nodiscard]] Status close(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                             mover::Effects& effects);
   [[nodiscard]] Result<Session*> own(mover::ChannelNumber channel, std::uint64_t number);
-  [[nodiscard]] Result<std::unique_ptr<Task>> make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked, TimeNs now) const;
+  [[nodiscard]] Result<std::unique_ptr<Task>> make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked,
+                                                        TimeNs now) const;
 
   void settle(TimeNs now, mover::Effects& effects);
   void advance(Session& session, TimeNs now, mover::Effects& effects);

@@ -10,8 +10,8 @@
 
 #include "plugin/output_memory.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 namespace offpath::task {
 namespace {
@@ -35,7 +35,8 @@ class TaskServiceTest : public ::testing::Test {
     return ticket_;
   }
   std::uint64_t open(std::uint32_t lane = wire::task_any_lane, std::uint32_t lanes = 0) {
-    post(EntryKind::task_open, wire::TaskOpen{lane, lanes, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
+    post(EntryKind::task_open,
+         wire::TaskOpen{lane, lanes, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
     const auto done = take<mover::ReplyEffect>();
     return done ? std::get<wire::Done>(done->message).value : 0;
   }
@@ -45,13 +46,15 @@ class TaskServiceTest : public ::testing::Test {
   static wire::TaskOutput output(std::string_view name = "y", std::uint64_t bytes = 8) {
     return {{.region = segment, .generation = 0, .offset = 8192, .length = bytes}, bytes, 0, name};
   }
-  static wire::TaskRun task(std::uint64_t session, std::vector<wire::TaskInput> inputs = {input()}, std::vector<wire::TaskOutput> outputs = {output()}) {
+  static wire::TaskRun task(std::uint64_t session, std::vector<wire::TaskInput> inputs = {input()},
+                            std::vector<wire::TaskOutput> outputs = {output()}) {
     return {session, 3, 0, "p", "f", {}, std::move(inputs), std::move(outputs), {}};
   }
   // The oldest effect of this kind, taken out.
   template <class Effect>
   std::optional<Effect> take() {
-    const auto at = std::ranges::find_if(effects_, [](const mover::Effect& each) { return std::holds_alternative<Effect>(each); });
+    const auto at =
+        std::ranges::find_if(effects_, [](const mover::Effect& each) { return std::holds_alternative<Effect>(each); });
     if (at == effects_.end()) return std::nullopt;
     Effect taken = std::move(std::get<Effect>(*at));
     effects_.erase(at);
@@ -90,7 +93,9 @@ class TaskServiceTest : public ::testing::Test {
     std::memcpy(memory->data(), bytes.data(), bytes.size());
     return {name, false, bytes.size(), *memory->seal()};
   }
-  void returns(const Called& call, plugin::Outputs outputs) { service_.on_called(call.token, std::move(outputs), now_, effects_); }
+  void returns(const Called& call, plugin::Outputs outputs) {
+    service_.on_called(call.token, std::move(outputs), now_, effects_);
+  }
   std::optional<mover::FailEffect> failed() { return take<mover::FailEffect>(); }
   std::optional<wire::TaskDone> done() {
     auto reply = take<mover::ReplyEffect>();
@@ -224,7 +229,8 @@ TEST_F(TaskServiceTest, APartIsNotPulledOntoWhatAnotherTaskUses) {
   part.changed_bytes = 8;
   post(EntryKind::task_run, task(session, {part}, {}));
   EXPECT_FALSE(pull());
-  const std::uint64_t whole = post(EntryKind::task_run, task(session, {input("x", 16, 3)}, {}));  // has memory of its own
+  // has memory of its own
+  const std::uint64_t whole = post(EntryKind::task_run, task(session, {input("x", 16, 3)}, {}));
   EXPECT_TRUE(pull());
   EXPECT_EQ(told(), whole);
   ASSERT_TRUE(first);
@@ -551,7 +557,8 @@ TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
     wire::encode(message, payload);
     service.on_request(program, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
   };
-  ask(EntryKind::task_open, wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
+  ask(EntryKind::task_open,
+      wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
   ask(EntryKind::task_run, task(1, {input("x", 16)}, {output("y", 24)}));
   ask(EntryKind::task_run, task(1, {input("x", 8)}, {}));
   EXPECT_FALSE(pull()) << "room for one of the first one's is not enough, and the second one comes later";
@@ -561,7 +568,9 @@ TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
   EXPECT_EQ(never_fits->failure.code, Error::too_large);
   free_bytes = 8192;  // an output takes whole pages
   service.on_memory_freed(now_, effects_);
-  EXPECT_EQ(std::ranges::count_if(effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::PullEffect>(each); }), 2);
+  EXPECT_EQ(std::ranges::count_if(
+                effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::PullEffect>(each); }),
+            2);
   service.on_channel_closed(program, now_, effects_);
   EXPECT_EQ(cache_->used_bytes(), 0u);
 }
@@ -593,7 +602,9 @@ TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) 
       wire::encode(message, payload);
       service.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
     };
-    ask(EntryKind::task_open, wire::TaskOpen{wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64}, {{"p", "/a.so"}}});
+    ask(EntryKind::task_open,
+        wire::TaskOpen{
+            wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64}, {{"p", "/a.so"}}});
     wire::TaskRun run = task(std::get<wire::Done>(take<mover::ReplyEffect>()->message).value, {}, {});
     run.line = 0;
     ask(EntryKind::task_run, run);

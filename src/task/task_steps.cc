@@ -31,12 +31,14 @@ void TaskService::settle(TimeNs now, Effects& effects) {
 
 void TaskService::advance(Session& session, TimeNs now, Effects& effects) {
   std::size_t ahead = 0;
-  for (const auto& task : session.tasks) ahead += task->state >= Task::State::pulling && task->state <= Task::State::calling;
+  for (const auto& task : session.tasks)
+    ahead += task->state >= Task::State::pulling && task->state <= Task::State::calling;
   const std::size_t ahead_max = session.is_ordered() ? limits_.ahead_max : limits_.side_by_side_max;
   bool all_begun = true, all_called = true;
   for (const auto& each : session.tasks) {
     Task& task = *each;
-    if (task.state == Task::State::waiting && task.waits_for == 0 && ahead < ahead_max && (all_begun || !session.is_ordered())) {
+    if (task.state == Task::State::waiting && task.waits_for == 0 && ahead < ahead_max &&
+        (all_begun || !session.is_ordered())) {
       const auto begun = begin(task, now, effects);
       if (!begun) {
         end_task(task, tl::unexpected(begun.error()), now, effects);
@@ -58,14 +60,14 @@ void TaskService::advance(Session& session, TimeNs now, Effects& effects) {
 }
 
 void TaskService::enter(Task& task, Task::State state, TimeNs now) {
-  TimeNs wire::TaskDone::*const took = task.state == Task::State::pulling   ? &wire::TaskDone::pulled_ns
-                                       : task.state == Task::State::calling ? &wire::TaskDone::ran_ns
-                                       : task.state == Task::State::pushing ? &wire::TaskDone::pushed_ns
-                                                                            : &wire::TaskDone::queued_ns;
-  TimeNs TaskCounters::*const sum = task.state == Task::State::pulling   ? &TaskCounters::pulling_ns
-                                    : task.state == Task::State::calling ? &TaskCounters::running_ns
-                                    : task.state == Task::State::pushing ? &TaskCounters::pushing_ns
-                                                                         : &TaskCounters::queued_ns;
+  TimeNs wire::TaskDone::* const took = task.state == Task::State::pulling   ? &wire::TaskDone::pulled_ns
+                                        : task.state == Task::State::calling ? &wire::TaskDone::ran_ns
+                                        : task.state == Task::State::pushing ? &wire::TaskDone::pushed_ns
+                                                                             : &wire::TaskDone::queued_ns;
+  TimeNs TaskCounters::* const sum = task.state == Task::State::pulling   ? &TaskCounters::pulling_ns
+                                     : task.state == Task::State::calling ? &TaskCounters::running_ns
+                                     : task.state == Task::State::pushing ? &TaskCounters::pushing_ns
+                                                                          : &TaskCounters::queued_ns;
   TimeNs spent = now - task.since;
   if (task.state == Task::State::calling && task.report->began >= task.since) {  // a worker's turn may have come later
     task.times.queued_ns += task.report->began - task.since;
@@ -97,12 +99,14 @@ Result<std::vector<ResidentMemory::Found>> TaskService::find_inputs(const Task& 
     if (each.need == ResidentMemory::Need::later) return std::vector{each};
     if (each.need == ResidentMemory::Need::nothing) continue;
     if (input.source.length == 0 && input.bytes != 0)
-      return fail(Error::not_found, "{}: input \"{}\" is not here as version {}, and has no memory to be pulled from", task.name(), input.name, input.version);
+      return fail(Error::not_found, "{}: input \"{}\" is not here as version {}, and has no memory to be pulled from",
+                  task.name(), input.name, input.version);
     if (each.need != ResidentMemory::Need::whole) continue;
     if (input.version != 0) resident_bytes += input.bytes - session.resident.bytes_of(input.name);
   }
   if (resident_bytes > limits_.resident_bytes_max)
-    return fail(Error::too_large, "{}: {} bytes of inputs would stay on the agent, at most {} may", task.name(), resident_bytes, limits_.resident_bytes_max);
+    return fail(Error::too_large, "{}: {} bytes of inputs would stay on the agent, at most {} may", task.name(),
+                resident_bytes, limits_.resident_bytes_max);
   return found;
 }
 
@@ -130,14 +134,16 @@ void TaskService::begin_pulls(Task& task, std::vector<ResidentMemory::Found> fou
     if (input.version != 0) session.resident.keep(input.name, input.version, input.memory);
     input.memory->state = length != 0 ? Memory::State::filling : Memory::State::filled;
     if (length == 0) continue;
-    pieces.push_back({input.source.region, input.source.generation, input.source.offset + at, input.memory->buffer.data() + at, length});
+    pieces.push_back({input.source.region, input.source.generation, input.source.offset + at,
+                      input.memory->buffer.data() + at, length});
     transfer.memory.push_back(input.memory);
     task.times.pulled_bytes += length;
     counters_.pulled_bytes += length;
   }
   enter(task, Task::State::pulling, now);
   if (pieces.empty()) return;
-  effects.push_back(mover::PullEffect{session.channel, mover::token_of(Service::task, begin_transfer(std::move(transfer))), std::move(pieces)});
+  effects.push_back(mover::PullEffect{
+      session.channel, mover::token_of(Service::task, begin_transfer(std::move(transfer))), std::move(pieces)});
 }
 
 // Some of it may be another task's pull.
@@ -145,7 +151,8 @@ Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
   for (const Input& input : task.inputs) {
     if (input.memory->state == Memory::State::filling) return {};
     if (input.memory->state == Memory::State::failed)
-      return fail(input.memory->failure.code, "{}: input \"{}\": {}", task.name(), input.name, input.memory->failure.message);
+      return fail(input.memory->failure.code, "{}: input \"{}\": {}", task.name(), input.name,
+                  input.memory->failure.message);
   }
   enter(task, Task::State::ready, now);
   task.pulled = true;
@@ -154,8 +161,11 @@ Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
   const Session& session = *task.session;
   const std::uint64_t number = begin_transfer({Transfer::Kind::told, session.channel, task.number, {}, task.ticket});
   const auto* const word = reinterpret_cast<const std::byte*>(&transfers_.at(number).word);
-  effects.push_back(mover::PushEffect{session.channel, mover::token_of(Service::task, number),
-                                      {{session.lines.region, session.lines.offset + task.line * wire::task_line_bytes, word, sizeof(std::uint64_t)}}, nullptr});
+  effects.push_back(mover::PushEffect{
+      session.channel,
+      mover::token_of(Service::task, number),
+      {{session.lines.region, session.lines.offset + task.line * wire::task_line_bytes, word, sizeof(std::uint64_t)}},
+      nullptr});
   return {};
 }
 

@@ -11,8 +11,10 @@ std::string name_of(std::string_view path, uid_t user) {
   std::string name;
   for (const char letter : path) {
     const auto byte = static_cast<unsigned char>(letter);
-    if (byte < 0x80) name += letter;
-    else name += fmt::format("\\x{:02X}", byte);
+    if (byte < 0x80)
+      name += letter;
+    else
+      name += fmt::format("\\x{:02X}", byte);
   }
   return fmt::format("{} of user {}", name, user);
 }
@@ -21,17 +23,21 @@ std::string name_of(std::string_view path, uid_t user) {
 
 Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> group, std::string_view path) {
   if (!options_.permitted) return fail(Error::denied, "task.user_plugins is off");
-  if (!group) return fail(Error::denied, "the program did not come by a Unix socket, so the kernel does not say whose it is");
+  if (!group)
+    return fail(Error::denied, "the program did not come by a Unix socket, so the kernel does not say whose it is");
   if (user != options_.agent && !options_.may_change_user)
-    return fail(Error::denied, "this agent is user {} and cannot run anything as user {}: it has to be started as root", options_.agent, user);
-  if (std::ranges::any_of(path, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }))
+    return fail(Error::denied, "this agent is user {} and cannot run anything as user {}: it has to be started as root",
+                options_.agent, user);
+  if (std::ranges::any_of(path,
+                          [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }))
     return fail(Error::denied, "its path has control characters");
   std::erase_if(all_, [](const auto& each) { return each.second.expired(); });
   const std::pair key(user, std::string(path));
   if (const auto at = all_.find(key); at != all_.end()) return at->second.lock();
   const auto own = std::ranges::count_if(all_, [&](const auto& each) { return each.first.first == user; });
   if (static_cast<std::size_t>(own) >= options_.of_user_max)
-    return fail(Error::denied, "user {} has {} plug-ins of its own here, which is the limit (task.user_plugins_max)", user, own);
+    return fail(Error::denied, "user {} has {} plug-ins of its own here, which is the limit (task.user_plugins_max)",
+                user, own);
   auto made = std::make_shared<plugin::PluginOptions>();
   made->path = path;
   made->name = name_of(path, user);

@@ -1,5 +1,5 @@
-// Plug-ins of programs' own: which of them may be run, as whom, and within which limits. A user's programs that name the same file share
-// its workers; they end with the last session that has named it.
+// Plug-ins of programs' own: which of them may be run, as whom, and within which limits. A user's programs that name
+// the same file share its workers; they end with the last session that has named it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,11 +16,11 @@
 namespace offpath::task {
 
 struct UserPluginOptions {
-  bool permitted = false;          // task.user_plugins
-  uid_t agent = 0;                 // whom the agent runs as
+  bool permitted = false;  // task.user_plugins
+  uid_t agent = 0;         // whom the agent runs as
   bool may_change_user = false;
-  std::size_t of_user_max = 4;     // different files
-  unsigned workers = 2;            // the next three are of each
+  std::size_t of_user_max = 4;  // different files
+  unsigned workers = 2;         // the next three are of each
   std::uint64_t memory_bytes = 1 << 30;
   TimeNs deadline_ns = 60 * second_ns;
   plugin::Sandbox sandbox = plugin::Sandbox::on;

@@ -19,8 +19,14 @@ TEST(UserPlugins, AreRunOnlyWhereItIsPermittedAndTheUserIsKnown) {
 }
 
 TEST(UserPlugins, OneUsersProgramsShareThemWithinTheirLimit) {
-  UserPlugins plugins({.permitted = true, .may_change_user = true, .of_user_max = 2, .workers = 3, .memory_bytes = 5000, .deadline_ns = 7});
-  auto first = plugins.find(1000, 100, "/a.so"), again = plugins.find(1000, 100, "/a.so"), second = plugins.find(1000, 100, "/b.so");
+  UserPlugins plugins({.permitted = true,
+                       .may_change_user = true,
+                       .of_user_max = 2,
+                       .workers = 3,
+                       .memory_bytes = 5000,
+                       .deadline_ns = 7});
+  auto first = plugins.find(1000, 100, "/a.so"), again = plugins.find(1000, 100, "/a.so"),
+       second = plugins.find(1000, 100, "/b.so");
   ASSERT_TRUE(first && again && second);
   EXPECT_EQ(*first, *again);
   EXPECT_EQ((*first)->user, std::optional<uid_t>(1000));

@@ -24,9 +24,12 @@ double seconds(TimeNs time) { return static_cast<double>(time) / static_cast<dou
 
 std::string_view alarm_kind_name(AlarmKind kind) noexcept {
   switch (kind) {
-    case AlarmKind::above: return "above";
-    case AlarmKind::below: return "below";
-    case AlarmKind::stale: return "stale";
+    case AlarmKind::above:
+      return "above";
+    case AlarmKind::below:
+      return "below";
+    case AlarmKind::stale:
+      return "stale";
   }
   return "above";
 }
@@ -37,7 +40,8 @@ Status check(const AlarmRule& rule) {
   if (rule.hold_ns < 0) return fail(Error::invalid, "the alarm {} holds for a negative time", rule.name);
   if (rule.kind == AlarmKind::stale) {
     if (!rule.field.empty()) {
-      return fail(Error::invalid, "the alarm {} is about samples that do not come, and names the field {}", rule.name, rule.field);
+      return fail(Error::invalid, "the alarm {} is about samples that do not come, and names the field {}", rule.name,
+                  rule.field);
     }
     if (rule.hold_ns == 0) {
       return fail(Error::invalid, "the alarm {} does not say after what time samples are missed", rule.name);
@@ -50,8 +54,8 @@ Status check(const AlarmRule& rule) {
   }
   const bool is_apart = rule.kind == AlarmKind::above ? rule.clears_at <= rule.limit : rule.clears_at >= rule.limit;
   if (!is_apart) {
-    return fail(Error::invalid, "the alarm {} is raised {} {} and would be cleared at {}, where it is raised again", rule.name,
-                alarm_kind_name(rule.kind), rule.limit, rule.clears_at);
+    return fail(Error::invalid, "the alarm {} is raised {} {} and would be cleared at {}, where it is raised again",
+                rule.name, alarm_kind_name(rule.kind), rule.limit, rule.clears_at);
   }
   return {};
 }
@@ -137,7 +141,8 @@ void Alarms::judge(std::size_t rule, const std::string& producer, Watched& watch
   }
 }
 
-// Only silence is noticed by time: a value is judged when it comes, so a host that says nothing more is beyond no limit.
+// Only silence is noticed by time: a value is judged when it comes, so a host that says nothing more is beyond no
+// limit.
 void Alarms::on_time(TimeNs now, std::vector<AlarmChange>& changes) {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     if (rules_[i].kind != AlarmKind::stale) continue;

@@ -1,12 +1,12 @@
-// Rules over samples: a value that has been beyond a limit for a while, or a host of which no samples come. State is kept for each
-// rule and producer; what happens and the time are arguments, and what changed comes back.
+// Rules over samples: a value that has been beyond a limit for a while, or a host of which no samples come. State is
+// kept for each rule and producer; what happens and the time are arguments, and what changed comes back.
 //
 //   quiet -> beyond     the value passed `limit`                       nothing is said yet
 //   beyond -> raised    it stayed there for `hold`                     a change
 //   raised -> quiet     it came back over `clears_at` (hysteresis)     a change
 //
-// A counter is judged by its rate, in units a second, from two samples. A value that is missing says nothing: neither that it is
-// beyond the limit nor that it is not. Whether samples come at all is what a rule of kind `stale` is for.
+// A counter is judged by its rate, in units a second, from two samples. A value that is missing says nothing: neither
+// that it is beyond the limit nor that it is not. Whether samples come at all is what a rule of kind `stale` is for.
 #pragma once
 
 #include <cstdint>
@@ -29,23 +29,24 @@ struct AlarmRule {
   std::string name;
   std::string schema;  // whose samples: cpu, memory, or a program's own
   AlarmKind kind = AlarmKind::above;
-  std::string field{};          // none for stale
-  double limit = 0;             // in the field's unit; of a counter, in units a second
-  double clears_at = 0;         // above: at most limit; below: at least
-  TimeNs hold_ns = 0;           // how long it has to be so; of stale: how long nothing came
+  std::string field{};   // none for stale
+  double limit = 0;      // in the field's unit; of a counter, in units a second
+  double clears_at = 0;  // above: at most limit; below: at least
+  TimeNs hold_ns = 0;    // how long it has to be so; of stale: how long nothing came
 };
 
 // What is wrong with it, if anything.
 [[nodiscard]] Status check(const AlarmRule& rule);
-// "load1 > 8", "memory_available_bytes < 1e9" or "silent": kind, field and limit of a rule, which is cleared at its limit.
+// "load1 > 8", "memory_available_bytes < 1e9" or "silent": kind, field and limit of a rule, which is cleared at its
+// limit.
 [[nodiscard]] Result<AlarmRule> parse_alarm(std::string_view when);
 
 struct AlarmChange {
   std::size_t rule;
   std::string producer;
   bool is_raised;
-  double value;   // that did it; of stale: seconds since the last sample
-  TimeNs since;   // when it began to be so
+  double value;  // that did it; of stale: seconds since the last sample
+  TimeNs since;  // when it began to be so
 };
 
 struct ActiveAlarm {
@@ -81,13 +82,14 @@ class Alarms {
     double counted = 0;          // a counter's value then
     bool has_counted = false;
     bool is_beyond = false, is_raised = false;
-    TimeNs since = 0;            // of is_beyond
+    TimeNs since = 0;  // of is_beyond
     double value = 0;
   };
   using Producers = std::map<std::string, Watched, std::less<>>;
 
   Watched& watched_of(std::size_t rule, const std::string& producer);
-  void judge(std::size_t rule, const std::string& producer, Watched& watched, double value, TimeNs now, std::vector<AlarmChange>& changes);
+  void judge(std::size_t rule, const std::string& producer, Watched& watched, double value, TimeNs now,
+             std::vector<AlarmChange>& changes);
   static void make_room(Producers& producers);
 
   std::vector<AlarmRule> rules_;

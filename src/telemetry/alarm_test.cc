@@ -14,9 +14,17 @@ const Schema memory{"memory",
                      {"load", FieldType::f64, FieldKind::gauge, "", ""}}};
 
 AlarmRule above(double limit, double clears_at, TimeNs hold) {
-  return {.name = "busy", .schema = "memory", .kind = AlarmKind::above, .field = "load", .limit = limit, .clears_at = clears_at, .hold_ns = hold};
+  return {.name = "busy",
+          .schema = "memory",
+          .kind = AlarmKind::above,
+          .field = "load",
+          .limit = limit,
+          .clears_at = clears_at,
+          .hold_ns = hold};
 }
-AlarmRule stale(TimeNs hold) { return {.name = "silent", .schema = "memory", .kind = AlarmKind::stale, .hold_ns = hold}; }
+AlarmRule stale(TimeNs hold) {
+  return {.name = "silent", .schema = "memory", .kind = AlarmKind::stale, .hold_ns = hold};
+}
 
 // Rules, a clock of seconds, and what they said.
 class AlarmTest : public testing::Test {
@@ -46,7 +54,8 @@ class AlarmTest : public testing::Test {
   std::string text(const std::vector<AlarmChange>& changes) const {
     std::string all;
     for (const AlarmChange& each : changes) {
-      all += (all.empty() ? "" : " ") + std::string(each.is_raised ? "+" : "-") + alarms_->rules()[each.rule].name + "@" + each.producer;
+      all += (all.empty() ? "" : " ") + std::string(each.is_raised ? "+" : "-") + alarms_->rules()[each.rule].name +
+             "@" + each.producer;
     }
     return all;
   }
@@ -122,8 +131,8 @@ TEST_F(AlarmTest, ACounterIsJudgedByItsRate) {
   EXPECT_EQ(faults(2, 1'000'150), "");
   EXPECT_EQ(faults(4, 1'000'500), "+busy@host1");
   EXPECT_EQ(alarms_->active()[0].value, 175);
-  EXPECT_EQ(faults(5, 3), "");        // begins anew: a first sample again
-  EXPECT_EQ(faults(4.5, 4000), "");   // its clock was set back
+  EXPECT_EQ(faults(5, 3), "");       // begins anew: a first sample again
+  EXPECT_EQ(faults(4.5, 4000), "");  // its clock was set back
   EXPECT_EQ(faults(5.5, 4010), "-busy@host1");
 }
 
@@ -174,7 +183,8 @@ TEST_F(AlarmTest, ManyProducersTakeBoundedMemory) {
   watch({stale(5 * second_ns)});
   load(0, 1, "first");
   EXPECT_EQ(time(5), "+silent@first");
-  for (std::size_t i = 0; i <= Alarms::producers_max; ++i) load(6 + static_cast<double>(i) * 1e-6, 1, "host" + std::to_string(i));
+  for (std::size_t i = 0; i <= Alarms::producers_max; ++i)
+    load(6 + static_cast<double>(i) * 1e-6, 1, "host" + std::to_string(i));
   EXPECT_EQ(alarms_->active()[0].producer, "first");  // what is raised is kept
   std::vector<AlarmChange> changes;
   alarms_->on_time(at(20), changes);
@@ -191,7 +201,8 @@ TEST(AlarmRule, IsReadFromText) {
   EXPECT_EQ(parse_alarm("load1<-8").value().limit, -8);
   EXPECT_EQ(parse_alarm("silent").value().kind, AlarmKind::stale);
   for (const char* text : {"", "load1", "load1 >", "silence"}) {
-    EXPECT_EQ(parse_alarm(text).error().message, "'" + std::string(text) + "' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER' nor 'silent'");
+    EXPECT_EQ(parse_alarm(text).error().message,
+              "'" + std::string(text) + "' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER' nor 'silent'");
   }
   EXPECT_EQ(parse_alarm("load1 > much").error().message, "'load1 > much': 'much' is not a number");
   EXPECT_EQ(parse_alarm("load1 > 8 for 10s").error().message, "'load1 > 8 for 10s': '8 for 10s' is not a number");

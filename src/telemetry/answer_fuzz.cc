@@ -1,5 +1,5 @@
-// Any bytes to a sampler, and any bytes to the agent that asks one; also with right tags, so that what is behind them is reached.
-// No answer is longer than the request allows, and neither side ends.
+// Any bytes to a sampler, and any bytes to the agent that asks one; also with right tags, so that what is behind them
+// is reached. No answer is longer than the request allows, and neither side ends.
 //
 // The input is a list of datagrams, {to u8, length u8, bytes}: to the host or the agent, sealed or as they are.
 #include <algorithm>
@@ -50,7 +50,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       agent.on_datagram(datagram, now, now, effects);
     } else {
       const auto answer = host.answer(datagram, now);
-      const std::size_t allowed = datagram.size() < OFS_HEADER_BYTES ? 0 : std::max<std::size_t>(load<std::uint32_t>(datagram.data() + 44), sizeof(SamplerRequest));
+      const std::size_t allowed =
+          datagram.size() < OFS_HEADER_BYTES
+              ? 0
+              : std::max<std::size_t>(load<std::uint32_t>(datagram.data() + 44), sizeof(SamplerRequest));
       OFP_ASSERT(answer.size() <= allowed);
     }
     // What the agent says is answered by the host now and then, so that the rest of the way is gone, too.
@@ -59,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (const auto answer = host.answer(each, now); !answer.empty()) agent.on_datagram(answer, now, now, effects);
       }
     agent.on_time(now, effects);
-    OFP_ASSERT(agent.next_deadline() > now && (agent.newest_at() == never || agent.newest().values.size() == agent.schema().fields.size()));
+    OFP_ASSERT(agent.next_deadline() > now &&
+               (agent.newest_at() == never || agent.newest().values.size() == agent.schema().fields.size()));
   }
   return 0;
 }

@@ -24,7 +24,8 @@ bool ClockOffset::add(const ClockExchange& exchange) noexcept {
   const Estimate made{second + (first - second) / 2, delay, exchange.arrived_ns};
   if (known()) {
     const Estimate& believed = best(made.at_ns);
-    const std::int64_t apart = made.offset_ns > believed.offset_ns ? made.offset_ns - believed.offset_ns : believed.offset_ns - made.offset_ns;
+    const std::int64_t apart =
+        made.offset_ns > believed.offset_ns ? made.offset_ns - believed.offset_ns : believed.offset_ns - made.offset_ns;
     if (apart > bound(made, made.at_ns) + bound(believed, made.at_ns)) {
       ++jumps_;
       count_ = next_ = 0;
@@ -44,7 +45,8 @@ TimeNs ClockOffset::bound(const Estimate& estimate, TimeNs now) noexcept {
 TimeNs ClockOffset::bound_ns(TimeNs now) const noexcept { return bound(best(now), now); }
 
 const ClockOffset::Estimate& ClockOffset::best(TimeNs now) const noexcept {
-  return *std::min_element(estimates_.begin(), estimates_.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(count_, 1)),
+  return *std::min_element(estimates_.begin(),
+                           estimates_.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(count_, 1)),
                            [now](const Estimate& a, const Estimate& b) { return bound(a, now) < bound(b, now); });
 }
 

@@ -1,11 +1,12 @@
-// How far a host's clock is from this agent's, from the exchange of requests and answers (as NTP does, RFC 5905 section 8):
+// How far a host's clock is from this agent's, from the exchange of requests and answers (as NTP does, RFC 5905 section
+// 8):
 //
 //   asked_ns  --------->  received_ns           offset = ((received - asked) + (sent - arrived)) / 2
 //   arrived_ns <--------  sent_ns               delay  = (arrived - asked) - (sent - received)
 //
-// The truth lies within half of the delay, so of the last exchanges the one with the smallest delay is believed, the older the
-// less, for clocks drift. One whose bounds leave no room for what was believed says that a clock was set: all before it is
-// forgotten. The agent's side is its monotonic clock, which nobody sets.
+// The truth lies within half of the delay, so of the last exchanges the one with the smallest delay is believed, the
+// older the less, for clocks drift. One whose bounds leave no room for what was believed says that a clock was set: all
+// before it is forgotten. The agent's side is its monotonic clock, which nobody sets.
 #pragma once
 
 #include <array>
@@ -17,8 +18,8 @@
 namespace offpath::exchange {
 
 struct ClockExchange {
-  TimeNs asked_ns, arrived_ns;              // of this agent's monotonic clock
-  std::int64_t received_ns, sent_ns;        // of the host's clock: since 1970
+  TimeNs asked_ns, arrived_ns;        // of this agent's monotonic clock
+  std::int64_t received_ns, sent_ns;  // of the host's clock: since 1970
 };
 
 class ClockOffset {

@@ -7,20 +7,25 @@
 
 namespace offpath::exchange {
 
-void Gauges::on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, channel::Effects& effects) {
+void Gauges::on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now,
+                        channel::Effects& effects) {
   const bool opens = static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::gauges_open;
-  effects.answers.push_back({channel, request.ticket, opens ? open(channel, program, request, now) : close(channel, request)});
+  effects.answers.push_back(
+      {channel, request.ticket, opens ? open(channel, program, request, now) : close(channel, request)});
 }
 
-Result<std::uint64_t> Gauges::open(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now) {
+Result<std::uint64_t> Gauges::open(std::uint64_t channel, const std::string& program, const channel::Entry& request,
+                                   TimeNs now) {
   wire::GaugesOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   auto schema = decode_schema(asked.schema);
   if (!schema) return fail(Error::schema, "gauges '{}': {}", asked.name, schema.error().message);
-  if (const std::size_t bytes = wire::gauges_bytes(schema->fields.size()); asked.memory.length != bytes || asked.memory.stride_bytes != 0)
-    return fail(Error::invalid, "gauges '{}' have {} values, which take {} bytes; {} were named", asked.name, schema->fields.size(), bytes,
-                asked.memory.length);
-  const auto own = std::ranges::count_if(readings_, [&](const auto& each) { return each.second.set.channel == channel; });
+  if (const std::size_t bytes = wire::gauges_bytes(schema->fields.size());
+      asked.memory.length != bytes || asked.memory.stride_bytes != 0)
+    return fail(Error::invalid, "gauges '{}' have {} values, which take {} bytes; {} were named", asked.name,
+                schema->fields.size(), bytes, asked.memory.length);
+  const auto own =
+      std::ranges::count_if(readings_, [&](const auto& each) { return each.second.set.channel == channel; });
   if (static_cast<std::size_t>(own) >= of_channel_max)
     return fail(Error::too_large, "this program has {} sets of gauges, {} are allowed", own, of_channel_max);
   const std::uint64_t number = next_number_++;
@@ -48,8 +53,10 @@ Result<std::uint64_t> Gauges::close(std::uint64_t channel, const channel::Entry&
   if (found == readings_.end() || found->second.set.channel != channel)
     return fail(Error::not_found, "there are no gauges {} of this program", asked.number);
   // Its bytes are written to until then.
-  if (found->second.step != Step::waiting) found->second.closing = true;
-  else readings_.erase(found);
+  if (found->second.step != Step::waiting)
+    found->second.closing = true;
+  else
+    readings_.erase(found);
   return asked.number;
 }
 
@@ -62,8 +69,10 @@ void Gauges::on_time(TimeNs now, channel::Effects& effects) {
   due_ = never;
   for (auto& [number, reading] : readings_) {
     if (reading.step != Step::waiting) continue;
-    if (now >= reading.next_at) begin(reading, now, effects);
-    else due_ = std::min(due_, reading.next_at);
+    if (now >= reading.next_at)
+      begin(reading, now, effects);
+    else
+      due_ = std::min(due_, reading.next_at);
   }
 }
 
@@ -81,7 +90,8 @@ void Gauges::look(const Reading& reading, channel::Effects& effects) {
   if (reading.step != Step::values) {
     static_assert(offsetof(wire::GaugesHead, lap) == 0);
     from.length = sizeof reading.first_lap;
-    to = reinterpret_cast<std::byte*>(const_cast<std::uint64_t*>(reading.step == Step::first_lap ? &reading.first_lap : &reading.second_lap));
+    to = reinterpret_cast<std::byte*>(
+        const_cast<std::uint64_t*>(reading.step == Step::first_lap ? &reading.first_lap : &reading.second_lap));
   }
   effects.pulls.push_back({reading.set.channel, reading.set.number, from, to});
 }
@@ -92,7 +102,8 @@ void Gauges::end(Reading& reading, TimeNs now) {
   due_ = std::min(due_, reading.next_at);
 }
 
-void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects) {
+void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns,
+                         channel::Effects& effects) {
   const auto found = readings_.find(token);
   if (found == readings_.end()) return;
   Reading& reading = found->second;
@@ -105,9 +116,14 @@ void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, 
     return end(reading, now);
   }
   switch (reading.step) {
-    case Step::waiting: OFP_ASSERT(false);
-    case Step::first_lap: reading.step = Step::values; break;
-    case Step::values: reading.step = Step::second_lap; break;
+    case Step::waiting:
+      OFP_ASSERT(false);
+    case Step::first_lap:
+      reading.step = Step::values;
+      break;
+    case Step::values:
+      reading.step = Step::second_lap;
+      break;
     case Step::second_lap:
       if (reading.first_lap == reading.second_lap && reading.first_lap % 2 == 0) {
         if (!take(reading, now, real_ns)) ++reading.set.counters.failures;
@@ -129,10 +145,13 @@ bool Gauges::take(Reading& reading, TimeNs now, std::int64_t real_ns) {
   const auto head = load<wire::GaugesHead>(reading.bytes.data());
   const std::size_t count = set.schema.fields.size();
   if (head.count != count) return false;
-  const std::byte *presence = reading.bytes.data() + sizeof head, *values = reading.bytes.data() + wire::gauges_values_at(count);
+  const std::byte *presence = reading.bytes.data() + sizeof head,
+                  *values = reading.bytes.data() + wire::gauges_values_at(count);
   for (std::size_t i = 0; i < count; ++i) {
-    if ((load<std::uint64_t>(presence + i / 64 * 8) >> i % 64 & 1) != 0) reading.spare.set_bits(i, load<std::uint64_t>(values + 8 * i));
-    else reading.spare.set_missing(i);
+    if ((load<std::uint64_t>(presence + i / 64 * 8) >> i % 64 & 1) != 0)
+      reading.spare.set_bits(i, load<std::uint64_t>(values + 8 * i));
+    else
+      reading.spare.set_missing(i);
   }
   std::swap(set.newest.values, reading.spare);
   ++set.newest.sequence;

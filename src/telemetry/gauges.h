@@ -1,5 +1,6 @@
-// Values that programs show, read out of their memory one-sided: the program spends a store for each new value, and nothing for
-// being read. A state machine; the channels' owner carries out its pulls. Read wire/areas/gauges_layout.h first.
+// Values that programs show, read out of their memory one-sided: the program spends a store for each new value, and
+// nothing for being read. A state machine; the channels' owner carries out its pulls. Read wire/areas/gauges_layout.h
+// first.
 //
 //   open --> each interval: lap --> all --> lap again --> a sample; or once more, if the program was writing meanwhile
 #pragma once
@@ -44,9 +45,11 @@ class Gauges {
   explicit Gauges(TimeNs interval_ns) : interval_ns_(interval_ns) {}
 
   // gauges_open and gauges_close; the answer is the number of the gauges.
-  void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now, channel::Effects& effects);
+  void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now,
+                  channel::Effects& effects);
   // `real_ns` is this agent's CLOCK_REALTIME.
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns, channel::Effects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns,
+                   channel::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
   void on_time(TimeNs now, channel::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept { return due_; }
@@ -67,7 +70,8 @@ class Gauges {
     bool closing = false;  // when the read under way is over
   };
 
-  [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now);
+  [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program,
+                                           const channel::Entry& request, TimeNs now);
   [[nodiscard]] Result<std::uint64_t> close(std::uint64_t channel, const channel::Entry& request);
   void begin(Reading& reading, TimeNs now, channel::Effects& effects);
   static void look(const Reading& reading, channel::Effects& effects);

@@ -10,7 +10,9 @@ namespace offpath::exchange {
 namespace {
 
 Schema some_schema() {
-  return {"solver", {{"residual", FieldType::f64, FieldKind::gauge, "", ""}, {"steps", FieldType::u64, FieldKind::counter, "", ""}}};
+  return {
+      "solver",
+      {{"residual", FieldType::f64, FieldKind::gauge, "", ""}, {"steps", FieldType::u64, FieldKind::counter, "", ""}}};
 }
 
 // A program's memory, and reads of it that the test carries out one by one.
@@ -29,7 +31,10 @@ struct Read {
   Result<std::uint64_t> open(std::uint64_t channel, std::uint64_t length = wire::gauges_bytes(2)) {
     std::vector<std::byte> payload;
     wire::encode(wire::GaugesOpen{{.region = wire::segment_flag | 7, .length = length}, "rank0", schema}, payload);
-    gauges.on_request(channel, "solver", {.ticket = 5, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_open), .payload = payload}, now, effects);
+    gauges.on_request(
+        channel, "solver",
+        {.ticket = 5, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_open), .payload = payload}, now,
+        effects);
     return std::exchange(effects.answers, {}).at(0).number;
   }
   // Carries out the one read that is wanted; false: none is.
@@ -148,7 +153,10 @@ TEST(Gauges, AreClosedByWhoOpenedThemAndNotWhileTheyAreRead) {
   const auto close = [&](std::uint64_t channel) {
     std::vector<std::byte> payload;
     wire::encode(wire::GaugesClose{1}, payload);
-    all.gauges.on_request(channel, "solver", {.ticket = 6, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_close), .payload = payload}, all.now, all.effects);
+    all.gauges.on_request(
+        channel, "solver",
+        {.ticket = 6, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_close), .payload = payload}, all.now,
+        all.effects);
     return std::exchange(all.effects.answers, {}).at(0).number;
   };
   EXPECT_EQ(close(2).error().code, Error::not_found);

@@ -8,9 +8,12 @@ namespace offpath::exchange {
 
 double Values::as_real(std::size_t i, FieldType type) const noexcept {
   switch (type) {
-    case FieldType::u64: return static_cast<double>(u64(i));
-    case FieldType::i64: return static_cast<double>(i64(i));
-    case FieldType::f64: return f64(i);
+    case FieldType::u64:
+      return static_cast<double>(u64(i));
+    case FieldType::i64:
+      return static_cast<double>(i64(i));
+    case FieldType::f64:
+      return f64(i);
   }
   return 0;
 }
@@ -51,14 +54,16 @@ Result<Sample> decode_sample(Bytes bytes) {
   sample.producer = reader.take_text();
   const auto count = reader.take<std::uint32_t>();
   if (sample.producer.size() > name_bytes_max || count > fields_max)
-    return fail(Error::protocol, "a sample of {} values, its producer's name has {} bytes", count, sample.producer.size());
+    return fail(Error::protocol, "a sample of {} values, its producer's name has {} bytes", count,
+                sample.producer.size());
   const Bytes presence = reader.take_bytes((count + 7) / 8);
   if (!reader.ok()) return fail(Error::protocol, "{} bytes are no sample of {} values", bytes.size(), count);
   if (count % 8 != 0 && static_cast<unsigned>(presence.back()) >> count % 8 != 0)
     return fail(Error::protocol, "a sample of {} values has presence for more", count);
   sample.values.reset(count);
   for (std::uint32_t i = 0; i < count; ++i)
-    if ((static_cast<unsigned>(presence[i / 8]) >> i % 8 & 1) != 0) sample.values.set_bits(i, reader.take<std::uint64_t>());
+    if ((static_cast<unsigned>(presence[i / 8]) >> i % 8 & 1) != 0)
+      sample.values.set_bits(i, reader.take<std::uint64_t>());
   if (!reader.done()) return fail(Error::protocol, "{} bytes are no sample of {} values", bytes.size(), count);
   return sample;
 }
@@ -67,7 +72,8 @@ Status fits(const Sample& sample, const Schema& schema) {
   if (const SchemaId id = schema.id(); sample.schema != id)
     return fail(Error::schema, "a sample of schema {:016x}, '{}' is {:016x}", sample.schema, schema.name, id);
   if (sample.values.size() != schema.fields.size())
-    return fail(Error::schema, "a sample of {} values, schema '{}' has {}", sample.values.size(), schema.name, schema.fields.size());
+    return fail(Error::schema, "a sample of {} values, schema '{}' has {}", sample.values.size(), schema.name,
+                schema.fields.size());
   return {};
 }
 

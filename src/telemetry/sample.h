@@ -1,7 +1,9 @@
-// One reading of all fields of a schema at one place and time. A value that could not be read is missing, which is not zero.
+// One reading of all fields of a schema at one place and time. A value that could not be read is missing, which is not
+// zero.
 //
 //   sample   u64 schema | u64 sequence | i64 source time | i64 receive time | u16 producer | u32 values
-//            | presence: one bit for each value, the lowest of the first byte for the first one | 8 bytes of each present value
+//            | presence: one bit for each value, the lowest of the first byte for the first one
+//            | 8 bytes of each present value
 //
 // All little endian. Bits of the presence beyond the values are 0.
 #pragma once

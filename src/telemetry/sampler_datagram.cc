@@ -17,7 +17,8 @@ bool is_kind_of_answer(std::uint8_t kind) noexcept { return kind >= OFS_CHUNK &&
 
 Result<SamplerKey> sampler_key(Bytes file) {
   if (file.size() < key_bytes_min || file.size() > key_bytes_max)
-    return fail(Error::invalid, "a sampler's key of {} bytes, {} to {} are allowed", file.size(), key_bytes_min, key_bytes_max);
+    return fail(Error::invalid, "a sampler's key of {} bytes, {} to {} are allowed", file.size(), key_bytes_min,
+                key_bytes_max);
   SamplerKey key{};
   ofs_datagram_key(file.data(), file.size(), key.data());
   return key;
@@ -35,7 +36,8 @@ SamplerRequest encode_request(const RequestFields& fields, const SamplerKey& key
   header.size = fields.answer_bytes_max;
   SamplerRequest request;
   store(request.data(), header);
-  ofs_siphash128(key.data(), request.data(), OFS_HEADER_BYTES, reinterpret_cast<std::uint8_t*>(request.data()) + OFS_HEADER_BYTES);
+  ofs_siphash128(key.data(), request.data(), OFS_HEADER_BYTES,
+                 reinterpret_cast<std::uint8_t*>(request.data()) + OFS_HEADER_BYTES);
   return request;
 }
 
@@ -50,23 +52,27 @@ Result<SamplerAnswer> decode_answer(Bytes datagram, const SamplerKey& key) {
   if (different != 0) return fail(Error::denied, "a datagram whose tag is not right: another key, or a stranger's");
   SamplerAnswer answer{load<ofs_header>(datagram.data()), signed_bytes.subspan(OFS_HEADER_BYTES)};
   if (answer.header.magic != OFS_MAGIC || !is_kind_of_answer(answer.header.kind))
-    return fail(Error::protocol, "a datagram with magic {:08x} and kind {:#x} is no answer", answer.header.magic, answer.header.kind);
+    return fail(Error::protocol, "a datagram with magic {:08x} and kind {:#x} is no answer", answer.header.magic,
+                answer.header.kind);
   return answer;
 }
 
 Result<ofs_values> decode_values(Bytes payload, Values& into) {
   if (payload.size() < OFS_VALUES_BYTES) return fail(Error::protocol, "values in {} bytes", payload.size());
   const auto values = load<ofs_values>(payload.data());
-  if (values.count != into.size()) return fail(Error::protocol, "{} values, the schema has {}", values.count, into.size());
+  if (values.count != into.size())
+    return fail(Error::protocol, "{} values, the schema has {}", values.count, into.size());
   const std::size_t presence_bytes = (into.size() + 7) / 8;
   const Bytes rest = payload.subspan(OFS_VALUES_BYTES);
   if (rest.size() < presence_bytes) return fail(Error::protocol, "{} values in {} bytes", values.count, payload.size());
   const Bytes presence = rest.first(presence_bytes);
   std::size_t present = 0;
-  for (const std::byte byte : presence) present += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(byte)));
+  for (const std::byte byte : presence)
+    present += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(byte)));
   const bool beyond = into.size() % 8 != 0 && std::to_integer<unsigned>(presence.back()) >> into.size() % 8 != 0;
   if (beyond || rest.size() != presence_bytes + 8 * present)
-    return fail(Error::protocol, "{} of {} values are said to be there, in {} bytes", present, values.count, payload.size());
+    return fail(Error::protocol, "{} of {} values are said to be there, in {} bytes", present, values.count,
+                payload.size());
   const std::byte* at = rest.data() + presence_bytes;
   for (std::size_t i = 0; i < into.size(); ++i) {
     if ((std::to_integer<unsigned>(presence[i / 8]) >> i % 8 & 1) == 0) {

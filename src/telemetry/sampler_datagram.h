@@ -1,4 +1,5 @@
-// The agent's side of the datagrams that host_sampler/datagram.h draws: writing requests, and answers checked before they are used.
+// The agent's side of the datagrams that host_sampler/datagram.h draws: writing requests, and answers checked before
+// they are used.
 #pragma once
 
 #include <array>

@@ -13,7 +13,9 @@ constexpr std::uint32_t chunk_bytes = 1400;  // of an answer: what a frame of Et
 
 }  // namespace
 
-Sampling::Sampling(SamplingOptions options, TimeNs now) : options_(std::move(options)), next_at_(now) { newest_.producer = options_.producer; }
+Sampling::Sampling(SamplingOptions options, TimeNs now) : options_(std::move(options)), next_at_(now) {
+  newest_.producer = options_.producer;
+}
 
 TimeNs Sampling::next_deadline() const noexcept {
   return asking_ ? std::min(retry_at_, deadline_after(asked_at_, options_.deadline_ns)) : next_at_;
@@ -45,7 +47,8 @@ void Sampling::ask(TimeNs now, SamplingEffects& effects) {
   // Rounds that were missed are not made up for.
   if (now >= next_at_) next_at_ = std::max(deadline_after(next_at_, options_.interval_ns), now);
   const TimeNs usual = clock_.known() ? 4 * clock_.delay_ns(now) : 0;
-  retry_after_ = usual == 0 ? options_.retry_ns : std::clamp(usual, retry_min_ns, std::max(options_.retry_ns, retry_min_ns));
+  retry_after_ =
+      usual == 0 ? options_.retry_ns : std::clamp(usual, retry_min_ns, std::max(options_.retry_ns, retry_min_ns));
   send(now, effects);
 }
 
@@ -53,19 +56,22 @@ void Sampling::send(TimeNs now, SamplingEffects& effects) {
   ++counters_.requests;
   const bool sampling = token_ != 0 && described();
   const std::uint32_t most = sampling ? options_.answer_bytes_max : std::min(options_.answer_bytes_max, chunk_bytes);
-  effects.requests.push_back(encode_request({sampling ? OFS_SAMPLE : OFS_DESCRIBE, options_.session, ++number_, token_, schema_id_,
-                                             static_cast<std::uint32_t>(chunks_.size()), most},
+  effects.requests.push_back(encode_request({sampling ? OFS_SAMPLE : OFS_DESCRIBE, options_.session, ++number_, token_,
+                                             schema_id_, static_cast<std::uint32_t>(chunks_.size()), most},
                                             options_.key));
   // Of more attempts than fit, the first ones' answers are too late to be of use.
-  if (attempt_count_ == attempts_.size()) std::rotate(attempts_.begin(), attempts_.begin() + 1, attempts_.end());
-  else ++attempt_count_;
+  if (attempt_count_ == attempts_.size())
+    std::rotate(attempts_.begin(), attempts_.begin() + 1, attempts_.end());
+  else
+    ++attempt_count_;
   attempts_[attempt_count_ - 1] = {number_, now};
   retry_at_ = deadline_after(now, retry_after_);
 }
 
 const Sampling::Attempt* Sampling::attempt_of(std::uint64_t number) const noexcept {
   const auto* const end = attempts_.begin() + attempt_count_;
-  const auto* const found = std::find_if(attempts_.begin(), end, [number](const Attempt& each) { return each.number == number; });
+  const auto* const found =
+      std::find_if(attempts_.begin(), end, [number](const Attempt& each) { return each.number == number; });
   return asking_ && found != end ? found : nullptr;
 }
 
@@ -79,7 +85,8 @@ void Sampling::answered(const SamplerAnswer& answer, TimeNs now) noexcept {
 
 void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, SamplingEffects& effects) {
   const auto answer = decode_answer(datagram, options_.key);
-  if (!answer || answer->header.session != options_.session || answer->header.number > number_ || answer->header.number == 0) {
+  if (!answer || answer->header.session != options_.session || answer->header.number > number_ ||
+      answer->header.number == 0) {
     ++counters_.refused;
     return;
   }
@@ -96,9 +103,15 @@ void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, Sam
     case OFS_TOKEN:
       if (token_ != token_before) ask(now, effects);  // else it contradicts itself, and is asked again the next time
       break;
-    case OFS_CHUNK: take_chunk(*answer, now, effects); break;
-    case OFS_VALUES: take_values(*answer, asked_at, now, real_ns, effects); break;
-    case OFS_OTHER_SCHEMA: describe_anew(now, effects); break;
+    case OFS_CHUNK:
+      take_chunk(*answer, now, effects);
+      break;
+    case OFS_VALUES:
+      take_values(*answer, asked_at, now, real_ns, effects);
+      break;
+    case OFS_OTHER_SCHEMA:
+      describe_anew(now, effects);
+      break;
     default:  // the answer would not fit what this side takes
       trouble_ = fmt::format("a sample takes {} bytes, more than a datagram may have", answer->header.size);
   }
@@ -142,8 +155,10 @@ void Sampling::take_chunk(const SamplerAnswer& answer, TimeNs now, SamplingEffec
   ask(now, effects);
 }
 
-void Sampling::take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs now, std::int64_t real_ns, SamplingEffects& effects) {
-  const auto values = answer.header.schema == schema_id_ ? decode_values(answer.payload, spare_) : fail(Error::protocol, "values of another schema");
+void Sampling::take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs now, std::int64_t real_ns,
+                           SamplingEffects& effects) {
+  const auto values = answer.header.schema == schema_id_ ? decode_values(answer.payload, spare_)
+                                                         : fail(Error::protocol, "values of another schema");
   if (!values) {
     trouble_ = values.error().message;
     ++counters_.refused;

@@ -5,9 +5,10 @@
 //   describing   the schema, chunk by chunk
 //   sampling     one request each interval
 //
-// What is asked has a deadline and is asked again until then, each time with a new number, so a lost datagram costs a wait, and a
-// late or doubled one nothing. A sampler that was started again does not know the token: greeting begins anew. A host that does
-// not answer has no values then: silent() says so, and they are no longer shown as if they were of now.
+// What is asked has a deadline and is asked again until then, each time with a new number, so a lost datagram costs a
+// wait, and a late or doubled one nothing. A sampler that was started again does not know the token: greeting begins
+// anew. A host that does not answer has no values then: silent() says so, and they are no longer shown as if they were
+// of now.
 #pragma once
 
 #include <array>
@@ -23,10 +24,11 @@
 namespace offpath::exchange {
 
 struct SamplingOptions {
-  std::string producer;             // what samples call the host
-  TimeNs interval_ns = second_ns;   // from one request to the next; 0: as soon as one is answered
-  TimeNs deadline_ns = second_ns;   // of one sample
-  TimeNs retry_ns = 5 * millisecond_ns;  // the first wait for an answer, later four times the usual delay; each is twice the last
+  std::string producer;            // what samples call the host
+  TimeNs interval_ns = second_ns;  // from one request to the next; 0: as soon as one is answered
+  TimeNs deadline_ns = second_ns;  // of one sample
+  // the first wait for an answer, later four times the usual delay; each is twice the last
+  TimeNs retry_ns = 5 * millisecond_ns;
   TimeNs silent_after_ns = 3 * second_ns;  // a host that was not heard of for so long has no values
   SamplerKey key{};
   std::uint64_t session = 0;  // random, of this process
@@ -60,7 +62,9 @@ class Sampling {
   [[nodiscard]] const Sample& newest() const noexcept { return newest_; }
   // When it was read on the host, by this agent's monotonic clock; never: there is none.
   [[nodiscard]] TimeNs newest_at() const noexcept { return newest_at_; }
-  [[nodiscard]] bool silent(TimeNs now) const noexcept { return heard_at_ == never || now - heard_at_ >= options_.silent_after_ns; }
+  [[nodiscard]] bool silent(TimeNs now) const noexcept {
+    return heard_at_ == never || now - heard_at_ >= options_.silent_after_ns;
+  }
   [[nodiscard]] const ClockOffset& clock() const noexcept { return clock_; }
   [[nodiscard]] const SamplingCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const SamplingOptions& options() const noexcept { return options_; }
@@ -79,7 +83,8 @@ class Sampling {
   void answered(const SamplerAnswer& answer, TimeNs now) noexcept;
   [[nodiscard]] const Attempt* attempt_of(std::uint64_t number) const noexcept;
   void take_chunk(const SamplerAnswer& answer, TimeNs now, SamplingEffects& effects);
-  void take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs now, std::int64_t real_ns, SamplingEffects& effects);
+  void take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs now, std::int64_t real_ns,
+                   SamplingEffects& effects);
   void describe_anew(TimeNs now, SamplingEffects& effects);
 
   SamplingOptions options_;

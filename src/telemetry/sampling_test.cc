@@ -80,7 +80,8 @@ TEST(Sampling, ALostDatagramIsAskedForAgainAndALostHostIsSilent) {
   all.talk();
   EXPECT_EQ(all.sampling.counters().samples, 2u);
   EXPECT_FALSE(all.sampling.silent(all.now));
-  for (TimeNs end = all.now + 5 * second_ns; all.now < end; all.effects.requests.clear()) all.pass(all.sampling.next_deadline() - all.now);
+  for (TimeNs end = all.now + 5 * second_ns; all.now < end; all.effects.requests.clear())
+    all.pass(all.sampling.next_deadline() - all.now);
   EXPECT_TRUE(all.sampling.silent(all.now));
   EXPECT_GE(all.sampling.counters().missed, 4u);
   EXPECT_LT(all.sampling.counters().requests, 80u) << "waits double";
@@ -176,7 +177,8 @@ TEST(Sampler, AStrangerGetsNoAnswerWhateverHeSends) {
   Sampled agent;
   agent.pass(0);
   const SamplerRequest good = agent.effects.requests.at(0);
-  for (std::size_t length = 0; length < good.size(); ++length) EXPECT_TRUE(host.answer(Bytes(good).first(length), 0).empty());
+  for (std::size_t length = 0; length < good.size(); ++length)
+    EXPECT_TRUE(host.answer(Bytes(good).first(length), 0).empty());
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
     SamplerRequest changed = good;
     changed[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
@@ -196,7 +198,9 @@ TEST(Sampler, NoAnswerIsLongerThanTheRequestAllows) {
   for (const ofs_datagram_kind kind : {OFS_DESCRIBE, OFS_SAMPLE})
     for (std::uint32_t most = 0; most < 400; ++most) {
       const auto answer = all.host.answer(
-          encode_request({kind, options().session, ++number, full.header.token, all.sampling.newest().schema, 0, most}, TestHost::key()), all.now);
+          encode_request({kind, options().session, ++number, full.header.token, all.sampling.newest().schema, 0, most},
+                         TestHost::key()),
+          all.now);
       EXPECT_LE(answer.size(), std::max<std::size_t>(most, sizeof(SamplerRequest))) << most;
     }
 }
@@ -219,9 +223,17 @@ TEST(Sampler, NumbersMayComeInAnyOrderWithinTheWindow) {
   Sampled all;
   all.pass(0);
   all.talk();
-  const std::uint64_t token = decode_answer(all.host.answer(encode_request({OFS_SAMPLE, 7, 1, 0, 0, 0, 2000}, TestHost::key()), all.now), TestHost::key()).value().header.token;
+  const std::uint64_t token =
+      decode_answer(all.host.answer(encode_request({OFS_SAMPLE, 7, 1, 0, 0, 0, 2000}, TestHost::key()), all.now),
+                    TestHost::key())
+          .value()
+          .header.token;
   const auto ask = [&](std::uint64_t number) {
-    return !all.host.answer(encode_request({OFS_SAMPLE, 7, number, token, all.sampling.newest().schema, 0, 2000}, TestHost::key()), all.now).empty();
+    return !all.host
+                .answer(encode_request({OFS_SAMPLE, 7, number, token, all.sampling.newest().schema, 0, 2000},
+                                       TestHost::key()),
+                        all.now)
+                .empty();
   };
   EXPECT_TRUE(ask(100));
   EXPECT_TRUE(ask(98));
@@ -239,7 +251,8 @@ TEST(ClockOffset, TheExchangeWithTheSmallestDelayIsBelieved) {
   constexpr std::int64_t ahead = TestHost::epoch_ns;
   TimeNs now = 0;
   for (const TimeNs extra : {500, 3, 900, 40}) {  // on the way there alone: the estimate is off by half of it
-    const TimeNs asked = now, received = asked + 10 * microsecond_ns + extra * microsecond_ns, arrived = received + 11 * microsecond_ns;
+    const TimeNs asked = now, received = asked + 10 * microsecond_ns + extra * microsecond_ns,
+                 arrived = received + 11 * microsecond_ns;
     EXPECT_TRUE(clock.add({asked, arrived, received + ahead, received + ahead + microsecond_ns}));
     now += 10 * millisecond_ns;
   }

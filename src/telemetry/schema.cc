@@ -11,7 +11,8 @@ namespace offpath::exchange {
 
 namespace {
 
-constexpr std::array<std::uint8_t, 16> id_key{'o', 'f', 'f', 'p', 'a', 't', 'h', ' ', 's', 'c', 'h', 'e', 'm', 'a', ' ', '1'};
+constexpr std::array<std::uint8_t, 16> id_key{'o', 'f', 'f', 'p', 'a', 't', 'h', ' ',
+                                              's', 'c', 'h', 'e', 'm', 'a', ' ', '1'};
 constexpr std::size_t field_bytes_min = 2 + 1 + 1 + 2 + 2;
 
 // UTF-8 beyond ASCII is left to whoever prints it.
@@ -49,7 +50,8 @@ SchemaId Schema::id() const {
 Status check(const Schema& schema) {
   OFP_TRY(check_text("the schema's name", schema.name, 1, name_bytes_max));
   if (schema.fields.empty() || schema.fields.size() > fields_max)
-    return fail(Error::invalid, "schema '{}' has {} fields, 1 to {} are allowed", schema.name, schema.fields.size(), fields_max);
+    return fail(Error::invalid, "schema '{}' has {} fields, 1 to {} are allowed", schema.name, schema.fields.size(),
+                fields_max);
   std::unordered_set<std::string_view> names;
   for (const Field& field : schema.fields) {
     OFP_TRY(check_text("a field's name", field.name, 1, name_bytes_max));

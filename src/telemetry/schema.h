@@ -1,7 +1,9 @@
-// What the numbers of a sample mean. A schema travels once; samples and records name it by its id, which follows from its
-// content, so equal schemas of different machines have one id and nobody hands out numbers. Read this first, then sample.h.
+// What the numbers of a sample mean. A schema travels once; samples and records name it by its id, which follows from
+// its content, so equal schemas of different machines have one id and nobody hands out numbers. Read this first, then
+// sample.h.
 //
-//   schema   u16 name | u32 fields | of each: u16 name, u8 type, u8 kind, u16 unit, u16 description     u16: length, then text
+//   schema   u16 name | u32 fields | of each: u16 name, u8 type, u8 kind, u16 unit, u16 description
+//            u16: length, then text
 //   id       SipHash-2-4 of these bytes, with the key "offpath schema 1"; never 0
 #pragma once
 

@@ -28,9 +28,7 @@ TEST(Schema, ComesBackAsItWas) {
 }
 
 // Agents of different versions and processors have to agree on it.
-TEST(Schema, ItsIdStaysTheSameFromVersionToVersion) {
-  EXPECT_EQ(some_schema().id(), 0xf22bcd4a2036a0c7ull);
-}
+TEST(Schema, ItsIdStaysTheSameFromVersionToVersion) { EXPECT_EQ(some_schema().id(), 0xf22bcd4a2036a0c7ull); }
 
 TEST(Schema, ItsIdDependsOnAllOfIt) {
   const SchemaId id = some_schema().id();
@@ -99,7 +97,8 @@ TEST(Sample, ComesBackAsItWas) {
     const auto back = decode_sample(bytes);
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(*back, sample);
-    for (const std::size_t length : {bytes.size() - 1, bytes.size() / 2, std::size_t{0}}) EXPECT_FALSE(decode_sample(Bytes(bytes).first(length)));
+    for (const std::size_t length : {bytes.size() - 1, bytes.size() / 2, std::size_t{0}})
+      EXPECT_FALSE(decode_sample(Bytes(bytes).first(length)));
   }
 }
 

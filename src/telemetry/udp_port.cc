@@ -13,7 +13,8 @@ Result<UdpPort> UdpPort::connect(const std::string& address) {
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size())
     return fail(Error::invalid, "'{}' is not HOST:PORT", address);
   const bool brackets = address.front() == '[' && address[colon - 1] == ']';
-  const std::string host = brackets ? address.substr(1, colon - 2) : address.substr(0, colon), port = address.substr(colon + 1);
+  const std::string host = brackets ? address.substr(1, colon - 2) : address.substr(0, colon),
+                    port = address.substr(colon + 1);
   addrinfo wanted{};
   wanted.ai_family = AF_UNSPEC;
   wanted.ai_socktype = SOCK_DGRAM;
@@ -28,7 +29,9 @@ Result<UdpPort> UdpPort::connect(const std::string& address) {
   return UdpPort(std::move(fd));
 }
 
-void UdpPort::send(Bytes datagram) noexcept { (void)::send(fd_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL); }
+void UdpPort::send(Bytes datagram) noexcept {
+  (void)::send(fd_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 std::optional<Bytes> UdpPort::receive(MutableBytes buffer) noexcept {
   // One that is longer than the buffer is none of a sampler's, and too short for its tag.

@@ -4,11 +4,13 @@
 //   0                          TailLine               host      request ring's tail, reply ring's head
 //   64                         AgentLine              agent     request ring's head, asleep flag
 //   128                        ReplyTailLine          agent     reply ring's tail
-//   192                        WitnessLine            agent     what a read of the program's memory finds here (link/control/witness.h)
+//   192                        WitnessLine            agent     what a read of the program's memory finds here
+//                              (link/control/witness.h)
 //   4096                       request slots          host
 //   + request_slots * 64       reply slots            agent
 //   + reply_slots * 64         completion lines       agent     one of 64 bytes for each stream
-//   + streams_max * 64, page   a request's payload    host      one that is too large for the ring, at a time; its slots are
+//   + streams_max * 64, page   a request's payload    host      one that is too large for the ring, at a time; its
+//                              slots are
 //                                                               free again when the agent has copied it, too
 //
 // Positions count slots since the beginning and never wrap; the slot is position modulo ring size, the
@@ -70,7 +72,9 @@ struct ChannelLayout {
   static constexpr std::uint64_t witness_line = 192;
   static constexpr std::uint64_t request_ring = 4096;
 
-  [[nodiscard]] constexpr std::uint64_t reply_ring() const noexcept { return request_ring + request_slots * slot_bytes; }
+  [[nodiscard]] constexpr std::uint64_t reply_ring() const noexcept {
+    return request_ring + request_slots * slot_bytes;
+  }
   [[nodiscard]] constexpr std::uint64_t completion_lines() const noexcept {
     return reply_ring() + reply_slots * slot_bytes;
   }
@@ -90,8 +94,8 @@ inline constexpr std::uint32_t streams_max_max = 1u << 16;
 // Of a layout another process asked for.
 [[nodiscard]] Status check_layout(const ChannelLayout& layout);
 
-// Slots an entry is given at a time: half the ring, so that it never waits for itself. A request of more lies outside; a reply of more is
-// written in parts, as the host reads them.
+// Slots an entry is given at a time: half the ring, so that it never waits for itself. A request of more lies outside;
+// a reply of more is written in parts, as the host reads them.
 [[nodiscard]] constexpr std::uint64_t entry_slots_max(std::uint64_t ring_slots) noexcept { return ring_slots / 2; }
 
 }  // namespace offpath::wire

@@ -1,6 +1,6 @@
 // Every message is a plain struct with an `encode` that appends it to bytes, and a `decode` that checks bytes another
-// process wrote: lengths, counts and enumerations, never the meaning. Strings and spans of a decoded struct point into the
-// bytes it was decoded from, which are the decoder's own copy.
+// process wrote: lengths, counts and enumerations, never the meaning. Strings and spans of a decoded struct point into
+// the bytes it was decoded from, which are the decoder's own copy.
 #pragma once
 
 #include <cstddef>

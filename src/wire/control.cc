@@ -13,8 +13,8 @@ constexpr std::size_t outcome_text_max = 1024;
 void fields(auto& way, Is<Hello> auto& m) {
   way.begins("hello");
   auto magic = hello_magic;  // looked at before anything else is: decode_hello
-  way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging, m.channel_address,
-      m.pid, m.nonce);
+  way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging,
+      m.channel_address, m.pid, m.nonce);
   way.text(m.name, name_bytes_max, "the name");
   way.text(m.job_labels.job, job_bytes_max, "the job");
   way.text(m.job_labels.step, job_bytes_max, "the step");
@@ -23,7 +23,8 @@ void fields(auto& way, Is<Hello> auto& m) {
 
 void fields(auto& way, Is<Welcome> auto& m) {
   way.begins("welcome");
-  way(m.version, m.direct, m.incarnation, m.memory_bytes_max, m.pid, m.silence_ms, m.proof, m.agent_name, m.agent_version, m.reason);
+  way(m.version, m.direct, m.incarnation, m.memory_bytes_max, m.pid, m.silence_ms, m.proof, m.agent_name,
+      m.agent_version, m.reason);
 }
 
 void fields(auto& way, Is<Refusal> auto& m) {
@@ -67,9 +68,10 @@ Status finish(const Reader& reader, std::string_view what) {
 
 std::string_view control_type_name(ControlType type) noexcept {
   static constexpr std::string_view names[] = {
-      "frame of type 0", "hello", "challenge", "proof",     "welcome",   "refusal", "segment",    "segment_ok", "segment_gone",
-      "wake",            "descriptor", "offer", "read",     "read_data", "read_done", "write",   "write_data", "write_done",
-      "rendezvous",      "withdraw",   "withdrawn", "memory_export", "imported", "segment_refused"};
+      "frame of type 0", "hello",        "challenge",      "proof",      "welcome",    "refusal",  "segment",
+      "segment_ok",      "segment_gone", "wake",           "descriptor", "offer",      "read",     "read_data",
+      "read_done",       "write",        "write_data",     "write_done", "rendezvous", "withdraw", "withdrawn",
+      "memory_export",   "imported",     "segment_refused"};
   static_assert(std::size(names) == control_types + 1);
   const auto number = static_cast<std::uint16_t>(type);
   return number <= control_types ? names[number] : "frame of an unknown type";
@@ -87,7 +89,8 @@ Result<Hello> decode_hello(Bytes payload) {
   if (start.take<std::uint64_t>() != hello_magic) return fail(Error::protocol, "hello: this is not an Offpath program");
   const auto version = start.take<std::uint16_t>();
   if (start.ok() && version != protocol_version)
-    return fail(Error::version, "the program speaks protocol version {}, the agent version {}: install the same release on both",
+    return fail(Error::version,
+                "the program speaks protocol version {}, the agent version {}: install the same release on both",
                 version, protocol_version);
   OFP_ASSIGN(Hello hello, read<Hello>(payload));
   OFP_TRY(check_layout(hello.layout));
@@ -98,12 +101,13 @@ Result<Welcome> decode_welcome(Bytes payload) {
   Reader start(payload);
   const auto version = start.take<std::uint16_t>();
   if (start.ok() && version != protocol_version)
-    return fail(Error::version, "the agent speaks protocol version {}, this library version {}: install the same release on both",
+    return fail(Error::version,
+                "the agent speaks protocol version {}, this library version {}: install the same release on both",
                 version, protocol_version);
   OFP_ASSIGN(Welcome welcome, read<Welcome>(payload));
   if (welcome.silence_ms < silence_ms_min || welcome.silence_ms > silence_ms_max)
-    return fail(Error::protocol, "welcome: a silence of {} ms, allowed are {} to {}", welcome.silence_ms, silence_ms_min,
-                silence_ms_max);
+    return fail(Error::protocol, "welcome: a silence of {} ms, allowed are {} to {}", welcome.silence_ms,
+                silence_ms_min, silence_ms_max);
   return welcome;
 }
 
@@ -160,7 +164,8 @@ Result<Outcome> decode_outcome(Bytes payload) {
   if (text.size() > outcome_text_max)
     return fail(Error::protocol, "outcome: a text of {} bytes, at most {} are allowed", text.size(), outcome_text_max);
   if (code == 0) return outcome;
-  if (error_name(static_cast<Error>(code)) == "unknown") return fail(Error::protocol, "outcome: code {} is no error's number", code);
+  if (error_name(static_cast<Error>(code)) == "unknown")
+    return fail(Error::protocol, "outcome: code {} is no error's number", code);
   const auto error = static_cast<Error>(code);
   outcome.status = tl::unexpected<Failure>(Failure{error, std::string(text.empty() ? error_text(error) : text)});
   return outcome;
@@ -179,21 +184,22 @@ Result<Withdrawal> decode_withdrawal(Bytes payload) {
   withdrawal.generation = reader.take<std::uint32_t>();
   OFP_TRY(finish(reader, "withdrawal"));
   if (is_segment(withdrawal.region) && withdrawal.generation != 0)
-    return fail(Error::protocol, "withdrawal: segment {} has generation {}, segments have 0", withdrawal.region & ~segment_flag,
-                withdrawal.generation);
+    return fail(Error::protocol, "withdrawal: segment {} has generation {}, segments have 0",
+                withdrawal.region & ~segment_flag, withdrawal.generation);
   return withdrawal;
 }
 
 Result<MemoryExport> decode_memory_export(Bytes payload) {
   OFP_ASSIGN(const MemoryExport exported, read<MemoryExport>(payload));
   if (is_segment(exported.region) ? exported.generation != 0 : exported.region >= regions_max)
-    return fail(Error::protocol, "memory export: there is no region {:#x} of generation {}", exported.region, exported.generation);
+    return fail(Error::protocol, "memory export: there is no region {:#x} of generation {}", exported.region,
+                exported.generation);
   if (exported.length == 0 || exported.length > region_bytes_max || exported.address > ~0ull - exported.length)
     return fail(Error::protocol, "memory export: {} bytes at {:#x}", exported.length, exported.address);
   if (exported.key == 0) return fail(Error::protocol, "memory export: the key is 0, keys begin with 1");
   if (exported.descriptor.empty() || exported.descriptor.size() > MemoryExport::descriptor_bytes_max)
-    return fail(Error::protocol, "memory export: a descriptor of {} bytes, at most {} are allowed", exported.descriptor.size(),
-                MemoryExport::descriptor_bytes_max);
+    return fail(Error::protocol, "memory export: a descriptor of {} bytes, at most {} are allowed",
+                exported.descriptor.size(), MemoryExport::descriptor_bytes_max);
   return exported;
 }
 
@@ -201,7 +207,8 @@ Result<RegionId> decode_segment_number(Bytes payload) {
   Reader reader(payload);
   const auto region = reader.take<RegionId>();
   OFP_TRY(finish(reader, "segment number"));
-  if (!is_segment(region)) return fail(Error::protocol, "segment number: region {:#x} is not a segment's number", region);
+  if (!is_segment(region))
+    return fail(Error::protocol, "segment number: region {:#x} is not a segment's number", region);
   return region;
 }
 

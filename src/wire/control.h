@@ -26,29 +26,30 @@ inline constexpr std::uint16_t protocol_version = 8;
 inline constexpr std::uint64_t hello_magic = 0x31305448'5046464Full;  // "OFFPTH01"
 
 enum class ControlType : std::uint16_t {
-  hello = 1,         // host -> agent; on one machine with the channel segment's descriptor
-  challenge = 2,     // agent -> host: nonce
-  proof = 3,         // host -> agent: HMAC over both nonces; its own nonce was in Hello
-  welcome = 4,       // agent -> host
-  refusal = 5,       // agent -> host: code and message; the socket closes after it
-  segment = 6,       // host -> agent: SegmentNotice; on one machine with one descriptor
-  segment_ok = 7,    // agent -> host: u32 region
-  segment_gone = 8,  // host -> agent: u32 region
-  wake = 9,          // either: look at the rings
-  descriptor = 10,   // agent -> host, one machine: u64 ticket, with one descriptor
-  offer = 11,        // host -> agent, one machine: u64 number, with one descriptor (a file to write)
-  read = 12,         // agent -> host, tcp: TransferRequest
-  read_data = 13,    // host -> agent, streamed: u64 token, the next bytes of that read
-  read_done = 14,    // host -> agent: Outcome; if it failed, bytes sent before count for nothing
-  write = 15,        // agent -> host, tcp: TransferRequest, followed by its write_data
-  write_data = 16,   // agent -> host, streamed: u64 token, all bytes of that write
-  write_done = 17,   // host -> agent: Outcome
-  rendezvous = 18,   // agent -> host, verbs: u64 port at which the queue pair is to be connected
-  withdraw = 19,     // host -> agent, verbs and doca: Withdrawal; let go of this memory
-  withdrawn = 20,    // agent -> host: Withdrawal; nothing of it is under way any more
+  hello = 1,           // host -> agent; on one machine with the channel segment's descriptor
+  challenge = 2,       // agent -> host: nonce
+  proof = 3,           // host -> agent: HMAC over both nonces; its own nonce was in Hello
+  welcome = 4,         // agent -> host
+  refusal = 5,         // agent -> host: code and message; the socket closes after it
+  segment = 6,         // host -> agent: SegmentNotice; on one machine with one descriptor
+  segment_ok = 7,      // agent -> host: u32 region
+  segment_gone = 8,    // host -> agent: u32 region
+  wake = 9,            // either: look at the rings
+  descriptor = 10,     // agent -> host, one machine: u64 ticket, with one descriptor
+  offer = 11,          // host -> agent, one machine: u64 number, with one descriptor (a file to write)
+  read = 12,           // agent -> host, tcp: TransferRequest
+  read_data = 13,      // host -> agent, streamed: u64 token, the next bytes of that read
+  read_done = 14,      // host -> agent: Outcome; if it failed, bytes sent before count for nothing
+  write = 15,          // agent -> host, tcp: TransferRequest, followed by its write_data
+  write_data = 16,     // agent -> host, streamed: u64 token, all bytes of that write
+  write_done = 17,     // host -> agent: Outcome
+  rendezvous = 18,     // agent -> host, verbs: u64 port at which the queue pair is to be connected
+  withdraw = 19,       // host -> agent, verbs and doca: Withdrawal; let go of this memory
+  withdrawn = 20,      // agent -> host: Withdrawal; nothing of it is under way any more
   memory_export = 21,  // host -> agent, doca: MemoryExport; a segment or a range
-  imported = 22,     // agent -> host: Outcome; its token is the export's key
-  segment_refused = 23,  // agent -> host, one machine, in place of segment_ok: Outcome; its token is the region. The host answers segment_gone
+  imported = 22,       // agent -> host: Outcome; its token is the export's key
+  // agent -> host, one machine, in place of segment_ok: Outcome; its token is the region. The host answers segment_gone
+  segment_refused = 23,
 };
 inline constexpr std::uint16_t control_types = 23;
 [[nodiscard]] std::string_view control_type_name(ControlType type) noexcept;
@@ -81,12 +82,13 @@ struct Hello {
   std::uint16_t version = protocol_version;
   ChannelLayout layout;
   std::uint8_t force_staging = 0;
-  // Where the host has the channel segment mapped. What the agent stores in its WitnessLine and finds there by a direct read
-  // proves that the socket's process id is the process that speaks, and that direct reads are permitted. 0 over TCP.
+  // Where the host has the channel segment mapped. What the agent stores in its WitnessLine and finds there by a direct
+  // read proves that the socket's process id is the process that speaks, and that direct reads are permitted. 0 over
+  // TCP.
   std::uint64_t channel_address = 0;
   std::int64_t pid = 0;  // as the host sees itself; only shown
   Nonce nonce{};
-  std::string name;  // at most 255 bytes
+  std::string name;        // at most 255 bytes
   JobLabels job_labels{};  // as the program sees it
 };
 
@@ -95,15 +97,15 @@ inline constexpr std::uint32_t silence_ms_min = 2'000, silence_ms_default = 5'00
 
 struct Welcome {
   std::uint16_t version = protocol_version;
-  std::uint8_t direct = 0;      // ranges are read where they lie; 0: the host copies through segments
+  std::uint8_t direct = 0;  // ranges are read where they lie; 0: the host copies through segments
   std::uint64_t incarnation = 0;
   std::uint64_t memory_bytes_max = 0;
   std::int64_t pid = 0;
   std::uint32_t silence_ms = silence_ms_default;
-  Proof proof{};                // over TCP: the agent knows the key as well
-  std::string agent_name;       // at most 255 bytes
+  Proof proof{};           // over TCP: the agent knows the key as well
+  std::string agent_name;  // at most 255 bytes
   std::string agent_version;
-  std::string reason;           // why this link, in words
+  std::string reason;  // why this link, in words
 };
 
 struct Refusal {
@@ -126,8 +128,8 @@ struct MemoryExport {
   std::uint32_t generation = 0;  // 0 for segments
   std::uint64_t address = 0;     // where the host maps it
   std::uint64_t length = 0;
-  std::uint32_t key = 0;         // counts the channel's exports, from 1
-  Bytes descriptor;              // the driver's; nothing here looks into it
+  std::uint32_t key = 0;  // counts the channel's exports, from 1
+  Bytes descriptor;       // the driver's; nothing here looks into it
 };
 
 // Memory whose key is about to end.
@@ -175,7 +177,7 @@ void encode(const TransferRequest& request, std::vector<std::byte>& to);
 void encode(const Outcome& outcome, std::vector<std::byte>& to);
 void encode(const Withdrawal& withdrawal, std::vector<std::byte>& to);
 void encode(const MemoryExport& exported, std::vector<std::byte>& to);
-[[nodiscard]] Result<Hello> decode_hello(Bytes payload);      // Error::version names both versions
+[[nodiscard]] Result<Hello> decode_hello(Bytes payload);  // Error::version names both versions
 [[nodiscard]] Result<Welcome> decode_welcome(Bytes payload);
 [[nodiscard]] Result<Refusal> decode_refusal(Bytes payload);
 [[nodiscard]] Result<SegmentNotice> decode_segment_notice(Bytes payload);
@@ -183,7 +185,7 @@ void encode(const MemoryExport& exported, std::vector<std::byte>& to);
 [[nodiscard]] Result<Outcome> decode_outcome(Bytes payload);
 [[nodiscard]] Result<Withdrawal> decode_withdrawal(Bytes payload);
 [[nodiscard]] Result<MemoryExport> decode_memory_export(Bytes payload);  // its descriptor lies in `payload`
-[[nodiscard]] Result<RegionId> decode_segment_number(Bytes payload);  // of segment_ok and segment_gone
-[[nodiscard]] Result<std::uint64_t> decode_number(Bytes payload);     // of descriptor, offer, rendezvous
+[[nodiscard]] Result<RegionId> decode_segment_number(Bytes payload);     // of segment_ok and segment_gone
+[[nodiscard]] Result<std::uint64_t> decode_number(Bytes payload);        // of descriptor, offer, rendezvous
 
 }  // namespace offpath::wire

@@ -24,10 +24,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const Bytes bytes = std::as_bytes(std::span(data, size)).subspan(1);
   switch (data[0] % 9) {
-    case 0: same_again(wire::decode_hello(bytes), bytes); break;
-    case 1: same_again(wire::decode_welcome(bytes), bytes); break;
-    case 2: (void)wire::decode_refusal(bytes); break;  // an unknown code is taken as `protocol`
-    case 3: same_again(wire::decode_segment_notice(bytes), bytes); break;
+    case 0:
+      same_again(wire::decode_hello(bytes), bytes);
+      break;
+    case 1:
+      same_again(wire::decode_welcome(bytes), bytes);
+      break;
+    case 2:
+      (void)wire::decode_refusal(bytes);
+      break;  // an unknown code is taken as `protocol`
+    case 3:
+      same_again(wire::decode_segment_notice(bytes), bytes);
+      break;
     case 4: {
       const auto request = wire::decode_transfer(bytes);
       same_again(request, bytes);
@@ -37,9 +45,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       seen = sum;
       break;
     }
-    case 5: (void)wire::decode_outcome(bytes); break;  // an empty text is filled in
-    case 6: same_again(wire::decode_withdrawal(bytes), bytes); break;
-    case 7: same_again(wire::decode_memory_export(bytes), bytes); break;
+    case 5:
+      (void)wire::decode_outcome(bytes);
+      break;  // an empty text is filled in
+    case 6:
+      same_again(wire::decode_withdrawal(bytes), bytes);
+      break;
+    case 7:
+      same_again(wire::decode_memory_export(bytes), bytes);
+      break;
     default:
       (void)wire::decode_number(bytes);
       (void)wire::decode_segment_number(bytes);

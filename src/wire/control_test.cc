@@ -18,7 +18,8 @@ std::vector<std::byte> encoded(const Message& message) {
 template <class Decode>
 void expect_exact_length(const std::vector<std::byte>& bytes, Decode decode) {
   ASSERT_TRUE(decode(bytes));
-  for (std::size_t length = 0; length < bytes.size(); ++length) EXPECT_FALSE(decode(Bytes(bytes).first(length))) << length;
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(decode(Bytes(bytes).first(length))) << length;
   std::vector<std::byte> longer = bytes;
   longer.push_back(std::byte{});
   EXPECT_FALSE(decode(longer));
@@ -122,7 +123,9 @@ TEST(Control, ExportsNameARegionAndBoundTheirDescriptor) {
   expect_exact_length(bytes, decode_memory_export);
   EXPECT_TRUE(decode_memory_export(encoded(MemoryExport{segment_flag, 0, 0x7000, 4096, 9, descriptor})));
 
-  const auto refused = [&](MemoryExport wrong) { EXPECT_EQ(decode_memory_export(encoded(wrong)).error().code, Error::protocol); };
+  const auto refused = [&](MemoryExport wrong) {
+    EXPECT_EQ(decode_memory_export(encoded(wrong)).error().code, Error::protocol);
+  };
   refused({regions_max, 2, 0x7000, 4096, 9, descriptor});
   refused({segment_flag | 3, 1, 0x7000, 4096, 9, descriptor});
   refused({5, 2, 0x7000, 0, 9, descriptor});
@@ -163,7 +166,8 @@ TEST(Control, OutcomesCarryTheFailure) {
   EXPECT_EQ(badly->status.error().code, Error::stale);
   EXPECT_EQ(badly->status.error().message, "too late");
   expect_exact_length(encoded(Outcome{8, fail(Error::stale, "too late")}), decode_outcome);
-  EXPECT_EQ(decode_outcome(encoded(Outcome{8, fail(static_cast<Error>(999), "?")})).error().message, "outcome: code 999 is no error's number");
+  EXPECT_EQ(decode_outcome(encoded(Outcome{8, fail(static_cast<Error>(999), "?")})).error().message,
+            "outcome: code 999 is no error's number");
 }
 
 TEST(Control, WithdrawalsNameTheGeneration) {

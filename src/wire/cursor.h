@@ -33,8 +33,8 @@ class Reader {
     at_ += length;
     return taken;
   }
-  // u16 length, then the characters. A length of 65,535 says that the length follows as u32, which is no less: of such lengths keys
-  // have, and others cost two bytes.
+  // u16 length, then the characters. A length of 65,535 says that the length follows as u32, which is no less: of such
+  // lengths keys have, and others cost two bytes.
   std::string_view take_text() noexcept {
     std::uint64_t length = take<std::uint16_t>();
     if (length == text_escape) [[unlikely]] {
@@ -71,7 +71,8 @@ class Writer {
   }
   void put_text(std::string_view text) {
     put(static_cast<std::uint16_t>(std::min<std::size_t>(text.size(), text_escape)));
-    if (text.size() >= text_escape) [[unlikely]] put(static_cast<std::uint32_t>(text.size()));
+    if (text.size() >= text_escape) [[unlikely]]
+      put(static_cast<std::uint32_t>(text.size()));
     put_bytes(bytes_of(text));
   }
 

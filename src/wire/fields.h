@@ -87,7 +87,8 @@ class FieldReader {
   void text(std::string_view& text, std::size_t bytes_max, std::string_view name) {
     text = reader_.take_text();
     if (text.size() > bytes_max)
-      refuse(fail(Error::too_large, "{}: {} has {} bytes, at most {} are allowed", what_, name, text.size(), bytes_max));
+      refuse(
+          fail(Error::too_large, "{}: {} has {} bytes, at most {} are allowed", what_, name, text.size(), bytes_max));
   }
   void text(std::string& text, std::size_t bytes_max, std::string_view name) {
     std::string_view view;
@@ -101,7 +102,8 @@ class FieldReader {
     using Number = std::underlying_type_t<E>;
     const auto number = reader_.take<Number>();
     if (number > static_cast<Number>(last))
-      return refuse(fail(Error::protocol, "{}: {} number {}, the last one is {}", what_, name, number, static_cast<Number>(last)));
+      return refuse(fail(Error::protocol, "{}: {} number {}, the last one is {}", what_, name, number,
+                         static_cast<Number>(last)));
     value = static_cast<E>(number);
   }
   void error(Error& code) {

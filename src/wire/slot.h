@@ -19,10 +19,11 @@ namespace offpath::wire {
 
 inline constexpr std::uint64_t slot_bytes = 64;
 inline constexpr std::uint64_t slot_payload_bytes = 48;
-inline constexpr std::uint64_t entry_bytes_max = 512 * 1024;  // payload of one entry, over all its slots or outside of them
+// payload of one entry, over all its slots or outside of them
+inline constexpr std::uint64_t entry_bytes_max = 512 * 1024;
 
-// A reply's payload begins with the upper half of the ticket it answers, which may be any number of requests ago. Tickets of
-// requests count up by one, so their slots' lower half is enough.
+// A reply's payload begins with the upper half of the ticket it answers, which may be any number of requests ago.
+// Tickets of requests count up by one, so their slots' lower half is enough.
 inline constexpr std::uint64_t reply_head_bytes = 4;
 
 enum SlotFlags : std::uint8_t { slot_first = 1, slot_last = 2, slot_outside = 4 };

@@ -41,7 +41,9 @@ SharedBytes numbered_parcel(MemberIndex from, std::uint32_t number, std::uint64_
   return parcel;
 }
 
-std::uint64_t record_size(MemberIndex member, std::uint64_t bytes, bool variable) { return variable ? std::max<std::uint64_t>(bytes / (1 + member % 4), 8) : bytes; }
+std::uint64_t record_size(MemberIndex member, std::uint64_t bytes, bool variable) {
+  return variable ? std::max<std::uint64_t>(bytes / (1 + member % 4), 8) : bytes;
+}
 
 std::vector<std::byte> record_of(MemberIndex member, std::uint64_t bytes, bool variable) {
   std::vector<std::byte> record(record_size(member, bytes, variable));
@@ -52,7 +54,8 @@ std::vector<std::byte> record_of(MemberIndex member, std::uint64_t bytes, bool v
 // The members that run here, with an exchange each over their carriers.
 class Running {
  public:
-  Running(CarrierMembers& members, const std::string& shape, std::uint64_t record_bytes, bool variable) : members_(members), bytes_(record_bytes), variable_(variable) {
+  Running(CarrierMembers& members, const std::string& shape, std::uint64_t record_bytes, bool variable)
+      : members_(members), bytes_(record_bytes), variable_(variable) {
     ExchangeOptions options;
     options.name = "conformance";
     options.interval_ns = interval_ns;
@@ -60,7 +63,8 @@ class Running {
     std::vector<Place> places;
     for (std::size_t i = 0; i < members.size(); ++i) places.push_back({fmt::format("m{}", i)});
     for (const MemberIndex i : members.here())
-      exchanges_.emplace(i, std::make_unique<Exchange>(options, *Topology::make(*parse_shape(shape), places), i, i + 1, members.now()));
+      exchanges_.emplace(i, std::make_unique<Exchange>(options, *Topology::make(*parse_shape(shape), places), i, i + 1,
+                                                       members.now()));
   }
 
   // One turn of everybody here but `except`.
@@ -87,7 +91,8 @@ class Running {
   void begin_to_count() { lacked_.clear(); }
   // Whether the newest views of all here, but of `except`, are of everybody.
   bool all_complete() {
-    return std::ranges::all_of(members_.here(), [&](MemberIndex i) { return views_[i] && views_[i]->present == members_.size(); });
+    return std::ranges::all_of(members_.here(),
+                               [&](MemberIndex i) { return views_[i] && views_[i]->present == members_.size(); });
   }
   std::string wrong;
 
@@ -101,7 +106,8 @@ class Running {
       lacked_[i] = std::max(lacked_[i], members_.size() - view->present);
       views_[i] = std::move(view);
     }
-    for (auto& send : effects.sends) members_.carrier(i).send(send.to, std::move(send.parcel), send.deadline, members_.now());
+    for (auto& send : effects.sends)
+      members_.carrier(i).send(send.to, std::move(send.parcel), send.deadline, members_.now());
     effects = {};
   }
 
@@ -121,12 +127,15 @@ std::string parcels_arrive_whole(CarrierMembers& members, std::uint64_t bytes) {
     for (MemberIndex to = 0; to < members.size(); ++to)
       if (to != i) members.carrier(i).send(to, parcel_of(i, bytes), members.now() + patience_ns, members.now());
   std::string wrong;
-  const auto all_there = [&] { return std::ranges::all_of(members.here(), [&](MemberIndex i) { return arrived[i].size() + 1 == members.size(); }); };
+  const auto all_there = [&] {
+    return std::ranges::all_of(members.here(), [&](MemberIndex i) { return arrived[i].size() + 1 == members.size(); });
+  };
   for (const TimeNs until = members.now() + patience_ns; !all_there() && members.now() < until;) {
     for (const MemberIndex i : members.here()) {
       const Status polled = members.carrier(i).poll(members.now(), [&](MemberIndex from, const SharedBytes& parcel) {
         arrived[i].insert(from);
-        if (*parcel != *parcel_of(from, bytes)) wrong = fmt::format("a parcel of {} bytes from {} to {} is not what was sent", parcel->size(), from, i);
+        if (*parcel != *parcel_of(from, bytes))
+          wrong = fmt::format("a parcel of {} bytes from {} to {} is not what was sent", parcel->size(), from, i);
       });
       if (!polled) return polled.error().message;
     }
@@ -154,23 +163,31 @@ std::string parcels_sent_while_taking_arrive_whole(CarrierMembers& members, std:
         if (to != i) send(i, to, ++sent);
       OFP_TRY(members.carrier(i).poll(members.now(), [&](MemberIndex from, const SharedBytes& parcel) {
         const std::uint32_t number = number_of(*parcel);
-        if (*parcel != *numbered_parcel(from, number, bytes)) wrong = fmt::format("parcel {} of {} bytes from {} to {} is not what was sent", number, parcel->size(), from, i);
+        if (*parcel != *numbered_parcel(from, number, bytes))
+          wrong =
+              fmt::format("parcel {} of {} bytes from {} to {} is not what was sent", number, parcel->size(), from, i);
         ++taken[i];
-        if (number == last) ended[i].insert(from);
-        else if (sending) send(i, from, ++sent);
+        if (number == last)
+          ended[i].insert(from);
+        else if (sending)
+          send(i, from, ++sent);
       }));
     }
     members.pause();
     return {};
   };
-  const auto all_took_enough = [&] { return std::ranges::all_of(members.here(), [&](MemberIndex i) { return taken[i] >= enough; }); };
+  const auto all_took_enough = [&] {
+    return std::ranges::all_of(members.here(), [&](MemberIndex i) { return taken[i] >= enough; });
+  };
   for (const TimeNs until = members.now() + second_ns; members.now() < until && !all_took_enough();)
     if (const Status turned = turn(true); !turned) return turned.error().message;
   // The last ones come after all others.
   for (const MemberIndex i : members.here())
     for (MemberIndex to = 0; to < members.size(); ++to)
       if (to != i) send(i, to, last);
-  const auto all_ended = [&] { return std::ranges::all_of(members.here(), [&](MemberIndex i) { return ended[i].size() + 1 == members.size(); }); };
+  const auto all_ended = [&] {
+    return std::ranges::all_of(members.here(), [&](MemberIndex i) { return ended[i].size() + 1 == members.size(); });
+  };
   for (const TimeNs until = members.now() + patience_ns; !all_ended() && members.now() < until;)
     if (const Status turned = turn(false); !turned) return turned.error().message;
   if (!all_ended()) return fmt::format("the last parcels of {} bytes did not arrive", bytes);
@@ -178,16 +195,20 @@ std::string parcels_sent_while_taking_arrive_whole(CarrierMembers& members, std:
   return wrong;
 }
 
-std::string views_become_complete(CarrierMembers& members, const std::string& shape, std::uint64_t record_bytes, bool variable) {
+std::string views_become_complete(CarrierMembers& members, const std::string& shape, std::uint64_t record_bytes,
+                                  bool variable) {
   Running running(members, shape, record_bytes, variable);
   for (const TimeNs until = members.now() + patience_ns; !running.all_complete();) {
-    if (members.now() >= until) return fmt::format("{}: no complete view of {} members with records of {} bytes", shape, members.size(), record_bytes);
+    if (members.now() >= until)
+      return fmt::format("{}: no complete view of {} members with records of {} bytes", shape, members.size(),
+                         record_bytes);
     if (const Status turned = running.turn(); !turned) return turned.error().message;
   }
   for (const MemberIndex i : members.here()) {
     for (const ViewEntry& entry : running.view(i)->entries) {
       const auto expected = record_of(entry.member, record_bytes, variable);
-      if (!entry.has_value || !std::ranges::equal(entry.record.bytes, expected)) return fmt::format("{}: member {} has another record of {}", shape, i, entry.member);
+      if (!entry.has_value || !std::ranges::equal(entry.record.bytes, expected))
+        return fmt::format("{}: member {} has another record of {}", shape, i, entry.member);
     }
   }
   // Others may not be there yet.
@@ -206,17 +227,22 @@ std::string a_stopped_member_is_survived(CarrierMembers& members, const std::str
     return std::string();
   };
   std::string wrong = run_for(10 * interval_ns, nobody);
-  // Not the last view counts: ranks come to the end of a time one after another, and the member that was stopped may be among the first.
+  // Not the last view counts: ranks come to the end of a time one after another, and the member that was stopped may be
+  // among the first.
   running.begin_to_count();
   if (wrong.empty()) wrong = run_for(10 * interval_ns, stopped);
   for (const MemberIndex i : members.here()) {
     if (!wrong.empty() || i == stopped) continue;
-    if (!running.view(i)) wrong = fmt::format("{}: member {} has no view", shape, i);
-    else if (running.lacked(i) == 0) wrong = fmt::format("{}: member {} saw everybody all the time, one was stopped", shape, i);
+    if (!running.view(i))
+      wrong = fmt::format("{}: member {} has no view", shape, i);
+    else if (running.lacked(i) == 0)
+      wrong = fmt::format("{}: member {} saw everybody all the time, one was stopped", shape, i);
   }
   for (const TimeNs until = members.now() + patience_ns; wrong.empty() && !running.all_complete();) {
-    if (members.now() >= until) wrong = fmt::format("{}: the member that was stopped is not taken back", shape);
-    else if (const Status turned = running.turn(); !turned) wrong = turned.error().message;
+    if (members.now() >= until)
+      wrong = fmt::format("{}: the member that was stopped is not taken back", shape);
+    else if (const Status turned = running.turn(); !turned)
+      wrong = turned.error().message;
   }
   if (wrong.empty()) wrong = run_for(10 * interval_ns, nobody);
   members.meet();

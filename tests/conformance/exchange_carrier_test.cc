@@ -1,4 +1,5 @@
-// The carriers of one process: loopback, and channels, whose requests go from one member's carrier to the other's reader here.
+// The carriers of one process: loopback, and channels, whose requests go from one member's carrier to the other's
+// reader here.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -6,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "exchange/channel_carrier.h"
-#include "testing/exchange/loopback_carrier.h"
 #include "exchange_carrier_suite.h"
+#include "testing/exchange/loopback_carrier.h"
 
 namespace offpath::conformance {
 namespace {
@@ -50,11 +51,13 @@ class OverChannels final : public OfOneProcess {
     for (std::size_t i = 0; i < count; ++i) names.push_back(fmt::format("m{}", i));
     for (MemberIndex i = 0; i < count; ++i) {
       members_.emplace_back();
-      members_[i].carrier = std::make_unique<ChannelCarrier>(tag, names, [this, i](const std::string& member, group::Request request) {
-        posted_.push_back({i, static_cast<MemberIndex>(std::stoul(member.substr(1))), std::move(request)});
-      });
-      members_[i].reader = std::make_unique<ParcelReader>([](std::uint64_t of) { return of == tag ? std::uint64_t{64} << 20 : 0; },
-                                                          [this, i](std::uint64_t, SharedBytes parcel) { members_[i].carrier->deliver(std::move(parcel)); });
+      members_[i].carrier =
+          std::make_unique<ChannelCarrier>(tag, names, [this, i](const std::string& member, group::Request request) {
+            posted_.push_back({i, static_cast<MemberIndex>(std::stoul(member.substr(1))), std::move(request)});
+          });
+      members_[i].reader = std::make_unique<ParcelReader>(
+          [](std::uint64_t of) { return of == tag ? std::uint64_t{64} << 20 : 0; },
+          [this, i](std::uint64_t, SharedBytes parcel) { members_[i].carrier->deliver(std::move(parcel)); });
     }
   }
   [[nodiscard]] Carrier& carrier(MemberIndex member) override { return *members_[member].carrier; }
@@ -111,7 +114,8 @@ using Kinds = testing::Types<OverLoopback, OverChannels>;
 TYPED_TEST_SUITE(CarrierConformance, Kinds);
 
 TYPED_TEST(CarrierConformance, ParcelsArriveWhole) {
-  for (const std::uint64_t bytes : {100ull, 4096ull, 4097ull, 65536ull, 70000ull, 1ull << 20, (1ull << 20) + 1, 5000000ull}) {
+  for (const std::uint64_t bytes :
+       {100ull, 4096ull, 4097ull, 65536ull, 70000ull, 1ull << 20, (1ull << 20) + 1, 5000000ull}) {
     TypeParam members(3);
     EXPECT_EQ(parcels_arrive_whole(members, bytes), "");
   }

@@ -1,5 +1,5 @@
-// The same suite with each rank as a member: mpirun -n N exchange_mpi_conformance. With `die` rank 1 kills itself, and the others are
-// to be told so by an error that names it, and end.
+// The same suite with each rank as a member: mpirun -n N exchange_mpi_conformance. With `die` rank 1 kills itself, and
+// the others are to be told so by an error that names it, and end.
 #include <unistd.h>
 
 #include <csignal>
@@ -17,7 +17,8 @@ using namespace offpath::exchange;
 
 class OverMpi final : public conformance::CarrierMembers {
  public:
-  OverMpi(MpiWorld& world, std::unique_ptr<MpiCarrier> carrier) : world_(world), carrier_(std::move(carrier)), here_{world.rank()} {}
+  OverMpi(MpiWorld& world, std::unique_ptr<MpiCarrier> carrier)
+      : world_(world), carrier_(std::move(carrier)), here_{world.rank()} {}
   [[nodiscard]] std::size_t size() const override { return world_.size(); }
   [[nodiscard]] const std::vector<MemberIndex>& here() const override { return here_; }
   [[nodiscard]] Carrier& carrier(MemberIndex) override { return *carrier_; }
@@ -26,7 +27,8 @@ class OverMpi final : public conformance::CarrierMembers {
     const timespec moment{0, 20'000};  // there are more ranks than cores
     nanosleep(&moment, nullptr);
   }
-  // Late parcels of one case are not to be taken for those of the next one: all have sent before anybody goes on to take the last.
+  // Late parcels of one case are not to be taken for those of the next one: all have sent before anybody goes on to
+  // take the last.
   void meet() override {
     const auto take_turn = [this] {
       (void)carrier_->poll(now(), [](MemberIndex, const SharedBytes&) {});
@@ -69,13 +71,16 @@ int main(int argc, char** argv) {
   int failures = 0;
   const auto report = [&](const char* what, const std::string& wrong) {
     if (!wrong.empty()) ++failures;
-    if (!wrong.empty() || world->rank() == 0) std::printf("rank %u: %s: %s\n", world->rank(), what, wrong.empty() ? "ok" : wrong.c_str());
+    if (!wrong.empty() || world->rank() == 0)
+      std::printf("rank %u: %s: %s\n", world->rank(), what, wrong.empty() ? "ok" : wrong.c_str());
     std::fflush(stdout);
   };
   for (const std::uint64_t bytes : {100ull, 4096ull, 65536ull, 65537ull, 200000ull})
-    if (bytes <= parcel_bytes_max(world->size(), 64 << 10, 0)) report("parcels arrive whole", parcels_arrive_whole(members, bytes));
+    if (bytes <= parcel_bytes_max(world->size(), 64 << 10, 0))
+      report("parcels arrive whole", parcels_arrive_whole(members, bytes));
   for (const std::uint64_t bytes : {100ull, 4096ull, 100000ull})
-    if (bytes <= parcel_bytes_max(world->size(), 64 << 10, 0)) report("parcels sent while taking", parcels_sent_while_taking_arrive_whole(members, bytes));
+    if (bytes <= parcel_bytes_max(world->size(), 64 << 10, 0))
+      report("parcels sent while taking", parcels_sent_while_taking_arrive_whole(members, bytes));
   for (const char* shape : {"allgather", "neighbourhoods(2)", "hybrid(2, 3)"}) {
     report(shape, views_become_complete(members, shape, 48, false));
     report(shape, views_become_complete(members, shape, 64 << 10, true));
@@ -94,7 +99,8 @@ int main(int argc, char** argv) {
         leads |= topology->leader(child, [](MemberIndex) { return true; }) == world->rank();
       if (right && leads) {
         right = all->size() == 48 * world->size();
-        for (std::size_t i = 0; right && i < world->size(); ++i) right = (*all)[i * 48] == static_cast<std::byte>(topology->order()[i]);
+        for (std::size_t i = 0; right && i < world->size(); ++i)
+          right = (*all)[i * 48] == static_cast<std::byte>(topology->order()[i]);
       }
       report("collectives", right ? "" : "they come to something else");
     }

@@ -6,8 +6,8 @@
 #include <array>
 #include <numeric>
 
-#include "testing/link/connected_pair.h"
 #include "link_pair.h"
+#include "testing/link/connected_pair.h"
 #include "wire/channel_layout.h"
 #include "wire/region.h"
 
@@ -37,9 +37,12 @@ TEST_P(LinkConformance, BothEndsSayTheSame) {
 TEST_P(LinkConformance, TheChannelSegmentCarriesBytesBothWays) {
   const MutableBytes memory = host().channel_memory();
   ASSERT_EQ(memory.size(), small_layout.total_bytes());
-  const auto is_zero = [](Bytes bytes) { return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }); };
+  const auto is_zero = [](Bytes bytes) {
+    return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+  };
   EXPECT_TRUE(is_zero(memory.first(wire::ChannelLayout::witness_line)));
-  EXPECT_TRUE(is_zero(memory.subspan(wire::ChannelLayout::witness_line + sizeof(wire::WitnessLine))));  // the agent has read
+  EXPECT_TRUE(
+      is_zero(memory.subspan(wire::ChannelLayout::witness_line + sizeof(wire::WitnessLine))));  // the agent has read
   const auto sent = pattern(memory.size(), 1);
   std::ranges::copy(sent, memory.begin());
   std::vector<std::byte> seen(memory.size());
@@ -87,7 +90,8 @@ TEST_P(LinkConformance, AWriteTouchesItsBytesAndNoOthers) {
       ASSERT_TRUE(pair->write({wire::channel_segment, offset, sent.data(), length}));
       for (std::uint64_t i = 0; i < memory.size(); ++i) {
         const bool inside = i >= offset && i < offset + length;
-        ASSERT_EQ(memory[i], inside ? sent[i - offset] : std::byte{0xAA}) << "byte " << i << " of " << length << " at " << offset;
+        ASSERT_EQ(memory[i], inside ? sent[i - offset] : std::byte{0xAA})
+            << "byte " << i << " of " << length << " at " << offset;
       }
     }
   }
@@ -135,7 +139,8 @@ TEST_P(LinkConformance, ManyOperationsAreOutstandingAtOnce) {
   host().wake();  // comes on top
   std::vector<int> reads(count), writes(count);
   for (std::uint64_t i = 0; i < 2 * count; ++i) {
-    const LinkEvent event = pair->await([](const LinkEvent& e) { return e.kind == Kind::read_done || e.kind == Kind::write_done; });
+    const LinkEvent event =
+        pair->await([](const LinkEvent& e) { return e.kind == Kind::read_done || e.kind == Kind::write_done; });
     ASSERT_TRUE(event.status) << event.status.error().message;
     ASSERT_LT(event.token, count);
     ++(event.kind == Kind::read_done ? reads : writes)[event.token];
@@ -188,8 +193,8 @@ TEST_P(LinkConformance, OneBadPieceRefusesTheOperation) {
                                         {segment(9), 0, 0, buffer.data(), 1},
                                         {wire::channel_segment, 0, 4, buffer.data(), 4}}};
   expect_error(pair->read(reads), Error::unannounced);
-  const std::array<WritePiece, 2> writes{
-      {{wire::channel_segment, 0, buffer.data(), 4}, {wire::channel_segment, small_layout.total_bytes(), buffer.data(), 8}}};
+  const std::array<WritePiece, 2> writes{{{wire::channel_segment, 0, buffer.data(), 4},
+                                          {wire::channel_segment, small_layout.total_bytes(), buffer.data(), 8}}};
   expect_error(pair->write(writes), Error::too_large);
   expect_usable();
 }

@@ -1,5 +1,6 @@
 // The links themselves: in virtual time (loopback), on this machine (local), over the network (tcp, tls; verbs where
-// there is an RDMA device, doca with the software card), and the decorators, whose faults here are those a correct program does not notice.
+// there is an RDMA device, doca with the software card), and the decorators, whose faults here are those a correct
+// program does not notice.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,12 +11,12 @@
 #include <atomic>
 #include <thread>
 
+#include "link/shaped_link.h"
+#include "link_pair.h"
+#include "testing/link/certificate.h"
 #include "testing/link/connected_pair.h"
 #include "testing/link/fault_link.h"
 #include "testing/link/loopback_link.h"
-#include "link/shaped_link.h"
-#include "testing/link/certificate.h"
-#include "link_pair.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define OFFPATH_UNDER_TSAN
@@ -26,8 +27,8 @@
 #endif
 
 #ifdef OFFPATH_UNDER_TSAN
-// The library's thread of tcp_link moves the channel's memory by system calls while the program stores to it, as a network
-// card would; what comes out of that is the rings' business and is what these tests are about.
+// The library's thread of tcp_link moves the channel's memory by system calls while the program stores to it, as a
+// network card would; what comes out of that is the rings' business and is what these tests are about.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
   return "race:offpath::link::TcpServer::send_some\n"
          "race:offpath::link::TcpServer::receive_in_place\n"
@@ -42,13 +43,15 @@ namespace {
 using Decorate = std::function<void(LinkPair&)>;
 
 // The doomed host's announcements, made in whatever process it is.
-Result<DoomedHost> announce_doomed(HostLink& host, std::vector<std::byte>& memory, SegmentMemory& own, TimeNs deadline) {
+Result<DoomedHost> announce_doomed(HostLink& host, std::vector<std::byte>& memory, SegmentMemory& own,
+                                   TimeNs deadline) {
   DoomedHost doomed;
   memory.resize(DoomedHost::length);
   for (std::uint64_t i = 0; i < DoomedHost::length; ++i) memory[i] = DoomedHost::byte_at(i);
   doomed.base = reinterpret_cast<std::uint64_t>(memory.data());
   if (!host.traits().staged) {
-    OFP_ASSIGN(doomed.key, host.announce_range(DoomedHost::range, DoomedHost::generation, memory.data(), memory.size()));
+    OFP_ASSIGN(doomed.key,
+               host.announce_range(DoomedHost::range, DoomedHost::generation, memory.data(), memory.size()));
   }
   OFP_ASSIGN(own, host.allocate(DoomedHost::length));
   std::ranges::copy(memory, own.data());

@@ -152,11 +152,12 @@ TEST_P(LifeConformance, AnAgentThatRefusesSaysWhy) {
     return !looked.has_value();
   }));
   expect_error(looked, Error::protocol);
-  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos) << looked.error().message;
+  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos)
+      << looked.error().message;
 }
 
-// A program that posts and never waits has nothing but its wakes to find out by: the first may still go out, those after it
-// meet a connection that ended, and the reason lies in front of that end.
+// A program that posts and never waits has nothing but its wakes to find out by: the first may still go out, those
+// after it meet a connection that ended, and the reason lies in front of that end.
 TEST_P(LifeConformance, AnAgentThatRefusesIsHeardByAHostThatOnlyWakesIt) {
   if (!GetParam().real_time) GTEST_SKIP() << "a link in one process has no words for it";
   agent().refuse({Error::protocol, "ring slot 3: lap 7 where lap 1 was due"});
@@ -171,7 +172,8 @@ TEST_P(LifeConformance, AnAgentThatRefusesIsHeardByAHostThatOnlyWakesIt) {
     return !looked.has_value();
   }));
   expect_error(looked, Error::protocol);
-  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos) << looked.error().message;
+  EXPECT_NE(looked.error().message.find("ring slot 3: lap 7 where lap 1 was due"), std::string::npos)
+      << looked.error().message;
 }
 
 TEST_P(LifeConformance, AnAgentThatIsDestroyedIsNoticed) {
@@ -187,7 +189,8 @@ TEST_P(LifeConformance, AnAgentThatIsDestroyedIsNoticed) {
 // Ends in one process cannot be forked apart.
 class ForkConformance : public LifeConformance {};
 INSTANTIATE_TEST_SUITE_P(, ForkConformance,
-                         testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.real_time; })), kind_name);
+                         testing::ValuesIn(links_where([](const LinkKind& kind) { return kind.real_time; })),
+                         kind_name);
 
 TEST_P(ForkConformance, AChildThatAbandonsTheLinkDisturbsNobody) {
   const pid_t child = ::fork();

@@ -6,8 +6,8 @@
 #include <array>
 #include <atomic>
 
-#include "testing/link/seeded_random.h"
 #include "link_pair.h"
+#include "testing/link/seeded_random.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -51,7 +51,8 @@ TEST_P(OrderConformance, APayloadIsThereBeforeItsTail) {
     if (under_way > 0 || checked != tail || tail == rounds()) return;
     ++tail;
     for (std::uint64_t i = 0; i < words; ++i) payload[i] = tail * 1000 + i;
-    const WritePiece first{wire::channel_segment, payload_at, bytes(static_cast<const void*>(payload.data())), sizeof payload};
+    const WritePiece first{wire::channel_segment, payload_at, bytes(static_cast<const void*>(payload.data())),
+                           sizeof payload};
     const WritePiece second{wire::channel_segment, tail_at, bytes(static_cast<const void*>(&tail)), 8};
     under_way = 2;
     agent().write(2 * tail, std::span(&first, 1));
@@ -118,7 +119,8 @@ class SleepyAgent {
  public:
   static constexpr std::uint64_t tail_at = 0, head_at = 64, asleep_at = 72;
 
-  SleepyAgent(LinkPair& pair, bool mapped) : pair_(pair), memory_(pair.agent->mapped(wire::channel_segment)), mapped_(mapped) {
+  SleepyAgent(LinkPair& pair, bool mapped)
+      : pair_(pair), memory_(pair.agent->mapped(wire::channel_segment)), mapped_(mapped) {
     EXPECT_EQ(memory_.empty(), !mapped);
     begin_look();
   }
@@ -159,7 +161,9 @@ class SleepyAgent {
  private:
   enum class Step { looking, falling_asleep, answering, asleep };
 
-  [[nodiscard]] std::uint64_t tail() const { return mapped_ ? word(memory_, tail_at).load(std::memory_order_acquire) : tail_; }
+  [[nodiscard]] std::uint64_t tail() const {
+    return mapped_ ? word(memory_, tail_at).load(std::memory_order_acquire) : tail_;
+  }
   void take_events() {
     pair_.poll();
     for (; !pair_.events.empty(); pair_.events.pop_front()) {
@@ -210,8 +214,10 @@ TEST_P(OrderConformance, NoWakeIsLost) {
   const auto program = [&] {
     for (std::uint64_t ticket = 1; ticket <= rounds(); ++ticket) {
       // Now before, now while, now after the agent falls asleep.
-      if (ticket % 10 != 0) pair->linger(random.between(0, 30'000));
-      else if (!pair->until([&] { return word(memory, SleepyAgent::asleep_at).load() == 1; })) return;
+      if (ticket % 10 != 0)
+        pair->linger(random.between(0, 30'000));
+      else if (!pair->until([&] { return word(memory, SleepyAgent::asleep_at).load() == 1; }))
+        return;
       word(memory, SleepyAgent::tail_at).store(ticket, std::memory_order_release);
       std::atomic_thread_fence(std::memory_order_seq_cst);
       if (word(memory, SleepyAgent::asleep_at).load(std::memory_order_relaxed) == 1) {
@@ -228,7 +234,8 @@ TEST_P(OrderConformance, NoWakeIsLost) {
     }
   };
   pair->beside(program, [&] { sleepy.round(); });
-  EXPECT_EQ(answered, rounds()) << "a wake was lost: " << wakes << " were sent, the agent slept " << sleepy.sleeps << " times";
+  EXPECT_EQ(answered, rounds()) << "a wake was lost: " << wakes << " were sent, the agent slept " << sleepy.sleeps
+                                << " times";
   EXPECT_FALSE(sleepy.failed);
   EXPECT_GE(wakes, rounds() / 10);
 }

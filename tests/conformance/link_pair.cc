@@ -65,8 +65,10 @@ Status LinkPair::write(std::span<const WritePiece> pieces) {
 Status LinkPair::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
   Result<std::uint32_t> key = 0;
   const auto program = [&] { key = host->announce_range(range, generation, base, length); };
-  if (imports) beside(program, [this] { poll(); });
-  else program();
+  if (imports)
+    beside(program, [this] { poll(); });
+  else
+    program();
   if (!key) return tl::unexpected<Failure>(std::move(key).error());
   return agent->attach_range(range, generation, reinterpret_cast<std::uint64_t>(base), length, *key);
 }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "testing/link/emulated.h"
 #include "link/link.h"
+#include "testing/link/emulated.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -26,7 +26,9 @@ struct DoomedHost {
   static constexpr std::uint32_t generation = 2;
   static constexpr RegionId own_segment = segment(1);
   static constexpr std::uint64_t length = 100'000;  // of both
-  [[nodiscard]] static std::byte byte_at(std::uint64_t offset) { return static_cast<std::byte>(offset * 31 + offset / 256); }
+  [[nodiscard]] static std::byte byte_at(std::uint64_t offset) {
+    return static_cast<std::byte>(offset * 31 + offset / 256);
+  }
 
   std::uint64_t base = 0;
   std::uint32_t key = 0;
@@ -42,7 +44,7 @@ class LinkPair {
   // ---- time
   [[nodiscard]] virtual TimeNs now() const = 0;
   [[nodiscard]] TimeNs soon() const { return now() + patience_ns(); }  // longer than anything takes
-  virtual void pass() = 0;  // a moment; what is under way goes on
+  virtual void pass() = 0;                                             // a moment; what is under way goes on
   // Runs `program`, the host's, while `round` is called again and again, as the agent's loop is.
   virtual void beside(const std::function<void()>& program, const std::function<void()>& round) = 0;
   // For the program: the others go on until `seen`; false if that takes too long.
@@ -85,9 +87,9 @@ struct LinkKind {
   bool ranges = true;        // application memory is readable where it lies
   bool descriptors = false;  // can be handed over
   bool real_time = false;
-  bool direct = false;       // ranges are read by process_vm_readv
-  bool imports = false;      // the agent imports ranges one by one; the card of its tests pins nothing
-  bool pinned = false;       // what was announced stays readable as it was, even if the program unmaps it
+  bool direct = false;   // ranges are read by process_vm_readv
+  bool imports = false;  // the agent imports ranges one by one; the card of its tests pins nothing
+  bool pinned = false;   // what was announced stays readable as it was, even if the program unmaps it
   std::function<std::unique_ptr<LinkPair>()> connect;
   std::function<std::unique_ptr<LinkPair>()> connect_doomed;
 };

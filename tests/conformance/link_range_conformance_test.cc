@@ -64,8 +64,8 @@ TEST_P(RangeConformance, OnePieceOfAnySizeAnywhere) {
 }
 
 TEST_P(RangeConformance, APlanOfManyPieces) {
-  // More pieces than one system call takes (IOV_MAX is 1024), out of two arrays and a segment, of lengths from 0 on, in no
-  // order, into one buffer.
+  // More pieces than one system call takes (IOV_MAX is 1024), out of two arrays and a segment, of lengths from 0 on, in
+  // no order, into one buffer.
   const std::array<std::vector<std::byte>, 2> arrays{pattern(700'000, 1), pattern(500'000, 2)};
   ASSERT_TRUE(pair->announce_range(1, 3, arrays[0].data(), arrays[0].size()));
   ASSERT_TRUE(pair->announce_range(2, 4, arrays[1].data(), arrays[1].size()));
@@ -297,7 +297,8 @@ TEST_P(PinnedConformance, ReadsUnderWayEndBeforeTheirRangeDoes) {
   for (std::uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(pair->finish(LinkEvent::Kind::read_done, i));
   const auto expected = pattern(1 << 20, 1);
   for (std::uint64_t i = 0; i < 16; ++i)
-    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), seen.begin() + static_cast<std::ptrdiff_t>(i << 20))) << "read " << i;
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), seen.begin() + static_cast<std::ptrdiff_t>(i << 20)))
+        << "read " << i;
   expect_error(pair->read({6, 1, 0, seen.data(), 1}), Error::stale);
   expect_usable();
 }
@@ -305,7 +306,8 @@ TEST_P(PinnedConformance, ReadsUnderWayEndBeforeTheirRangeDoes) {
 TEST_P(RangeConformance, ToWithdrawDoesNotWaitForAnAgentThatDoesNothingAndEndsWhenItDoes) {
   constexpr RegionId count = 64;  // each would wait for a second, if it waited
   const auto array = pattern(100'000, 1);
-  for (RegionId range = 1; range <= count; ++range) ASSERT_TRUE(pair->announce_range(range, 1, array.data(), array.size()));
+  for (RegionId range = 1; range <= count; ++range)
+    ASSERT_TRUE(pair->announce_range(range, 1, array.data(), array.size()));
   std::vector<std::byte> seen(count * 1000);
   for (RegionId range = 1; range <= count; ++range) {
     const ReadPiece piece{range, 1, 0, seen.data() + (range - 1) * 1000, 1000};
@@ -342,7 +344,8 @@ INSTANTIATE_TEST_SUITE_P(, StagedConformance,
 TEST_P(StagedConformance, RangesAreUnsupported) {
   std::array<std::byte, 64> array{};
   expect_error(host().announce_range(1, 1, array.data(), array.size()), Error::unsupported);
-  expect_error(agent().attach_range(1, 1, reinterpret_cast<std::uint64_t>(array.data()), array.size(), 0), Error::unsupported);
+  expect_error(agent().attach_range(1, 1, reinterpret_cast<std::uint64_t>(array.data()), array.size(), 0),
+               Error::unsupported);
   std::byte byte{};
   expect_error(pair->read({1, 1, 0, &byte, 1}), Error::unannounced);
   expect_usable();

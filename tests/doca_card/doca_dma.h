@@ -13,7 +13,8 @@ struct doca_devinfo;
 struct doca_dma;
 struct doca_dma_task_memcpy;
 struct doca_task;
-using doca_dma_task_memcpy_completion_cb_t = void (*)(doca_dma_task_memcpy* task, doca_data task_data, doca_data context_data);
+using doca_dma_task_memcpy_completion_cb_t = void (*)(doca_dma_task_memcpy* task, doca_data task_data,
+                                                      doca_data context_data);
 doca_error_t doca_dma_create(doca_dev* dev, doca_dma** dma);
 doca_error_t doca_dma_destroy(doca_dma* dma);
 doca_ctx* doca_dma_as_ctx(doca_dma* dma);

@@ -1,5 +1,5 @@
-// What can go wrong with a card's driver, its engine and the program beside it. The conformance suite runs over the software
-// card as well (doca_conformance_test); here are its failures, one by one.
+// What can go wrong with a card's driver, its engine and the program beside it. The conformance suite runs over the
+// software card as well (doca_conformance_test); here are its failures, one by one.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -11,12 +11,12 @@
 #include <map>
 #include <thread>
 
-#include "testing/link/connected_pair.h"
 #include "link/doca/doca_device.h"
 #include "link/doca/doca_link.h"
 #include "link/lasting_memory.h"
-#include "testing/link/seeded_random.h"
 #include "software_card.h"
+#include "testing/link/connected_pair.h"
+#include "testing/link/seeded_random.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -78,7 +78,8 @@ class DocaLink : public testing::Test {
     return result;
   }
   Status announce(RegionId range, std::uint32_t generation, const std::vector<std::byte>& array) {
-    Result<std::uint32_t> key = beside([&] { return host_->announce_range(range, generation, array.data(), array.size()); });
+    Result<std::uint32_t> key =
+        beside([&] { return host_->announce_range(range, generation, array.data(), array.size()); });
     if (!key) return tl::unexpected<Failure>(std::move(key).error());
     return link_->attach_range(range, generation, reinterpret_cast<std::uint64_t>(array.data()), array.size(), *key);
   }
@@ -129,8 +130,11 @@ TEST_F(DocaLink, WhatTheDriverRefusesWhileConnectingIsSaidOnBothSides) {
   const struct {
     const char* name;
     std::atomic<int>& fails;
-  } cases[] = {{"opening", card().opens_fail}, {"starting", card().starts_fail}, {"mapping", card().maps_fail},
-               {"exporting", card().exports_fail}, {"importing", card().imports_fail}};
+  } cases[] = {{"opening", card().opens_fail},
+               {"starting", card().starts_fail},
+               {"mapping", card().maps_fail},
+               {"exporting", card().exports_fail},
+               {"importing", card().imports_fail}};
   for (const auto& one : cases) {
     SCOPED_TRACE(one.name);
     one.fails = 1;
@@ -164,9 +168,10 @@ TEST_F(DocaLink, TheRingMayNameOnlyWhatWasExported) {
   const auto base = reinterpret_cast<std::uint64_t>(array.data());
   const Result<std::uint32_t> key = beside([&] { return host_->announce_range(6, 1, array.data(), array.size()); });
   ASSERT_TRUE(key) << key.error().message;
-  for (const Status& attached : {link_->attach_range(7, 1, base, 5000, *key), link_->attach_range(6, 2, base, 5000, *key),
-                                 link_->attach_range(6, 1, base + 1, 5000, *key), link_->attach_range(6, 1, base, 5001, *key),
-                                 link_->attach_range(6, 1, base, 5000, *key + 1)}) {
+  for (const Status& attached :
+       {link_->attach_range(7, 1, base, 5000, *key), link_->attach_range(6, 2, base, 5000, *key),
+        link_->attach_range(6, 1, base + 1, 5000, *key), link_->attach_range(6, 1, base, 5001, *key),
+        link_->attach_range(6, 1, base, 5000, *key + 1)}) {
     ASSERT_FALSE(attached);
     EXPECT_EQ(attached.error().code, Error::unannounced);
   }
@@ -207,7 +212,8 @@ TEST_F(DocaLink, WritesKeepTheirOrderWhereTheEngineKeepsNone) {
       return ended.size() == 60;
     });
     for (const auto& [token, offset] : offsets)
-      EXPECT_TRUE(std::equal(seen[token].begin(), seen[token].end(), array.begin() + static_cast<std::ptrdiff_t>(offset)));
+      EXPECT_TRUE(
+          std::equal(seen[token].begin(), seen[token].end(), array.begin() + static_cast<std::ptrdiff_t>(offset)));
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), host_->channel_memory().begin()));
   }
   EXPECT_GT(card().overtaken, overtaken) << "the engine was in order";
@@ -320,7 +326,8 @@ class ForgedExport : public DocaLink {
     program_ = ControlSocket(Fd(ends[0]), ControlSocket::Kind::network);
     SegmentLimits limits;
     limits.bytes_max = 2 * channel_bytes;
-    auto accepted = accept_doca(ControlSocket(Fd(ends[1]), ControlSocket::Kind::network), channel_bytes, limits, nullptr, soon());
+    auto accepted =
+        accept_doca(ControlSocket(Fd(ends[1]), ControlSocket::Kind::network), channel_bytes, limits, nullptr, soon());
     ASSERT_TRUE(accepted) << accepted.error().message;
     link_ = std::move(*accepted);
     auto device = open_doca_device(DocaRole::exports, "");

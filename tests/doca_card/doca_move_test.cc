@@ -31,7 +31,8 @@ class DocaMove : public testing::Test {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to.get(), STDOUT_FILENO);
-    std::vector<std::string> words{OFFPATH_AGENT_WITH_CARD, "--ready", "--listen", "doca:127.0.0.1:0", "--key-file", key_,
+    std::vector<std::string> words{OFFPATH_AGENT_WITH_CARD, "--ready", "--listen", "doca:127.0.0.1:0", "--key-file",
+                                   key_,
                                    // What the software card does is what its sandbox is there to refuse.
                                    "--set", "security.sandbox=off"};
     std::vector<char*> arguments;
@@ -94,7 +95,8 @@ TEST_F(DocaMove, ColumnsComeBackAsTheyWere) {
   options.struct_bytes = sizeof options;
   options.rows_max = rows;
   ofp_stream* stream = nullptr;
-  ASSERT_EQ(ofp_stream_open_columns(channel_, "particles", columns.data(), 2, &options, &stream, &error_), OFP_OK) << error_.message;
+  ASSERT_EQ(ofp_stream_open_columns(channel_, "particles", columns.data(), 2, &options, &stream, &error_), OFP_OK)
+      << error_.message;
   std::uint64_t ticket = 0;
   for (int step = 0; step < 5; ++step) {
     if (step > 0) {
@@ -103,14 +105,17 @@ TEST_F(DocaMove, ColumnsComeBackAsTheyWere) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = step * 1e6 + static_cast<double>(i);
     const void* data[] = {id.data(), x.data()};
     const std::string row = "step" + std::to_string(step);
-    ASSERT_EQ(ofp_send_columns(stream, data, rows, row.c_str(), "rank0", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket, &error_), OFP_OK)
+    ASSERT_EQ(
+        ofp_send_columns(stream, data, rows, row.c_str(), "rank0", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket, &error_),
+        OFP_OK)
         << error_.message;
   }
   ASSERT_EQ(ofp_wait_stored(stream, ticket, patience_ns, &error_), OFP_OK) << error_.message;
   for (int step = 0; step < 5; ++step) {
     ofp_frame* frame = nullptr;
     const std::string row = "step" + std::to_string(step);
-    ASSERT_EQ(ofp_pool_get(channel_, "local:/particles", row.c_str(), "rank0", patience_ns, &frame, &error_), OFP_OK) << error_.message;
+    ASSERT_EQ(ofp_pool_get(channel_, "local:/particles", row.c_str(), "rank0", patience_ns, &frame, &error_), OFP_OK)
+        << error_.message;
     EXPECT_EQ(ofp_frame_rows(frame), rows);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = step * 1e6 + static_cast<double>(i);
     const void* bytes = ofp_frame_data(frame);
@@ -130,7 +135,9 @@ TEST_F(DocaMove, AnAgentThatIsKilledIsNoticed) {
   options.struct_bytes = sizeof options;
   options.rows_max = 1;
   ofp_stream* stream = nullptr;
-  EXPECT_EQ(ofp_stream_open_columns(channel_, "particles", columns.data(), 1, &options, &stream, &error_), OFP_PEER_LOST) << error_.message;
+  EXPECT_EQ(ofp_stream_open_columns(channel_, "particles", columns.data(), 1, &options, &stream, &error_),
+            OFP_PEER_LOST)
+      << error_.message;
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ doca_error_t misuse(doca_error_t code = DOCA_ERROR_BAD_STATE) {
   return code;
 }
 
-// What an exporting process keeps for as long as the export lives; importers look at it. An address is never used again.
+// What an exporting process keeps for as long as the export lives; importers look at it. An address is never used
+// again.
 std::uint64_t* new_cookie() {
   static std::mutex mutex;
   static std::deque<std::uint64_t> cookies;
@@ -172,7 +173,8 @@ bool copy_some(doca_dma& dma, doca_dma_task_memcpy& task) {
     return false;
   const std::uint64_t left = task.source->data_length - task.copied;
   std::uint64_t length = left;
-  if (left > line_bytes && dma.random() % 4 == 0) length = std::min(left, dma.random() % left / line_bytes * line_bytes + line_bytes);
+  if (left > line_bytes && dma.random() % 4 == 0)
+    length = std::min(left, dma.random() % left / line_bytes * line_bytes + line_bytes);
   const std::uint64_t from = task.source->data + task.copied, to = task.target->base + task.copied;
   task.copied += length;
   if (source.imported && !target.imported) return copy_from(source.pid, from, reinterpret_cast<void*>(to), length);
@@ -189,7 +191,8 @@ void complete(doca_dma& dma, std::size_t at, doca_error_t status) {
   if (status == DOCA_SUCCESS) {
     task.target->data_length += task.source->data_length;
     ++card.tasks;
-    if (std::ranges::any_of(dma.under_way, [&](const auto* other) { return other->number < task.number; })) ++card.overtaken;
+    if (std::ranges::any_of(dma.under_way, [&](const auto* other) { return other->number < task.number; }))
+      ++card.overtaken;
   }
   (status == DOCA_SUCCESS ? dma.moved : dma.failed)(&task, task.data, dma.context.data);
 }
@@ -236,17 +239,28 @@ SoftwareCard* software_card() { return &card; }
 
 const char* doca_error_get_descr(doca_error_t error) {
   switch (error) {
-    case DOCA_SUCCESS: return "success";
-    case DOCA_ERROR_NOT_PERMITTED: return "not permitted";
-    case DOCA_ERROR_IN_USE: return "in use";
-    case DOCA_ERROR_NOT_SUPPORTED: return "not supported";
-    case DOCA_ERROR_INVALID_VALUE: return "invalid value";
-    case DOCA_ERROR_NO_MEMORY: return "no memory";
-    case DOCA_ERROR_NOT_FOUND: return "not found";
-    case DOCA_ERROR_IO_FAILED: return "input/output failed";
-    case DOCA_ERROR_BAD_STATE: return "bad state";
-    case DOCA_ERROR_DRIVER: return "driver";
-    case DOCA_ERROR_IN_PROGRESS: return "in progress";
+    case DOCA_SUCCESS:
+      return "success";
+    case DOCA_ERROR_NOT_PERMITTED:
+      return "not permitted";
+    case DOCA_ERROR_IN_USE:
+      return "in use";
+    case DOCA_ERROR_NOT_SUPPORTED:
+      return "not supported";
+    case DOCA_ERROR_INVALID_VALUE:
+      return "invalid value";
+    case DOCA_ERROR_NO_MEMORY:
+      return "no memory";
+    case DOCA_ERROR_NOT_FOUND:
+      return "not found";
+    case DOCA_ERROR_IO_FAILED:
+      return "input/output failed";
+    case DOCA_ERROR_BAD_STATE:
+      return "bad state";
+    case DOCA_ERROR_DRIVER:
+      return "driver";
+    case DOCA_ERROR_IN_PROGRESS:
+      return "in progress";
   }
   return "unknown";
 }
@@ -324,7 +338,8 @@ doca_error_t doca_mmap_start(doca_mmap* map) {
   if (map->started || map->imported || map->dev == nullptr || map->length == 0) return misuse();
   if (due(card.maps_fail)) return DOCA_ERROR_DRIVER;
   char first = 0, last = 0;
-  if (!copy_from(getpid(), map->base, &first, 1) || !copy_from(getpid(), map->base + map->length - 1, &last, 1)) return DOCA_ERROR_DRIVER;
+  if (!copy_from(getpid(), map->base, &first, 1) || !copy_from(getpid(), map->base + map->length - 1, &last, 1))
+    return DOCA_ERROR_DRIVER;
   map->started = true;
   return DOCA_SUCCESS;
 }
@@ -335,13 +350,15 @@ doca_error_t doca_mmap_export_pci(doca_mmap* map, const doca_dev* dev, const voi
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // a card asks nobody
   map->own_cookie = new_cookie();
   map->descriptor = std::make_unique<Descriptor>(Descriptor{descriptor_magic, map->base, map->length, *map->own_cookie,
-                                                            reinterpret_cast<std::uint64_t>(map->own_cookie), getpid(), map->permissions, 0});
+                                                            reinterpret_cast<std::uint64_t>(map->own_cookie), getpid(),
+                                                            map->permissions, 0});
   map->descriptor->sum = sum_of(*map->descriptor);
   *descriptor = map->descriptor.get();
   *length = sizeof(Descriptor);
   return DOCA_SUCCESS;
 }
-doca_error_t doca_mmap_create_from_export(const doca_data*, const void* descriptor, std::size_t length, doca_dev* dev, doca_mmap** map) {
+doca_error_t doca_mmap_create_from_export(const doca_data*, const void* descriptor, std::size_t length, doca_dev* dev,
+                                          doca_mmap** map) {
   if (!dev->info->imports) return misuse(DOCA_ERROR_NOT_SUPPORTED);
   if (due(card.imports_fail)) return DOCA_ERROR_DRIVER;
   Descriptor given;
@@ -373,7 +390,8 @@ doca_error_t doca_mmap_cap_is_create_from_export_pci_supported(const doca_devinf
 
 doca_error_t doca_buf_inventory_create(std::size_t count, doca_buf_inventory** inventory) {
   *inventory = new doca_buf_inventory;
-  for (std::size_t i = 0; i < count; ++i) (*inventory)->idle.push_back(&(*inventory)->all.emplace_back(doca_buf{*inventory}));
+  for (std::size_t i = 0; i < count; ++i)
+    (*inventory)->idle.push_back(&(*inventory)->all.emplace_back(doca_buf{*inventory}));
   return DOCA_SUCCESS;
 }
 doca_error_t doca_buf_inventory_destroy(doca_buf_inventory* inventory) {
@@ -385,11 +403,13 @@ doca_error_t doca_buf_inventory_start(doca_buf_inventory* inventory) {
   inventory->started = true;
   return DOCA_SUCCESS;
 }
-doca_error_t doca_buf_inventory_buf_get_by_args(doca_buf_inventory* inventory, doca_mmap* map, void* base, std::size_t length,
-                                                void* data, std::size_t data_length, doca_buf** buffer) {
+doca_error_t doca_buf_inventory_buf_get_by_args(doca_buf_inventory* inventory, doca_mmap* map, void* base,
+                                                std::size_t length, void* data, std::size_t data_length,
+                                                doca_buf** buffer) {
   const auto at = reinterpret_cast<std::uint64_t>(base);
   if (!inventory->started || !map->started) return misuse();
-  if (at < map->base || length > map->length || at - map->base > map->length - length) return misuse(DOCA_ERROR_INVALID_VALUE);
+  if (at < map->base || length > map->length || at - map->base > map->length - length)
+    return misuse(DOCA_ERROR_INVALID_VALUE);
   if (inventory->idle.empty()) return DOCA_ERROR_NO_MEMORY;
   *buffer = inventory->idle.back();
   inventory->idle.pop_back();
@@ -544,7 +564,9 @@ void doca_task_free(doca_task* base) {
   if (task->submitted || !task->taken) ++card.misuses;
   task->taken = false;
 }
-doca_error_t doca_task_get_status(const doca_task* base) { return reinterpret_cast<const doca_dma_task_memcpy*>(base)->status; }
+doca_error_t doca_task_get_status(const doca_task* base) {
+  return reinterpret_cast<const doca_dma_task_memcpy*>(base)->status;
+}
 
 }  // extern "C"
 

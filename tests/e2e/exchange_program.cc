@@ -21,7 +21,8 @@ struct Record {
   std::uint64_t jobs;
 };
 
-// Its line, if all of this view is there: of every member a record, which the figures are of as well, and this one's share.
+// Its line, if all of this view is there: of every member a record, which the figures are of as well, and this one's
+// share.
 bool say(const offpath::Exchange& exchange, const offpath::View& view, std::uint64_t share) {
   double sum = 0;
   for (std::uint32_t i = 0; i < view.info().entries; ++i) {
@@ -32,7 +33,8 @@ bool say(const offpath::Exchange& exchange, const offpath::View& view, std::uint
   const ofp_view_figure power = view.figure(0), jobs = view.figure(1);
   const auto [amount, left] = exchange.granted();
   if (power.count != view.info().expected || amount != share || left <= offpath::Wait::zero()) return false;
-  std::printf("%g %g %s %s %llu 1\n", sum, power.value, exchange.member(static_cast<std::uint32_t>(jobs.top[0].member)).c_str(),
+  std::printf("%g %g %s %s %llu 1\n", sum, power.value,
+              exchange.member(static_cast<std::uint32_t>(jobs.top[0].member)).c_str(),
               exchange.member(view.info().leader).c_str(), static_cast<unsigned long long>(amount));
   std::fflush(stdout);
   return true;

@@ -1,5 +1,6 @@
-// Loaded before a program's own libraries (LD_PRELOAD): fails one call that takes a descriptor, a mapping or memory, as a machine
-// that has run out of them does. A page shared with the test says which call, counted from when the test says so.
+// Loaded before a program's own libraries (LD_PRELOAD): fails one call that takes a descriptor, a mapping or memory, as
+// a machine that has run out of them does. A page shared with the test says which call, counted from when the test says
+// so.
 //
 //   OFFPATH_FAILING_CALLS    the file of that page; its first process with this library is the one whose calls fail
 #include <dlfcn.h>
@@ -60,7 +61,8 @@ __attribute__((constructor)) void attach() {
   if (path == nullptr) return;
   const auto fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
   if (fd < 0) return;
-  void* const mapped = reinterpret_cast<void*>(::syscall(SYS_mmap, nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L));
+  void* const mapped =
+      reinterpret_cast<void*>(::syscall(SYS_mmap, nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L));
   ::close(fd);
   if (mapped == MAP_FAILED) return;
   void* frame = nullptr;
@@ -98,8 +100,9 @@ void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
   const Kind kind = page != nullptr && gettid() == getpid() ? new_in_main_thread : new_in_other_thread;
   for (;;) {
     void* const memory = is_ours && has_to_fail(kind, "operator new") ? nullptr
-                         : alignment == 0                  ? std::malloc(bytes == 0 ? 1 : bytes)
-                                                           : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+                         : alignment == 0
+                             ? std::malloc(bytes == 0 ? 1 : bytes)
+                             : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
     if (memory != nullptr) return memory;
     const std::new_handler handler = std::get_new_handler();
     if (handler == nullptr) throw std::bad_alloc();
@@ -111,8 +114,12 @@ void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
 
 void* operator new(std::size_t bytes) { return allocate(bytes, 0, __builtin_return_address(0)); }
 void* operator new[](std::size_t bytes) { return allocate(bytes, 0, __builtin_return_address(0)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0)); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -123,9 +130,9 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 // Each fails with the error of its kind, or is the next library's.
-#define FAILING(result, name, parameters, arguments, error, fallen)                     \
-  extern "C" __attribute__((visibility("default"))) result name parameters {           \
-    static auto* const real = next<result parameters>(#name);                          \
+#define FAILING(result, name, parameters, arguments, error, fallen)                          \
+  extern "C" __attribute__((visibility("default"))) result name parameters {                 \
+    static auto* const real = next<result parameters>(#name);                                \
     return has_to_fail(system_call, #name) ? failed<result>(error, fallen) : real arguments; \
   }
 
@@ -138,8 +145,10 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { s
 #undef fallocate
 #undef fallocate64
 
-FAILING(void*, mmap, (void* at, std::size_t bytes, int access, int flags, int fd, off_t offset) noexcept, (at, bytes, access, flags, fd, offset), ENOMEM, MAP_FAILED)
-FAILING(void*, mmap64, (void* at, std::size_t bytes, int access, int flags, int fd, off64_t offset) noexcept, (at, bytes, access, flags, fd, offset), ENOMEM, MAP_FAILED)
+FAILING(void*, mmap, (void* at, std::size_t bytes, int access, int flags, int fd, off_t offset) noexcept,
+        (at, bytes, access, flags, fd, offset), ENOMEM, MAP_FAILED)
+FAILING(void*, mmap64, (void* at, std::size_t bytes, int access, int flags, int fd, off64_t offset) noexcept,
+        (at, bytes, access, flags, fd, offset), ENOMEM, MAP_FAILED)
 FAILING(int, memfd_create, (const char* name, unsigned flags) noexcept, (name, flags), EMFILE, -1)
 FAILING(int, ftruncate, (int fd, off_t bytes) noexcept, (fd, bytes), ENOSPC, -1)
 FAILING(int, ftruncate64, (int fd, off64_t bytes) noexcept, (fd, bytes), ENOSPC, -1)
@@ -153,14 +162,17 @@ FAILING(int, accept4, (int fd, sockaddr* from, socklen_t* bytes, int flags), (fd
 FAILING(int, dup, (int fd) noexcept, (fd), EMFILE, -1)
 FAILING(int, dup3, (int fd, int as, int flags) noexcept, (fd, as, flags), EMFILE, -1)
 FAILING(int, socket, (int domain, int type, int protocol) noexcept, (domain, type, protocol), EMFILE, -1)
-FAILING(int, socketpair, (int domain, int type, int protocol, int* ends) noexcept, (domain, type, protocol, ends), EMFILE, -1)
+FAILING(int, socketpair, (int domain, int type, int protocol, int* ends) noexcept, (domain, type, protocol, ends),
+        EMFILE, -1)
 FAILING(int, pipe2, (int* ends, int flags) noexcept, (ends, flags), EMFILE, -1)
 FAILING(pid_t, fork, () noexcept, (), EAGAIN, -1)
 
 // A descriptor that has to be watched takes memory of the kernel's; one that is taken off takes none.
-extern "C" __attribute__((visibility("default"))) int epoll_ctl(int set, int what, int fd, epoll_event* event) noexcept {
+extern "C" __attribute__((visibility("default"))) int epoll_ctl(int set, int what, int fd,
+                                                                epoll_event* event) noexcept {
   static auto* const real = next<int(int, int, int, epoll_event*)>("epoll_ctl");
-  return what == EPOLL_CTL_ADD && has_to_fail(system_call, "epoll_ctl") ? failed(ENOSPC, -1) : real(set, what, fd, event);
+  return what == EPOLL_CTL_ADD && has_to_fail(system_call, "epoll_ctl") ? failed(ENOSPC, -1)
+                                                                        : real(set, what, fd, event);
 }
 
 // Beyond the limit the kernel leaves descriptors out, and says so.
@@ -169,7 +181,8 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr
   const ssize_t got = real(fd, message, flags);
   if (got < 0 || message->msg_controllen == 0) return got;
   for (cmsghdr* each = CMSG_FIRSTHDR(message); each != nullptr; each = CMSG_NXTHDR(message, each)) {
-    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS || !has_to_fail(system_call, "recvmsg")) continue;
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS || !has_to_fail(system_call, "recvmsg"))
+      continue;
     const std::size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     const int* const fds = reinterpret_cast<const int*>(CMSG_DATA(each));
     for (std::size_t i = 0; i < count; ++i) ::close(fds[i]);
@@ -186,17 +199,18 @@ extern "C" __attribute__((visibility("default"))) int fcntl(int fd, int what, ..
   va_start(rest, what);
   void* const argument = va_arg(rest, void*);
   va_end(rest);
-  return (what == F_DUPFD || what == F_DUPFD_CLOEXEC) && has_to_fail(system_call, "fcntl") ? failed(EMFILE, -1) : real(fd, what, argument);
+  return (what == F_DUPFD || what == F_DUPFD_CLOEXEC) && has_to_fail(system_call, "fcntl") ? failed(EMFILE, -1)
+                                                                                           : real(fd, what, argument);
 }
 
-#define FAILING_OPEN(name)                                                                                   \
-  extern "C" __attribute__((visibility("default"))) int name(const char* path, int flags, ...) {             \
-    static auto* const real = next<int(const char*, int, ...)>(#name);                                       \
-    va_list rest;                                                                                            \
-    va_start(rest, flags);                                                                                   \
-    const auto mode = static_cast<mode_t>(va_arg(rest, int));                                                \
-    va_end(rest);                                                                                            \
-    return has_to_fail(system_call, #name) ? failed(EMFILE, -1) : real(path, flags, mode);                   \
+#define FAILING_OPEN(name)                                                                       \
+  extern "C" __attribute__((visibility("default"))) int name(const char* path, int flags, ...) { \
+    static auto* const real = next<int(const char*, int, ...)>(#name);                           \
+    va_list rest;                                                                                \
+    va_start(rest, flags);                                                                       \
+    const auto mode = static_cast<mode_t>(va_arg(rest, int));                                    \
+    va_end(rest);                                                                                \
+    return has_to_fail(system_call, #name) ? failed(EMFILE, -1) : real(path, flags, mode);       \
   }
 FAILING_OPEN(open)
 FAILING_OPEN(open64)

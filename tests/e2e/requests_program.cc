@@ -1,5 +1,5 @@
-// argv: the address of an agent with the plug-in "particles"; a file with a query (docs/pool.md) that filters v > 1. Everything is
-// asked for at once, and awaited afterwards; what is not as it should be is the exit message.
+// argv: the address of an agent with the plug-in "particles"; a file with a query (docs/pool.md) that filters v > 1.
+// Everything is asked for at once, and awaited afterwards; what is not as it should be is the exit message.
 #include <offpath/offpath.hpp>
 
 #include <algorithm>
@@ -62,7 +62,9 @@ void run(const char* address, const char* query_path) {
   plain.wait_stored(plain.send({v.data()}, v.size(), {"plain", "v"}), patience);
 
   offpath::Want wanted = channel.want(pool, {"step9", "c"}, patience);
-  { const offpath::Want given_up = channel.want(pool, {"never", ""}); }
+  {
+    const offpath::Want given_up = channel.want(pool, {"never", ""});
+  }
   auto listed = channel.start_list(pool, {"step*", "*"});
   auto asked = channel.start_query(pool, contents(query_path), {"step*", "*"});
   auto mean = channel.start_compute(pool, {"plain", "v"}, "particles", "mean");

@@ -1,10 +1,11 @@
-/* Socket calls that programs use, one after another, each with what came of it. The same program is run over offloaded sockets and over the
- * kernel's, and says the same. docs/sockets.md lists the calls.
+/* Socket calls that programs use, one after another, each with what came of it. The same program is run over offloaded
+ * sockets and over the kernel's, and says the same. docs/sockets.md lists the calls.
  *
- *   socket_calls ADDRESS PORT REFUSED OWN    an echo server is at ADDRESS:PORT, nobody at REFUSED; somebody connects to port OWN once
- *                                            "listening" was said, and sends "hello"
+ *   socket_calls ADDRESS PORT REFUSED OWN    an echo server is at ADDRESS:PORT, nobody at REFUSED; somebody connects to
+ *                                            port OWN once "listening" was said, and sends "hello"
  *
- * To be compiled with -O2 -D_FORTIFY_SOURCE=2: sizes that the compiler does not know are then looked at by the C library's checked forms. */
+ * To be compiled with -O2 -D_FORTIFY_SOURCE=2: sizes that the compiler does not know are then looked at by the C
+ * library's checked forms. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,17 +31,21 @@
 static struct sockaddr_in echo, nobody;
 static char bytes[64];
 
-static const char *name_of(int error) { return error == 0 ? "0" : strerrorname_np(error); }
+static const char* name_of(int error) { return error == 0 ? "0" : strerrorname_np(error); }
 
 /* A number, or the error's name. */
-static void say(const char *what, long result) {
-  if (result < 0) printf("%s: %s\n", what, name_of(errno));
-  else printf("%s: %ld\n", what, result);
+static void say(const char* what, long result) {
+  if (result < 0)
+    printf("%s: %s\n", what, name_of(errno));
+  else
+    printf("%s: %ld\n", what, result);
 }
 
-static void say_bytes(const char *what, long got) {
-  if (got < 0) printf("%s: %s\n", what, name_of(errno));
-  else printf("%s: %ld %.*s\n", what, got, (int)got, bytes);
+static void say_bytes(const char* what, long got) {
+  if (got < 0)
+    printf("%s: %s\n", what, name_of(errno));
+  else
+    printf("%s: %ld %.*s\n", what, got, (int)got, bytes);
   memset(bytes, 0, sizeof bytes);
 }
 
@@ -61,14 +66,14 @@ static void comes(int fd, int count) {
 
 static int connected(void) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || connect(fd, (struct sockaddr *)&echo, sizeof echo) != 0) {
+  if (fd < 0 || connect(fd, (struct sockaddr*)&echo, sizeof echo) != 0) {
     perror("connect");
     exit(1);
   }
   return fd;
 }
 
-static void *sends_later(void *fd) {
+static void* sends_later(void* fd) {
   usleep(50000);
   send((int)(intptr_t)fd, "both", 4, MSG_NOSIGNAL);
   return NULL;
@@ -78,8 +83,9 @@ static void receive_and_send(void) {
   const int fd = connected();
   struct sockaddr_in peer;
   socklen_t length = sizeof peer;
-  say("getpeername", getpeername(fd, (struct sockaddr *)&peer, &length));
-  say("is the peer", peer.sin_port == echo.sin_port && peer.sin_addr.s_addr == echo.sin_addr.s_addr && length == sizeof peer);
+  say("getpeername", getpeername(fd, (struct sockaddr*)&peer, &length));
+  say("is the peer",
+      peer.sin_port == echo.sin_port && peer.sin_addr.s_addr == echo.sin_addr.s_addr && length == sizeof peer);
   say("recv MSG_DONTWAIT, nothing there", recv(fd, bytes, unknown(4), MSG_DONTWAIT));
   say("send", send(fd, "0123456789", 10, MSG_NOSIGNAL));
   comes(fd, 10);
@@ -140,7 +146,7 @@ static void flags_and_parts(void) {
   say("send", send(fd, "half", 4, MSG_NOSIGNAL));
   comes(fd, 4);
   pthread_t later;
-  say("pthread_create", pthread_create(&later, NULL, sends_later, (void *)(intptr_t)fd));
+  say("pthread_create", pthread_create(&later, NULL, sends_later, (void*)(intptr_t)fd));
   say_bytes("recv MSG_PEEK MSG_WAITALL", recv(fd, bytes, unknown(8), MSG_PEEK | MSG_WAITALL));
   pthread_join(later, NULL);
   say_bytes("recv", recv(fd, bytes, unknown(8), 0));
@@ -163,10 +169,10 @@ static void kin(void) {
   const int fd = 101;
   struct sockaddr_in name = {0};
   socklen_t length = sizeof name;
-  say("getsockname", getsockname(fd, (struct sockaddr *)&name, &length));
+  say("getsockname", getsockname(fd, (struct sockaddr*)&name, &length));
   say("is a name", name.sin_family == AF_INET && name.sin_port != 0 && length == sizeof name);
   length = 4;
-  say("getpeername, little room", getpeername(fd, (struct sockaddr *)&name, &length));
+  say("getpeername, little room", getpeername(fd, (struct sockaddr*)&name, &length));
   say("its length", length);
   say("sendto", sendto(fd, "abc", 3, MSG_NOSIGNAL, NULL, 0));
   fd_set set;
@@ -188,7 +194,7 @@ static void kin(void) {
   say("EPOLL_CTL_DEL", epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL));
   say("EPOLL_CTL_DEL once more", epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL));
   close(epoll);
-  FILE *file = tmpfile();
+  FILE* file = tmpfile();
   fputs("of a file", file);
   fflush(file);
   off_t at = 3;
@@ -260,15 +266,15 @@ static void ends(void) {
 
 static void connects_later(void) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  const int begun = connect(fd, (struct sockaddr *)&echo, sizeof echo);
+  const int begun = connect(fd, (struct sockaddr*)&echo, sizeof echo);
   printf("connect, without waiting: %s\n", begun == 0 || errno == EINPROGRESS ? "begun" : name_of(errno));
   printf("poll: %s\n", waits(fd, POLLOUT) == POLLOUT ? "writable" : "not writable");
   int value = -1;
   socklen_t length = sizeof value;
   say("getsockopt SO_ERROR", getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &length));
   printf("its value: %s\n", name_of(value));
-  connect(fd, (struct sockaddr *)&echo, sizeof echo); /* the first tells that it is there, or that it was */
-  say("connect once more", connect(fd, (struct sockaddr *)&echo, sizeof echo));
+  connect(fd, (struct sockaddr*)&echo, sizeof echo); /* the first tells that it is there, or that it was */
+  say("connect once more", connect(fd, (struct sockaddr*)&echo, sizeof echo));
   close(fd);
 }
 
@@ -280,8 +286,8 @@ static void says_error(int fd) {
 }
 
 /* Without waiting, to the end: what the call said, and that poll did. */
-static void tries(const char *what, int fd, const struct sockaddr_in *to) {
-  const int begun = connect(fd, (struct sockaddr *)to, sizeof *to);
+static void tries(const char* what, int fd, const struct sockaddr_in* to) {
+  const int begun = connect(fd, (struct sockaddr*)to, sizeof *to);
   printf("%s: %s\n", what, begun == 0 || errno == EINPROGRESS ? "begun" : name_of(errno));
   printf("poll: %s\n", waits(fd, POLLOUT) & POLLOUT ? "writable" : "not writable");
 }
@@ -296,13 +302,13 @@ static void connects_again(void) {
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   const int on = 1;
   say("setsockopt SO_KEEPALIVE", setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
-  for (int i = 0; i < 2; ++i) say("connect, nobody there", connect(fd, (struct sockaddr *)&nobody, sizeof nobody));
+  for (int i = 0; i < 2; ++i) say("connect, nobody there", connect(fd, (struct sockaddr*)&nobody, sizeof nobody));
   says_error(fd);
   say("recv", recv(fd, bytes, unknown(4), MSG_DONTWAIT));
   say("send", send(fd, "x", 1, MSG_NOSIGNAL));
   const int copy = dup(fd);
-  say("connect, somebody there", connect(fd, (struct sockaddr *)&echo, sizeof echo));
-  say("connect once more", connect(fd, (struct sockaddr *)&echo, sizeof echo));
+  say("connect, somebody there", connect(fd, (struct sockaddr*)&echo, sizeof echo));
+  say("connect once more", connect(fd, (struct sockaddr*)&echo, sizeof echo));
   int value = -1;
   socklen_t length = sizeof value;
   say("getsockopt SO_KEEPALIVE", getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &length));
@@ -317,12 +323,12 @@ static void connects_again(void) {
   say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
   say("its events", got.events);
-  say("the error, told by connect", connect(fd, (struct sockaddr *)&nobody, sizeof nobody));
+  say("the error, told by connect", connect(fd, (struct sockaddr*)&nobody, sizeof nobody));
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
   say("its events", got.events);
   tries("connect, nobody there", fd, &nobody);
   says_error(fd);
-  say("connect, the error was told", connect(fd, (struct sockaddr *)&echo, sizeof echo));
+  say("connect, the error was told", connect(fd, (struct sockaddr*)&echo, sizeof echo));
   tries("connect, somebody there", fd, &echo);
   says_error(fd);
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
@@ -331,7 +337,7 @@ static void connects_again(void) {
   fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   struct sockaddr_in hole = echo;
   hole.sin_addr.s_addr = htonl((ntohl(echo.sin_addr.s_addr) & ~0xffu) | 77);
-  say("connect to no machine", connect(fd, (struct sockaddr *)&hole, sizeof hole));
+  say("connect to no machine", connect(fd, (struct sockaddr*)&hole, sizeof hole));
   say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
   say("epoll_wait", epoll_wait(set, &got, 1, 0));
   say("shutdown, connecting", shutdown(fd, SHUT_WR));
@@ -345,13 +351,13 @@ static void connects_again(void) {
 }
 
 /* Its error. */
-static void *accepts(void *fd) { return (void *)(intptr_t)(accept((int)(intptr_t)fd, NULL, NULL) < 0 ? errno : 0); }
+static void* accepts(void* fd) { return (void*)(intptr_t)(accept((int)(intptr_t)fd, NULL, NULL) < 0 ? errno : 0); }
 
 /* Who waits at a listener that is shut down learns it, and it may listen again. */
 static void stops_listening(int fd) {
   pthread_t waiting;
-  void *error = NULL;
-  say("pthread_create", pthread_create(&waiting, NULL, accepts, (void *)(intptr_t)fd));
+  void* error = NULL;
+  say("pthread_create", pthread_create(&waiting, NULL, accepts, (void*)(intptr_t)fd));
   usleep(50000);
   say("shutdown SHUT_WR", shutdown(fd, SHUT_WR));
   say("shutdown SHUT_RD", shutdown(fd, SHUT_RD));
@@ -371,7 +377,7 @@ static void stops_listening(int fd) {
   say("getsockopt SO_ACCEPTCONN", getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length));
   say("its value", value);
   length = sizeof name;
-  say("getsockname", getsockname(fd, (struct sockaddr *)&name, &length));
+  say("getsockname", getsockname(fd, (struct sockaddr*)&name, &length));
   say("its port", ntohs(name.sin_port));
   say("listen again", listen(fd, 8));
 }
@@ -385,7 +391,7 @@ static void listens(uint16_t port) {
   say("setsockopt SO_REUSEPORT", setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on));
   say("getsockopt SO_REUSEPORT", getsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &value, &length));
   say("its value", value);
-  say("bind", bind(fd, (struct sockaddr *)&at, sizeof at));
+  say("bind", bind(fd, (struct sockaddr*)&at, sizeof at));
   const struct timeval timeout = {20, 0};
   say("setsockopt SO_RCVTIMEO", setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout));
   say("listen", listen(fd, 8));
@@ -425,9 +431,10 @@ static void listens(uint16_t port) {
   say("shutdown, no listener any more", shutdown(fd, SHUT_RDWR));
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  echo = nobody = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2])), .sin_addr.s_addr = inet_addr(argv[1])};
+  echo = nobody = (struct sockaddr_in){
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2])), .sin_addr.s_addr = inet_addr(argv[1])};
   nobody.sin_port = htons((uint16_t)atoi(argv[3]));
   receive_and_send();
   flags_and_parts();

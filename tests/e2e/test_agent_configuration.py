@@ -54,7 +54,7 @@ def test_the_sample_is_in_order() -> None:
     ("text", "said"),
     [
         ("[memory]\nbyte_max = 1\n", "the nearest known key is 'memory.bytes_max'"),
-        ("[memory]\nbytes_max = \"1 XB\"\n", "agent.toml:2"),
+        ('[memory]\nbytes_max = "1 XB"\n', "agent.toml:2"),
         ("[memory]\nbytes_max = 5\n", "memory.bytes_max"),
         ("[agent\n", "agent.toml:1"),
         ('[agent]\nlisten = ["udp:x:1"]\n', "udp:x:1"),

@@ -33,4 +33,8 @@ def test_no_wall_clock_decides_anything():
         str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.*")
         if path.suffix in (".cc", ".h") and reads_the_date.search(path.read_text())
     }  # fmt: skip
-    assert readers == {"agent/config/sampling_settings.cc", "link/control/openssl_tls.cc", "pool/flight/flight_server.cc"}
+    assert readers == {
+        "agent/config/sampling_settings.cc",
+        "link/control/openssl_tls.cc",
+        "pool/flight/flight_server.cc",
+    }

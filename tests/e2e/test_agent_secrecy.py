@@ -55,8 +55,14 @@ def copy_program(directory: Path) -> tuple[Path, dict[str, str]]:
 
 def as_user(uid: int, *command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(each) for each in command], user=uid, group=uid, extra_groups=[], capture_output=True, text=True,
-        timeout=30, check=False,
+        [str(each) for each in command],
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
 
 
@@ -90,8 +96,14 @@ def test_nobody_looks_into_the_agent(open_path: Path, looker: int) -> None:
     os.chown(home, USER, USER)
     program, environment = copy_program(open_path)
     process = subprocess.Popen(
-        [program, "--ready", "--listen", f"unix:{home}/agent.sock"], user=USER, group=USER, extra_groups=[],
-        stdout=subprocess.PIPE, text=True, cwd="/", env=environment,
+        [program, "--ready", "--listen", f"unix:{home}/agent.sock"],
+        user=USER,
+        group=USER,
+        extra_groups=[],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        env=environment,
     )
     try:
         assert process.stdout is not None and process.stdout.readline()
@@ -162,8 +174,14 @@ def test_an_ordinary_process_can_be_looked_into() -> None:
     if scope.exists() and scope.read_text().strip() != "0":
         pytest.skip("the kernel forbids it for every process (Yama)")
     process = subprocess.Popen(
-        ["/usr/bin/python3", "-c", "print(1, flush=True); input()"], user=USER, group=USER, extra_groups=[],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+        ["/usr/bin/python3", "-c", "print(1, flush=True); input()"],
+        user=USER,
+        group=USER,
+        extra_groups=[],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
     )
     try:
         assert process.stdout is not None and process.stdout.readline()

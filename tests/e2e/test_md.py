@@ -241,9 +241,7 @@ def test_forces_computed_by_the_agent_reach_the_rank_that_has_the_atom(
 
 @pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("mode", ["list", "force"])
-def test_a_run_goes_on_when_the_agent_dies(
-    agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str, ranks: int
-):
+def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, mode: str, ranks: int):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     command = [PROGRAM, "-s", "10", "-n", "5000", "--every", "5", "--offload", mode]
     launcher = on_ranks(ranks) if ranks > 1 else ()

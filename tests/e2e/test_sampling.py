@@ -189,7 +189,7 @@ def test_strangers_get_no_answer_and_stop_nobody(tmp_path: Path) -> None:
 
 
 def test_a_command_that_hangs_does_not_hold_up_the_sampler(tmp_path: Path) -> None:
-    toml = '''[[source]]
+    toml = """[[source]]
 command = ["/bin/sh", "-c", "sleep 1000 & wait"]
 fields = ["never"]
 interval = "50ms"
@@ -198,7 +198,7 @@ time_limit = "100ms"
 command = ["echo", "7"]
 fields = ["seven"]
 interval = "50ms"
-'''
+"""
     with sampler(tmp_path, toml) as host:
         path = agent_configuration(tmp_path, f'[[host]]\nname = "n"\naddress = "127.0.0.1:{host.port}"\n')
         with agent(tmp_path, "--config", str(path)) as a:

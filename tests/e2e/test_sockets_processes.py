@@ -466,9 +466,7 @@ def test_streams_of_the_c_library(tmp_path: Path, pair: NetworkPair, served: Age
         server.wait()
 
 
-def test_standard_streams_of_a_handler(
-    tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer
-) -> None:
+def test_standard_streams_of_a_handler(tmp_path: Path, pair: NetworkPair, served: AgentProcess, peer: Peer) -> None:
     with serving(tmp_path, pair, INETD, "7207", "subprocess", "sed", "-u", "s/hello/bye/"):
         assert peer.ask("connect", AGENT_ADDRESS, 7207) == "done"
         for number in range(3):

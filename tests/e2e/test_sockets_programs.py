@@ -127,9 +127,7 @@ def test_a_file_of_a_gibibyte(tmp_path: Path, sides: Sides, site: Path, offloade
         assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
 
 
-def test_connections_that_end_leave_nothing(
-    tmp_path: Path, sides: Sides, site: Path, served: AgentProcess
-) -> None:
+def test_connections_that_end_leave_nothing(tmp_path: Path, sides: Sides, site: Path, served: AgentProcess) -> None:
     def descriptors() -> int:
         return len(os.listdir(f"/proc/{sides.served_by}/fd"))
 

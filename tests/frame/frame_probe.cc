@@ -110,7 +110,8 @@ Result<std::unique_ptr<ProbeFrame>> build(const Template& form, const BatchView&
 }
 
 // The same frame compressed, likewise twice over different garbage.
-Result<std::unique_ptr<ProbeFrame>> compress(const Template& form, const ProbeFrame& plain, wire::Compression compression) {
+Result<std::unique_ptr<ProbeFrame>> compress(const Template& form, const ProbeFrame& plain,
+                                             wire::Compression compression) {
   const auto compressor = mover::make_body_compressor(compression);
   OFP_ASSIGN(const auto packed_form, make_template(form.schema, ipc_alignment, compression));
   auto made = std::make_unique<ProbeFrame>();
@@ -119,7 +120,8 @@ Result<std::unique_ptr<ProbeFrame>> compress(const Template& form, const ProbeFr
     const std::uint64_t room = packing_bytes(*compressor, plain.plan);
     const Memory scratch = page_aligned(room, i == 0 ? 0xA5 : 0x5A);
     PackedFrame packed;
-    OFP_TRY(pack(*packed_form, *compressor, plain.plan, {plain.memory.get(), plain.bytes}, {scratch.get(), room}, packed));
+    OFP_TRY(
+        pack(*packed_form, *compressor, plain.plan, {plain.memory.get(), plain.bytes}, {scratch.get(), room}, packed));
     made->bytes = packed.plan.frame_bytes;
     made->body = packed.plan.parts[0].body;
     memories[i] = page_aligned(made->bytes, i == 0 ? 0xA5 : 0x5A);

@@ -1,11 +1,12 @@
 // A hostile host program against the real agent: whatever it writes into its ring, with right checksums, ends at
 // most its own channel; the agent stays whole and gets all its memory back.
 //
-// The input is a list of requests, {kind u8, length u16, payload}; the payload's bytes are taken as they are, in the ring or, with bit 6 of
-// `kind` and where they are too many, outside of it; with bit 7 too, more of it than there is. Every eighth byte value of `kind` scribbles over
-// the ring's control words instead. The last 32 values are requests that make sense, so that their services are reached: objects of
-// Arrow beside plain ones that are updated in place, queries over both, and the same of another user. Whatever comes, an object of
-// Arrow never changes once it is stored, and nothing of the other user's does.
+// The input is a list of requests, {kind u8, length u16, payload}; the payload's bytes are taken as they are, in the
+// ring or, with bit 6 of `kind` and where they are too many, outside of it; with bit 7 too, more of it than there is.
+// Every eighth byte value of `kind` scribbles over the ring's control words instead. The last 32 values are requests
+// that make sense, so that their services are reached: objects of Arrow beside plain ones that are updated in place,
+// queries over both, and the same of another user. Whatever comes, an object of Arrow never changes once it is stored,
+// and nothing of the other user's does.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +35,8 @@ std::vector<std::byte> opening(std::uint8_t compression) {
   const std::vector<std::byte> encoded = frame::encode(schema);
   std::vector<std::byte> payload;
   wire::encode(wire::OpenStream{0, wire::Destination::ipc_page, 1000, 0, 0, 0, "s", "local:/s", encoded,
-                                static_cast<wire::Compression>(compression % wire::compressions)}, payload);
+                                static_cast<wire::Compression>(compression % wire::compressions)},
+               payload);
   return payload;
 }
 
@@ -65,7 +67,9 @@ struct Requests {
   std::uint32_t bytes, serialised;
   std::string_view pool;
 
-  static wire::BufferRef part(std::uint64_t offset, std::uint64_t length) { return {.region = 1, .generation = 1, .offset = offset, .length = length}; }
+  static wire::BufferRef part(std::uint64_t offset, std::uint64_t length) {
+    return {.region = 1, .generation = 1, .offset = offset, .length = length};
+  }
 
   std::pair<wire::EntryKind, std::vector<std::byte>> make(unsigned which, Bytes from) const {
     const auto number = [&](std::size_t i) { return i < from.size() ? static_cast<std::uint64_t>(from[i]) : 0; };
@@ -73,20 +77,34 @@ struct Requests {
     switch (which % 5) {
       case 0: {  // two columns, the texts of the second one empty
         const std::uint64_t rows = 1 + number(1);
-        wire::Send send{.stream = 0, .charge = charge, .rows = rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}};
+        wire::Send send{
+            .stream = 0, .charge = charge, .rows = rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}};
         const auto count = static_cast<std::int64_t>(rows);
         send.nodes = {{count, 0}, {count, 0}};
         send.buffers = {{}, part(8 * number(2), 8 * rows), {}, part(query_at + 8192, 4 * rows + 4), {}};
         return {wire::EntryKind::send, bytes_of(send)};
       }
-      case 1: case 2: {
-        wire::Move move{.stream = bytes, .update = which % 5 == 2, .charge = charge, .object_bytes = 2048, .row_key = key, .column_key = {}, .pieces = {}};
+      case 1:
+      case 2: {
+        wire::Move move{.stream = bytes,
+                        .update = which % 5 == 2,
+                        .charge = charge,
+                        .object_bytes = 2048,
+                        .row_key = key,
+                        .column_key = {},
+                        .pieces = {}};
         move.pieces.push_back({part(number(2), 1 + number(3)), 4 * number(1)});
         return {wire::EntryKind::move, bytes_of(move)};
       }
       case 3: {
         std::ranges::copy(from.first(std::min<std::size_t>(from.size(), query_at)), arrays.begin());
-        wire::Send send{.stream = serialised, .charge = charge, .rows = 1, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}};
+        wire::Send send{.stream = serialised,
+                        .charge = charge,
+                        .rows = 1,
+                        .row_key = key,
+                        .column_key = {},
+                        .nodes = {},
+                        .buffers = {}};
         send.buffers = {part(0, from.size())};
         return {wire::EntryKind::send, bytes_of(send)};
       }
@@ -94,7 +112,8 @@ struct Requests {
         const std::vector<std::byte> query = pool::encode(pool::Query{});
         std::ranges::copy(query, arrays.begin() + query_at);
         const std::string_view rows = number(1) % 4 == 0 ? "*" : key;
-        return {wire::EntryKind::pool_query, bytes_of(wire::PoolQuery{pool, rows, "*", second_ns, part(query_at, query.size())})};
+        return {wire::EntryKind::pool_query,
+                bytes_of(wire::PoolQuery{pool, rows, "*", second_ns, part(query_at, query.size())})};
       }
     }
   }
@@ -147,7 +166,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     agent.run_for(10 * microsecond_ns);
   };
   std::vector<std::byte> arrays(65536);
-  const auto post_kind = [&](wire::EntryKind kind, const std::vector<std::byte>& payload) { post(static_cast<std::uint8_t>(kind), payload); };
+  const auto post_kind = [&](wire::EntryKind kind, const std::vector<std::byte>& payload) {
+    post(static_cast<std::uint8_t>(kind), payload);
+  };
   post_kind(wire::EntryKind::open_stream, opening(size > 0 ? data[0] : 0));
   post_kind(wire::EntryKind::announce_range, announcement(arrays));
   post_kind(wire::EntryKind::open_stream, opening_of_bytes(1, wire::Destination::native, "bytes", "local:/s"));
@@ -171,7 +192,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   post_of_other(wire::EntryKind::announce_range, announcement(theirs));
   post_of_other(wire::EntryKind::open_stream, opening_of_bytes(0, wire::Destination::native, "other", "local:/other"));
   for (const std::string_view key : {"a", "b"}) {
-    wire::Move move{.stream = 0, .update = false, .charge = Requests::charge, .object_bytes = 2048, .row_key = key, .column_key = {}, .pieces = {}};
+    wire::Move move{.stream = 0,
+                    .update = false,
+                    .charge = Requests::charge,
+                    .object_bytes = 2048,
+                    .row_key = key,
+                    .column_key = {},
+                    .pieces = {}};
     move.pieces.push_back({Requests::part(0, 2048), 0});
     post_of_other(wire::EntryKind::move, bytes_of(move));
   }

@@ -227,7 +227,7 @@ def both_ways(out: Path, key: Path) -> str:
             expect(held == [rows] * 4, f"the agents hold {held}, each should hold {rows} of both pools")
             longest = [fetch_status(agent.http_address)["loop"]["longest_round_s"] for agent in (first, second)]
             for agent in (first, second):
-                # Each of two loops that waited for the other's answer would say so (retire in link/card/announced_memory.h).
+                # Each of two loops that waited for the other's answer would say so (retire in announced_memory.h).
                 expect("did not answer" not in agent.log, f"an agent's loop waited for the other: {agent.log[-500:]}")
                 expect("suspect" not in agent.log, f"a member was suspected: {agent.log[-500:]}")
     return f"{2 * rows} objects of 1 MiB, longest rounds of the loops {longest[0]:.3f} and {longest[1]:.3f} s"

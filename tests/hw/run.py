@@ -96,7 +96,7 @@ def main() -> int:
     else:
         results = this_machine(arguments.only) if arguments.here else all_guests(arguments.only)
     if not results:
-        print(f"hw: no check is called like \"{arguments.only}\"")
+        print(f'hw: no check is called like "{arguments.only}"')
         return 1
     for result in results:
         word = "passed" if result["passed"] else "FAILED"

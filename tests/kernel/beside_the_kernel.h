@@ -1,5 +1,5 @@
-// What tests against the kernel's own TCP stand on: a pair of namespaces for the whole program, connected once. Where none can be
-// made they are skipped, with the reason.
+// What tests against the kernel's own TCP stand on: a pair of namespaces for the whole program, connected once. Where
+// none can be made they are skipped, with the reason.
 #pragma once
 
 #include <gtest/gtest.h>

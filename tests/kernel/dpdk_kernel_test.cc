@@ -1,5 +1,6 @@
-// DPDK's virtual devices as ports of the stack, with Linux's own TCP as the peer: net_af_packet on one end of a veth pair, net_tap; and
-// net_virtio_user over net_vhost, which has interrupts and segmentation as cards have. Skipped, with the reason, where no network namespaces can be made.
+// DPDK's virtual devices as ports of the stack, with Linux's own TCP as the peer: net_af_packet on one end of a veth
+// pair, net_tap; and net_virtio_user over net_vhost, which has interrupts and segmentation as cards have. Skipped, with
+// the reason, where no network namespaces can be made.
 #include <gtest/gtest.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
@@ -45,7 +46,8 @@ class DpdkAndTheKernel : public BesideTheKernel {
     return device;
   }
 
-  // Whether the kernel leaves the checksums of what it sends to the other end of the pair, as it does for a device of its own kind.
+  // Whether the kernel leaves the checksums of what it sends to the other end of the pair, as it does for a device of
+  // its own kind.
   static void set_partial_checksums(bool on) {
     in_far([on] {
       const Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -68,7 +70,8 @@ FrameToSend frame_to(const MacAddress& to, const MacAddress& from, Bytes payload
 
 TEST_F(DpdkAndTheKernel, StreamsBothWaysOverAfPacket) {
   set_partial_checksums(false);
-  for (const std::uint64_t bytes : {1ull, 1000ull, 1ull << 20, 16ull << 20}) expect_served(open(on_veth), {}, 1, bytes, in_far);
+  for (const std::uint64_t bytes : {1ull, 1000ull, 1ull << 20, 16ull << 20})
+    expect_served(open(on_veth), {}, 1, bytes, in_far);
   expect_served(open(on_veth), {}, 32, 100'000, in_far);
   expect_connected(open(on_veth), {}, 4, 1 << 20, in_far);
 }
@@ -105,7 +108,9 @@ TEST_F(DpdkAndTheKernel, StreamsBothWaysOverTap) {
 TEST_F(DpdkAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
   auto device = open(on_veth);
   ASSERT_NE(device, nullptr);
-  const auto send = [&](const auto& after_addresses) { in_far([&] { send_raw_frame(device->capabilities().mac, after_addresses); }); };
+  const auto send = [&](const auto& after_addresses) {
+    in_far([&] { send_raw_frame(device->capabilities().mac, after_addresses); });
+  };
   const std::uint64_t before = device->counters().dropped_in;
   send(of_vlan_5);
   EXPECT_FALSE(receives(*device, is_experiment));
@@ -138,7 +143,8 @@ TEST_F(DpdkAndTheKernel, ADeviceThatWakesNobodyIsDueAgain) {
   ASSERT_NE(device, nullptr);
   EXPECT_EQ(device->wait_descriptor(), -1);
   std::array<ReceivedFrame, 64> frames;
-  while (device->receive(frames, second_ns) > 0) {}
+  while (device->receive(frames, second_ns) > 0) {
+  }
   std::vector<std::byte> payload(100);
   const FrameToSend frame = frame_to({2, 0, 0, 0, 0, 1}, device->capabilities().mac, payload);
   ASSERT_EQ(device->transmit({&frame, 1}, second_ns), 1u);
@@ -159,14 +165,17 @@ TEST_F(DpdkAndTheKernel, WhatCannotBeOpenedSaysWhy) {
   EXPECT_NE(why_not("net_nonesuch0").find("net_nonesuch0"), std::string::npos);
   EXPECT_NE(why_not("net_af_packet7,iface=nonesuch0").find("No such device"), std::string::npos);
   EXPECT_NE(why_not("0000:03:00.0").find("0000:03:00.0"), std::string::npos);
-  EXPECT_NE(why_not(on_veth, {"-m", "99"}).find("begins once in a process, and has with '--no-huge -m 64 --no-pci'; this device wants '-m 99'"), std::string::npos);
+  EXPECT_NE(why_not(on_veth, {"-m", "99"})
+                .find("begins once in a process, and has with '--no-huge -m 64 --no-pci'; this device wants '-m 99'"),
+            std::string::npos);
   EXPECT_NE(why_not(on_veth, {"--help"}).find("--help"), std::string::npos);
   const auto device = open(on_veth);
   EXPECT_NE(why_not(on_veth).find("has it already"), std::string::npos);
 }
 
-// A network card in software and the driver of one, in one process: they have interrupts and offloads as cards do. They stay open until
-// the process has ended: DPDK's thread may still be in a handler of net_virtio_user's when that is closed, which 22.11 does not wait for.
+// A network card in software and the driver of one, in one process: they have interrupts and offloads as cards do. They
+// stay open until the process has ended: DPDK's thread may still be in a handler of net_virtio_user's when that is
+// closed, which 22.11 does not wait for.
 struct CardAndDriver {
   std::unique_ptr<Port> card, driver;
 };
@@ -179,7 +188,8 @@ class DpdkCards : public DpdkAndTheKernel {
     static const CardAndDriver& both = *new CardAndDriver(make());
     ASSERT_TRUE(both.card && both.driver && both.card->link_up());
     card = both.card.get(), driver = both.driver.get();
-    while (card->receive(frames, 0) > 0 || driver->receive(frames, 0) > 0) {}
+    while (card->receive(frames, 0) > 0 || driver->receive(frames, 0) > 0) {
+    }
   }
   Port *card = nullptr, *driver = nullptr;
   std::array<ReceivedFrame, 64> frames;
@@ -188,8 +198,11 @@ class DpdkCards : public DpdkAndTheKernel {
   static CardAndDriver make() {
     const auto socket = std::filesystem::temp_directory_path() / fmt::format("offpath-vhost-{}", ::getpid());
     std::filesystem::remove(socket);
-    CardAndDriver made{open("net_vhost0,tso=1,iface=" + socket.string()), open("net_virtio_user0,path=" + socket.string())};
-    for (const TimeNs end = monotonic_ns() + 10 * second_ns; made.card && !made.card->link_up() && monotonic_ns() < end;) {}
+    CardAndDriver made{open("net_vhost0,tso=1,iface=" + socket.string()),
+                       open("net_virtio_user0,path=" + socket.string())};
+    for (const TimeNs end = monotonic_ns() + 10 * second_ns;
+         made.card && !made.card->link_up() && monotonic_ns() < end;) {
+    }
     std::filesystem::remove(socket);
     return made;
   }
@@ -206,7 +219,8 @@ TEST_F(DpdkCards, WakeWhoSleeps) {
   std::vector<std::byte> payload(100);
   const FrameToSend frame = frame_to(driver->capabilities().mac, card->capabilities().mac, payload);
   for (int i = 0; i < 3; ++i) {
-    while (driver->receive(frames, 1) > 0) {}
+    while (driver->receive(frames, 1) > 0) {
+    }
     ASSERT_TRUE(driver->fall_asleep(2));
     EXPECT_FALSE(is_woken(20));
     ASSERT_EQ(card->transmit({&frame, 1}, 3), 1u);
@@ -221,7 +235,8 @@ TEST_F(DpdkCards, WakeWhoSleeps) {
   }
 }
 
-// What is to be cut goes over in pieces, and comes whole to whoever reads it; its payload was copied before transmit returned.
+// What is to be cut goes over in pieces, and comes whole to whoever reads it; its payload was copied before transmit
+// returned.
 TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
   ASSERT_TRUE(driver->capabilities().checksum);
   ASSERT_GT(driver->capabilities().segmentation_bytes, 32'768u);
@@ -231,7 +246,8 @@ TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
   Segment segment;
   segment.key = {{{0x0a000001}, 1000}, {{0x0a000002}, 2000}};
   segment.flags = flag::ack;
-  FrameToSend frame = segment_frame(segment, card->capabilities().mac, driver->capabilities().mac, Bytes(said).first(12'345), Bytes(said).subspan(12'345));
+  FrameToSend frame = segment_frame(segment, card->capabilities().mac, driver->capabilities().mac,
+                                    Bytes(said).first(12'345), Bytes(said).subspan(12'345));
   frame.segment_bytes = 1448;
   ASSERT_EQ(driver->transmit({&frame, 1}, 1), 1u);
   std::ranges::fill(said, std::byte{0});
@@ -239,8 +255,8 @@ TEST_F(DpdkCards, TakeFramesThatAreToBeCut) {
     Ipv4Packet packet;
     Segment read;
     EXPECT_TRUE(arrived.checksum_verified);
-    return read_ipv4(arrived.bytes.subspan(ethernet_header_bytes), packet) == Drop::none && read_segment(packet, true, read) == Drop::none &&
-           std::ranges::equal(read.payload, kept);
+    return read_ipv4(arrived.bytes.subspan(ethernet_header_bytes), packet) == Drop::none &&
+           read_segment(packet, true, read) == Drop::none && std::ranges::equal(read.payload, kept);
   }));
   EXPECT_EQ(driver->counters().frames_out, 1u);
 }

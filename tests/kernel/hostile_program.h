@@ -1,5 +1,5 @@
-// A program that opens connections as others do and then does what none should: it writes what it likes into the memory that it
-// shares with the agent, and sends the agent datagrams and descriptors that nobody asked for.
+// A program that opens connections as others do and then does what none should: it writes what it likes into the memory
+// that it shares with the agent, and sends the agent datagrams and descriptors that nobody asked for.
 #pragma once
 
 #include <fcntl.h>
@@ -27,19 +27,25 @@ class HostileProgram {
   // Until the agent has ended its connections, or `rounds` are over. True: it was ended.
   bool attack(channel::Sockets& sockets, std::size_t rounds) {
     const off_t bytes = lseek(sockets.memory_fd(), 0, SEEK_END);
-    void* const mapped = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, sockets.memory_fd(), 0);
+    void* const mapped =
+        mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, sockets.memory_fd(), 0);
     if (mapped == MAP_FAILED) return false;
     const MutableBytes memory(static_cast<std::byte*>(mapped), static_cast<std::size_t>(bytes));
     cores_ = sockets.area().cores();
     bool ended = false;
     for (std::size_t round = 0; round < rounds && !ended; ++round) {
       const std::uint64_t what = below(200);
-      if (what == 0) say(sockets.wake_fd());
-      else if (what == 1 && round > rounds / 4) put(memory, below(layout_.own() / 8) * 8, anything());
-      else if (what == 2 && round > rounds / 2) put(memory, below(wire::tcp_word::process_lines / 8) * 8, anything());
-      else wish(memory);
+      if (what == 0)
+        say(sockets.wake_fd());
+      else if (what == 1 && round > rounds / 4)
+        put(memory, below(layout_.own() / 8) * 8, anything());
+      else if (what == 2 && round > rounds / 2)
+        put(memory, below(wire::tcp_word::process_lines / 8) * 8, anything());
+      else
+        wish(memory);
       const auto woken = static_cast<std::uint8_t>(below(256));
-      if (round % 64 == 0) static_cast<void>(send(sockets.wake_fd(), &woken, sizeof woken, MSG_DONTWAIT | MSG_NOSIGNAL));
+      if (round % 64 == 0)
+        static_cast<void>(send(sockets.wake_fd(), &woken, sizeof woken, MSG_DONTWAIT | MSG_NOSIGNAL));
       pollfd end{sockets.wake_fd(), 0, 0};
       ended = poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
     }
@@ -54,13 +60,16 @@ class HostileProgram {
     return below(2) == 0 ? edges[below(edges.size())] : random_() >> below(64);
   }
   static void put(MutableBytes memory, std::uint64_t at, std::uint64_t value) {
-    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + at)).store(value, std::memory_order_release);
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + at))
+        .store(value, std::memory_order_release);
   }
 
-  // In the next slot of one of its rings: a wish that is whole, for what it has, or for what it has not; to the core whose it is, mostly.
+  // In the next slot of one of its rings: a wish that is whole, for what it has, or for what it has not; to the core
+  // whose it is, mostly.
   void wish(MutableBytes memory) {
     const auto core = static_cast<std::uint32_t>(below(cores_));
-    const auto words = std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::wishes));
+    const auto words = std::atomic_ref<std::uint64_t>(
+        *reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::wishes));
     const std::uint64_t next = words.load();
     wire::TcpWish made{};
     made.kind = static_cast<wire::TcpWishKind>(1 + below(below(100) == 0 ? 20 : 10));
@@ -76,17 +85,22 @@ class HostileProgram {
     made.receive_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
     made.position = below(4) == 0 ? anything() : below(65'536);
     made.flags = static_cast<std::uint16_t>(anything());
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout_.of_core(core) + next % layout_.wish_slots * wire::TcpAreaLayout::slot_bytes, &made, sizeof made);
+    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout_.of_core(core) +
+                    next % layout_.wish_slots * wire::TcpAreaLayout::slot_bytes,
+                &made, sizeof made);
     words.store(next + 1);
   }
 
-  // Something that is no wake: bytes, or a process that would join with descriptors that are no sockets, or not its own.
+  // Something that is no wake: bytes, or a process that would join with descriptors that are no sockets, or not its
+  // own.
   void say(int wake) {
-    wire::TcpJoin join{below(4) == 0 ? static_cast<std::uint32_t>(anything()) : wire::TcpJoin::join, static_cast<std::uint32_t>(below(2) == 0 ? anything() : below(4))};
+    wire::TcpJoin join{below(4) == 0 ? static_cast<std::uint32_t>(anything()) : wire::TcpJoin::join,
+                       static_cast<std::uint32_t>(below(2) == 0 ? anything() : below(4))};
     const std::size_t length = below(4) == 0 ? below(sizeof join + 1) : sizeof join;
     std::array<int, 2> ends{-1, -1};
     const bool sockets = below(2) == 0;
-    const bool made = sockets ? socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0 : pipe2(ends.data(), O_CLOEXEC) == 0;
+    const bool made = sockets ? socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0
+                              : pipe2(ends.data(), O_CLOEXEC) == 0;
     channel::JoinMessage message(join, ends);
     message.part.iov_len = length;
     if (!made || below(3) == 0) message.header.msg_control = nullptr, message.header.msg_controllen = 0;

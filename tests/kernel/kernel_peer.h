@@ -1,5 +1,5 @@
-// The kernel's end of a connection, by ordinary blocking sockets: sends a stream that says at each byte where it is, and looks
-// whether the other one's is what it should be.
+// The kernel's end of a connection, by ordinary blocking sockets: sends a stream that says at each byte where it is,
+// and looks whether the other one's is what it should be.
 #pragma once
 
 #include <arpa/inet.h>
@@ -68,7 +68,8 @@ inline Exchanged exchange(int fd, std::uint64_t send_stream, std::uint64_t sends
   std::vector<std::byte> chunk(65'536);
   ssize_t got = 0;
   while ((got = ::recv(fd, chunk.data(), chunk.size(), 0)) > 0)
-    for (ssize_t i = 0; i < got; ++i) result.wrong += chunk[static_cast<std::size_t>(i)] != tcp::stream_byte(receive_stream, result.received++);
+    for (ssize_t i = 0; i < got; ++i)
+      result.wrong += chunk[static_cast<std::size_t>(i)] != tcp::stream_byte(receive_stream, result.received++);
   writer.join();
   // What was lost on the way is sent again after the other side has said its end: until it has everything, too.
   int unacknowledged = 1;

@@ -24,7 +24,9 @@ inline void in_namespace(int fd, const std::function<void()>& what) {
   }).join();
 }
 
-[[nodiscard]] inline bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+[[nodiscard]] inline bool run(const std::string& command) {
+  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+}
 
 struct NamespacePair {
   Fd peer;
@@ -45,8 +47,12 @@ struct NamespacePair {
 
   // Interfaces `near` here, without an address, and `far` there, with this one.
   [[nodiscard]] bool connect(const std::string& far_address) {
-    bool good = run(fmt::format("ip link add near type veth peer name far && ip link set near up && ip link set far netns /proc/{}/fd/{}", ::getpid(), peer.get()));
-    in_namespace(peer.get(), [&] { good &= run(fmt::format("ip link set lo up && ip addr add {} dev far && ip link set far up", far_address)); });
+    bool good = run(fmt::format(
+        "ip link add near type veth peer name far && ip link set near up && ip link set far netns /proc/{}/fd/{}",
+        ::getpid(), peer.get()));
+    in_namespace(peer.get(), [&] {
+      good &= run(fmt::format("ip link set lo up && ip addr add {} dev far && ip link set far up", far_address));
+    });
     // An interface that has no address answers nothing, but for IPv6's own chatter.
     static_cast<void>(run("sysctl -w net.ipv6.conf.near.disable_ipv6=1"));
     return good;

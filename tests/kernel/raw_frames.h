@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "tcp/segment/ethernet.h"
 #include "tcp/port/port.h"
+#include "tcp/segment/ethernet.h"
 
 namespace offpath::kernel_test {
 
@@ -43,8 +43,11 @@ bool receives(tcp::Port& device, const IsIt& is_it) {
   return false;
 }
 
-inline bool is_experiment(const tcp::ReceivedFrame& frame) { return tcp::read_ethernet_header(frame.bytes.data()).type == ethertype_of_experiments; }
+inline bool is_experiment(const tcp::ReceivedFrame& frame) {
+  return tcp::read_ethernet_header(frame.bytes.data()).type == ethertype_of_experiments;
+}
 
-inline const std::vector<std::uint8_t> untagged{0x88, 0xb5}, of_vlan_5{0x81, 0x00, 0x00, 0x05, 0x88, 0xb5}, of_a_priority{0x81, 0x00, 0xe0, 0x00, 0x88, 0xb5};
+inline const std::vector<std::uint8_t> untagged{0x88, 0xb5}, of_vlan_5{0x81, 0x00, 0x00, 0x05, 0x88, 0xb5},
+    of_a_priority{0x81, 0x00, 0xe0, 0x00, 0x88, 0xb5};
 
 }  // namespace offpath::kernel_test

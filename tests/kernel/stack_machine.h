@@ -1,4 +1,5 @@
-// A stack on a device, polled as a loop polls it, with Linux's own TCP as its peer: streams both ways, each of whose bytes says where it is.
+// A stack on a device, polled as a loop polls it, with Linux's own TCP as its peer: streams both ways, each of whose
+// bytes says where it is.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -73,7 +74,8 @@ inline void expect_whole(const std::vector<Exchanged>& results, const TestOwner&
 
 // The kernel's clients connect; each stream's bytes are their own.
 template <class InPeer>
-StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad, std::size_t clients, std::uint64_t bytes, InPeer in_peer) {
+StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad, std::size_t clients,
+                            std::uint64_t bytes, InPeer in_peer) {
   if (device == nullptr) return ADD_FAILURE() << "there is no device", StackCounters{};
   Machine<TestOwner> machine(std::move(device), bad, 5);
   machine.owner.plan = {bytes, 256 << 10};
@@ -99,7 +101,8 @@ StackCounters expect_served(std::unique_ptr<Port> device, const Impairments& bad
 
 // It connects to the kernel's servers.
 template <class InPeer>
-void expect_connected(std::unique_ptr<Port> device, const Impairments& bad, std::size_t count, std::uint64_t bytes, InPeer in_peer) {
+void expect_connected(std::unique_ptr<Port> device, const Impairments& bad, std::size_t count, std::uint64_t bytes,
+                      InPeer in_peer) {
   ASSERT_NE(device, nullptr);
   Machine<TestOwner> machine(std::move(device), bad, 6);
   std::vector<Exchanged> results(count);

@@ -1,5 +1,5 @@
-// Programs' connections from end to end: an agent process with a device in a network namespace, programs on channels to it, and
-// Linux's own TCP as the peer in another. Skipped, with the reason, where no network namespaces can be made.
+// Programs' connections from end to end: an agent process with a device in a network namespace, programs on channels to
+// it, and Linux's own TCP as the peer in another. Skipped, with the reason, where no network namespaces can be made.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -35,16 +35,29 @@ constexpr SocketArea::Endpoint kernel_server{0x0a090001, 7001};
 
 class AgentProcess {
  public:
-  explicit AgentProcess(std::uint32_t cores) : directory_(std::filesystem::temp_directory_path() / fmt::format("offpath-tcp-{}", getpid())) {
+  explicit AgentProcess(std::uint32_t cores)
+      : directory_(std::filesystem::temp_directory_path() / fmt::format("offpath-tcp-{}", getpid())) {
     std::filesystem::create_directory(directory_);
     std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
     int pipe_ends[2];
     OFP_ASSERT(pipe(pipe_ends) == 0);
     Fd ready(pipe_ends[0]);
-    const std::string at = address(), tell = std::to_string(pipe_ends[1]), of_cores = fmt::format("tcp.cores={}", cores);
-    std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM, "--listen", at.c_str(), "--ready-fd", tell.c_str(),
-                                          "--set", "tcp.device=near", "--set", "tcp.address=10.9.0.2/24", "--set", of_cores.c_str(), nullptr};
-    good_ = posix_spawn(&pid_, OFFPATH_AGENT_PROGRAM, nullptr, nullptr, const_cast<char**>(arguments.data()), environ) == 0;
+    const std::string at = address(), tell = std::to_string(pipe_ends[1]),
+                      of_cores = fmt::format("tcp.cores={}", cores);
+    std::vector<const char*> arguments = {OFFPATH_AGENT_PROGRAM,
+                                          "--listen",
+                                          at.c_str(),
+                                          "--ready-fd",
+                                          tell.c_str(),
+                                          "--set",
+                                          "tcp.device=near",
+                                          "--set",
+                                          "tcp.address=10.9.0.2/24",
+                                          "--set",
+                                          of_cores.c_str(),
+                                          nullptr};
+    good_ =
+        posix_spawn(&pid_, OFFPATH_AGENT_PROGRAM, nullptr, nullptr, const_cast<char**>(arguments.data()), environ) == 0;
     close(pipe_ends[1]);
     char byte;
     good_ = good_ && read(ready.get(), &byte, 1) == 1;
@@ -78,8 +91,10 @@ struct Program {
   void open() {
     sockets.reset();
     auto opened = Sockets::open(*end, {flows, 256 << 10}, monotonic_ns() + 10 * second_ns);
-    if (!opened) ADD_FAILURE() << opened.error().message;
-    else sockets = std::move(*opened);
+    if (!opened)
+      ADD_FAILURE() << opened.error().message;
+    else
+      sockets = std::move(*opened);
   }
   ~Program() {
     sockets.reset();
@@ -93,14 +108,16 @@ struct Program {
   auto patiently(const Call& call) {
     for (auto answer = call();; answer = call()) {
       if (answer || answer.error().code != Error::would_block) return answer;
-      if (const Status waited = sockets->wait(monotonic_ns() + 30 * second_ns); !waited) return decltype(answer)(tl::unexpected(waited.error()));
+      if (const Status waited = sockets->wait(monotonic_ns() + 30 * second_ns); !waited)
+        return decltype(answer)(tl::unexpected(waited.error()));
     }
   }
   // When it returns peers are let in.
   Result<SocketArea::Handle> listen() {
     auto listener = sockets->area().listen(own.port, 8);
     while (listener && !sockets->area().look(*listener)->connected)
-      if (!sockets->wait(monotonic_ns() + 10 * second_ns) && !sockets->area().look(*listener)->connected) return fail(Error::timeout, "no listener");
+      if (!sockets->wait(monotonic_ns() + 10 * second_ns) && !sockets->area().look(*listener)->connected)
+        return fail(Error::timeout, "no listener");
     return listener;
   }
   // Sends back what comes, until the peer has said all.
@@ -110,7 +127,8 @@ struct Program {
       const auto got = patiently([&] { return sockets->area().receive(flow, bytes); });
       if (!got || *got == 0) break;
       for (std::size_t done = 0; done < *got;) {
-        const auto sent = patiently([&] { return sockets->area().send(flow, Bytes(bytes).subspan(done, *got - done)); });
+        const auto sent =
+            patiently([&] { return sockets->area().send(flow, Bytes(bytes).subspan(done, *got - done)); });
         if (!sent) return;
         done += *sent;
       }
@@ -308,7 +326,8 @@ TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   close(told[0]);
 }
 
-// Wishes that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on meanwhile.
+// Wishes that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on
+// meanwhile.
 TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   Program program(*agent);
   const auto listener = program.listen();
@@ -337,7 +356,8 @@ TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   EXPECT_GE(ended, 20u) << "of " << attacks;
   // And its listener still has its port.
   std::jthread another = client([&](int fd) { result = exchange(fd, 4, 1000, 4); });
-  if (const auto next = program.patiently([&] { return program.sockets->area().accept(*listener); })) program.echo(*next);
+  if (const auto next = program.patiently([&] { return program.sockets->area().accept(*listener); }))
+    program.echo(*next);
   another.join();
   EXPECT_TRUE(result.whole);
 }
@@ -357,14 +377,16 @@ TEST_P(ProgramsAndTheKernel, NobodySpendsTimeWhereNothingHappens) {
     for (const pid_t pid : {agent->pid(), getpid()}) {
       std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "r");
       unsigned long user = 0, system = 0;
-      EXPECT_EQ(std::fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system), 2);
+      EXPECT_EQ(std::fscanf(file, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
+                2);
       std::fclose(file);
       ticks += user + system;
     }
     return ticks;
   };
   const auto quiet = [&] { return program.sockets->wait(monotonic_ns() + second_ns).has_value(); };
-  while (quiet()) {}
+  while (quiet()) {
+  }
   const std::uint64_t before = spent();
   EXPECT_FALSE(quiet());
   EXPECT_LE(spent() - before, 5u) << "ticks of 10 ms in a second";

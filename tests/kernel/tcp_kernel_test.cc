@@ -1,12 +1,12 @@
-// The stack against Linux's own TCP, over veth and TAP, good networks and bad ones, as server and as client. Skipped, with the
-// reason, where no network namespaces can be made.
+// The stack against Linux's own TCP, over veth and TAP, good networks and bad ones, as server and as client. Skipped,
+// with the reason, where no network namespaces can be made.
 #include <gtest/gtest.h>
 
 #include "beside_the_kernel.h"
 #include "raw_frames.h"
 #include "stack_machine.h"
-#include "tcp/segment/frame_writer.h"
 #include "tcp/port/packet_port.h"
+#include "tcp/segment/frame_writer.h"
 
 namespace offpath::kernel_test {
 namespace {
@@ -187,16 +187,20 @@ TEST_F(TcpAndTheKernel, FramesOfAnotherVlanAreNotTaken) {
 TEST_F(TcpAndTheKernel, FramesThatAStackDoesNotReadAreLeftToTheKernel) {
   const auto expect_own_only = [&](Port& device) {
     const auto send = [&](Ipv4Address to, std::uint8_t protocol, std::uint8_t fragment) {
-      std::vector<std::uint8_t> frame = {0x08, 0x00, 0x45, 0, 0, 40, 0, 0, fragment, 0, 64, protocol, 0, 0, 10, 9, 0, 1};
+      std::vector<std::uint8_t> frame = {0x08, 0x00, 0x45,     0, 0, 40, 0, 0, fragment,
+                                         0,    64,   protocol, 0, 0, 10, 9, 0, 1};
       for (const unsigned shift : {24u, 16u, 8u, 0u}) frame.push_back(static_cast<std::uint8_t>(to.value >> shift));
       in_far([&] { send_raw_frame(device.capabilities().mac, frame); });
     };
-    const auto is_ipv4 = [](const ReceivedFrame& frame) { return read_ethernet_header(frame.bytes.data()).type == ethertype_ipv4; };
+    const auto is_ipv4 = [](const ReceivedFrame& frame) {
+      return read_ethernet_header(frame.bytes.data()).type == ethertype_ipv4;
+    };
     send({0x0a090003}, protocol_tcp, 0x40);
     send(self, 17, 0x40);
     send(self, protocol_tcp, 0x20);
     FrameToSend own;
-    write_arp_frame({false, device.capabilities().mac, self, {}, kernel}, device.capabilities().mac, broadcast_mac, own);
+    write_arp_frame({false, device.capabilities().mac, self, {}, kernel}, device.capabilities().mac, broadcast_mac,
+                    own);
     EXPECT_EQ(device.transmit(std::span(&own, 1), monotonic_ns()), 1u);
     EXPECT_FALSE(receives(device, is_ipv4));
     EXPECT_LE(device.counters().frames_in, 1u);  // the answer to the ARP message

@@ -178,7 +178,7 @@ def test_the_agent_has_an_interface_for_tcp_when_the_unit_lets_it(machine: Conta
     """Not at an address that the kernel has, too: these containers allow no bpf()."""
     configuration, drop_in = "/etc/offpath/agent.toml", "/etc/systemd/system/offpath-agent.service.d"
     machine.run("cp", configuration, "/var/tmp/agent.toml")
-    machine.run("sh", "-c", f"printf '[tcp]\\ndevice = \"lo\"\\naddress = \"10.77.0.2/24\"\\n' >> {configuration}")
+    machine.run("sh", "-c", f'printf \'[tcp]\\ndevice = "lo"\\naddress = "10.77.0.2/24"\\n\' >> {configuration}')
     try:
         assert machine.attempt("systemctl", "restart", "offpath-agent").returncode != 0
         said = machine.run("journalctl", "--unit=offpath-agent", "--no-pager")

@@ -13,15 +13,16 @@
 enum { numbers = 1000 };
 static const int64_t patience_ns = 10000000000;
 
-static int send_row(ofp_stream *stream, const char *row, const int64_t *values, ofp_error *error) {
-  const void *data[] = {values};
+static int send_row(ofp_stream* stream, const char* row, const int64_t* values, ofp_error* error) {
+  const void* data[] = {values};
   uint64_t ticket = 0;
-  if (ofp_send_columns(stream, data, numbers, row, "rank0", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket, error)) return 1;
+  if (ofp_send_columns(stream, data, numbers, row, "rank0", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, &ticket, error))
+    return 1;
   return ofp_wait_stored(stream, ticket, patience_ns, error);
 }
 
-static int get_row(ofp_channel *channel, const char *pool, const char *row, const int64_t *values, ofp_error *error) {
-  ofp_frame *frame = NULL;
+static int get_row(ofp_channel* channel, const char* pool, const char* row, const int64_t* values, ofp_error* error) {
+  ofp_frame* frame = NULL;
   if (ofp_pool_get(channel, pool, row, "rank0", patience_ns, &frame, error)) return 1;
   /* Page aligned Arrow: the numbers are somewhere in it, as they were sent. */
   const char *at = ofp_frame_data(frame), *end = at + ofp_frame_bytes(frame) - numbers * sizeof *values;
@@ -32,14 +33,14 @@ static int get_row(ofp_channel *channel, const char *pool, const char *row, cons
   return !same;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   ofp_error error = {0};
-  ofp_channel *channel = NULL;
-  ofp_stream *stream = NULL;
+  ofp_channel* channel = NULL;
+  ofp_stream* stream = NULL;
   const ofp_column column = {.name = "value", .format = "l"};
-  const char *pool = argc > 1 ? argv[1] : "local:/lasting";
+  const char* pool = argc > 1 ? argv[1] : "local:/lasting";
   const ofp_stream_options options = {.struct_bytes = sizeof options, .pool = pool, .rows_max = numbers};
-  int64_t *values = malloc(numbers * sizeof *values);
+  int64_t* values = malloc(numbers * sizeof *values);
   if (!values) return 1;
   for (int i = 0; i < numbers; ++i) values[i] = (int64_t)i * i + 7;
 
@@ -47,14 +48,19 @@ int main(int argc, char **argv) {
                ofp_stream_open_columns(channel, "lasting", &column, 1, &options, &stream, &error);
   char line[64], row[32];
   do {
-    if (failed) printf("%s: %s\n", ofp_code_name(error.code), error.message);
-    else puts("ok");
+    if (failed)
+      printf("%s: %s\n", ofp_code_name(error.code), error.message);
+    else
+      puts("ok");
     fflush(stdout);
     if (!stream || !fgets(line, sizeof line, stdin)) break;
     memset(&error, 0, sizeof error);
-    if (sscanf(line, "send %31s", row) == 1) failed = send_row(stream, row, values, &error);
-    else if (sscanf(line, "get %31s", row) == 1) failed = get_row(channel, pool, row, values, &error);
-    else return 2;
+    if (sscanf(line, "send %31s", row) == 1)
+      failed = send_row(stream, row, values, &error);
+    else if (sscanf(line, "get %31s", row) == 1)
+      failed = get_row(channel, pool, row, values, &error);
+    else
+      return 2;
   } while (1);
   ofp_close(channel);
   free(values);

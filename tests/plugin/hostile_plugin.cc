@@ -49,7 +49,8 @@ int32_t describe(ofp_context* context) {
     const std::string column(static_cast<const char*>(input.column), input.column_bytes);
     const std::string start(static_cast<const char*>(input.data), input.bytes < 4 ? input.bytes : 4);
     text += row + "/" + column + " " + std::to_string(input.bytes) + " " + std::to_string(input.flags) + " " +
-            (reinterpret_cast<uintptr_t>(input.data) % 4096 == 0 && input.data != nullptr ? "aligned" : "not aligned") + " " + start + "\n";
+            (reinterpret_cast<uintptr_t>(input.data) % 4096 == 0 && input.data != nullptr ? "aligned" : "not aligned") +
+            " " + start + "\n";
   }
   return say(context, text);
 }
@@ -68,7 +69,8 @@ int32_t crashes(ofp_context*) {
 int32_t exits(ofp_context*) { _exit(3); }
 int32_t loops(ofp_context*) {
   volatile bool go_on = true;
-  while (go_on) {}
+  while (go_on) {
+  }
   return 0;
 }
 int32_t waits_until_cancelled(ofp_context* context) {
@@ -113,14 +115,18 @@ int32_t rights(ofp_context* context) {
   rlimit core{}, data{};
   getrlimit(RLIMIT_CORE, &core);
   getrlimit(RLIMIT_DATA, &data);
-  text += "\ndumpable: " + std::to_string(prctl(PR_GET_DUMPABLE)) + "\nno_new_privs: " + std::to_string(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)) +
+  text += "\ndumpable: " + std::to_string(prctl(PR_GET_DUMPABLE)) +
+          "\nno_new_privs: " + std::to_string(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)) +
           "\ncore: " + std::to_string(core.rlim_max) + "\ndata: " + std::to_string(data.rlim_max) +
-          "\ngroup: " + (getpgrp() == getpid() ? "own" : "the agent's") + "\nuid: " + std::to_string(getuid()) + " " + std::to_string(geteuid()) +
-          "\nnice: " + std::to_string(getpriority(PRIO_PROCESS, 0)) + "\nsecret: " + (getenv("OFFPATH_TEST_SECRET") == nullptr ? "none" : "seen") + "\n";
+          "\ngroup: " + (getpgrp() == getpid() ? "own" : "the agent's") + "\nuid: " + std::to_string(getuid()) + " " +
+          std::to_string(geteuid()) + "\nnice: " + std::to_string(getpriority(PRIO_PROCESS, 0)) +
+          "\nsecret: " + (getenv("OFFPATH_TEST_SECRET") == nullptr ? "none" : "seen") + "\n";
   if (FILE* status = std::fopen("/proc/self/status", "r")) {
     char line[256];
     while (std::fgets(line, sizeof line, status) != nullptr) {
-      if (std::strncmp(line, "CapPrm", 6) == 0 || std::strncmp(line, "CapEff", 6) == 0 || std::strncmp(line, "Groups", 6) == 0) text += line;
+      if (std::strncmp(line, "CapPrm", 6) == 0 || std::strncmp(line, "CapEff", 6) == 0 ||
+          std::strncmp(line, "Groups", 6) == 0)
+        text += line;
     }
     std::fclose(status);
   }
@@ -196,10 +202,14 @@ int memory(uint64_t bytes, int seals) {
 
 constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
-int32_t answers_unsealed(ofp_context* context) { return answer(context, 4096, {memory(4096, F_SEAL_SHRINK | F_SEAL_GROW)}), 0; }
+int32_t answers_unsealed(ofp_context* context) {
+  return answer(context, 4096, {memory(4096, F_SEAL_SHRINK | F_SEAL_GROW)}), 0;
+}
 int32_t answers_short(ofp_context* context) { return answer(context, 4096, {memory(100, all_seals)}), 0; }
 int32_t answers_without(ofp_context* context) { return answer(context, 4096, {}), 0; }
-int32_t answers_with_a_file(ofp_context* context) { return answer(context, 4096, {open("/proc/self/exe", O_RDONLY)}), 0; }
+int32_t answers_with_a_file(ofp_context* context) {
+  return answer(context, 4096, {open("/proc/self/exe", O_RDONLY)}), 0;
+}
 int32_t answers_sealed(ofp_context* context) { return answer(context, 4096, {memory(4096, all_seals)}), 0; }
 int32_t answers_garbage(ofp_context*) {
   send_bytes(std::vector<std::byte>(100, std::byte{0xEE}), {});
@@ -255,7 +265,8 @@ const ofp_function functions[] = {
     {"starts_a_process", starts_a_process, nullptr},
 };
 
-const ofp_plugin description = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "hostile", sizeof functions / sizeof *functions, functions};
+const ofp_plugin description = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "hostile", sizeof functions / sizeof *functions,
+                                functions};
 
 }  // namespace
 

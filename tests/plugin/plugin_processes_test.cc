@@ -16,9 +16,9 @@
 #include <sstream>
 #include <string>
 
-#include "testing/link/emulated.h"
 #include "plugin/output_memory.h"
 #include "plugin/worker_process.h"
+#include "testing/link/emulated.h"
 
 namespace offpath::agent {
 namespace {
@@ -64,7 +64,9 @@ class PluginProcessesTest : public testing::Test {
   static void SetUpTestSuite() {
     // Sanitizers would turn signals into exits; workers are given these words too.
     const char* options = std::getenv("ASAN_OPTIONS");
-    setenv("ASAN_OPTIONS", (std::string(options == nullptr ? "" : options) + ":handle_segv=0:handle_sigbus=0:handle_abort=0").c_str(), 1);
+    setenv("ASAN_OPTIONS",
+           (std::string(options == nullptr ? "" : options) + ":handle_segv=0:handle_sigbus=0:handle_abort=0").c_str(),
+           1);
     setenv("OFFPATH_TEST_SECRET", "of the agent", 1);
   }
   void SetUp() override {
@@ -78,7 +80,8 @@ class PluginProcessesTest : public testing::Test {
   }
 
   PluginProcesses& with(PluginOptions options) {
-    processes_ = std::make_unique<PluginProcesses>(*loop_, std::vector{std::move(options)}, built("bin/offpath-worker"));
+    processes_ =
+        std::make_unique<PluginProcesses>(*loop_, std::vector{std::move(options)}, built("bin/offpath-worker"));
     loop_->add(*processes_);
     return *processes_;
   }
@@ -93,7 +96,8 @@ class PluginProcessesTest : public testing::Test {
   }
   Outcome run(Call call) {
     std::optional<Outcome> outcome;
-    auto number = processes_->call(std::move(call), monotonic_ns(), [&](Outcome result, TimeNs) { outcome = std::move(result); });
+    auto number =
+        processes_->call(std::move(call), monotonic_ns(), [&](Outcome result, TimeNs) { outcome = std::move(result); });
     if (!number) return tl::unexpected<Failure>(number.error());
     if (!until([&] { return outcome.has_value(); })) return fail(Error::io, "no reply came");
     return std::move(*outcome);
@@ -144,7 +148,8 @@ TEST_F(PluginProcessesTest, InputsArriveWithTheirKeysAndPageAligned) {
                  {"row", "", false, -1, 0, 0, {}, {}}};
   const Outcome outcome = run(std::move(call));
   ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
-  EXPECT_EQ(text_in(outcome->at(0)), "row/x 4096 1 aligned aaaa\nrow/y 6 0 aligned seco\nrow/own 21 0 aligned of t\nrow/ 0 0 aligned \n");
+  EXPECT_EQ(text_in(outcome->at(0)),
+            "row/x 4096 1 aligned aaaa\nrow/y 6 0 aligned seco\nrow/own 21 0 aligned of t\nrow/ 0 0 aligned \n");
 }
 
 TEST_F(PluginProcessesTest, ARowOfManyObjectsIsNotBoundedByOnePacket) {
@@ -166,7 +171,8 @@ TEST_F(PluginProcessesTest, InputsThatAWorkerCouldChangeAreNotGivenToIt) {
   Fd memory = sealed_memory("text", F_SEAL_SHRINK);
   Call call = of("describe");
   call.inputs.push_back({"row", "x", false, memory.get(), 0, 4, {}, {}});
-  EXPECT_EQ(error_of(std::move(call)), "denied: plug-in 'hostile', function 'describe': an input whose memory is not sealed against writing");
+  EXPECT_EQ(error_of(std::move(call)),
+            "denied: plug-in 'hostile', function 'describe': an input whose memory is not sealed against writing");
   Call crooked = of("describe");
   memory = sealed_memory("text");
   crooked.inputs.push_back({"row", "x", false, memory.get(), 1, 3, {}, {}});
@@ -174,7 +180,8 @@ TEST_F(PluginProcessesTest, InputsThatAWorkerCouldChangeAreNotGivenToIt) {
   Call large = of("describe");
   const std::vector<std::byte> bytes(plugin::copied_bytes_max + 1);
   large.inputs.push_back({"row", "x", false, -1, 0, 0, bytes, {}});
-  EXPECT_THAT(error_of(std::move(large)), HasSubstr("too_large: plug-in 'hostile', function 'describe': inputs of more than 16777216 bytes"));
+  EXPECT_THAT(error_of(std::move(large)),
+              HasSubstr("too_large: plug-in 'hostile', function 'describe': inputs of more than 16777216 bytes"));
   expect_served();
   EXPECT_EQ(processes_->status()[0].counters.starts, 1u);
 }
@@ -192,17 +199,21 @@ TEST_F(PluginProcessesTest, OutputsAreShrunkAndMayBeEmpty) {
 
 TEST_F(PluginProcessesTest, AFunctionThatFailsOrThrowsSaysWhy) {
   with(hostile());
-  EXPECT_EQ(error_of(of("fails")), "function_failed: plug-in 'hostile', function 'fails': x is negative (it returned 7)");
+  EXPECT_EQ(error_of(of("fails")),
+            "function_failed: plug-in 'hostile', function 'fails': x is negative (it returned 7)");
   EXPECT_THAT(error_of(of("throws")), HasSubstr("function 'throws': threw: no such particle"));
   EXPECT_THAT(error_of(of("throws_a_number")), HasSubstr("threw something that is no std::exception"));
   expect_served();
   EXPECT_EQ(processes_->status()[0].counters.starts, 1u);  // all in one worker
-  EXPECT_THAT(error_of(of("nothing_like_it")), HasSubstr("not_found: plug-in 'hostile', function 'nothing_like_it': there is no such function; there are echo"));
+  EXPECT_THAT(
+      error_of(of("nothing_like_it")),
+      HasSubstr("not_found: plug-in 'hostile', function 'nothing_like_it': there is no such function; there are echo"));
 }
 
 TEST_F(PluginProcessesTest, ACrashCostsItsOwnCallAndNamesTheSignal) {
   with(hostile());
-  EXPECT_EQ(error_of(of("crashes")), "function_failed: plug-in 'hostile', function 'crashes': its worker was killed by SIGSEGV while it ran");
+  EXPECT_EQ(error_of(of("crashes")),
+            "function_failed: plug-in 'hostile', function 'crashes': its worker was killed by SIGSEGV while it ran");
   expect_served();
   EXPECT_THAT(error_of(of("exits")), HasSubstr("its worker exited with 3 while it ran"));
   expect_served();
@@ -230,7 +241,8 @@ TEST_F(PluginProcessesTest, ACancelledFunctionThatReturnsKeepsItsWorker) {
   with(hostile());
   for (const char* function : {"waits_until_cancelled", "loops"}) {
     std::optional<Outcome> outcome;
-    const auto number = processes_->call(of(function), monotonic_ns(), [&](Outcome result, TimeNs) { outcome = std::move(result); });
+    const auto number =
+        processes_->call(of(function), monotonic_ns(), [&](Outcome result, TimeNs) { outcome = std::move(result); });
     ASSERT_TRUE(number.has_value());
     ASSERT_TRUE(until([&] { return processes_->status()[0].running == 1; }));
     const TimeNs end = monotonic_ns() + 20 * millisecond_ns;
@@ -247,7 +259,9 @@ TEST_F(PluginProcessesTest, MemoryIsLimited) {
   if (sanitized) GTEST_SKIP() << "sanitizers need memory of their own";
   with(hostile());
   EXPECT_THAT(error_of(of("allocates")), HasSubstr("threw: std::bad_alloc"));
-  EXPECT_THAT(error_of(of("makes_a_large_output")), HasSubstr("output 'large' of 1099511627776 bytes: the outputs of this call may have 134217728 bytes together"));
+  EXPECT_THAT(
+      error_of(of("makes_a_large_output")),
+      HasSubstr("output 'large' of 1099511627776 bytes: the outputs of this call may have 134217728 bytes together"));
   Call call = of("echo", "0123456789");
   call.output_bytes_max = 9;
   EXPECT_THAT(error_of(std::move(call)), HasSubstr("may have 9 bytes together"));
@@ -338,8 +352,8 @@ TEST_F(PluginProcessesTest, AUserOfItsOwnAndALowerPriority) {
   expect_served();
 }
 
-// The agent's loop stands still between clone and exec, and its user may stop whatever has that user: so what is executed is the
-// agent's still, with the rights to become that user and no others.
+// The agent's loop stands still between clone and exec, and its user may stop whatever has that user: so what is
+// executed is the agent's still, with the rights to become that user and no others.
 TEST_F(PluginProcessesTest, NobodyCanStopAWorkerBeforeItsProgramIsExecuted) {
   if (!plugin::may_change_user()) GTEST_SKIP() << "needs CAP_SETUID, CAP_SETGID and CAP_KILL";
   char folder[] = "/tmp/offpath-launch-XXXXXX";
@@ -347,7 +361,8 @@ TEST_F(PluginProcessesTest, NobodyCanStopAWorkerBeforeItsProgramIsExecuted) {
   ASSERT_EQ(chmod(folder, 0755), 0);
   const std::string program = fmt::format("{}/program", folder), seen = fmt::format("{}/seen", folder);
   {
-    std::ofstream(program) << "#!/bin/sh\ngrep -E '^(Uid|CapPrm|CapEff):' /proc/self/status >" << seen << ".part && mv " << seen << ".part " << seen << "\n";
+    std::ofstream(program) << "#!/bin/sh\ngrep -E '^(Uid|CapPrm|CapEff):' /proc/self/status >" << seen << ".part && mv "
+                           << seen << ".part " << seen << "\n";
     ASSERT_EQ(chmod(program.c_str(), 0755), 0);
     ASSERT_EQ(chmod(folder, 0777), 0);
   }
@@ -373,7 +388,8 @@ TEST_F(PluginProcessesTest, WhatAFunctionHasStartedEndsWithItsWorker) {
   const auto is_gone = [&] {  // a zombie is gone, whoever has to wait for it
     char state[64]{};
     const Fd file(open(("/proc/" + std::to_string(child) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-    return !file || read(file.get(), state, sizeof state - 1) <= 0 || std::string(state).find(") Z") != std::string::npos;
+    return !file || read(file.get(), state, sizeof state - 1) <= 0 ||
+           std::string(state).find(") Z") != std::string::npos;
   };
   EXPECT_TRUE(until(is_gone));
 }
@@ -448,7 +464,8 @@ TEST_F(PluginProcessesTest, TheExampleCountsParticles) {
   const float columns[3][4] = {{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 9}}, box[6] = {0.5f, 0.5f, 0.5f, 3.5f, 3.5f, 3.5f};
   Call call = of("bounding_box", std::string_view(reinterpret_cast<const char*>(box), sizeof box), "particles");
   const char* names[] = {"x", "y", "z"};
-  for (int axis = 0; axis < 3; ++axis) call.inputs.push_back({"step0", names[axis], false, -1, 0, 0, std::as_bytes(std::span(columns[axis])), {}});
+  for (int axis = 0; axis < 3; ++axis)
+    call.inputs.push_back({"step0", names[axis], false, -1, 0, 0, std::as_bytes(std::span(columns[axis])), {}});
   const Outcome outcome = run(call);
   ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
   const std::uint32_t expected[] = {1, 2};

@@ -9,16 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
-static const ofp_input *input_of(const ofp_context *context, const char *name) {
+static const ofp_input* input_of(const ofp_context* context, const char* name) {
   for (uint64_t i = 0; i < context->input_count; ++i) {
-    const ofp_input *input = context->inputs[i];
+    const ofp_input* input = context->inputs[i];
     if (input->column_bytes == strlen(name) && memcmp(input->column, name, input->column_bytes) == 0) return input;
   }
   return NULL;
 }
 
 /* z = a x + y, doubles; a is the argument. */
-static int32_t axpy(ofp_context *context) {
+static int32_t axpy(ofp_context* context) {
   const ofp_input *x = input_of(context, "x"), *y = input_of(context, "y");
   if (x == NULL || y == NULL || x->bytes != y->bytes || context->arguments_bytes != sizeof(double)) {
     context->set_error(context, "axpy wants x, y and a");
@@ -26,7 +26,7 @@ static int32_t axpy(ofp_context *context) {
   }
   double a;
   memcpy(&a, context->arguments, sizeof a);
-  double *z = context->output(context, "z", x->bytes, 0);
+  double* z = context->output(context, "z", x->bytes, 0);
   if (z == NULL) return 1;
   const double *from = x->data, *to = y->data;
   for (uint64_t i = 0; i < x->bytes / sizeof(double); ++i) z[i] = a * from[i] + to[i];
@@ -34,10 +34,10 @@ static int32_t axpy(ofp_context *context) {
 }
 
 /* All inputs, one behind the other, as "all". */
-static int32_t join(ofp_context *context) {
+static int32_t join(ofp_context* context) {
   uint64_t bytes = 0;
   for (uint64_t i = 0; i < context->input_count; ++i) bytes += context->inputs[i]->bytes;
-  char *all = context->output(context, "all", bytes, 0);
+  char* all = context->output(context, "all", bytes, 0);
   if (all == NULL) return 1;
   for (uint64_t i = 0; i < context->input_count; ++i) {
     memcpy(all, context->inputs[i]->data, context->inputs[i]->bytes);
@@ -47,16 +47,16 @@ static int32_t join(ofp_context *context) {
 }
 
 /* How often this worker was called, as "count". */
-static int32_t count(ofp_context *context) {
+static int32_t count(ofp_context* context) {
   static uint64_t calls;
-  uint64_t *out = context->output(context, "count", sizeof calls, 0);
+  uint64_t* out = context->output(context, "count", sizeof calls, 0);
   if (out == NULL) return 1;
   *out = ++calls;
   return 0;
 }
 
 /* Waits as many nanoseconds as the argument says, or until it is cancelled. */
-static int32_t nap(ofp_context *context) {
+static int32_t nap(ofp_context* context) {
   int64_t left = 0;
   memcpy(&left, context->arguments, sizeof left);
   for (; left > 0 && !context->cancelled(context); left -= 1000000) {
@@ -67,24 +67,24 @@ static int32_t nap(ofp_context *context) {
 }
 
 /* The user of this worker, as "user". */
-static int32_t whoami(ofp_context *context) {
-  uint64_t *user = context->output(context, "user", sizeof *user, 0);
+static int32_t whoami(ofp_context* context) {
+  uint64_t* user = context->output(context, "user", sizeof *user, 0);
   if (user == NULL) return 1;
   *user = geteuid() == getuid() ? geteuid() : UINT64_MAX;
   return 0;
 }
 
-static int32_t nothing(ofp_context *context) {
+static int32_t nothing(ofp_context* context) {
   (void)context;
   return 0;
 }
 
-static int32_t crash(ofp_context *context) {
+static int32_t crash(ofp_context* context) {
   (void)context;
   return raise(SIGSEGV);
 }
 
-static int32_t complain(ofp_context *context) {
+static int32_t complain(ofp_context* context) {
   context->set_error(context, "there are no particles");
   return 3;
 }
@@ -103,7 +103,7 @@ typedef struct outcome {
   uint64_t bytes;
 } outcome;
 
-static void fill(unsigned char *to, uint64_t bytes, uint64_t seed) {
+static void fill(unsigned char* to, uint64_t bytes, uint64_t seed) {
   uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
   for (uint64_t i = 0; i < bytes; i += 8) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -111,12 +111,12 @@ static void fill(unsigned char *to, uint64_t bytes, uint64_t seed) {
   }
 }
 
-static int receive_one(ofp_context *context, const step *each, outcome *out) {
-  unsigned char *got = malloc(2 * each->bytes + 2);
+static int receive_one(ofp_context* context, const step* each, outcome* out) {
+  unsigned char* got = malloc(2 * each->bytes + 2);
   if (got == NULL) return 0;
   out->code = context->receive(context, each->lane, each->tag, got, each->bytes, &out->bytes);
   if (out->code == OFP_MESSAGE_OK) {
-    unsigned char *expected = got + each->bytes + 1;
+    unsigned char* expected = got + each->bytes + 1;
     fill(expected, out->bytes, each->seed);
     out->differs = memcmp(got, expected, out->bytes) != 0;
   }
@@ -125,16 +125,16 @@ static int receive_one(ofp_context *context, const step *each, outcome *out) {
 }
 
 /* The outcomes of all steps, as "out". */
-static int32_t messages(ofp_context *context) {
-  const step *script = context->arguments;
+static int32_t messages(ofp_context* context) {
+  const step* script = context->arguments;
   const uint64_t steps = context->arguments_bytes / sizeof *script;
-  outcome *out = context->output(context, "out", steps * sizeof *out, 0);
+  outcome* out = context->output(context, "out", steps * sizeof *out, 0);
   if (out == NULL) return 1;
   if (!OFP_HAS(context, receive)) return 2;
   for (uint64_t i = 0; i < steps; ++i) {
-    const step *each = &script[i];
+    const step* each = &script[i];
     if (each->kind == 0) {
-      unsigned char *message = malloc(each->bytes + 1);
+      unsigned char* message = malloc(each->bytes + 1);
       if (message == NULL) return 3;
       fill(message, each->bytes, each->seed);
       out[i].code = context->send(context, each->lane, each->tag, message, each->bytes);
@@ -153,22 +153,22 @@ static int32_t messages(ofp_context *context) {
 }
 
 struct threaded {
-  ofp_context *context;
-  const step *each;
-  outcome *out;
+  ofp_context* context;
+  const step* each;
+  outcome* out;
 };
 
-static void *receive_in_thread(void *given) {
-  struct threaded *mine = given;
+static void* receive_in_thread(void* given) {
+  struct threaded* mine = given;
   if (!receive_one(mine->context, mine->each, mine->out)) mine->out->code = -1;
   return NULL;
 }
 
 /* All receives of a script at once, each by a thread of its own. */
-static int32_t threads(ofp_context *context) {
-  const step *script = context->arguments;
+static int32_t threads(ofp_context* context) {
+  const step* script = context->arguments;
   const uint64_t steps = context->arguments_bytes / sizeof *script;
-  outcome *out = context->output(context, "out", steps * sizeof *out, 0);
+  outcome* out = context->output(context, "out", steps * sizeof *out, 0);
   if (out == NULL || steps > 32) return 1;
   pthread_t all[32];
   struct threaded given[32];
@@ -181,17 +181,25 @@ static int32_t threads(ofp_context *context) {
 }
 
 /* Receives from a lane that the argument names, and fails as that does. */
-static int32_t must_receive(ofp_context *context) {
+static int32_t must_receive(ofp_context* context) {
   uint32_t lane;
   memcpy(&lane, context->arguments, sizeof lane);
   return context->receive(context, lane, 0, NULL, 0, NULL);
 }
 
 static const ofp_function functions[] = {
-    {"axpy", axpy, "z = a x + y"},       {"join", join, "inputs, one behind the other"}, {"count", count, "calls of this worker"},
-    {"nap", nap, "waits"},               {"nothing", nothing, "returns"},                {"crash", crash, "ends its worker"},
-    {"complain", complain, "fails"},     {"whoami", whoami, "user of this worker"},
-    {"messages", messages, "a script"},  {"threads", threads, "receives at once"},       {"must_receive", must_receive, "fails as it does"},
+    {"axpy", axpy, "z = a x + y"},
+    {"join", join, "inputs, one behind the other"},
+    {"count", count, "calls of this worker"},
+    {"nap", nap, "waits"},
+    {"nothing", nothing, "returns"},
+    {"crash", crash, "ends its worker"},
+    {"complain", complain, "fails"},
+    {"whoami", whoami, "user of this worker"},
+    {"messages", messages, "a script"},
+    {"threads", threads, "receives at once"},
+    {"must_receive", must_receive, "fails as it does"},
 };
-static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "task_test", sizeof functions / sizeof functions[0], functions};
-OFP_PLUGIN_EXPORT const ofp_plugin *offpath_plugin(void) { return &plugin; }
+static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "task_test",
+                                  sizeof functions / sizeof functions[0], functions};
+OFP_PLUGIN_EXPORT const ofp_plugin* offpath_plugin(void) { return &plugin; }

@@ -27,8 +27,10 @@ struct Constructed {
 
 #if WRONG_WAY != NO_SYMBOL
 extern "C" const ofp_plugin* offpath_plugin(void) {
-  static const ofp_function functions[] = {{WRONG_WAY == BAD_NAME ? "two words" : "nothing", [](ofp_context*) { return int32_t{0}; }, nullptr}};
-  static const ofp_plugin plugin = {WRONG_WAY == OTHER_VERSION ? 99u : OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "wrong", 1, functions};
+  static const ofp_function functions[] = {
+      {WRONG_WAY == BAD_NAME ? "two words" : "nothing", [](ofp_context*) { return int32_t{0}; }, nullptr}};
+  static const ofp_plugin plugin = {WRONG_WAY == OTHER_VERSION ? 99u : OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "wrong",
+                                    1, functions};
   if (WRONG_WAY == THROWS) throw std::runtime_error("no licence");
   return WRONG_WAY == RETURNS_NULL ? nullptr : &plugin;
 }

@@ -14,8 +14,8 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
-#include "testing/link/fault_link.h"
 #include "mover/body_compressor_undone.h"
+#include "testing/link/fault_link.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_agent.h"
 #include "tests/sim/sim_host.h"
@@ -77,26 +77,28 @@ class World {
     options.one_sided = random_.chance(0.7);
     if (random_.chance(0.3)) options.operation = {1'000, 100'000, 0.05, 2'000'000};
     options.welcome.memory_bytes_max = memory_bytes_max;
-    const wire::ChannelLayout layout{.request_slots = 64u << random_.below(4), .reply_slots = 64u << random_.below(3),
-                                     .streams_max = 4};
+    const wire::ChannelLayout layout{
+        .request_slots = 64u << random_.below(4), .reply_slots = 64u << random_.below(3), .streams_max = 4};
     auto pair = link::make_loopback(fabric_, options, layout);
     ASSERT_TRUE(pair) << pair.error().message;
     Program program;
     program.name = "program" + std::to_string(index);
     program.faulty = random_.chance(0.4);
     std::unique_ptr<link::AgentLink> agent_link = std::move(pair->agent);
-    if (program.faulty) agent_link = std::make_unique<link::FaultAgentLink>(std::move(agent_link), draw_faults(), random_.next());
+    if (program.faulty)
+      agent_link = std::make_unique<link::FaultAgentLink>(std::move(agent_link), draw_faults(), random_.next());
     program.fate = pair->fate;
     agent_->dispatcher().add_channel(std::move(agent_link), layout, {program.name, 1000, 100 + static_cast<int>(index)},
                                      fabric_->now());
     program.host = std::make_unique<SimHost>(fabric_, std::move(pair->host), layout);
     const std::uint64_t columns = 1 + random_.below(5);
     const auto destination = random_.chance(0.5) ? wire::Destination::ipc_page : wire::Destination::ipc;
-    if (random_.chance(0.5)) program.compression = random_.chance(0.5) ? wire::Compression::lz4 : wire::Compression::zstd;
+    if (random_.chance(0.5))
+      program.compression = random_.chance(0.5) ? wire::Compression::lz4 : wire::Compression::zstd;
     programs_.push_back(std::move(program));
     Program& added = programs_.back();
-    if (auto opened = added.host->open(added.name, "local:/" + added.name, columns, rows_max, destination, added.compression, 0, 0,
-                                        deadline());
+    if (auto opened = added.host->open(added.name, "local:/" + added.name, columns, rows_max, destination,
+                                       added.compression, 0, 0, deadline());
         !opened)
       return lose(added, opened.error());
     for (std::uint64_t i = 0; i < columns && !added.over; ++i) announce_column(added);
@@ -123,15 +125,17 @@ class World {
   [[nodiscard]] std::string describe_channels() const {
     std::string text;
     for (const auto& each : agent_->dispatcher().channels())
-      text += fmt::format("\n  {}: {}; asleep {}, requests {}, looks {}, sleeps {}, pulls {}, replies {}, wakes {}",
-                          each.client.program, each.traits.reason, each.asleep, each.counters.requests, each.counters.looks,
-                          each.counters.sleeps, each.counters.pulls, each.counters.replies, each.counters.wakes_sent);
+      text +=
+          fmt::format("\n  {}: {}; asleep {}, requests {}, looks {}, sleeps {}, pulls {}, replies {}, wakes {}",
+                      each.client.program, each.traits.reason, each.asleep, each.counters.requests, each.counters.looks,
+                      each.counters.sleeps, each.counters.pulls, each.counters.replies, each.counters.wakes_sent);
     return text;
   }
 
   // Noise, which no codec makes smaller, or numbers that become so.
   std::int64_t draw_value(const Program& program) {
-    return static_cast<std::int64_t>(program.compression == wire::Compression::none ? random_.next() : random_.below(1000));
+    return static_cast<std::int64_t>(program.compression == wire::Compression::none ? random_.next()
+                                                                                    : random_.below(1000));
   }
 
   void announce_column(Program& program) {
@@ -146,13 +150,24 @@ class World {
 
   void act(Program& program) {
     switch (random_.below(12)) {
-      case 0: case 1: case 2: case 3: case 4: return send(program);
-      case 5: return send_named_wrongly(program);
-      case 6: return move_column(program);
-      case 7: return wait_for_one(program);
-      case 8: return read_back_one(program);
-      case 9: return agent_->run_for(static_cast<TimeNs>(random_.below(5 * millisecond_ns)));
-      case 10: return pause(program);
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+        return send(program);
+      case 5:
+        return send_named_wrongly(program);
+      case 6:
+        return move_column(program);
+      case 7:
+        return wait_for_one(program);
+      case 8:
+        return read_back_one(program);
+      case 9:
+        return agent_->run_for(static_cast<TimeNs>(random_.below(5 * millisecond_ns)));
+      case 10:
+        return pause(program);
       case 11:
         if (random_.chance(0.1)) kill(program);
         return;
@@ -163,7 +178,8 @@ class World {
     const std::uint64_t rows = random_.chance(0.1) ? 0 : random_.below(rows_max + 1);
     Sent sent;
     sent.row_key = "step" + std::to_string(program.sent.size());
-    if (random_.chance(0.2)) sent.row_key.append(random_.below(wire::key_bytes_max - 32), 'k');  // some too long for any of the rings
+    if (random_.chance(0.2))
+      sent.row_key.append(random_.below(wire::key_bytes_max - 32), 'k');  // some too long for any of the rings
     for (const Column& column : program.columns)
       sent.values.emplace_back(column.values.begin(), column.values.begin() + static_cast<std::ptrdiff_t>(rows));
     auto ticket = program.host->send(program.columns, rows, sent.row_key, "c", random_.chance(0.5) ? deadline() : 0);
@@ -257,7 +273,8 @@ class World {
     ASSERT_TRUE(form) << form.error().message;
     const std::vector<mover::FoundBuffer> buffers = mover::found_buffers(**form, frame, view);
     for (std::size_t i = 0; i < sent.values.size(); ++i) {
-      const std::vector<std::byte>& values = buffers[(*form)->layout.nodes[(*form)->layout.columns[i]].buffer + 1].plain;
+      const std::vector<std::byte>& values =
+          buffers[(*form)->layout.nodes[(*form)->layout.columns[i]].buffer + 1].plain;
       ASSERT_TRUE(std::ranges::equal(values, std::as_bytes(std::span(sent.values[i]))))
           << program.name << " " << sent.row_key << " column " << i;
     }
@@ -285,7 +302,8 @@ class World {
       const std::uint64_t ticket = each.sent.empty() ? 0 : each.sent.back().ticket;
       auto status = each.host->end().wait(each.host->stream(), ticket + 1, channel::Progress::stored, deadline());
       ASSERT_FALSE(status);
-      EXPECT_TRUE(status.error().code == Error::peer_lost || status.error().code == Error::invalid) << status.error().message;
+      EXPECT_TRUE(status.error().code == Error::peer_lost || status.error().code == Error::invalid)
+          << status.error().message;
       EXPECT_LE(fabric_->now() - before, second_ns);
       agent_->run_for(millisecond_ns);
       EXPECT_EQ(each.host->end().poll().error().code, Error::peer_lost);
@@ -315,7 +333,8 @@ class World {
     std::uint64_t held = 0;
     for (const auto& pool : dispatcher.pools().pools()) held += pool.bytes;
     EXPECT_GE(dispatcher.buffers().used_bytes(), held);
-    EXPECT_LE(dispatcher.buffers().used_bytes(), held + dispatcher.pools().table().counters().frames * page_bytes) << "memory was lost";
+    EXPECT_LE(dispatcher.buffers().used_bytes(), held + dispatcher.pools().table().counters().frames * page_bytes)
+        << "memory was lost";
   }
 
   SeededRandom random_;

@@ -1,20 +1,21 @@
 // Exchanges of 1 to 125 members in virtual time, under seeded faults, and one of 1600.
 //
-// Each seed draws a world (members, topology, network, clocks that agree in nothing but nearly in their rate) and what happens to
-// it: members are killed, started anew, stopped for up to 10 s; leaders are killed; links are cut; parcels are lost, doubled,
-// late and out of order. Some members are told of deaths, as a membership would, and some have to find out. What must hold:
+// Each seed draws a world (members, topology, network, clocks that agree in nothing but nearly in their rate) and what
+// happens to it: members are killed, started anew, stopped for up to 10 s; leaders are killed; links are cut; parcels
+// are lost, doubled, late and out of order. Some members are told of deaths, as a membership would, and some have to
+// find out. What must hold:
 //   - no view is given after its deadline, by whoever runs
 //   - what members hold by grants is never more than the total, at any moment
 //   - no view has a member of which its record says another, and ages are never negative
-//   - when faults are over, all views are complete, all name the same leader, and grants flow again, within a bounded time
+//   - when faults are over, all views are complete, all name the same leader, and grants flow again, within a bounded
+//     time
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
 
-
+#include "seeds.h"
 #include "testing/exchange/loopback_members.h"
 #include "testing/link/seeded_random.h"
-#include "seeds.h"
 
 namespace offpath::sim {
 namespace {
@@ -66,7 +67,8 @@ class ExchangeSim {
   explicit ExchangeSim(std::uint64_t seed) : world_(seed) {
     constexpr std::size_t counts[] = {1, 2, 3, 5, 7, 9, 16, 31, 125};
     count_ = counts[world_.below(std::size(counts))];
-    constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "neighbourhoods(5)", "hybrid(2, 3)", "hybrid(3, 4)"};
+    constexpr const char* shapes[] = {"allgather", "neighbourhoods(2)", "neighbourhoods(5)", "hybrid(2, 3)",
+                                      "hybrid(3, 4)"};
     shape_ = count_ == 125 ? "neighbourhoods(12)" : shapes[world_.below(std::size(shapes))];
     options_.name = "load";
     options_.interval_ns = (count_ == 125 ? 100 : 20) * millisecond_ns;
@@ -90,8 +92,8 @@ class ExchangeSim {
   }
 
   void run() {
-    SCOPED_TRACE(fmt::format("{} members, {}, views to {}, {} grants", count_, shape_, options_.views_to_all ? "all" : "leaders",
-                             options_.grants ? "with" : "without"));
+    SCOPED_TRACE(fmt::format("{} members, {}, views to {}, {} grants", count_, shape_,
+                             options_.views_to_all ? "all" : "leaders", options_.grants ? "with" : "without"));
     wish(*members_, world_);
     advance(20 * options_.interval_ns);
     const int actions = 30;
@@ -122,15 +124,18 @@ class ExchangeSim {
   void act() {
     const auto member = static_cast<MemberIndex>(world_.below(count_));
     switch (world_.below(8)) {
-      case 0: return kill(member);
-      case 1: return kill(0);  // the leader, or whoever leads by then
+      case 0:
+        return kill(member);
+      case 1:
+        return kill(0);  // the leader, or whoever leads by then
       case 2:
         if (!(*members_)[member].exchange) return start(member);
         return;
       case 3:
       case 4:
         stopped_ever_[member] = true;
-        members_->stop(member, members_->now() + static_cast<TimeNs>(world_.below(static_cast<std::uint64_t>(10 * second_ns))));
+        members_->stop(member,
+                       members_->now() + static_cast<TimeNs>(world_.below(static_cast<std::uint64_t>(10 * second_ns))));
         return;
       case 5: {
         LoopbackFabric::Faults faults;
@@ -144,10 +149,13 @@ class ExchangeSim {
       }
       case 6: {
         const std::uint64_t sides = world_.next();
-        members_->fabric().set_cut([sides](MemberIndex from, MemberIndex to) { return (sides >> from % 61 & 1) != (sides >> to % 61 & 1); });
+        members_->fabric().set_cut(
+            [sides](MemberIndex from, MemberIndex to) { return (sides >> from % 61 & 1) != (sides >> to % 61 & 1); });
         return;
       }
-      case 7: members_->fabric().set_cut(nullptr); return wish(*members_, world_);
+      case 7:
+        members_->fabric().set_cut(nullptr);
+        return wish(*members_, world_);
     }
   }
   void kill(MemberIndex member) {

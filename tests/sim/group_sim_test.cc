@@ -1,8 +1,8 @@
 // Membership of up to one hundred agents in virtual time, under seeded faults.
 //
-// Each seed draws a world (how many members, how they found each other, how slow the network is) and then what happens to
-// it: members are killed, started again, stopped for a while, slowed down; the network is cut in two; tables are lost and
-// come late, twice and in any order. What must hold whatever happens:
+// Each seed draws a world (how many members, how they found each other, how slow the network is) and then what happens
+// to it: members are killed, started again, stopped for a while, slowed down; the network is cut in two; tables are
+// lost and come late, twice and in any order. What must hold whatever happens:
 //   - nobody's entry of a name ever goes back: an old incarnation does not return, nor one that was called dead
 //   - a member that was killed is dead for all others within dead_after, if the network is whole
 //   - while nothing but deaths happens, nobody else is called dead
@@ -19,8 +19,8 @@
 #include <tuple>
 
 #include "group/membership.h"
-#include "testing/link/seeded_random.h"
 #include "seeds.h"
+#include "testing/link/seeded_random.h"
 #include "wire/messages/peer_messages.h"
 
 namespace offpath::sim {
@@ -47,8 +47,10 @@ class World {
     const bool by_list = random_.chance(0.5);
     for (std::size_t place = 0; place < places; ++place) {
       std::vector<std::string> seeds;
-      if (by_list) for (std::size_t other = 0; other < places; ++other) seeds.push_back(address_of(other));
-      else if (place > 0) seeds.push_back(address_of(random_.below(place)));
+      if (by_list)
+        for (std::size_t other = 0; other < places; ++other) seeds.push_back(address_of(other));
+      else if (place > 0)
+        seeds.push_back(address_of(random_.below(place)));
       places_[place].seeds = std::move(seeds);
       start(place);
     }
@@ -66,9 +68,8 @@ class World {
   void start(std::size_t place) {
     Place& here = places_[place];
     here.process = random_.next() | 1;
-    here.membership = std::make_unique<Membership>(
-        Identity{name_of(place), 0, here.process, address_of(place), ""},
-        group::MembershipOptions{dead_after_ns, here.seeds}, now_);
+    here.membership = std::make_unique<Membership>(Identity{name_of(place), 0, here.process, address_of(place), ""},
+                                                   group::MembershipOptions{dead_after_ns, here.seeds}, now_);
     here.seen.clear();
     here.stopped = false;
   }
@@ -126,16 +127,19 @@ class World {
       if (!first) first = place;
       const auto table = table_of(place), other = table_of(*first);
       if (table.size() != other.size())
-        return fmt::format("{} knows {} members, {} knows {}", name_of(place), table.size(), name_of(*first), other.size());
+        return fmt::format("{} knows {} members, {} knows {}", name_of(place), table.size(), name_of(*first),
+                           other.size());
       for (const auto& [name, entry] : table)
         if (other.at(name) != entry)
-          return fmt::format("{} and {} disagree on {}: incarnations {} and {}, alive {} and {}", name_of(place), name_of(*first),
-                             name, std::get<0>(entry), std::get<0>(other.at(name)), std::get<2>(entry), std::get<2>(other.at(name)));
+          return fmt::format("{} and {} disagree on {}: incarnations {} and {}, alive {} and {}", name_of(place),
+                             name_of(*first), name, std::get<0>(entry), std::get<0>(other.at(name)), std::get<2>(entry),
+                             std::get<2>(other.at(name)));
     }
     for (std::size_t place = 0; first && place < size(); ++place) {
       const Member* member = membership(*first).find(name_of(place));
       const bool alive = member != nullptr && member->state == MemberState::alive;
-      if (alive == is_dead(place)) return fmt::format("{} is taken for {}", name_of(place), alive ? "alive" : "dead, or is not known");
+      if (alive == is_dead(place))
+        return fmt::format("{} is taken for {}", name_of(place), alive ? "alive" : "dead, or is not known");
     }
     return "";
   }
@@ -155,7 +159,8 @@ class World {
       return deadline == never ? never : deadline + slow_ns;
     }
 
-    std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, bool>> seen;  // what it last knew of others; true: over
+    // what it last knew of others; true: over
+    std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, bool>> seen;
   };
   struct Event {
     TimeNs at;
@@ -183,7 +188,8 @@ class World {
     for (const group::Change& change : effects.changes) {
       if (change.state != MemberState::dead || change.member.process == places_[place].process) continue;
       const std::size_t other = std::stoul(change.member.name.substr(4));
-      if (places_[other].membership && places_[other].process == change.member.process) called_dead_.insert(change.member.name);
+      if (places_[other].membership && places_[other].process == change.member.process)
+        called_dead_.insert(change.member.name);
     }
     if (effects.posts.empty()) return;
     const auto table = std::make_shared<std::vector<std::byte>>(places_[place].membership->table());
@@ -229,8 +235,8 @@ class World {
   std::set<std::string> called_dead_;
 };
 
-// How long agreement may take when faults are over: those who were just cut off are found dead first, each of the dead is
-// asked in its turn, and news takes a beat for each doubling.
+// How long agreement may take when faults are over: those who were just cut off are found dead first, each of the dead
+// is asked in its turn, and news takes a beat for each doubling.
 TimeNs time_to_agree(std::size_t members) {
   const auto beats = static_cast<TimeNs>(members + 8 * std::bit_width(members));
   return 2 * dead_after_ns + beats * (dead_after_ns / Membership::beats_of_death);
@@ -244,13 +250,19 @@ void draw_fault(World& world) {
     case 0:
       if (!world.is_dead(place)) world.kill(place);
       return;
-    case 1: case 2:
+    case 1:
+    case 2:
       if (world.is_dead(place)) world.start(place);
       return;
-    case 3: return world.stop(place);
-    case 4: return world.go_on(place);
-    case 5: return world.slow(place, world.random().between(0, dead_after_ns / 8));
-    case 6: world.network.cut = !world.network.cut; return;
+    case 3:
+      return world.stop(place);
+    case 4:
+      return world.go_on(place);
+    case 5:
+      return world.slow(place, world.random().between(0, dead_after_ns / 8));
+    case 6:
+      world.network.cut = !world.network.cut;
+      return;
   }
 }
 
@@ -298,9 +310,7 @@ TEST(GroupSimulation, ADeathIsKnownToAllInTimeAndNobodyElseIsCalledDead) {
   each_seed(40, [](std::uint64_t seed) { die_in_time(seed, 4 + SeededRandom(seed).below(37)); });
 }
 
-TEST(GroupSimulation, AmongOneHundredAsWell) {
-  die_in_time(1, 100);
-}
+TEST(GroupSimulation, AmongOneHundredAsWell) { die_in_time(1, 100); }
 
 }  // namespace
 }  // namespace offpath::sim

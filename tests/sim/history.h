@@ -1,9 +1,9 @@
-// What clients of a pool saw, and whether some serial order of their puts explains it. Knows nothing of agents: a test tells it when
-// members were cut off from each other, and when all that follows from that had come to rest.
+// What clients of a pool saw, and whether some serial order of their puts explains it. Knows nothing of agents: a test
+// tells it when members were cut off from each other, and when all that follows from that had come to rest.
 //
-// A stored put replaces those that it had to know of: a put that ended before it began, on its own side of a cut, or before the
-// cut, when members were at rest. Of puts that are not ordered so any may be the one that lasts. A read returns a put that had begun
-// and that no put known there has replaced.
+// A stored put replaces those that it had to know of: a put that ended before it began, on its own side of a cut, or
+// before the cut, when members were at rest. Of puts that are not ordered so any may be the one that lasts. A read
+// returns a put that had begun and that no put known there has replaced.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,8 @@ class History {
   }
 
   // What is wrong with a read that began then; nothing, if it is right. No value: there was no object.
-  [[nodiscard]] std::string judge_read(const std::string& key, std::optional<std::uint64_t> value, unsigned side, TimeNs began) const {
+  [[nodiscard]] std::string judge_read(const std::string& key, std::optional<std::uint64_t> value, unsigned side,
+                                       TimeNs began) const {
     const Moment read = moment(side);
     const auto of_key = puts_.find(key);
     const auto is_known = [&](const Put& put) { return put.stored && put.end < began && knows(read, put.moment); };
@@ -53,14 +54,17 @@ class History {
         if (is_known(put)) return fmt::format("{}: put {} was stored, and there is no object", key, number);
       return {};
     }
-    if (of_key == puts_.end() || !of_key->second.contains(*value)) return fmt::format("{}: {} was read, which nobody put", key, *value);
+    if (of_key == puts_.end() || !of_key->second.contains(*value))
+      return fmt::format("{}: {} was read, which nobody put", key, *value);
     const Put& returned = of_key->second.at(*value);
     for (const auto& [number, put] : of_key->second)
-      if (is_known(put) && replaces(put, returned)) return fmt::format("{}: put {} was read, and put {} had replaced it", key, *value, number);
+      if (is_known(put) && replaces(put, returned))
+        return fmt::format("{}: put {} was read, and put {} had replaced it", key, *value, number);
     return {};
   }
 
-  // Keys that were put last on both sides of one cut, while it lasted: of two stored puts one was given up when it healed.
+  // Keys that were put last on both sides of one cut, while it lasted: of two stored puts one was given up when it
+  // healed.
   [[nodiscard]] std::set<std::string> torn() const {
     std::set<std::string> keys;
     for (const auto& [key, puts] : puts_) {

@@ -1,6 +1,6 @@
-// Messages between lanes of teams on several agents, whose requests, answers, descriptors and reads come in any order that is allowed,
-// under seeded faults: channels that are lost with all that was asked on them, agents that die, memory that runs out, functions that
-// stop waiting.
+// Messages between lanes of teams on several agents, whose requests, answers, descriptors and reads come in any order
+// that is allowed, under seeded faults: channels that are lost with all that was asked on them, agents that die, memory
+// that runs out, functions that stop waiting.
 //
 // Whatever happens:
 //   - what one lane receives from another under a tag is what that has sent, each message once, in its order
@@ -55,14 +55,20 @@ struct Met {
 class World {
  public:
   World(std::uint64_t seed, bool kills)
-      : random_(seed), kills_(kills), places_(kills ? 2 + random_.below(3) : 1 + random_.below(4)),
-        agents_(places_, {.lane_bytes_max = 250'000, .bytes_max = 400'000, .lane_bytes_min = 20'000, .lane_messages_max = 40}, random_.chance(0.5)) {
+      : random_(seed),
+        kills_(kills),
+        places_(kills ? 2 + random_.below(3) : 1 + random_.below(4)),
+        agents_(places_,
+                {.lane_bytes_max = 250'000, .bytes_max = 400'000, .lane_bytes_min = 20'000, .lane_messages_max = 40},
+                random_.chance(0.5)) {
     for (std::size_t team = 0; team < 2; ++team) {
       lanes_.push_back(static_cast<std::uint32_t>(2 + random_.below(3)));
-      for (std::uint32_t lane = 0; lane < lanes_[team]; ++lane) programs_.push_back({random_.below(places_), team, lane, 100 * (team + 1) + lane});
+      for (std::uint32_t lane = 0; lane < lanes_[team]; ++lane)
+        programs_.push_back({random_.below(places_), team, lane, 100 * (team + 1) + lane});
     }
     for (const Program& program : programs_) {
-      EXPECT_TRUE(agents_.open(program.place, program.session, program.lane, lanes_[program.team], fmt::format("team {}", program.team)));
+      EXPECT_TRUE(agents_.open(program.place, program.session, program.lane, lanes_[program.team],
+                               fmt::format("team {}", program.team)));
       for (std::uint64_t steps = random_.below(4); steps > 0; --steps) agents_.step(random_.next());
     }
   }
@@ -97,7 +103,8 @@ class World {
       agents_.pass(static_cast<TimeNs>(random_.below(5 * millisecond_ns)));
     } else if (kind < 97) {
       if (receiving_.empty()) return;
-      const auto& [way, each] = *std::next(receiving_.begin(), static_cast<std::ptrdiff_t>(random_.below(receiving_.size())));
+      const auto& [way, each] =
+          *std::next(receiving_.begin(), static_cast<std::ptrdiff_t>(random_.below(receiving_.size())));
       agents_.end_call(programs_[std::get<1>(way)].place, each.operation);
     } else if (kind < 98) {
       agents_.room = random_.chance(0.7);
@@ -116,7 +123,8 @@ class World {
     std::string message = fmt::format("message {} from {} to {}", ++messages_, from, to);
     if (random_.chance(0.3)) message.resize(message.size() + random_.below(100'000), '.');
     const TimeNs deadline = agents_.now + static_cast<TimeNs>(random_.below(20 * millisecond_ns));
-    const std::uint64_t operation = agents_.send(programs_[from].place, programs_[from].session, programs_[to].lane, tag, message, deadline);
+    const std::uint64_t operation =
+        agents_.send(programs_[from].place, programs_[from].session, programs_[to].lane, tag, message, deadline);
     sent_[{from, to, tag}].push_back({operation, std::move(message)});
     sends_.emplace_back(operation, deadline);
   }
@@ -127,7 +135,8 @@ class World {
     if (!programs_[to].lives || receiving_.contains({from, to, tag})) return;
     const std::uint64_t room = random_.chance(0.1) ? random_.below(1000) : room_bytes;
     const TimeNs deadline = agents_.now + static_cast<TimeNs>(random_.below(50 * millisecond_ns));
-    const std::uint64_t operation = agents_.receive(programs_[to].place, programs_[to].session, programs_[from].lane, tag, room, deadline);
+    const std::uint64_t operation =
+        agents_.receive(programs_[to].place, programs_[to].session, programs_[from].lane, tag, room, deadline);
     receiving_.emplace(Way{from, to, tag}, Receiving{operation, deadline, room});
   }
 
@@ -148,7 +157,8 @@ class World {
   }
 
   void look() {
-    for (const auto& [operation, deadline] : sends_) EXPECT_TRUE(agents_.now <= deadline || agents_.outcome(operation) != nullptr) << "a send is late";
+    for (const auto& [operation, deadline] : sends_)
+      EXPECT_TRUE(agents_.now <= deadline || agents_.outcome(operation) != nullptr) << "a send is late";
     std::erase_if(sends_, [&](const auto& each) { return agents_.outcome(each.first) != nullptr; });
     for (auto at = receiving_.begin(); at != receiving_.end();) {
       const auto& [way, each] = *at;
@@ -166,7 +176,8 @@ class World {
   void check(const Way& way, const Receiving& each, const LaneAgents::Outcome& outcome) {
     const Sent* const next = next_of(way);
     if (outcome.status) {
-      ASSERT_NE(next, nullptr) << "a message that nobody has sent, or that was received before: " << text_of(outcome.message).substr(0, 40);
+      ASSERT_NE(next, nullptr) << "a message that nobody has sent, or that was received before: "
+                               << text_of(outcome.message).substr(0, 40);
       EXPECT_EQ(text_of(outcome.message), next->message);
       sent_[way].erase(sent_[way].begin());
       ++met_.received;
@@ -221,7 +232,8 @@ class World {
   void drain(const Way& way) {
     const auto& [from, to, tag] = way;
     while (const Sent* const next = next_of(way)) {
-      const std::uint64_t operation = agents_.receive(programs_[to].place, programs_[to].session, programs_[from].lane, tag, room_bytes, agents_.now + second_ns);
+      const std::uint64_t operation = agents_.receive(programs_[to].place, programs_[to].session, programs_[from].lane,
+                                                      tag, room_bytes, agents_.now + second_ns);
       for (int i = 0; i < 20 && agents_.outcome(operation) == nullptr; ++i) {
         agents_.settle();
         if (agents_.outcome(operation) == nullptr) agents_.pass(10 * millisecond_ns);

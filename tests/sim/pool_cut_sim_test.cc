@@ -1,5 +1,5 @@
-// Pools over members that are cut off from each other, held up, killed and started again, while several programs put and get the
-// same few keys at once. history.h judges what they saw:
+// Pools over members that are cut off from each other, held up, killed and started again, while several programs put
+// and get the same few keys at once. history.h judges what they saw:
 //   - a read returns what some serial order of the puts allows
 //   - what was stored is found from every member when all is at rest, and all copies are the same
 //   - of two puts that both sides of a cut stored, the one that is given up is counted
@@ -97,7 +97,8 @@ class World {
     Program program;
     program.place = place;
     program.host = std::make_unique<SimHost>(fabric_, std::move(connected->link), layout);
-    const Status opened = program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, fabric_->now() + patience_ns);
+    const Status opened = program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0,
+                                             fabric_->now() + patience_ns);
     ASSERT_TRUE(opened) << opened.error().message;
     for (std::size_t i = 0; i < posted_max; ++i) {
       Column column;
@@ -114,15 +115,35 @@ class World {
   void act() {
     reap();
     switch (random_.below(20)) {
-      case 0: case 1: case 2: case 3: case 4: case 5: case 6: return put();
-      case 7: case 8: case 9: case 10: return get();
-      case 11: case 12: return cluster_->run_for(static_cast<TimeNs>(random_.below(50 * millisecond_ns)));
-      case 13: return cluster_->run_for(static_cast<TimeNs>(random_.below(400 * millisecond_ns)));
-      case 14: case 15: return random_.chance(0.5) ? cut() : void();
-      case 16: return random_.chance(0.5) ? heal() : void();
-      case 17: return random_.chance(0.3) ? hold_up() : void();
-      case 18: return durable_ && random_.chance(0.5) ? kill_and_start() : void();
-      case 19: return rest();
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+      case 5:
+      case 6:
+        return put();
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+        return get();
+      case 11:
+      case 12:
+        return cluster_->run_for(static_cast<TimeNs>(random_.below(50 * millisecond_ns)));
+      case 13:
+        return cluster_->run_for(static_cast<TimeNs>(random_.below(400 * millisecond_ns)));
+      case 14:
+      case 15:
+        return random_.chance(0.5) ? cut() : void();
+      case 16:
+        return random_.chance(0.5) ? heal() : void();
+      case 17:
+        return random_.chance(0.3) ? hold_up() : void();
+      case 18:
+        return durable_ && random_.chance(0.5) ? kill_and_start() : void();
+      case 19:
+        return rest();
     }
   }
 
@@ -140,7 +161,8 @@ class World {
     if (program == nullptr || program->posted.size() == posted_max) return;
     std::size_t slot = 0;
     while (program->posted.contains(slot)) ++slot;
-    const std::uint64_t value = ++values_, rows = 1 + (random_.chance(0.7) ? random_.below(40) : random_.below(rows_max));
+    const std::uint64_t value = ++values_,
+                        rows = 1 + (random_.chance(0.7) ? random_.below(40) : random_.below(rows_max));
     std::ranges::fill(program->columns[slot].front().values, static_cast<std::int64_t>(value));
     const std::string key = key_of(random_.below(keys));
     history_.begin_put(key, value, sides_[program->place], fabric_->now());
@@ -158,7 +180,8 @@ class World {
       std::erase_if(program.posted, [&](const auto& each) {
         const Posted& posted = each.second;
         if (stored < posted.ticket) return false;
-        const Status status = program.host->end().wait(program.host->stream(), posted.ticket, channel::Progress::stored, fabric_->now());
+        const Status status =
+            program.host->end().wait(program.host->stream(), posted.ticket, channel::Progress::stored, fabric_->now());
         history_.end_put(posted.key, posted.value, status.has_value(), fabric_->now());
         return true;
       });
@@ -179,12 +202,15 @@ class World {
       value = value_of(*bytes);
       ASSERT_TRUE(value) << key << " is not as it was put";
     } else if (history_.whole_and_at_rest()) {
-      ASSERT_TRUE(bytes.error().code == Error::not_found || bytes.error().code == Error::timeout) << bytes.error().message;
+      ASSERT_TRUE(bytes.error().code == Error::not_found || bytes.error().code == Error::timeout)
+          << bytes.error().message;
     } else if (bytes.error().code != Error::not_found) {
       return;  // an owner that was asked is not there any more
     }
     const std::string wrong = history_.judge_read(key, value, sides_[program.place], began);
-    EXPECT_TRUE(wrong.empty()) << wrong << ", read at " << SimCluster::name_of(program.place) << (bytes ? "" : ": " + bytes.error().message) << "\n" << describe();
+    EXPECT_TRUE(wrong.empty()) << wrong << ", read at " << SimCluster::name_of(program.place)
+                               << (bytes ? "" : ": " + bytes.error().message) << "\n"
+                               << describe();
   }
 
   // What all rows of the object say; nothing, if they say different things.
@@ -198,7 +224,8 @@ class World {
     std::vector<frame::NodeShape> nodes;
     std::vector<frame::BufferPlace> buffers;
     if (!layout || !frame::read_batch(*layout, object, *view, rows, nodes, buffers) || rows == 0) return std::nullopt;
-    const auto* const values = reinterpret_cast<const std::byte*>(object.data()) + buffers[layout->nodes[layout->columns[0]].buffer + 1].offset;
+    const auto* const values = reinterpret_cast<const std::byte*>(object.data()) +
+                               buffers[layout->nodes[layout->columns[0]].buffer + 1].offset;
     std::uint64_t first = 0;
     std::memcpy(&first, values, 8);
     for (std::int64_t row = 1; row < rows; ++row)
@@ -208,7 +235,9 @@ class World {
 
   // ---- faults
 
-  [[nodiscard]] bool is_cut() const { return std::ranges::count(sides_, sides_.front()) != static_cast<std::ptrdiff_t>(sides_.size()); }
+  [[nodiscard]] bool is_cut() const {
+    return std::ranges::count(sides_, sides_.front()) != static_cast<std::ptrdiff_t>(sides_.size());
+  }
   void set_sides() {
     reap();
     cluster_->set_sides(sides_);
@@ -229,7 +258,9 @@ class World {
   void hold_up() {
     reap();
     history_.change(!is_cut());
-    cluster_->hold_up(random_.below(cluster_->size()), fabric_->now() + static_cast<TimeNs>(random_.below(random_.chance(0.5) ? 100 * millisecond_ns : second_ns)));
+    cluster_->hold_up(
+        random_.below(cluster_->size()),
+        fabric_->now() + static_cast<TimeNs>(random_.below(random_.chance(0.5) ? 100 * millisecond_ns : second_ns)));
   }
   // Its disk loses what was not to last, as at a power cut.
   void kill_and_start() {
@@ -261,11 +292,13 @@ class World {
       for (std::size_t place = 0; place < cluster_->size(); ++place) {
         const pool::PoolsCounters counters = cluster_->dispatcher(place).pools().counters();
         if (cluster_->is_held_up(place)) return false;
-        if (counters.puts_waiting + counters.pulls_waiting + counters.moves_waiting + counters.comparisons_waiting != 0) return false;
+        if (counters.puts_waiting + counters.pulls_waiting + counters.moves_waiting + counters.comparisons_waiting != 0)
+          return false;
       }
       return true;
     };
-    ASSERT_TRUE(fabric_->run_until(fabric_->now() + patience_ns, settled)) << "rows have not come to rest\n" << describe();
+    ASSERT_TRUE(fabric_->run_until(fabric_->now() + patience_ns, settled)) << "rows have not come to rest\n"
+                                                                           << describe();
     reap();
     history_.rest();
   }
@@ -276,11 +309,15 @@ class World {
     rest();
     if (testing::Test::HasFailure()) return;
     std::uint64_t conflicts = lost_conflicts_;
-    for (std::size_t place = 0; place < cluster_->size(); ++place) conflicts += cluster_->dispatcher(place).pools().counters().conflicts;
-    EXPECT_GE(conflicts, history_.torn().size()) << "puts were given up, of " << fmt::format("{}", fmt::join(history_.torn(), ", ")) << ", and nothing says so\n" << describe();
+    for (std::size_t place = 0; place < cluster_->size(); ++place)
+      conflicts += cluster_->dispatcher(place).pools().counters().conflicts;
+    EXPECT_GE(conflicts, history_.torn().size())
+        << "puts were given up, of " << fmt::format("{}", fmt::join(history_.torn(), ", ")) << ", and nothing says so\n"
+        << describe();
     for (std::size_t place = 0; place < cluster_->size() && !testing::Test::HasFailure(); ++place) {
       add_program(place);
-      for (std::uint64_t key = 0; key < keys && !testing::Test::HasFailure(); ++key) read(programs_.back(), key_of(key), 0);
+      for (std::uint64_t key = 0; key < keys && !testing::Test::HasFailure(); ++key)
+        read(programs_.back(), key_of(key), 0);
     }
     for (const std::string& key : history_.keys()) {
       if (testing::Test::HasFailure()) return;
@@ -307,9 +344,11 @@ class World {
     for (std::size_t place = 0; place < cluster_->size(); ++place) {
       if (!cluster_->runs(place)) continue;
       const pool::PoolsCounters counters = cluster_->dispatcher(place).pools().counters();
-      text += fmt::format("  {} on side {}: {} puts and {} moves wait;", SimCluster::name_of(place), sides_[place], counters.puts_waiting, counters.moves_waiting + counters.comparisons_waiting);
+      text += fmt::format("  {} on side {}: {} puts and {} moves wait;", SimCluster::name_of(place), sides_[place],
+                          counters.puts_waiting, counters.moves_waiting + counters.comparisons_waiting);
       for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p")) {
-        const auto value = held.frame->unread ? std::nullopt : value_of(Bytes(held.frame->buffer.data(), held.frame->bytes));
+        const auto value =
+            held.frame->unread ? std::nullopt : value_of(Bytes(held.frame->buffer.data(), held.frame->bytes));
         text += fmt::format(" {}={}", held.keys.first, value ? fmt::format("{}", *value) : "on disk");
       }
       text += "\n";

@@ -1,7 +1,8 @@
 // Pools whose members run out of memory or budget, in virtual time.
 //
-// Programs on two agents fill these with objects for the other one: all are stored, since an eighth of each memory is for what comes
-// from members. And rows that have to move to members without room for them: they have arrived when there is room.
+// Programs on two agents fill these with objects for the other one: all are stored, since an eighth of each memory is
+// for what comes from members. And rows that have to move to members without room for them: they have arrived when
+// there is room.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
@@ -34,7 +35,8 @@ class World : public SmallMemoryWorld {
   }
   void wait_stored(Program& program) {
     for (const std::uint64_t ticket : program.tickets) {
-      const Status stored = program.host->end().wait(program.host->stream(), ticket, channel::Progress::stored, deadline());
+      const Status stored =
+          program.host->end().wait(program.host->stream(), ticket, channel::Progress::stored, deadline());
       ASSERT_TRUE(stored) << stored.error().message;
     }
     program.tickets.clear();
@@ -69,8 +71,8 @@ TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOth
   each_seed(10, [](std::uint64_t seed) {
     World world(seed, 2);
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
-    // The pool takes one object at a time on each member, so programs soon fill both with what is to go to the other one. Of one
-    // length: what one object leaves is room for another one, and who asks first has it.
+    // The pool takes one object at a time on each member, so programs soon fill both with what is to go to the other
+    // one. Of one length: what one object leaves is room for another one, and who asks first has it.
     const std::uint64_t rows = rows_max / 4 + world.random_.below(rows_max * 3 / 4);
     const std::string pool = fmt::format("rank:/p?budget={}", rows * 8 + 4 * page_bytes);
     constexpr std::size_t programs = 4;
@@ -83,7 +85,8 @@ TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOth
     while (sent < 200) {
       bool any = false;
       for (std::size_t i = 0; i < programs; ++i) {
-        auto ticket = world.programs[i].host->send(world.programs[i].columns, rows, fmt::format("for{}", (i + 1) % 2), fmt::format("{}", sent), 0);
+        auto ticket = world.programs[i].host->send(world.programs[i].columns, rows, fmt::format("for{}", (i + 1) % 2),
+                                                   fmt::format("{}", sent), 0);
         if (!ticket && ticket.error().code == Error::would_block) continue;
         ASSERT_TRUE(ticket) << ticket.error().message;
         world.programs[i].tickets.push_back(*ticket);
@@ -91,7 +94,8 @@ TEST(PoolMemorySimulation, TwoAgentsFullOfObjectsForEachOtherDoNotWaitForEachOth
         ++sent;
       }
       if (!any) world.drop_all();
-      ASSERT_LT(world.fabric_->now() - began, 25 * second_ns) << sent << " objects sent: the agents wait for each other";
+      ASSERT_LT(world.fabric_->now() - began, 25 * second_ns)
+          << sent << " objects sent: the agents wait for each other";
     }
     for (auto& program : world.programs) {
       while (program.host->end().stored(program.host->stream()) < program.tickets.back()) {
@@ -114,7 +118,8 @@ TEST(PoolMemorySimulation, RowsThatFindNoRoomAtTheirNewOwnersArriveWhenThereIsRo
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
     // Each member has room for two thirds of the copies and a little more: with one member gone, not for all of them.
     constexpr std::uint64_t rows = 24, row_bytes = 64 << 10;
-    world.add_program(0, fmt::format("rank:/p?replicas=2&budget={}", (rows * 2 / 3 + 2) * (row_bytes + 2 * page_bytes)));
+    world.add_program(0,
+                      fmt::format("rank:/p?replicas=2&budget={}", (rows * 2 / 3 + 2) * (row_bytes + 2 * page_bytes)));
     if (testing::Test::HasFailure()) return;
     for (std::uint64_t i = 0; i < rows; ++i) world.send(world.programs[0], row_bytes / 8, fmt::format("row{}", i), "c");
     world.wait_stored(world.programs[0]);
@@ -140,7 +145,8 @@ TEST(PoolMemorySimulation, RowsThatFindNoRoomAtTheirNewOwnersArriveWhenThereIsRo
       auto dropped = world.programs[0].host->end().call(wire::EntryKind::pool_drop, payload, world.deadline());
       ASSERT_TRUE(dropped) << dropped.error().message;
     }
-    EXPECT_TRUE(world.until([&] { return world.frames() == 2 * left; })) << world.frames() << " copies of " << left << " rows, " << failed << " moves had failed";
+    EXPECT_TRUE(world.until([&] { return world.frames() == 2 * left; }))
+        << world.frames() << " copies of " << left << " rows, " << failed << " moves had failed";
   });
 }
 

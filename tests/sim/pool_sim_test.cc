@@ -1,13 +1,14 @@
 // Pools over the members of a group in virtual time, under seeded faults.
 //
-// Each seed draws a world (how many members, how many copies of a row, how slow and of which kind the links are) and then what
-// happens: programs at any member put, read each other's objects, list and drop; members are killed and started again, with
-// everything they held. What must hold whatever happens:
-//   - what was stored is found, from every member, with the bytes it had, as long as fewer owners die at a time than there are copies
+// Each seed draws a world (how many members, how many copies of a row, how slow and of which kind the links are) and
+// then what happens: programs at any member put, read each other's objects, list and drop; members are killed and
+// started again, with everything they held. What must hold whatever happens:
+//   - what was stored is found, from every member, with the bytes it had, as long as fewer owners die at a time than
+//     there are copies
 //   - what was dropped is not found, and a list has each object once
 //   - nobody waits beyond his deadline, and no memory is lost
-// Half of the worlds have disks that fail now and then, and the pool is durable: there any member may die at any time between two
-// puts, and its rows are found when it is back.
+// Half of the worlds have disks that fail now and then, and the pool is durable: there any member may die at any time
+// between two puts, and its rows are found when it is back.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
@@ -44,7 +45,8 @@ struct Program {
 
 class World {
  public:
-  World(std::uint64_t seed, std::size_t members) : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
+  World(std::uint64_t seed, std::size_t members)
+      : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())) {
     SimCluster::Options options;
     options.members = members;
     options.dispatcher.mover.memory_bytes_max = 64ull << 20;
@@ -88,7 +90,8 @@ class World {
     Program program;
     program.place = place;
     program.host = std::make_unique<SimHost>(fabric_, std::move(connected->link), layout);
-    const Status opened = program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline());
+    const Status opened =
+        program.host->open(name, pool_, 1, rows_max, wire::Destination::ipc_page, {}, 0, 0, deadline());
     ASSERT_TRUE(opened) << opened.error().message;
     Column column;
     if (staged_) {
@@ -117,16 +120,27 @@ class World {
     Program* program = some_program();
     if (program == nullptr) return add_program(some_member(true));
     switch (random_.below(12)) {
-      case 0: case 1: case 2: case 3: return put(*program);
-      case 4: case 5: return read_one(*program);
-      case 6: return drop_one(*program);
-      case 7: return list(*program);
-      case 8: return cluster_->run_for(static_cast<TimeNs>(random_.below(50 * millisecond_ns)));
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return put(*program);
+      case 4:
+      case 5:
+        return read_one(*program);
+      case 6:
+        return drop_one(*program);
+      case 7:
+        return list(*program);
+      case 8:
+        return cluster_->run_for(static_cast<TimeNs>(random_.below(50 * millisecond_ns)));
       case 9:
         if (durable_) return kill_and_start();
         if (copies_ > 1 && random_.chance(0.5)) kill_one();
         return;
-      case 10: case 11: return start_one();
+      case 10:
+      case 11:
+        return start_one();
     }
   }
 
@@ -152,7 +166,8 @@ class World {
     const std::string row = row_of(random_.below(30));
     auto ticket = program.host->send(program.columns, rows, row, "c", deadline());
     ASSERT_TRUE(ticket) << ticket.error().message;
-    const Status stored = program.host->end().wait(program.host->stream(), *ticket, channel::Progress::stored, deadline());
+    const Status stored =
+        program.host->end().wait(program.host->stream(), *ticket, channel::Progress::stored, deadline());
     ASSERT_TRUE(stored) << stored.error().message;
     stored_[row] = std::vector<std::int64_t>(values, values + rows);
   }
@@ -166,7 +181,8 @@ class World {
 
   void read(Program& program, const std::string& row, const std::vector<std::int64_t>& values) {
     auto bytes = program.host->get(row, "c", 5 * second_ns);
-    ASSERT_TRUE(bytes) << brief(row) << " of " << copies_ << " copies, read at " << SimCluster::name_of(program.place) << ": " << bytes.error().message;
+    ASSERT_TRUE(bytes) << brief(row) << " of " << copies_ << " copies, read at " << SimCluster::name_of(program.place)
+                       << ": " << bytes.error().message;
     auto view = frame::parse_frame(*bytes);
     ASSERT_TRUE(view) << view.error().message;
     auto schema = frame::read_schema(*bytes, *view);
@@ -189,15 +205,16 @@ class World {
     return program.host->end().call(kind, payload, deadline());
   }
 
-  // Also while members come and go, and rows are under way between them: what was dropped stays so (quiet() counts what is held). With
-  // disks a member that was away has it again, so there only when all is at rest.
+  // Also while members come and go, and rows are under way between them: what was dropped stays so (quiet() counts what
+  // is held). With disks a member that was away has it again, so there only when all is at rest.
   void drop_one(Program& program) {
     const bool rest = durable_ || random_.chance(0.3);
     if (stored_.empty() || (rest && !quiet())) return;
     auto at = stored_.begin();
     std::advance(at, static_cast<std::ptrdiff_t>(random_.below(stored_.size())));
     Result<channel::Reply> reply = call(program, wire::EntryKind::pool_drop, wire::PoolDrop{"hash:/p", at->first, "*"});
-    for (int again = 0; !reply && !rest && again < 100; ++again) {  // a member had died, and was asked: it is said, and asked anew
+    for (int again = 0; !reply && !rest && again < 100;
+         ++again) {  // a member had died, and was asked: it is said, and asked anew
       cluster_->run_for(100 * millisecond_ns);
       reply = call(program, wire::EntryKind::pool_drop, wire::PoolDrop{"hash:/p", at->first, "*"});
     }
@@ -257,10 +274,12 @@ class World {
     std::string text = fmt::format("{} rows stored, {} copies of each\n", stored_.size(), copies_);
     for (std::size_t place = 0; place < cluster_->size(); ++place) {
       if (!cluster_->runs(place)) continue;
-      text += fmt::format("  {}: {} puts wait", SimCluster::name_of(place), cluster_->dispatcher(place).pools().counters().puts_waiting);
+      text += fmt::format("  {}: {} puts wait", SimCluster::name_of(place),
+                          cluster_->dispatcher(place).pools().counters().puts_waiting);
       for (const auto& pool : cluster_->dispatcher(place).pools().pools())
         text += fmt::format(", {} {} frames over {} members", pool.name, pool.frames, pool.members);
-      for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p")) text += fmt::format(" {}", brief(held.keys.first));
+      for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p"))
+        text += fmt::format(" {}", brief(held.keys.first));
       text += "\n";
     }
     return text;
@@ -276,7 +295,8 @@ class World {
     if (random_.chance(0.5)) cluster_->run_for(static_cast<TimeNs>(random_.below(2 * second_ns)));
   }
 
-  // Whatever is under way; nobody looks for its rows until it is back. Some are put anew meanwhile, where another member has them then.
+  // Whatever is under way; nobody looks for its rows until it is back. Some are put anew meanwhile, where another
+  // member has them then.
   void kill_and_start() {
     const std::size_t place = some_member(true);
     for (Program& program : programs_)
@@ -284,7 +304,9 @@ class World {
     cluster_->kill(place);
     if (random_.chance(0.7)) cluster_->run_for(static_cast<TimeNs>(random_.below(3 * second_ns)));
     Program* const other = some_program();
-    for (std::uint64_t puts = random_.below(3); puts > 0 && other != nullptr && running() > 0 && !testing::Test::HasFailure(); --puts) put(*other);
+    for (std::uint64_t puts = random_.below(3);
+         puts > 0 && other != nullptr && running() > 0 && !testing::Test::HasFailure(); --puts)
+      put(*other);
     cluster_->start(place);
     ASSERT_TRUE(cluster_->wait_for_agreement(patience_ns));
     add_program(place);
@@ -319,7 +341,8 @@ class World {
       EXPECT_EQ(dispatcher.pools().table().counters().waiting, 0u);
       std::uint64_t held = 0;
       for (const auto& pool : dispatcher.pools().pools()) held += pool.bytes;
-      EXPECT_LE(dispatcher.buffers().used_bytes(), held + dispatcher.pools().table().counters().frames * page_bytes) << "memory was lost";
+      EXPECT_LE(dispatcher.buffers().used_bytes(), held + dispatcher.pools().table().counters().frames * page_bytes)
+          << "memory was lost";
     }
   }
 

@@ -1,5 +1,5 @@
-// Two agents that ask each other for things at once, over links that answer late. In virtual time, where whoever waits for another
-// process on an agent's loop is asserted (LoopbackFabric::run_until).
+// Two agents that ask each other for things at once, over links that answer late. In virtual time, where whoever waits
+// for another process on an agent's loop is asserted (LoopbackFabric::run_until).
 #include "group/reach.h"
 
 #include <gtest/gtest.h>
@@ -22,11 +22,14 @@ constexpr std::uint64_t object_bytes = 2 * Reach::copied_bytes_max;
 // One agent: asks by its Reach, and serves what others ask by pulling what they name.
 class Side final : public channel::AgentEvents {
  public:
-  Side(std::shared_ptr<link::LoopbackFabric> fabric, const link::LoopbackOptions& links) : fabric_(std::move(fabric)), links_(links) {}
+  Side(std::shared_ptr<link::LoopbackFabric> fabric, const link::LoopbackOptions& links)
+      : fabric_(std::move(fabric)), links_(links) {}
   void ask_of(Side& other) {
     Reach::Surroundings all;
     all.connect = [&other](const std::string&, TimeNs) { return other.accept(); };
-    all.start_job = [this](std::function<Status()> run, std::function<void(Status, TimeNs)> done) { jobs_.emplace_back(std::move(run), std::move(done)); };
+    all.start_job = [this](std::function<Status()> run, std::function<void(Status, TimeNs)> done) {
+      jobs_.emplace_back(std::move(run), std::move(done));
+    };
     all.watch = [](int, std::function<void()>) -> Status { return fail(Error::unsupported, "virtual time polls"); };
     all.unwatch = [](int) {};
     reach = std::make_unique<Reach>(std::move(all), ReachOptions());
@@ -39,7 +42,9 @@ class Side final : public channel::AgentEvents {
     Request request{.kind = wire::EntryKind::pool_get};
     request.object = *object;
     request.owner = object;
-    request.compose = [](const Named& named, std::vector<std::byte>& payload) { payload.resize(sizeof named.bytes), store(payload.data(), named.bytes); };
+    request.compose = [](const Named& named, std::vector<std::byte>& payload) {
+      payload.resize(sizeof named.bytes), store(payload.data(), named.bytes);
+    };
     request.answer = [this](const Result<Answer>& answer, TimeNs) {
       ++answered;
       if (!answer) failures.push_back(answer.error().message);
@@ -68,7 +73,7 @@ class Side final : public channel::AgentEvents {
   std::vector<std::weak_ptr<const void>> held;
   std::size_t answered = 0;
   std::vector<std::string> failures;
-  std::vector<std::byte> seen;  // the first byte of each object that was pulled
+  std::vector<std::byte> seen;               // the first byte of each object that was pulled
   std::shared_ptr<link::LoopbackFate> fate;  // of the link to it
 
  private:
@@ -128,7 +133,8 @@ TEST_F(BothWays, ObjectsGoWhileNobodyConfirmsThatTheOnesBeforeAreWithdrawn) {
     one.offer(static_cast<std::byte>(i));
     two.offer(static_cast<std::byte>(i + 1));
   }
-  ASSERT_TRUE(answered(objects, 500 * millisecond_ns)) << one.answered << " and " << two.answered << ": one after another waits for the other's loop";
+  ASSERT_TRUE(answered(objects, 500 * millisecond_ns))
+      << one.answered << " and " << two.answered << ": one after another waits for the other's loop";
   EXPECT_TRUE(one.failures.empty() && two.failures.empty());
   for (std::size_t i = 0; i < objects; ++i) {
     ASSERT_EQ(two.seen[i], static_cast<std::byte>(i));

@@ -1,5 +1,5 @@
-// One agent and hosts whose datagrams are lost, late, doubled and out of order, whose samplers are killed and started again, and
-// whose clocks are set by an hour; in virtual time, under seeds. What is claimed of samples:
+// One agent and hosts whose datagrams are lost, late, doubled and out of order, whose samplers are killed and started
+// again, and whose clocks are set by an hour; in virtual time, under seeds. What is claimed of samples:
 //
 //   - a sample never goes back: of one host each is read later than the one before
 //   - where a datagram gets through in time now and then, the host's values are never older than a few intervals
@@ -11,9 +11,9 @@
 #include <memory>
 #include <random>
 
+#include "seeds.h"
 #include "telemetry/sampling.h"
 #include "testing/telemetry/host.h"
-#include "seeds.h"
 
 namespace offpath::exchange {
 namespace {
@@ -55,8 +55,15 @@ class Network {
 
 struct World {
   explicit World(std::uint64_t seed)
-      : network(seed), sampling({.producer = "node", .interval_ns = 10 * millisecond_ns, .deadline_ns = 50 * millisecond_ns,
-                                 .retry_ns = millisecond_ns, .silent_after_ns = 300 * millisecond_ns, .key = TestHost::key(), .session = seed | 1}, 0) {}
+      : network(seed),
+        sampling({.producer = "node",
+                  .interval_ns = 10 * millisecond_ns,
+                  .deadline_ns = 50 * millisecond_ns,
+                  .retry_ns = millisecond_ns,
+                  .silent_after_ns = 300 * millisecond_ns,
+                  .key = TestHost::key(),
+                  .session = seed | 1},
+                 0) {}
 
   // Until then, one event after another.
   void run_until(TimeNs end) {
@@ -70,9 +77,11 @@ struct World {
         const Network::Datagram datagram = network.take();
         if (datagram.to_host) {
           if (alive) {
-            // By its own clock it may read at this time twice, when that was set back: the newest is what an answer can be of.
+            // By its own clock it may read at this time twice, when that was set back: the newest is what an answer can
+            // be of.
             read_at_[TestHost::epoch_ns + now + host.clock_ahead_ns] = now;
-            if (const auto answer = host.answer(datagram.bytes, now); !answer.empty()) network.send(now, false, answer, faults);
+            if (const auto answer = host.answer(datagram.bytes, now); !answer.empty())
+              network.send(now, false, answer, faults);
           }
         } else {
           const std::uint64_t before = sampling.counters().samples;
@@ -94,7 +103,8 @@ struct World {
     EXPECT_GE(read_at, last_read_at_);
     last_read_at_ = read_at;
     EXPECT_LE(sampling.newest_at(), now);
-    EXPECT_LE(std::abs(sampling.newest_at() - read_at), longest_way_ns + sampling.clock().bound_ns(now)) << "at " << now;
+    EXPECT_LE(std::abs(sampling.newest_at() - read_at), longest_way_ns + sampling.clock().bound_ns(now))
+        << "at " << now;
   }
 
   Network network;
@@ -118,12 +128,17 @@ void run(std::uint64_t seed) {
     const auto pick = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
     world.faults = {0.15 * pick(3), 0.25 * pick(3), 10 * microsecond_ns, (1 + pick(3)) * 3 * millisecond_ns};
     switch (pick(5)) {
-      case 0: world.alive = false; break;
-      case 1: world.host.start(); break;
+      case 0:
+        world.alive = false;
+        break;
+      case 1:
+        world.host.start();
+        break;
       case 2:
         world.host.clock_ahead_ns += (pick(1) == 0 ? 3600 : -3600) * second_ns;
         break;
-      default: break;
+      default:
+        break;
     }
     const std::uint64_t samples = world.sampling.counters().samples;
     world.run_until(world.now + second_ns);

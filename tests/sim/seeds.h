@@ -13,8 +13,8 @@ namespace offpath::sim {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// Runs each seed's world until one fails, and says how to run that one again. Returns whether `usual` of them or more were run: only
-// then is it to be expected that each kind of fault was met.
+// Runs each seed's world until one fails, and says how to run that one again. Returns whether `usual` of them or more
+// were run: only then is it to be expected that each kind of fault was met.
 template <class Run>
 bool each_seed(std::uint64_t usual, const Run& run) {
   const std::uint64_t only = seed_setting("OFFPATH_SIM_SEED", 0), first = only != 0 ? only : 1;
@@ -23,7 +23,8 @@ bool each_seed(std::uint64_t usual, const Run& run) {
     run(seed);
     if (!testing::Test::HasFailure()) continue;
     const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
-    ADD_FAILURE() << "seed " << seed << "; again with: OFFPATH_SIM_SEED=" << seed << " and --gtest_filter=" << test.test_suite_name() << '.' << test.name();
+    ADD_FAILURE() << "seed " << seed << "; again with: OFFPATH_SIM_SEED=" << seed
+                  << " and --gtest_filter=" << test.test_suite_name() << '.' << test.name();
     return false;
   }
   return count >= usual;

@@ -1,8 +1,9 @@
 // A sift pool with copies on agents whose memory is nearly all taken, in virtual time.
 //
-// Programs on every agent fill its memory with particles as fast as they are taken. What an agent takes it keeps at another one
-// too, before it answers: copies and what waits for them need each other's memory, at agents that are all full. All is stored in
-// time, for each has set aside room for the others' copies. And a pool whose copies never fit is refused when it is made.
+// Programs on every agent fill its memory with particles as fast as they are taken. What an agent takes it keeps at
+// another one too, before it answers: copies and what waits for them need each other's memory, at agents that are all
+// full. All is stored in time, for each has set aside room for the others' copies. And a pool whose copies never fit is
+// refused when it is made.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
@@ -24,7 +25,9 @@ class World : public SmallMemoryWorld {
  public:
   World(std::uint64_t seed, std::size_t members) : SmallMemoryWorld(seed, options_of(members)) {}
 
-  Status add_program(std::size_t place, const std::string& pool) { return SmallMemoryWorld::add_program(place, pool, 2, rows_max); }
+  Status add_program(std::size_t place, const std::string& pool) {
+    return SmallMemoryWorld::add_program(place, pool, 2, rows_max);
+  }
 
   // Pieces of the last stage taken, over all members: each row is in one of them.
   [[nodiscard]] std::uint64_t rows_in_tracks() {
@@ -57,8 +60,9 @@ TEST(SiftMemorySimulation, AgentsFullOfPiecesAndOfEachOthersCopiesDoNotWaitForEa
     World world(seed, members);
     ASSERT_TRUE(world.cluster_->wait_for_agreement(patience_ns));
     const std::uint64_t stages = 1 + world.random_.below(2);
-    const std::string pool = fmt::format("sift:/t?key=c0&stages={}&fanout=4&threshold={}&budget={}&age=5ms&replicas=2", stages,
-                                         16384 << world.random_.below(3), 300'000 + world.random_.below(300'000));
+    const std::string pool =
+        fmt::format("sift:/t?key=c0&stages={}&fanout=4&threshold={}&budget={}&age=5ms&replicas=2", stages,
+                    16384 << world.random_.below(3), 300'000 + world.random_.below(300'000));
     // The first one makes it, with all members; by the name alone it is the same one everywhere.
     for (std::size_t i = 0; i < programs; ++i) {
       const Status added = world.add_program(i % members, pool);
@@ -85,7 +89,8 @@ TEST(SiftMemorySimulation, AgentsFullOfPiecesAndOfEachOthersCopiesDoNotWaitForEa
     }
     for (World::Program& program : world.programs) {
       if (program.tickets.empty()) continue;
-      const Status stored = program.host->end().wait(program.host->stream(), program.tickets.back(), channel::Progress::stored, world.deadline());
+      const Status stored = program.host->end().wait(program.host->stream(), program.tickets.back(),
+                                                     channel::Progress::stored, world.deadline());
       ASSERT_TRUE(stored) << stored.error().message;
     }
     std::vector<std::byte> payload;
@@ -95,7 +100,8 @@ TEST(SiftMemorySimulation, AgentsFullOfPiecesAndOfEachOthersCopiesDoNotWaitForEa
     EXPECT_LT(world.fabric_->now() - began, 25 * second_ns) << "some copy's time was over";
     EXPECT_EQ(world.rows_in_tracks(), rows_sent);
     EXPECT_GT(in_use_most, 0u) << "no copy lay in what was set aside";
-    for (std::size_t place = 0; place < members; ++place) EXPECT_GT(world.cluster_->dispatcher(place).pools().counters().served_puts, 0u);
+    for (std::size_t place = 0; place < members; ++place)
+      EXPECT_GT(world.cluster_->dispatcher(place).pools().counters().served_puts, 0u);
   });
 }
 
@@ -106,16 +112,20 @@ TEST(SiftMemorySimulation, PiecesAreStoredThoughAllOtherMemoryIsTakenWhereTheirC
   ASSERT_TRUE(world.add_program(0, "sift:/t?key=c0&fanout=4&budget=768KiB&threshold=256KiB&age=1h&replicas=2"));
   ASSERT_TRUE(world.add_program(0, "rank:/other"));
   // Members' objects may have what programs may not: all there is.
-  const auto send = [&](World::Program& program, std::uint64_t rows, const std::string& row, const std::string& column) {
+  const auto send = [&](World::Program& program, std::uint64_t rows, const std::string& row,
+                        const std::string& column) {
     const auto ticket = program.host->send(program.columns, rows, row, column, world.deadline());
     ASSERT_TRUE(ticket) << ticket.error().message;
-    const Status stored = program.host->end().wait(program.host->stream(), *ticket, channel::Progress::stored, world.deadline());
+    const Status stored =
+        program.host->end().wait(program.host->stream(), *ticket, channel::Progress::stored, world.deadline());
     ASSERT_TRUE(stored) << stored.error().message;
   };
   const mover::Mover& full = world.cluster_->dispatcher(1).mover();
-  for (int i = 0; full.memory_free() >= (24 << 10) && !testing::Test::HasFailure(); ++i) send(world.programs[1], rows_max, "row1", fmt::format("{}", i));
+  for (int i = 0; full.memory_free() >= (24 << 10) && !testing::Test::HasFailure(); ++i)
+    send(world.programs[1], rows_max, "row1", fmt::format("{}", i));
   const TimeNs began = world.fabric_->now();
-  for (int step = 0; step < frames && !testing::Test::HasFailure(); ++step) send(world.programs[0], rows_max, fmt::format("step{}", step), "c");
+  for (int step = 0; step < frames && !testing::Test::HasFailure(); ++step)
+    send(world.programs[0], rows_max, fmt::format("step{}", step), "c");
   EXPECT_LT(world.fabric_->now() - began, second_ns) << "a copy waited for the memory of others";
   EXPECT_LT(full.memory_free(), 24u << 10);
   EXPECT_GE(world.reserved_in_use(), frames * rows_max * 16);
@@ -158,8 +168,10 @@ TEST(SiftMemorySimulation, APoolWhoseCopiesDoNotFitIsRefusedWhenItIsMade) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Error::too_large);
   for (const char* part : {"sift:/t", "dpu00", "budget=", "replicas=", "memory.bytes_max"})
-    EXPECT_NE(refused.error().message.find(part), std::string::npos) << part << " is not in: " << refused.error().message;
-  EXPECT_NE(refused.error().message.find(std::to_string(memory_bytes / 2)), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(part), std::string::npos)
+        << part << " is not in: " << refused.error().message;
+  EXPECT_NE(refused.error().message.find(std::to_string(memory_bytes / 2)), std::string::npos)
+      << refused.error().message;
   EXPECT_EQ(world.cluster_->dispatcher(0).pools().reserved(), 0u);
   EXPECT_TRUE(world.cluster_->dispatcher(0).sifts().pools().empty());
   EXPECT_TRUE(world.add_program(0, pool)) << "without copies it is none of their business";

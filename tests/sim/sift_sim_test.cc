@@ -1,22 +1,22 @@
 // The sift service of many agents in virtual time, under seeded faults.
 //
-// Each seed draws a world (how many agents, stages, fan-out, thresholds and budgets, how slow each agent's jobs and the way
-// to it are) and what the carrier between agents does wrong: it delays and reorders offers, repeats them, loses them and their
-// answers, breaks pulls, and lets an agent be away for a while. Programs put frames as fast as they are taken. What must hold
-// whatever happens:
+// Each seed draws a world (how many agents, stages, fan-out, thresholds and budgets, how slow each agent's jobs and the
+// way to it are) and what the carrier between agents does wrong: it delays and reorders offers, repeats them, loses
+// them and their answers, breaks pulls, and lets an agent be away for a while. Programs put frames as fast as they are
+// taken. What must hold whatever happens:
 //   - no stage of any agent uses more than its budget, by its own account and by the memory really in use
 //   - after a flush every row that was put is in the tracks exactly once, with its values, in the order of a plain sort
 //   - nothing waits for ever: with budgets of a few pieces the world comes to rest
 //
-// In some worlds agents are killed and come back without memory. What they alone had is lost (the pool is not kept), but
-// the others go on, a later flush ends, and rows that never were with a killed agent are there exactly once.
+// In some worlds agents are killed and come back without memory. What they alone had is lost (the pool is not kept),
+// but the others go on, a later flush ends, and rows that never were with a killed agent are there exactly once.
 //
-// In others the pool is kept, and agents are killed at any moment, while they come back too, at the end all at once. Their store
-// is slow, is full for a while, fails although it has stored, does not get to removing what is to be removed, and cannot be read for a
-// moment. Every row whose put was answered is there exactly once; one whose put was not, at most once.
-// In most of these each thing that is kept has a copy at the next agent, which has no more memory for copies than copies.h says, or
-// little more than half of it: what finds no room waits there, a removal that gets lost gives its room back seconds later, and
-// nothing waits for ever.
+// In others the pool is kept, and agents are killed at any moment, while they come back too, at the end all at once.
+// Their store is slow, is full for a while, fails although it has stored, does not get to removing what is to be
+// removed, and cannot be read for a moment. Every row whose put was answered is there exactly once; one whose put was
+// not, at most once. In most of these each thing that is kept has a copy at the next agent, which has no more memory
+// for copies than copies.h says, or little more than half of it: what finds no room waits there, a removal that gets
+// lost gives its room back seconds later, and nothing waits for ever.
 //
 // Seeds: seeds.h.
 #include <gtest/gtest.h>
@@ -26,13 +26,13 @@
 #include <map>
 #include <set>
 
-#include "testing/link/fault_link.h"
 #include "pool/directory/placement.h"
-#include "sift/kept/copies.h"
-#include "sift/split/particles.h"
-#include "sift/sift.h"
-#include "sift/tracks/track_reader.h"
 #include "seeds.h"
+#include "sift/kept/copies.h"
+#include "sift/sift.h"
+#include "sift/split/particles.h"
+#include "sift/tracks/track_reader.h"
+#include "testing/link/fault_link.h"
 
 namespace offpath::sift {
 namespace {
@@ -54,7 +54,7 @@ struct Agent {
   TimeNs job_ns = millisecond_ns;
   std::uint64_t next_token = 1;
   std::map<std::uint64_t, std::function<void(const Status&)>> answers;  // of its puts and of offers to it
-  std::map<std::uint64_t, FramePtr> offered;                           // what a pull of an offer brings
+  std::map<std::uint64_t, FramePtr> offered;                            // what a pull of an offer brings
   std::map<std::uint64_t, std::function<void(const Status&)>> flushes;
   TimeNs away_until = 0;
   TimeNs timer_at = never;
@@ -67,7 +67,8 @@ struct Agent {
     std::uint64_t rows;
   };
   std::map<std::string, Object> store;  // outlives the agent
-  // Of others, with what they take; those that wait for room, in their order. It outlives the agent as well, as it is made anew.
+  // Of others, with what they take; those that wait for room, in their order. It outlives the agent as well, as it is
+  // made anew.
   struct Copies {
     std::uint64_t room = 0, used = 0, used_peak = 0, waited = 0;
     std::map<std::pair<std::size_t, std::string>, std::uint64_t> held;
@@ -91,7 +92,8 @@ class World {
       agents_[i].job_ns = random_.chance(0.1) ? 50 * millisecond_ns : 1 + random_.below(2 * millisecond_ns);
       start(i);
       agents_[i].copies.room = copies_bytes(agents_[i].sift->geometry(), static_cast<std::uint32_t>(i));
-      if (random_.chance(0.5)) agents_[i].copies.room -= agents_[i].copies.room * 3 / 8;  // those of another one, which is away, have the rest
+      if (random_.chance(0.5))
+        agents_[i].copies.room -= agents_[i].copies.room * 3 / 8;  // those of another one, which is away, have the rest
       const auto owners = pool::owners_of(pool::Policy::hash, 2, kept_row(names[i], 2, names), names);
       holders_.push_back(static_cast<std::size_t>(std::ranges::find(names, owners.back()) - names.begin()));
     }
@@ -103,7 +105,8 @@ class World {
     if (kills_) {
       const TimeNs during = kept_ && random_.chance(0.5) ? 2 * second_ns : 200 * millisecond_ns;
       for (std::uint64_t i = 1 + random_.below(kept_ ? 8 : 3); i > 0; --i)
-        at(now_ + random_.below(static_cast<std::uint64_t>(during)), [this, victim = random_.below(agents_.size())] { kill(victim); });
+        at(now_ + random_.below(static_cast<std::uint64_t>(during)),
+           [this, victim = random_.below(agents_.size())] { kill(victim); });
       kill_until_ = now_ + during;
     }
     if (kept_ && random_.chance(0.3)) full_until_ = now_ + random_.below(second_ns);
@@ -111,9 +114,15 @@ class World {
       step_until(now_ + 50 * millisecond_ns);
       flush(false);
     }
-    run_until([this] { return std::ranges::all_of(agents_, [](const Agent& agent) { return agent.to_put.empty() && agent.puts_open == 0; }); });
+    run_until([this] {
+      return std::ranges::all_of(agents_,
+                                 [](const Agent& agent) { return agent.to_put.empty() && agent.puts_open == 0; });
+    });
     step_until(kill_until_);
-    run_until([this] { return std::ranges::all_of(agents_, [](const Agent& agent) { return agent.is_up() && agent.to_put.empty() && agent.puts_open == 0; }); });
+    run_until([this] {
+      return std::ranges::all_of(
+          agents_, [](const Agent& agent) { return agent.is_up() && agent.to_put.empty() && agent.puts_open == 0; });
+    });
     flush(true);
     check_tracks();
     if (kept_ && !::testing::Test::HasFailure()) {
@@ -124,12 +133,14 @@ class World {
     }
     for (const Agent& agent : agents_) EXPECT_LE(agent.copies.used_peak, agent.copies.room);
     for (const Agent& agent : agents_)  // of a former life, something may still come
-      for (std::uint32_t stage = 1; stage <= settings_.stages && (!kills_ || kept_); ++stage) EXPECT_EQ(agent.sift->counters(stage).offers_waiting, 0u);
+      for (std::uint32_t stage = 1; stage <= settings_.stages && (!kills_ || kept_); ++stage)
+        EXPECT_EQ(agent.sift->counters(stage).offers_waiting, 0u);
   }
 
   [[nodiscard]] std::string describe() const {
-    return fmt::format("{} agents, {} stages, fanout {}, threshold {}, budget {}, {} rows", agents_.size(), settings_.stages,
-                       settings_.fanout, settings_.threshold_bytes, settings_.budget_bytes, put_.size());
+    return fmt::format("{} agents, {} stages, fanout {}, threshold {}, budget {}, {} rows", agents_.size(),
+                       settings_.stages, settings_.fanout, settings_.threshold_bytes, settings_.budget_bytes,
+                       put_.size());
   }
   [[nodiscard]] std::uint64_t repeated() const { return repeated_; }
   // Copies that there were, those that had to wait for room among them.
@@ -157,10 +168,13 @@ class World {
     schema.fields.push_back({.name = "type", .type = frame::Type::uint8});
     form_ = TrackForm::make(schema, "id").value();
     // The smallest budget that lets one piece in, and a little.
-    const std::uint64_t piece = rows_max_ * form_->rows->row_bytes() + form_->rows->overhead_bytes() + (kept_ ? kept_notes_bytes_max : 0);
-    const std::uint64_t least = BufferCache::class_bytes(piece) + std::max(piece + piece / 8, rows_max_ * TrackRun::sort_bytes_per_row) +
+    const std::uint64_t piece =
+        rows_max_ * form_->rows->row_bytes() + form_->rows->overhead_bytes() + (kept_ ? kept_notes_bytes_max : 0);
+    const std::uint64_t least = BufferCache::class_bytes(piece) +
+                                std::max(piece + piece / 8, rows_max_ * TrackRun::sort_bytes_per_row) +
                                 parts_bytes_max(0, 0, settings_.fanout, form_->rows->overhead_bytes());
-    settings_.budget_bytes = std::max(least + random_.below(random_.chance(0.5) ? 64 << 10 : 4 << 20), settings_.threshold_bytes);
+    settings_.budget_bytes =
+        std::max(least + random_.below(random_.chance(0.5) ? 64 << 10 : 4 << 20), settings_.threshold_bytes);
     settings_.replicas = kept_ && random_.chance(0.8) ? 2 : 1;
     settings_.credit_bytes = random_.chance(0.5) ? settings_.budget_bytes : 1 + random_.below(100'000);
     if (random_.chance(0.6)) {
@@ -206,8 +220,10 @@ class World {
       agents_[i].puts_open = 0;  // the program's channel has ended; it opens another one and goes on
       feed(i);
     };
-    if (kept_) at(now_ + random_.below(50 * millisecond_ns), back);
-    else back();
+    if (kept_)
+      at(now_ + random_.below(50 * millisecond_ns), back);
+    else
+      back();
   }
 
   // ---- the store of a pool that is kept
@@ -220,7 +236,8 @@ class World {
   // Copies of runs take other memory: they stay.
   void keep(std::size_t i, KeepEffect effect) {
     Agent::Copies* const copies = copies_of(i);
-    if (copies == nullptr || effect.object == nullptr || copy_stays(effect.name)) return store_object(i, std::move(effect));
+    if (copies == nullptr || effect.object == nullptr || copy_stays(effect.name))
+      return store_object(i, std::move(effect));
     ++copies_;
     const std::uint64_t life = agents_[i].incarnation, bytes = align_up(effect.object->bytes, page_bytes);
     const auto over = std::make_shared<bool>(false);
@@ -260,10 +277,12 @@ class World {
 
   void store_object(std::size_t i, KeepEffect effect) {
     const bool full = now_ < full_until_;
-    const bool stored = effect.object != nullptr && !full && !random_.chance(0.02), told = stored && !random_.chance(0.02);
+    const bool stored = effect.object != nullptr && !full && !random_.chance(0.02),
+               told = stored && !random_.chance(0.02);
     const std::uint64_t life = agents_[i].incarnation;
     const TimeNs when = now_ + 1 + random_.below(3 * millisecond_ns);
-    at(when, [this, i, stored, name = effect.name, object = effect.object] {  // also if it is killed meanwhile: it had been asked for
+    at(when, [this, i, stored, name = effect.name,
+              object = effect.object] {  // also if it is killed meanwhile: it had been asked for
       if (!stored) {
         if (!agents_[i].store.contains(name)) forget_copy(i, name);
         return;
@@ -274,18 +293,21 @@ class World {
     at(when + random_.below(millisecond_ns), [this, i, life, told, full, token = effect.token] {
       if (agents_[i].incarnation != life) return;
       Effects effects;
-      agents_[i].sift->on_kept(token, told ? Status{} : fail(full ? Error::no_space : Error::timeout, "drawn"), now_, effects);
+      agents_[i].sift->on_kept(token, told ? Status{} : fail(full ? Error::no_space : Error::timeout, "drawn"), now_,
+                               effects);
       carry_out(i, effects);
     });
   }
 
   void forget(std::size_t i, const ForgetEffect& effect) {
-    const bool lost = random_.chance(0.05);  // who has a copy is asked again; that the agent itself still has it does no harm
-    at(now_ + 1 + (lost ? 5 * second_ns : random_.below(5 * millisecond_ns)), [this, i, lost, life = agents_[i].incarnation, name = effect.name] {
-      if (agents_[i].incarnation != life) return;
-      if (!lost) agents_[i].store.erase(name);
-      forget_copy(i, name);
-    });
+    // who has a copy is asked again; that the agent itself still has it does no harm
+    const bool lost = random_.chance(0.05);
+    at(now_ + 1 + (lost ? 5 * second_ns : random_.below(5 * millisecond_ns)),
+       [this, i, lost, life = agents_[i].incarnation, name = effect.name] {
+         if (agents_[i].incarnation != life) return;
+         if (!lost) agents_[i].store.erase(name);
+         forget_copy(i, name);
+       });
   }
 
   void read(std::size_t i, const ReadEffect& effect) {
@@ -333,14 +355,18 @@ class World {
             by_agent_[i].insert({id, step * 10});
           }
           // Programs' frames are not the agent's memory here: they are charged by the mover.
-          agents_[i].to_put.emplace_back(fmt::format("step{:06}", step * 10), particle_frame(*form_->rows, numbers, step * 10, program_memory_));
+          agents_[i].to_put.emplace_back(fmt::format("step{:06}", step * 10),
+                                         particle_frame(*form_->rows, numbers, step * 10, program_memory_));
         }
   }
 
   void feed(std::size_t i) {
     Agent& agent = agents_[i];
     if (!agent.is_up()) {
-      if (agent.sift != nullptr) at(now_ + millisecond_ns, [this, i, life = agent.incarnation] { if (agents_[i].incarnation == life) feed(i); });
+      if (agent.sift != nullptr)
+        at(now_ + millisecond_ns, [this, i, life = agent.incarnation] {
+          if (agents_[i].incarnation == life) feed(i);
+        });
       return;
     }
     while (!agent.to_put.empty() && agent.puts_open < 4) {
@@ -352,7 +378,9 @@ class World {
       if (kept_) agent.unanswered[token] = rows_of(row_key, frame);
       agent.answers[token] = [this, i, token, row_key, frame](const Status& status) {
         Agent& putter = agents_[i];
-        if (!kept_) { EXPECT_TRUE(status) << status.error().message; }
+        if (!kept_) {
+          EXPECT_TRUE(status) << status.error().message;
+        }
         if (const auto rows = putter.unanswered.extract(token))
           for (const Row& row : rows.mapped()) ++(status ? put_ : unknown_)[row];
         if (!status) putter.to_put.emplace_back(row_key, frame);  // the program tries again
@@ -389,17 +417,20 @@ class World {
       agents_[from].sift->on_published(token, status, now_, effects);
       carry_out(from, effects);
     };
-    at(now_ + faults_.patience_ns + random_.below(millisecond_ns), [answered] { answered(fail(Error::timeout, "no answer")); });
+    at(now_ + faults_.patience_ns + random_.below(millisecond_ns),
+       [answered] { answered(fail(Error::timeout, "no answer")); });
     const auto bytes = decode_piece_header(encode(effect.header));
     ASSERT_TRUE(bytes) << bytes.error().message;
     const std::uint32_t times = random_.chance(faults_.repeated) ? 2 : 1;
     for (std::uint32_t i = 0; i < times; ++i) {
       if (random_.chance(faults_.offer_lost)) continue;
-      at(now_ + 1 + random_.below(faults_.delay_max_ns), [this, to, answered, header = *bytes, frame = effect.frame] { deliver(to, header, frame, answered); });
+      at(now_ + 1 + random_.below(faults_.delay_max_ns),
+         [this, to, answered, header = *bytes, frame = effect.frame] { deliver(to, header, frame, answered); });
     }
   }
 
-  void deliver(std::size_t to, const PieceHeader& header, const FramePtr& frame, const std::function<void(const Status&)>& answered) {
+  void deliver(std::size_t to, const PieceHeader& header, const FramePtr& frame,
+               const std::function<void(const Status&)>& answered) {
     Agent& agent = agents_[to];
     if (agent.away_until > now_ || !agent.is_up()) return;
     const std::uint64_t token = agent.next_token++;
@@ -507,18 +538,22 @@ class World {
     auto first = events_.extract(events_.begin());
     now_ = first.key();
     first.mapped()();
-    if (faults_.offer_lost > 0 && random_.chance(0.001)) agents_[random_.below(agents_.size())].away_until = now_ + random_.below(200 * millisecond_ns);
+    if (faults_.offer_lost > 0 && random_.chance(0.001))
+      agents_[random_.below(agents_.size())].away_until = now_ + random_.below(200 * millisecond_ns);
     return true;
   }
   void step_until(TimeNs when) {
-    while (!events_.empty() && events_.begin()->first <= when && step()) {}
+    while (!events_.empty() && events_.begin()->first <= when && step()) {
+    }
     now_ = std::max(now_, when);
   }
   void run_until(const std::function<bool()>& done) {
     const TimeNs end = now_ + 3600 * second_ns;
     while (!done() && now_ < end)
       if (!step()) break;
-    if (!::testing::Test::HasFailure()) { ASSERT_TRUE(done()) << "at " << now_ / second_ns << " s the world stands still"; }
+    if (!::testing::Test::HasFailure()) {
+      ASSERT_TRUE(done()) << "at " << now_ / second_ns << " s the world stands still";
+    }
   }
 
   // ---- what must hold
@@ -563,14 +598,17 @@ class World {
           ASSERT_EQ(wrong_row(*form_->rows, view, row, step, 1), "");
         }
       }
-      for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage) repeated_ += agent.sift->counters(stage).repeated;
+      for (std::uint32_t stage = 1; stage <= settings_.track_stage(); ++stage)
+        repeated_ += agent.sift->counters(stage).repeated;
     }
     if (kept_) {
       for (const auto& [row, times] : found) {
-        ASSERT_LE(times, put_[row] + unknown_[row]) << "identifier " << row.first << " at step " << row.second << " more often than it was put";
+        ASSERT_LE(times, put_[row] + unknown_[row])
+            << "identifier " << row.first << " at step " << row.second << " more often than it was put";
       }
       for (const auto& [row, times] : put_) {
-        ASSERT_GE(found[row], times) << "identifier " << row.first << " at step " << row.second << " was answered, and is lost";
+        ASSERT_GE(found[row], times) << "identifier " << row.first << " at step " << row.second
+                                     << " was answered, and is lost";
       }
       return;
     }
@@ -581,7 +619,9 @@ class World {
     }
     for (const auto& [row, times] : found) ASSERT_TRUE(put_.contains(row)) << "a row that nobody put";
     for (const auto& [row, times] : put_)
-      if (!was_with_killed(row)) { ASSERT_EQ(found[row], times) << "identifier " << row.first << " at step " << row.second; }
+      if (!was_with_killed(row)) {
+        ASSERT_EQ(found[row], times) << "identifier " << row.first << " at step " << row.second;
+      }
   }
 
   // Was the row with an agent that was killed, in any stage?

@@ -32,7 +32,8 @@ class SimAgent {
       dispatcher_.on_job(token, run(), now);
     }
     const bool did = dispatcher_.poll(now);
-    if (!did && jobs_.empty() && dispatcher_.fall_asleep(now)) return std::min(dispatcher_.next_deadline(), now + tick_ns);
+    if (!did && jobs_.empty() && dispatcher_.fall_asleep(now))
+      return std::min(dispatcher_.next_deadline(), now + tick_ns);
     return now + 200;  // a round of the loop
   }
 

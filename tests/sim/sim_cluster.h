@@ -1,6 +1,6 @@
-// Agents of one group as the simulations need them: each has the real dispatcher, group and services; between them, and to
-// programs, are loopback links of one fabric. Members are killed and started again, cut off from each other, and held up; jobs run
-// at a later virtual time.
+// Agents of one group as the simulations need them: each has the real dispatcher, group and services; between them, and
+// to programs, are loopback links of one fabric. Members are killed and started again, cut off from each other, and
+// held up; jobs run at a later virtual time.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "service/dispatcher.h"
 #include "group/group.h"
+#include "service/dispatcher.h"
 #include "testing/link/loopback_link.h"
 
 namespace offpath::sim {
@@ -24,15 +24,18 @@ class SimCluster {
     group::GroupOptions group;
     link::LoopbackOptions links;
     std::size_t members = 4;
-    // How often agents look: a member's channels to others have no descriptor to sleep on here, and are looked at with every tick.
+    // How often agents look: a member's channels to others have no descriptor to sleep on here, and are looked at with
+    // every tick.
     TimeNs tick_ns = millisecond_ns, round_ns = 2 * microsecond_ns;
-    TimeNs between_rounds_ns = 0;  // 0: with every event of a link
+    TimeNs between_rounds_ns = 0;                             // 0: with every event of a link
     std::vector<std::shared_ptr<pool::ObjectStore>> disks{};  // one for each; they outlive kills. Empty: there are none
   };
 
-  SimCluster(std::shared_ptr<link::LoopbackFabric> fabric, const Options& options) : fabric_(std::move(fabric)), options_(options) {
+  SimCluster(std::shared_ptr<link::LoopbackFabric> fabric, const Options& options)
+      : fabric_(std::move(fabric)), options_(options) {
     options_.group.membership.seeds.clear();
-    for (std::size_t place = 0; place < options.members; ++place) options_.group.membership.seeds.push_back(address_of(place));
+    for (std::size_t place = 0; place < options.members; ++place)
+      options_.group.membership.seeds.push_back(address_of(place));
     places_.resize(options.members);
     fabric_->set_stepper([this](TimeNs now) { return step(now); });
     for (std::size_t place = 0; place < options.members; ++place) start(place);
@@ -43,7 +46,9 @@ class SimCluster {
   [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
   [[nodiscard]] bool runs(std::size_t place) const { return places_[place].member != nullptr; }
   [[nodiscard]] agent::Dispatcher& dispatcher(std::size_t place) { return places_[place].member->dispatcher; }
-  [[nodiscard]] const group::Membership& membership(std::size_t place) { return places_[place].member->group.membership(); }
+  [[nodiscard]] const group::Membership& membership(std::size_t place) {
+    return places_[place].member->group.membership();
+  }
 
   void start(std::size_t place) {
     places_[place].process = fabric_->split_random().next();  // a later one may be smaller, as in life
@@ -60,17 +65,21 @@ class SimCluster {
       if (link.host == static_cast<int>(place)) link.fate->kill_host();
       if (link.agent == place) link.fate->kill_agent();
     }
-    std::erase_if(links_, [&](const Link& link) { return link.host == static_cast<int>(place) || link.agent == place; });
+    std::erase_if(links_,
+                  [&](const Link& link) { return link.host == static_cast<int>(place) || link.agent == place; });
     places_[place].member.reset();
   }
 
-  // Members whose side is not the same do not reach each other until all sides are the same again. Programs reach their own agents.
+  // Members whose side is not the same do not reach each other until all sides are the same again. Programs reach their
+  // own agents.
   void set_sides(const std::vector<unsigned>& sides) {
     for (std::size_t place = 0; place < size(); ++place) places_[place].side = sides[place];
     for (const Link& link : links_) {
       if (link.host < 0) continue;
-      if (places_[static_cast<std::size_t>(link.host)].side == places_[link.agent].side) link.fate->heal();
-      else link.fate->partition();
+      if (places_[static_cast<std::size_t>(link.host)].side == places_[link.agent].side)
+        link.fate->heal();
+      else
+        link.fate->partition();
     }
   }
   // The agent does nothing until then; what others ask of it waits.
@@ -81,7 +90,8 @@ class SimCluster {
     std::unique_ptr<link::HostLink> link;
     std::shared_ptr<link::LoopbackFate> fate;
   };
-  [[nodiscard]] Result<Program> connect_program(std::size_t place, const std::string& name, const wire::ChannelLayout& layout) {
+  [[nodiscard]] Result<Program> connect_program(std::size_t place, const std::string& name,
+                                                const wire::ChannelLayout& layout) {
     OFP_ASSIGN(link::LoopbackPair pair, make_link(-1, place, name, layout));
     return Program{std::move(pair.host), std::move(pair.fate)};
   }
@@ -121,16 +131,22 @@ class SimCluster {
 
   struct Member {
     Member(SimCluster& cluster, std::size_t place, std::uint64_t process)
-        : fabric(*cluster.fabric_), options(cluster.options_), dispatcher(cluster.options_of(place),
+        : fabric(*cluster.fabric_),
+          options(cluster.options_),
+          dispatcher(cluster.options_of(place),
                      [this](std::uint64_t token, Run run) {
-                       jobs.emplace_back(std::move(run), [this, token](Status status, TimeNs now) { dispatcher.on_job(token, std::move(status), now); });
+                       jobs.emplace_back(std::move(run), [this, token](Status status, TimeNs now) {
+                         dispatcher.on_job(token, std::move(status), now);
+                       });
                      }),
           group({name_of(place), 0, process, address_of(place), ""}, cluster.options_.group,
                 surroundings(cluster, place), cluster.fabric_->now()) {}
 
     group::Reach::Surroundings surroundings(SimCluster& cluster, std::size_t place) {
       group::Reach::Surroundings all;
-      all.connect = [&cluster, place](const std::string& address, TimeNs) { return cluster.connect_members(place, address); };
+      all.connect = [&cluster, place](const std::string& address, TimeNs) {
+        return cluster.connect_members(place, address);
+      };
       all.start_job = [this](Run run, Done done) { jobs.emplace_back(std::move(run), std::move(done)); };
       all.watch = [](int, std::function<void()>) -> Status { return fail(Error::unsupported, "virtual time polls"); };
       all.unwatch = [](int) {};
@@ -180,7 +196,8 @@ class SimCluster {
 
   [[nodiscard]] static std::string address_of(std::size_t place) { return fmt::format("unix:/{}", name_of(place)); }
 
-  Result<link::LoopbackPair> make_link(int host, std::size_t place, const std::string& name, const wire::ChannelLayout& layout) {
+  Result<link::LoopbackPair> make_link(int host, std::size_t place, const std::string& name,
+                                       const wire::ChannelLayout& layout) {
     if (!runs(place)) return fail(Error::peer_lost, "nobody listens at {}", address_of(place));
     link::LoopbackOptions options = options_.links;
     options.welcome.incarnation = places_[place].process;
@@ -204,8 +221,10 @@ class SimCluster {
     TimeNs next = never;
     for (Place& place : places_) {
       if (!place.member) continue;
-      if (const TimeNs then = std::max(now, fabric_->now()); place.held_until > then) next = std::min(next, place.held_until);
-      else next = std::min(next, place.member->step(then));
+      if (const TimeNs then = std::max(now, fabric_->now()); place.held_until > then)
+        next = std::min(next, place.held_until);
+      else
+        next = std::min(next, place.member->step(then));
     }
     return next;
   }

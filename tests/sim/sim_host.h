@@ -15,9 +15,9 @@
 #include "testing/link/loopback_link.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::sim {
 
@@ -36,18 +36,28 @@ struct Sent {
 
 class SimHost {
  public:
-  SimHost(std::shared_ptr<link::LoopbackFabric> fabric, std::unique_ptr<link::HostLink> link, const wire::ChannelLayout& layout)
+  SimHost(std::shared_ptr<link::LoopbackFabric> fabric, std::unique_ptr<link::HostLink> link,
+          const wire::ChannelLayout& layout)
       : fabric_(std::move(fabric)), end_(std::move(link), layout, link::LoopbackFabric::clock, fabric_.get()) {}
 
   // Opens a stream of `columns` int64 columns.
   Status open(const std::string& name, const std::string& pool, std::size_t columns, std::uint64_t rows_max,
-              wire::Destination destination, wire::Compression compression, std::uint32_t ranks, std::uint32_t rank, TimeNs deadline) {
+              wire::Destination destination, wire::Compression compression, std::uint32_t ranks, std::uint32_t rank,
+              TimeNs deadline) {
     frame::Schema schema;
     for (std::size_t i = 0; i < columns; ++i)
       schema.fields.push_back({.name = "c" + std::to_string(i), .type = frame::Type::int64, .nullable = false});
     const std::vector<std::byte> encoded = frame::encode(schema);
-    wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows_max, .keep = 0, .ranks = ranks,
-                          .rank = rank, .name = name, .pool = pool, .schema = encoded, .compression = compression};
+    wire::OpenStream open{.stream = 0,
+                          .destination = destination,
+                          .rows_max = rows_max,
+                          .keep = 0,
+                          .ranks = ranks,
+                          .rank = rank,
+                          .name = name,
+                          .pool = pool,
+                          .schema = encoded,
+                          .compression = compression};
     OFP_ASSIGN(const wire::Opened opened, end_.open_stream(open, deadline));
     stream_ = opened.stream;
     charge_base_ = opened.charge_base;
@@ -57,12 +67,19 @@ class SimHost {
 
   Result<std::uint64_t> send(const std::vector<Column>& columns, std::uint64_t rows, const std::string& row_key,
                              const std::string& column_key, TimeNs deadline) {
-    wire::Send send{.stream = stream_, .charge = charge_base_ + wire::charge_of_keys(row_key, column_key), .rows = rows, .row_key = row_key, .column_key = column_key,
-                    .nodes = {}, .buffers = {}};
+    wire::Send send{.stream = stream_,
+                    .charge = charge_base_ + wire::charge_of_keys(row_key, column_key),
+                    .rows = rows,
+                    .row_key = row_key,
+                    .column_key = column_key,
+                    .nodes = {},
+                    .buffers = {}};
     auto posting = end_.begin();
     for (const Column& column : columns) {
       std::uint32_t hint = column.range.region;
-      OFP_ASSIGN(channel::BufferRef ref, end_.name_memory(posting, column.segment != nullptr ? column.segment : column.values.data(), rows * 8, hint));
+      OFP_ASSIGN(
+          channel::BufferRef ref,
+          end_.name_memory(posting, column.segment != nullptr ? column.segment : column.values.data(), rows * 8, hint));
       ref.generation = column.range.generation;
       send.charge += wire::charge_of_buffer(rows * 8);
       send.buffers.push_back(ref);
@@ -75,8 +92,8 @@ class SimHost {
     if (send.set != 0 && sets_[send.set] == named) send.buffers.clear();
     std::vector<std::byte> payload;
     wire::encode(send, payload);
-    auto ticket = end_.post_data(posting, wire::EntryKind::send, stream_, payload, send.charge, rows * 8 * columns.size(), uses,
-                                 deadline);
+    auto ticket = end_.post_data(posting, wire::EntryKind::send, stream_, payload, send.charge,
+                                 rows * 8 * columns.size(), uses, deadline);
     if (ticket && send.set != 0) sets_[send.set] = named;
     return ticket;
   }
@@ -84,7 +101,8 @@ class SimHost {
   // The object's bytes: from the answer, from the descriptor, or by way of a segment.
   Result<std::vector<std::byte>> get(const std::string& row_key, const std::string& column_key, TimeNs wait_ns) {
     const TimeNs deadline = deadline_after(end_.now(), wait_ns + second_ns);
-    OFP_ASSIGN(const wire::Got got, ask(wire::EntryKind::pool_get, wire::PoolGet{pool_, row_key, column_key, wait_ns}, deadline));
+    OFP_ASSIGN(const wire::Got got,
+               ask(wire::EntryKind::pool_get, wire::PoolGet{pool_, row_key, column_key, wait_ns}, deadline));
     if (got.how == wire::Got::How::enclosed) return enclosed_;
     std::vector<std::byte> bytes(got.length);
     if (got.how == wire::Got::How::descriptor) {
@@ -93,7 +111,8 @@ class SimHost {
       std::vector<std::byte> release;
       wire::encode(wire::Release{got.lease}, release);
       OFP_TRY(end_.post(wire::EntryKind::release, release, deadline));
-      if (read != static_cast<ssize_t>(bytes.size())) return fail(Error::io, "{} of {} bytes were read", read, bytes.size());
+      if (read != static_cast<ssize_t>(bytes.size()))
+        return fail(Error::io, "{} of {} bytes were read", read, bytes.size());
       return bytes;
     }
     OFP_ASSIGN(const wire::RegionId segment, end_.allocate(std::max<std::uint64_t>(got.length, 1), deadline));
@@ -127,7 +146,7 @@ class SimHost {
   std::uint32_t stream_ = 0;
   std::uint64_t charge_base_ = 0;
   std::string pool_;
-  std::uint64_t ticket_ = 0;          // of the last answer
+  std::uint64_t ticket_ = 0;         // of the last answer
   std::vector<std::byte> enclosed_;  // in it
 
   struct Set {
@@ -135,7 +154,8 @@ class SimHost {
     std::vector<channel::BufferRef> buffers;
     bool operator==(const Set& other) const {
       return rows == other.rows && std::ranges::equal(buffers, other.buffers, [](const auto& a, const auto& b) {
-               return a.region == b.region && a.generation == b.generation && a.offset == b.offset && a.length == b.length;
+               return a.region == b.region && a.generation == b.generation && a.offset == b.offset &&
+                      a.length == b.length;
              });
     }
   };

@@ -33,10 +33,13 @@ class SmallMemoryWorld {
   };
 
   SmallMemoryWorld(std::uint64_t seed, const SimCluster::Options& options)
-      : random_(seed), fabric_(std::make_shared<link::LoopbackFabric>(random_.next())), cluster_(std::make_unique<SimCluster>(fabric_, options)) {}
+      : random_(seed),
+        fabric_(std::make_shared<link::LoopbackFabric>(random_.next())),
+        cluster_(std::make_unique<SimCluster>(fabric_, options)) {}
 
   // With a stream into the pool, and columns of `rows_max` rows, whose values are drawn.
-  [[nodiscard]] Status add_program(std::size_t place, const std::string& pool, std::uint32_t columns, std::uint64_t rows_max) {
+  [[nodiscard]] Status add_program(std::size_t place, const std::string& pool, std::uint32_t columns,
+                                   std::uint64_t rows_max) {
     const wire::ChannelLayout layout{.request_slots = 256, .reply_slots = 256, .streams_max = 1};
     const std::string name = fmt::format("program{}", programs.size());
     OFP_ASSIGN(auto connected, cluster_->connect_program(place, name, layout));

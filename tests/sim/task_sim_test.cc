@@ -1,8 +1,9 @@
-// Tasks of several programs in virtual time, under seeded faults, with functions that this test plays: each joins its inputs, takes a
-// while, and fails now and then.
+// Tasks of several programs in virtual time, under seeded faults, with functions that this test plays: each joins its
+// inputs, takes a while, and fails now and then.
 //
-// A program has arrays of which every version differs from the one before in one part. Its tasks name versions, often one that the agent has,
-// or a part; come after others; are cancelled; have too little time. What must hold whatever happens:
+// A program has arrays of which every version differs from the one before in one part. Its tasks name versions, often
+// one that the agent has, or a part; come after others; are cancelled; have too little time. What must hold whatever
+// happens:
 //   - a task that has ended well has pushed exactly the versions that it named
 //   - every other one has ended with a reason it may have had, in its time
 //   - tasks of a lane ran in their order
@@ -20,9 +21,9 @@
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_agent.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/task_messages.h"
+#include "wire/region.h"
 
 namespace offpath::sim {
 namespace {
@@ -38,7 +39,9 @@ class Functions {
   explicit Functions(std::uint64_t seed) : random_(seed) {}
 
   agent::CallFunctions functions() {
-    return {[this](plugin::Call call, TimeNs now, agent::CallFunctions::Done done) { return take(std::move(call), now, std::move(done)); },
+    return {[this](plugin::Call call, TimeNs now, agent::CallFunctions::Done done) {
+              return take(std::move(call), now, std::move(done));
+            },
             [this](plugin::CallNumber number, TimeNs) { calls_.erase(number); }};
   }
   // The next time at which something is to be done.
@@ -46,8 +49,10 @@ class Functions {
     TimeNs next = never;
     std::vector<plugin::CallNumber> due;
     for (const auto& [number, running] : calls_) {
-      if (running.ends <= now) due.push_back(number);
-      else next = std::min(next, running.ends);
+      if (running.ends <= now)
+        due.push_back(number);
+      else
+        next = std::min(next, running.ends);
     }
     for (const plugin::CallNumber number : due) {
       auto node = calls_.extract(number);
@@ -84,7 +89,8 @@ class Functions {
       const std::size_t at = all.size();
       all.resize(at + input.bytes);
       if (input.bytes == 0) continue;
-      EXPECT_EQ(pread(input.fd, all.data() + at, input.bytes, static_cast<off_t>(input.offset)), static_cast<ssize_t>(input.bytes));
+      EXPECT_EQ(pread(input.fd, all.data() + at, input.bytes, static_cast<off_t>(input.offset)),
+                static_cast<ssize_t>(input.bytes));
     }
     plugin::Outputs outputs;
     if (call.rooms.empty()) return outputs;
@@ -151,7 +157,8 @@ class World {
     for (std::uint64_t i = 0; i < actions && !::testing::Test::HasFailure(); ++i)
       if (Program& program = programs_[random_.below(programs_.size())]; !program.over) act(program);
     for (Program& program : programs_) {
-      while (!program.over && !program.asked.empty() && !::testing::Test::HasFailure()) settle(program, program.asked.size() - 1);
+      while (!program.over && !program.asked.empty() && !::testing::Test::HasFailure())
+        settle(program, program.asked.size() - 1);
       if (program.ordered && !program.over) check_order(program);
     }
     end();
@@ -181,8 +188,10 @@ class World {
       agent_link = std::make_unique<link::FaultAgentLink>(std::move(agent_link), faults, random_.next());
     }
     program.fate = pair->fate;
-    agent_->dispatcher().add_channel(std::move(agent_link), layout, {"program" + std::to_string(index), 1000, 100}, fabric_->now());
-    program.end = std::make_unique<channel::HostEnd>(std::move(pair->host), layout, link::LoopbackFabric::clock, fabric_.get());
+    agent_->dispatcher().add_channel(std::move(agent_link), layout, {"program" + std::to_string(index), 1000, 100},
+                                     fabric_->now());
+    program.end =
+        std::make_unique<channel::HostEnd>(std::move(pair->host), layout, link::LoopbackFabric::clock, fabric_.get());
     program.ordered = random_.chance(0.5);
     fill(program);
     programs_.push_back(std::move(program));
@@ -197,7 +206,8 @@ class World {
       for (std::uint64_t version = 1; version < versions; ++version) {
         std::byte* const at = first + version * array_bytes;
         std::copy_n(at - array_bytes, array_bytes, at);
-        for (std::uint64_t i = 0; i < changed_bytes; ++i) at[changed_at(version) + i] = static_cast<std::byte>(random_.next());
+        for (std::uint64_t i = 0; i < changed_bytes; ++i)
+          at[changed_at(version) + i] = static_cast<std::byte>(random_.next());
       }
     }
   }
@@ -209,13 +219,16 @@ class World {
     auto range = end.announce(program.memory.data(), program.memory.size());
     auto lines = end.allocate(64 * wire::task_line_bytes, deadline());
     auto targets = end.allocate(64 * arrays * array_bytes, deadline());
-    if (!range || !lines || !targets) return lose(program, !range ? range.error() : !lines ? lines.error() : targets.error());
+    if (!range || !lines || !targets)
+      return lose(program, !range ? range.error() : !lines ? lines.error() : targets.error());
     program.range = *range;
     program.lines = *lines;
     program.targets = *targets;
     std::vector<std::byte> payload;
     const std::uint32_t lane = program.ordered ? 1 : wire::task_any_lane;
-    wire::encode(wire::TaskOpen{lane, 2, {.region = *lines, .generation = 0, .offset = 0, .length = 64 * wire::task_line_bytes}}, payload);
+    wire::encode(
+        wire::TaskOpen{lane, 2, {.region = *lines, .generation = 0, .offset = 0, .length = 64 * wire::task_line_bytes}},
+        payload);
     auto reply = end.call(wire::EntryKind::task_open, payload, deadline());
     wire::Done done{};
     if (!reply) return lose(program, reply.error());
@@ -230,12 +243,18 @@ class World {
 
   void act(Program& program) {
     switch (random_.below(8)) {
-      case 0: case 1: case 2: case 3: return submit(program);
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return submit(program);
       case 4:
         if (!program.asked.empty()) settle(program, random_.below(program.asked.size()));
         return;
-      case 5: return cancel(program);
-      case 6: return agent_->run_for(static_cast<TimeNs>(random_.below(500 * microsecond_ns)));
+      case 5:
+        return cancel(program);
+      case 6:
+        return agent_->run_for(static_cast<TimeNs>(random_.below(500 * microsecond_ns)));
       case 7:
         if (!random_.chance(0.05)) return;
         program.fate->kill_host();
@@ -262,8 +281,14 @@ class World {
     const std::uint64_t inputs = random_.below(arrays + 1);
     for (std::uint64_t array = 0; array < inputs; ++array) {
       const std::uint64_t version = random_.below(versions), at = (array * versions + version) * array_bytes;
-      wire::TaskInput input{{.region = program.range.region, .generation = program.range.generation, .offset = at, .length = array_bytes},
-                            array_bytes, random_.chance(0.7) ? version + 1 : 0, 0, 0, 0, names[array]};
+      wire::TaskInput input{
+          {.region = program.range.region, .generation = program.range.generation, .offset = at, .length = array_bytes},
+          array_bytes,
+          random_.chance(0.7) ? version + 1 : 0,
+          0,
+          0,
+          0,
+          names[array]};
       if (input.version != 0 && version != 0 && random_.chance(0.7)) {
         input.changed_from = version;
         input.changed_at = changed_at(version);
@@ -273,7 +298,8 @@ class World {
       asked.expected.insert(asked.expected.end(), program.memory.data() + at, program.memory.data() + at + array_bytes);
     }
     const std::uint64_t room = std::max<std::uint64_t>(asked.expected.size(), 1);
-    run.outputs.push_back({{.region = program.targets, .generation = 0, .offset = asked.target, .length = room}, room, 0, "out"});
+    run.outputs.push_back(
+        {{.region = program.targets, .generation = 0, .offset = asked.target, .length = room}, room, 0, "out"});
     if (random_.chance(0.2) && !program.asked.empty()) {
       run.after.push_back(program.asked[random_.below(program.asked.size())].ticket);
       asked.may_be_cancelled = true;
@@ -297,7 +323,8 @@ class World {
     asked.may_be_cancelled = true;
     std::vector<std::byte> payload;
     wire::encode(wire::TaskCancel{asked.ticket}, payload);
-    if (auto posted = program.end->post(wire::EntryKind::task_cancel, payload, deadline()); !posted) lose(program, posted.error());
+    if (auto posted = program.end->post(wire::EntryKind::task_cancel, payload, deadline()); !posted)
+      lose(program, posted.error());
   }
 
   // Waits for one of them, and looks at what has become of it.
@@ -323,11 +350,20 @@ class World {
 
   static void check_failure(const Program& program, const Asked& asked, const Failure& why) {
     switch (why.code) {
-      case Error::function_failed: case Error::would_block: return;
-      case Error::cancelled: EXPECT_TRUE(asked.may_be_cancelled) << why.message; return;
-      case Error::timeout: EXPECT_TRUE(asked.may_time_out) << why.message; return;
-      case Error::unreadable: EXPECT_TRUE(program.faulty) << why.message; return;
-      default: ADD_FAILURE() << "task " << asked.number << ": " << why.message;
+      case Error::function_failed:
+      case Error::would_block:
+        return;
+      case Error::cancelled:
+        EXPECT_TRUE(asked.may_be_cancelled) << why.message;
+        return;
+      case Error::timeout:
+        EXPECT_TRUE(asked.may_time_out) << why.message;
+        return;
+      case Error::unreadable:
+        EXPECT_TRUE(program.faulty) << why.message;
+        return;
+      default:
+        ADD_FAILURE() << "task " << asked.number << ": " << why.message;
     }
   }
 

@@ -1,5 +1,5 @@
-// Agents of several cores over bad networks, by seed: every flow is its core's alone, listeners are all cores' and one program's, and who
-// dies or writes rubbish costs nobody else anything. OFFPATH_SIM_SEED=K runs one again.
+// Agents of several cores over bad networks, by seed: every flow is its core's alone, listeners are all cores' and one
+// program's, and who dies or writes rubbish costs nobody else anything. OFFPATH_SIM_SEED=K runs one again.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -20,7 +20,8 @@ std::array<std::uint32_t, 2> cores_of(std::uint64_t seed) {
 
 // A server of one program and clients of another, in a world of cores.
 struct Service {
-  Service(CoreWorld& world_, std::uint64_t bytes_, std::uint64_t seed) : world(&world_), server(&world->add(1)), client(&world->add(0)), bytes(bytes_), random(seed) {
+  Service(CoreWorld& world_, std::uint64_t bytes_, std::uint64_t seed)
+      : world(&world_), server(&world->add(1)), client(&world->add(0)), bytes(bytes_), random(seed) {
     listener = server->area->listen(port, 16).value();
   }
   void connect() {
@@ -61,7 +62,9 @@ void expect_at_home(const CoreWorld& world) {
     for (std::uint32_t core = 0; core < cores; ++core)
       for (const auto& each : side->all[core]->service.connections(1000))
         if (!each.listens) {
-          ASSERT_EQ(wire::core_of_flow(each.key.local.address.value, each.key.local.port, each.key.remote.address.value, each.key.remote.port, cores), core);
+          ASSERT_EQ(wire::core_of_flow(each.key.local.address.value, each.key.local.port, each.key.remote.address.value,
+                                       each.key.remote.port, cores),
+                    core);
         }
   }
 }
@@ -77,7 +80,12 @@ TEST(TcpCoresSim, EveryByteArrivesOnceAndInOrderOnEveryCore) {
     Service service(world, 1 + seed * 3989, seed);
     ASSERT_TRUE(world.run_until([&] { return service.listens(); }, second_ns, [&] { return service.act(); }));
     for (int i = 0; i < 24; ++i) service.connect();
-    ASSERT_TRUE(world.run_until([&] { expect_at_home(world); return service.done(); }, 3600 * second_ns, [&] { return service.act(); }));
+    ASSERT_TRUE(world.run_until(
+        [&] {
+          expect_at_home(world);
+          return service.done();
+        },
+        3600 * second_ns, [&] { return service.act(); }));
     for (const auto* side : {&service.ones, &service.others})
       for (const Talker& each : *side) {
         EXPECT_EQ(each.error, wire::TcpError::none);
@@ -86,7 +94,8 @@ TEST(TcpCoresSim, EveryByteArrivesOnceAndInOrderOnEveryCore) {
       }
     for (const auto& side : world.sides)
       for (const auto& core : side->all) {
-        EXPECT_GT(core->stack->counters().connected + core->stack->counters().accepted, 0u) << "a core had nothing to do";
+        EXPECT_GT(core->stack->counters().connected + core->stack->counters().accepted, 0u)
+            << "a core had nothing to do";
         EXPECT_EQ(core->stack->counters().refused, 0u);
       }
     expect_nothing_left(world);
@@ -155,7 +164,8 @@ TEST(TcpCoresSim, AConnectionFromAnotherOnesPortIsRefusedOnEveryCore) {
   });
 }
 
-// Another user's listener, and connections from its port: whoever is first has it, whatever crosses between cores meanwhile.
+// Another user's listener, and connections from its port: whoever is first has it, whatever crosses between cores
+// meanwhile.
 TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
   std::size_t listened = 0, connected = 0;
   sim::each_seed(24, [&](std::uint64_t seed) {
@@ -168,7 +178,10 @@ TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
     for (int round = 0; round < 300; ++round) {
       auto& which = random() % 2 == 0 ? listener : flow;
       TestProgram& whose = &which == &listener ? server : other;
-      const auto wished = [&] { return &which == &listener ? whose.area->listen(port, 4) : whose.area->connect({TestNetwork::address(0).value, 9000}, port); };
+      const auto wished = [&] {
+        return &which == &listener ? whose.area->listen(port, 4)
+                                   : whose.area->connect({TestNetwork::address(0).value, 9000}, port);
+      };
       if (!which) {
         if (const auto made = wished()) which = *made;
       } else if (whose.area->look(*which)->closed || random() % 8 == 0) {
@@ -176,7 +189,9 @@ TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
         which.reset();
       }
       for (std::uint64_t i = random() % 6; i > 0; --i) world.run(random() % 2 * microsecond_ns + 1);
-      const auto is = [](TestProgram& program, std::optional<SocketArea::Handle> handle) { return handle && program.area->look(*handle)->connected && !program.area->look(*handle)->closed; };
+      const auto is = [](TestProgram& program, std::optional<SocketArea::Handle> handle) {
+        return handle && program.area->look(*handle)->connected && !program.area->look(*handle)->closed;
+      };
       listened += is(server, listener);
       connected += is(other, flow);
       ASSERT_FALSE(is(server, listener) && is(other, flow)) << round;
@@ -200,7 +215,8 @@ TEST(TcpCoresSim, PeersOnAllCoresSeeTheEndOfAProgramThatDies) {
     ASSERT_TRUE(world.run_until([&] { return service.listens(); }, second_ns, [&] { return service.act(); }));
     for (int i = 0; i < 16; ++i) service.connect();
     service.talk = false;
-    ASSERT_TRUE(world.run_until([&] { return service.others.size() == 16; }, 100 * second_ns, [&] { return service.act(); }));
+    ASSERT_TRUE(
+        world.run_until([&] { return service.others.size() == 16; }, 100 * second_ns, [&] { return service.act(); }));
     service.talk = true;
     world.run_until([] { return false; }, 20 * millisecond_ns, [&] { return service.act(); });
     for (const auto& core : world.sides[1]->all) EXPECT_GT(core->stack->flows(), 0u);
@@ -211,7 +227,9 @@ TEST(TcpCoresSim, PeersOnAllCoresSeeTheEndOfAProgramThatDies) {
       for (Talker& each : service.ones) worked = each.act() || worked;
       return worked;
     };
-    ASSERT_TRUE(world.run_until([&] { return std::ranges::all_of(service.ones, [](const Talker& each) { return each.closed; }); }, 100 * second_ns, act));
+    ASSERT_TRUE(world.run_until(
+        [&] { return std::ranges::all_of(service.ones, [](const Talker& each) { return each.closed; }); },
+        100 * second_ns, act));
     for (const Talker& each : service.ones) EXPECT_NE(each.error, wire::TcpError::none);
     TestProgram& next = world.add(1);  // the port is free on every core
     const auto listener = next.area->listen(port, 4).value();
@@ -276,7 +294,8 @@ TEST(TcpCores, HaveHandlesOfTheirOwnSoQuotasHold) {
   }
 }
 
-// A listener that lacks seats on a core without handles costs nothing until there are some: nobody looks through all cells for it.
+// A listener that lacks seats on a core without handles costs nothing until there are some: nobody looks through all
+// cells for it.
 TEST(TcpCores, WhoLacksSeatsWhereThereIsNoHandleIsNotLookedFor) {
   CoreWorld world({}, {1, 2});
   constexpr std::uint32_t flows = 4096;
@@ -300,8 +319,10 @@ TEST(TcpCores, WhoLacksSeatsWhereThereIsNoHandleIsNotLookedFor) {
     if (wire::core_of_flow(TestNetwork::address(1).value, local, TestNetwork::address(0).value, 80, 2) != 1) continue;
     const auto handle = area.connect({TestNetwork::address(0).value, 80}, local);
     if (!handle && handle.error().code == Error::no_space) break;
-    if (handle) taken.push_back(*handle);
-    else world.run(millisecond_ns);
+    if (handle)
+      taken.push_back(*handle);
+    else
+      world.run(millisecond_ns);
   }
   const auto more = area.listen(port + 1, 64);
   ASSERT_TRUE(more);
@@ -317,7 +338,8 @@ TEST(TcpCores, TakeConnectionsFromAPortOfTheProgramsByItsNumbers) {
   for (std::uint16_t local = 2000; local < 2012; ++local) {
     const auto handle = service.client->area->connect({TestNetwork::address(1).value, port}, local);
     ASSERT_TRUE(handle);
-    EXPECT_EQ(service.client->area->core_of(*handle), wire::core_of_flow(TestNetwork::address(0).value, local, TestNetwork::address(1).value, port, 3));
+    EXPECT_EQ(service.client->area->core_of(*handle),
+              wire::core_of_flow(TestNetwork::address(0).value, local, TestNetwork::address(1).value, port, 3));
     service.ones.emplace_back(*service.client->area, *handle, 100, true, local);
   }
   ASSERT_TRUE(world.run_until([&] { return service.done(); }, 100 * second_ns, [&] { return service.act(); }));
@@ -334,7 +356,8 @@ TEST(TcpCores, SleepAndWakeEachForItself) {
   const auto first = sleeper.connect({TestNetwork::address(0).value, 80}).value();
   EXPECT_EQ(woken, std::vector{sleeper.core_of(first)});
   const auto second = sleeper.connect({TestNetwork::address(0).value, 80}).value();
-  EXPECT_EQ(woken, (std::vector{sleeper.core_of(first), sleeper.core_of(second)})) << "connections take the cores in turn";
+  EXPECT_EQ(woken, (std::vector{sleeper.core_of(first), sleeper.core_of(second)}))
+      << "connections take the cores in turn";
   EXPECT_NE(sleeper.core_of(first), sleeper.core_of(second));
   ASSERT_TRUE(sleeper.fall_asleep());
   world.run(second_ns);  // both are refused, which is told by either core

@@ -1,5 +1,5 @@
-// Programs' connections over bad networks, by seed: bytes intact, programs that die and programs that write rubbish cost nobody else
-// anything, and everything is given back. OFFPATH_SIM_SEED=K runs one again.
+// Programs' connections over bad networks, by seed: bytes intact, programs that die and programs that write rubbish
+// cost nobody else anything, and everything is given back. OFFPATH_SIM_SEED=K runs one again.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,8 +15,15 @@ constexpr std::uint16_t port = 7000;
 
 // A server of one program, and clients of it.
 struct Served {
-  Served(TestPrograms& world_, TestProgram& server_, TestProgram& client_, std::uint16_t at, std::uint64_t bytes_, std::uint64_t seed)
-      : world(&world_), server(&server_), client(&client_), bytes(bytes_), random(seed), listener(server->area->listen(at, 8).value()), where(at) {}
+  Served(TestPrograms& world_, TestProgram& server_, TestProgram& client_, std::uint16_t at, std::uint64_t bytes_,
+         std::uint64_t seed)
+      : world(&world_),
+        server(&server_),
+        client(&client_),
+        bytes(bytes_),
+        random(seed),
+        listener(server->area->listen(at, 8).value()),
+        where(at) {}
 
   void connect() {
     const auto handle = client->area->connect(TestPrograms::endpoint(1, where));
@@ -75,7 +82,8 @@ TEST(TcpProgramSim, EveryByteArrivesOnceAndInOrder) {
   for (const std::uint64_t seed : seeds(8)) {
     SCOPED_TRACE(fmt::format("OFFPATH_SIM_SEED={}", seed));
     TestPrograms world(bad_network(seed));
-    Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 1 + seed * 7919, seed);
+    Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 1 + seed * 7919,
+                  seed);
     for (int i = 0; i < 12; ++i) served.connect();
     ASSERT_TRUE(world.run_until([&] { return served.done(); }, 3600 * second_ns, [&] { return served.act(); }));
     served.expect_whole();
@@ -91,7 +99,8 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
     Served served(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port, 20'000, seed);
     for (int i = 0; i < 6; ++i) served.connect();
     // These two die in the middle of what they do; those write anything into their rings and lines.
-    Served dying(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port + 1, 1 << 20, seed + 1);
+    Served dying(world, world.add(1, {64, 16'384, 32'768}), world.add(0, {64, 16'384, 32'768}), port + 1, 1 << 20,
+                 seed + 1);
     for (int i = 0; i < 6; ++i) dying.connect();
     bool killed = false;
     std::size_t hostile = 0;
@@ -111,7 +120,8 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
           if (random() % 2 == 0) wish.send_at = wish.receive_at = program.layout.own() + random() % 8192;
           program.write_wish(wish);
         }
-        if (random() % 4 == 0) reinterpret_cast<wire::TcpProgramLine*>(program.memory.data())->news_taken = random() >> (random() % 64);
+        if (random() % 4 == 0)
+          reinterpret_cast<wire::TcpProgramLine*>(program.memory.data())->news_taken = random() >> (random() % 64);
         if (random() % 4 == 0) program.mapped = false;
       }
       if (!killed && dying.others.size() >= 3 && random() % 16 == 0) {
@@ -125,7 +135,9 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
       for (Talker& each : dying.ones) worked |= each.act();
       return worked;
     };
-    const auto done = [&] { return served.done() && killed && std::ranges::all_of(dying.ones, [](const Talker& each) { return each.closed; }); };
+    const auto done = [&] {
+      return served.done() && killed && std::ranges::all_of(dying.ones, [](const Talker& each) { return each.closed; });
+    };
     ASSERT_TRUE(world.run_until(done, 3600 * second_ns, act));
     served.expect_whole();
     for (const Talker& each : dying.ones) EXPECT_NE(each.error, wire::TcpError::none);

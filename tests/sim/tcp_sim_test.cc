@@ -1,6 +1,6 @@
-// Two TCP stacks in virtual time over a bad network: each seed draws losses, reordering, duplicates, damage, delay, a bottleneck,
-// ports with and without segmentation, congestion control, and connections of 1 B to many MiB, some of which are aborted.
-// What must hold:
+// Two TCP stacks in virtual time over a bad network: each seed draws losses, reordering, duplicates, damage, delay, a
+// bottleneck, ports with and without segmentation, congestion control, and connections of 1 B to many MiB, some of
+// which are aborted. What must hold:
 //   - every byte that was sent is received once, at its place, and no other
 //   - what was not aborted ends without an error, within a bounded time
 //   - nothing is left of it: no flow, no timer, nothing that still wants to be sent
@@ -11,10 +11,10 @@
 #include <random>
 #include <set>
 
-#include "tcp/segment/frame_writer.h"
-#include "testing/tcp/network.h"
 #include "bad_network.h"
 #include "seeds.h"
+#include "tcp/segment/frame_writer.h"
+#include "testing/tcp/network.h"
 
 namespace offpath::sim {
 namespace {
@@ -67,7 +67,8 @@ void run_world(std::uint64_t seed, Tried& tried) {
       aborted.insert(made.back());
     }
   }
-  ASSERT_TRUE(network.run_until([&] { return network.all_gone(); }, 2000 * second_ns)) << flows << " flows, " << options.congestion;
+  ASSERT_TRUE(network.run_until([&] { return network.all_gone(); }, 2000 * second_ns))
+      << flows << " flows, " << options.congestion;
   std::size_t whole = 0;
   for (const auto& [tag, served] : network.ends[1].owner.flows) {
     ASSERT_EQ(served.wrong, 0u);
@@ -162,28 +163,33 @@ struct Attacked {
     flow = &network.connect(0, port, {3'000'000, 100'000});
   }
   void expect_unharmed() {
-    ASSERT_TRUE(network.run_until([&] { return flow->gone && network.ends[1].owner.flows.begin()->second.gone; }, 60 * second_ns));
+    ASSERT_TRUE(network.run_until([&] { return flow->gone && network.ends[1].owner.flows.begin()->second.gone; },
+                                  60 * second_ns));
     EXPECT_EQ(flow->error, FlowError::none);
     EXPECT_EQ(flow->read, 3'000'000u);
     EXPECT_EQ(flow->wrong, 0u);
   }
 };
 
-// A queue that marks early is never full for senders that go by the share of marks, and its link hardly ever empty; of the same queue
-// without marks a sender that goes by losses has lost a part.
+// A queue that marks early is never full for senders that go by the share of marks, and its link hardly ever empty; of
+// the same queue without marks a sender that goes by losses has lost a part.
 TEST(TcpSim, ABottleneckThatMarksDropsNothing) {
   constexpr std::uint64_t bytes = 20'000'000, link = 12'500'000;  // a second
   for (const bool marks : {true, false}) {
     TestNetworkOptions options;
     options.congestion = marks ? "dctcp" : "cubic";
     options.ports.segmentation_bytes = 65'536;
-    options.there = options.back = {.delay_ns = 500 * microsecond_ns, .bytes_per_second = link, .queue_bytes = 200'000, .mark_bytes = marks ? 30'000u : 0u};
+    options.there = options.back = {.delay_ns = 500 * microsecond_ns,
+                                    .bytes_per_second = link,
+                                    .queue_bytes = 200'000,
+                                    .mark_bytes = marks ? 30'000u : 0u};
     TestNetwork network(options);
     ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 1 << 20));
     network.ends[1].owner.plan = {.sends = 0, .buffer_bytes = 1 << 20};
     const TimeNs began = network.now;
     network.connect(0, port, {.sends = bytes, .buffer_bytes = 1 << 20});
-    ASSERT_TRUE(network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
+    ASSERT_TRUE(
+        network.run_until([&] { return network.all_gone() && !network.ends[1].owner.flows.empty(); }, 60 * second_ns));
     const StackCounters &sender = network.ends[0].stack->counters(), &receiver = network.ends[1].stack->counters();
     EXPECT_EQ(receiver.payload_in, bytes);
     EXPECT_EQ(sender.retransmitted == 0, marks);
@@ -201,8 +207,10 @@ TEST(TcpSim, AFloodOfSynsCostsABoundedAmountAndNothingOfWhatIsEstablished) {
   Liar liar(world.network);
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
-    const Endpoint from{{0x0a000003 + static_cast<std::uint32_t>(random() % 200)}, static_cast<std::uint16_t>(1 + random() % 65'535)};
-    liar.say({{TestNetwork::address(1), port}, from}, Sequence(static_cast<std::uint32_t>(random())), Sequence(0), flag::syn);
+    const Endpoint from{{0x0a000003 + static_cast<std::uint32_t>(random() % 200)},
+                        static_cast<std::uint16_t>(1 + random() % 65'535)};
+    liar.say({{TestNetwork::address(1), port}, from}, Sequence(static_cast<std::uint32_t>(random())), Sequence(0),
+             flag::syn);
     if (i % 200 == 0) world.network.run(millisecond_ns);
     ASSERT_LE(world.network.ends[1].stack->half_open(), 100u);
   }
@@ -225,7 +233,8 @@ TEST(TcpSim, CookiesThatNobodyWasGivenOpenNothing) {
   world.network.run(10 * millisecond_ns);
   std::mt19937 random(2);
   for (int i = 0; i < 100'000; ++i)
-    liar.say({{TestNetwork::address(1), port}, {{0x0a000005}, 1234}}, Sequence(77), Sequence(static_cast<std::uint32_t>(random())), flag::ack);
+    liar.say({{TestNetwork::address(1), port}, {{0x0a000005}, 1234}}, Sequence(77),
+             Sequence(static_cast<std::uint32_t>(random())), flag::ack);
   EXPECT_LE(world.network.ends[1].owner.flows.size(), 1u);
   world.expect_unharmed();
 }
@@ -240,7 +249,8 @@ TEST(TcpSim, GuessesEndNothingAndChangeNothing) {
   const std::vector<std::byte> lie(100, std::byte{0x66});
   const auto challenges_before = world.network.ends[1].stack->counters().challenges;
   for (int i = 0; i < 30'000; ++i) {
-    constexpr std::uint8_t kinds[] = {flag::rst, flag::rst | flag::ack, flag::syn, flag::syn | flag::ack, flag::ack, flag::fin | flag::ack};
+    constexpr std::uint8_t kinds[] = {flag::rst, flag::rst | flag::ack, flag::syn, flag::syn | flag::ack,
+                                      flag::ack, flag::fin | flag::ack};
     const std::uint8_t flags = kinds[random() % std::size(kinds)];
     liar.say(key, Sequence(static_cast<std::uint32_t>(random())), Sequence(static_cast<std::uint32_t>(random())), flags,
              flags == flag::ack && random() % 2 ? Bytes(lie) : Bytes());

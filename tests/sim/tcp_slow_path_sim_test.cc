@@ -1,9 +1,9 @@
-// The slow path elsewhere, at one end, at the other, at both, over bad networks by seed: what has begun there goes on here, and what
-// hangs about in between is lost or repeated as everything is. Processes die, hang and come back while connections begin and end. What
-// must hold:
+// The slow path elsewhere, at one end, at the other, at both, over bad networks by seed: what has begun there goes on
+// here, and what hangs about in between is lost or repeated as everything is. Processes die, hang and come back while
+// connections begin and end. What must hold:
 //   - every byte that was sent is received once, at its place, and no other
-//   - without a death, what was not aborted ends without an error; a death may cost connections that were being begun, no other; all else that
-//     it may cost is the answer to a last FIN
+//   - without a death, what was not aborted ends without an error; a death may cost connections that were being begun,
+//     no other; all else that it may cost is the answer to a last FIN
 //   - nothing is left of any: no flow and no half-open connection, in any of the four stacks
 //
 // Seeds: seeds.h.
@@ -34,7 +34,8 @@ void add(Tried& tried, const SlowPathNetwork& network) {
     tried.declined += slow->counters.declined;
     tried.handed_back += slow->counters.handed_back;
     tried.hung += slow->why ? 1 : 0;
-    if (slow->process && slow->process->stack() != nullptr) tried.cookies += slow->process->stack()->counters().cookies_in;
+    if (slow->process && slow->process->stack() != nullptr)
+      tried.cookies += slow->process->stack()->counters().cookies_in;
   }
 }
 
@@ -69,8 +70,8 @@ TestFlow& connect(SlowPathNetwork& network, const TestFlowPlan& plan, std::uint1
 
 bool peer_has_read_all(const SlowPathNetwork& network, const TestFlow& flow) {
   return flow.finished && std::ranges::any_of(network.ends[1].owner.flows, [&](const auto& each) {
-    return each.second.receive_stream == flow.send_stream && each.second.read == flow.sends;
-  });
+           return each.second.receive_stream == flow.send_stream && each.second.read == flow.sends;
+         });
 }
 
 void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
@@ -111,7 +112,8 @@ void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
     for (const auto& [tag, flow] : end.owner.flows) ASSERT_EQ(flow.wrong, 0u);
   for (const TestFlow* flow : made) {
     if (aborted.contains(flow)) continue;
-    // Of one that a death has cost nothing had been taken, or all has been read: its end was refused where TIME-WAIT was forgotten.
+    // Of one that a death has cost nothing had been taken, or all has been read: its end was refused where TIME-WAIT
+    // was forgotten.
     if (disturbed && flow->error != FlowError::none) {
       ++tried.lost;
       EXPECT_TRUE(flow->acknowledged == 0 || peer_has_read_all(network, *flow));
@@ -132,7 +134,8 @@ void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
   network.run(400 * second_ns);
   for (std::size_t i = 0; i < 2; ++i) {
     std::vector<const Stack*> stacks = {network.ends[i].stack.get()};
-    if (network.slow[i] && network.slow[i]->process && network.slow[i]->agent) stacks.push_back(network.slow[i]->process->stack());
+    if (network.slow[i] && network.slow[i]->process && network.slow[i]->agent)
+      stacks.push_back(network.slow[i]->process->stack());
     for (const Stack* stack : stacks) {
       if (stack == nullptr) continue;
       EXPECT_EQ(stack->flows(), 0u);
@@ -175,14 +178,19 @@ TEST(TcpSlowPathSim, EstablishedConnectionsSurviveEveryDeath) {
     ASSERT_TRUE(network.ends[1].stack->listen(port, 1, 16'384));
     std::vector<TestFlow*> made;
     for (int i = 0; i < 8; ++i) made.push_back(&network.connect(0, port, {200'000, 16'384}));
-    ASSERT_TRUE(network.run_until([&] {
-      const auto& served = network.ends[1].owner.flows;
-      return served.size() == 8 && std::ranges::all_of(served, [](const auto& each) { return each.second.connected; });
-    }, 60 * second_ns));
+    ASSERT_TRUE(network.run_until(
+        [&] {
+          const auto& served = network.ends[1].owner.flows;
+          return served.size() == 8 &&
+                 std::ranges::all_of(served, [](const auto& each) { return each.second.connected; });
+        },
+        60 * second_ns));
     for (int i = 0; i < 10; ++i) {
       auto& slow = network.slow[random.below(2)];
-      if (slow->agent) slow->end();
-      else slow->begin(network.now);
+      if (slow->agent)
+        slow->end();
+      else
+        slow->begin(network.now);
       network.run(static_cast<TimeNs>(random.below(50 * millisecond_ns)));
     }
     ASSERT_TRUE(network.run_until([&] { return network.all_gone(); }, 600 * second_ns));

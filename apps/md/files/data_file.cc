@@ -56,7 +56,8 @@ class Reader {
   std::int64_t whole(std::string_view word, const std::string& what, std::int64_t least, std::int64_t most) const {
     const auto value = whole_number_of(word);
     if (!value || *value < least || *value > most) {
-      lines_.fail(what + " is '" + std::string(word) + "', not a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+      lines_.fail(what + " is '" + std::string(word) + "', not a whole number from " + std::to_string(least) + " to " +
+                  std::to_string(most));
     }
     return *value;
   }
@@ -79,7 +80,8 @@ class Reader {
       } else if (words.size() >= 2 && whole_number_of(words[0]).value_or(1) == 0) {
         continue;  // "0 bonds" and the like
       } else if (number_of(words[0])) {
-        lines_.fail("header line ending in '" + last + "' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");
+        lines_.fail("header line ending in '" + last +
+                    "' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");
       } else {
         section_ = words[0];
         break;
@@ -104,8 +106,10 @@ class Reader {
     data_.atoms.reserve(static_cast<std::size_t>(count_));
     for (std::int64_t n = 0; n < count_; ++n) {
       const auto words = next_words();
-      if (words.empty()) lines_.fail("the file ends after " + std::to_string(n) + " of " + std::to_string(count_) + " atoms");
-      if (words.size() != 5 && words.size() != 8) lines_.fail("an atom is 'id type x y z', with three image flags or without");
+      if (words.empty())
+        lines_.fail("the file ends after " + std::to_string(n) + " of " + std::to_string(count_) + " atoms");
+      if (words.size() != 5 && words.size() != 8)
+        lines_.fail("an atom is 'id type x y z', with three image flags or without");
       DataAtom atom;
       atom.id = static_cast<std::int32_t>(whole(words[0], "the atom's id", 1, 2147483647));
       atom.type = static_cast<std::uint8_t>(whole(words[1], "the atom's type", 1, data_.types) - 1);
@@ -114,7 +118,8 @@ class Reader {
         atom.x[d] = x - std::floor((x - data_.box.low[d]) / length) * length;
         if (atom.x[d] >= data_.box.high[d] || atom.x[d] < data_.box.low[d]) atom.x[d] = data_.box.low[d];
       }
-      if (!places_.emplace(atom.id, data_.atoms.size()).second) lines_.fail("atom " + std::to_string(atom.id) + " stands here a second time");
+      if (!places_.emplace(atom.id, data_.atoms.size()).second)
+        lines_.fail("atom " + std::to_string(atom.id) + " stands here a second time");
       data_.atoms.push_back(atom);
     }
   }
@@ -124,7 +129,8 @@ class Reader {
     data_.velocities = true;
     for (std::int64_t n = 0; n < count_; ++n) {
       const auto words = next_words();
-      if (words.size() < 4) lines_.fail("an atom's id and velocity were expected, for " + std::to_string(count_ - n) + " more atoms");
+      if (words.size() < 4)
+        lines_.fail("an atom's id and velocity were expected, for " + std::to_string(count_ - n) + " more atoms");
       const auto place = places_.find(static_cast<std::int32_t>(whole(words[0], "the atom's id", 1, 2147483647)));
       if (place == places_.end()) lines_.fail("atom " + std::string(words[0]) + " has a velocity and no position");
       for (std::size_t d = 0; d < 3; ++d) data_.atoms[place->second].v[d] = number(words[1 + d]);

@@ -7,7 +7,8 @@
 namespace md {
 namespace {
 
-const std::string header = "made by hand\n\n2 atoms # of argon\n1 atom types\n0 bonds\n\n0 4 xlo xhi\n-1 3 ylo yhi\n0 4.5 zlo zhi\n\n";
+const std::string header =
+    "made by hand\n\n2 atoms # of argon\n1 atom types\n0 bonds\n\n0 4 xlo xhi\n-1 3 ylo yhi\n0 4.5 zlo zhi\n\n";
 
 std::string refusal(const std::string& text) {
   const TemporaryFile file(text);
@@ -16,7 +17,9 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(DataFile, IsRead) {
-  const TemporaryFile file(header + "Masses\n\n1 2.5\n\nAtoms # atomic\n\n7 1 0.5 0.5 0.5\n9 1 4.25 -2 1 0 0 0\n\nVelocities\n\n9 1 2 3\n7 4 5 6\n");
+  const TemporaryFile file(
+      header +
+      "Masses\n\n1 2.5\n\nAtoms # atomic\n\n7 1 0.5 0.5 0.5\n9 1 4.25 -2 1 0 0 0\n\nVelocities\n\n9 1 2 3\n7 4 5 6\n");
   const DataFile data = read_data_file(file.path());
   EXPECT_EQ(data.box.length(1), 4);
   EXPECT_EQ(data.mass, std::vector<double>{2.5});
@@ -28,14 +31,17 @@ TEST(DataFile, IsRead) {
 }
 
 TEST(DataFile, WhatIsWrongIsNamed) {
-  EXPECT_EQ(refusal("x\n\n1 atoms\n0 4 xlo xhi\nAtoms\n\n1 1 0 0 0\n"), ":5: the header does not give the box along all of x, y, z");
+  EXPECT_EQ(refusal("x\n\n1 atoms\n0 4 xlo xhi\nAtoms\n\n1 1 0 0 0\n"),
+            ":5: the header does not give the box along all of x, y, z");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 0\n"), ":14: the file ends after 1 of 2 atoms");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 nan\n2 1 0 0 0\n"), ":13: 'nan' is not a finite number");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 0\n1 1 1 0 0\n"), ":14: atom 1 stands here a second time");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 2 0 0 0\n"), ":13: the atom's type is '2', not a whole number from 1 to 1");
-  EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0\n"), ":13: an atom is 'id type x y z', with three image flags or without");
+  EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0\n"),
+            ":13: an atom is 'id type x y z', with three image flags or without");
   EXPECT_EQ(refusal(header + "Bonds\n\n1 1 1 2\n"), ":11: section 'Bonds' is not one of Masses, Atoms, Velocities");
-  EXPECT_EQ(refusal("x\n\n5 bonds\n"), ":3: header line ending in 'bonds' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");
+  EXPECT_EQ(refusal("x\n\n5 bonds\n"),
+            ":3: header line ending in 'bonds' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");
 }
 
 }  // namespace

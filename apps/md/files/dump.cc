@@ -18,14 +18,17 @@ void DumpFile::write(std::int64_t step, const Box& box, std::span<const Particle
     std::fprintf(file, "%zu\nstep %" PRId64 "\n", particles.size(), step);
     for (const Particle& p : particles) std::fprintf(file, "%d %.9g %.9g %.9g\n", p.type + 1, p.x[0], p.x[1], p.x[2]);
   } else {
-    std::fprintf(file, "ITEM: TIMESTEP\n%" PRId64 "\nITEM: NUMBER OF ATOMS\n%zu\nITEM: BOX BOUNDS pp pp pp\n", step, particles.size());
+    std::fprintf(file, "ITEM: TIMESTEP\n%" PRId64 "\nITEM: NUMBER OF ATOMS\n%zu\nITEM: BOX BOUNDS pp pp pp\n", step,
+                 particles.size());
     for (std::size_t d = 0; d < 3; ++d) std::fprintf(file, "%.17g %.17g\n", box.low[d], box.high[d]);
     std::fprintf(file, "ITEM: ATOMS id type x y z vx vy vz\n");
     for (const Particle& p : particles) {
-      std::fprintf(file, "%d %d %.17g %.17g %.17g %.17g %.17g %.17g\n", p.id, p.type + 1, p.x[0], p.x[1], p.x[2], p.v[0], p.v[1], p.v[2]);
+      std::fprintf(file, "%d %d %.17g %.17g %.17g %.17g %.17g %.17g\n", p.id, p.type + 1, p.x[0], p.x[1], p.x[2],
+                   p.v[0], p.v[1], p.v[2]);
     }
   }
-  if (std::fflush(file) != 0 || std::ferror(file) != 0) throw BrokenRun(path_ + ": cannot be written: " + std::strerror(errno));
+  if (std::fflush(file) != 0 || std::ferror(file) != 0)
+    throw BrokenRun(path_ + ": cannot be written: " + std::strerror(errno));
 }
 
 }  // namespace md

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "md/ranks/domain.h"
 #include "md/files/snapshot.h"
+#include "md/ranks/domain.h"
 
 namespace md {
 

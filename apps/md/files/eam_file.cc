@@ -22,7 +22,8 @@ std::vector<std::string_view> words_of_next(TextLines& lines, const std::string&
 
 std::size_t count_of(const TextLines& lines, std::string_view word, const std::string& what) {
   const auto count = whole_number_of(word);
-  if (!count || *count < 5 || *count > 10'000'000) lines.fail(what + " is '" + std::string(word) + "', not a number from 5 to 10000000");
+  if (!count || *count < 5 || *count > 10'000'000)
+    lines.fail(what + " is '" + std::string(word) + "', not a number from 5 to 10000000");
   return static_cast<std::size_t>(*count);
 }
 
@@ -56,11 +57,16 @@ std::vector<double> read_values(TextLines& lines, std::size_t count, const std::
   values.reserve(count);
   while (values.size() < count) {
     const auto line = lines.next();
-    if (!line) lines.fail("the file ends after " + std::to_string(values.size()) + " of the " + std::to_string(count) + " values of " + what);
+    if (!line)
+      lines.fail("the file ends after " + std::to_string(values.size()) + " of the " + std::to_string(count) +
+                 " values of " + what);
     for (const std::string_view word : words_of(*line)) {
       const auto number = number_of(word);
-      if (!number) lines.fail("'" + std::string(word) + "' is not a number; expected value " + std::to_string(values.size() + 1) + " of " + what);
-      if (values.size() == count) lines.fail("more than the " + std::to_string(count) + " values of " + what + " on this line");
+      if (!number)
+        lines.fail("'" + std::string(word) + "' is not a number; expected value " + std::to_string(values.size() + 1) +
+                   " of " + what);
+      if (values.size() == count)
+        lines.fail("more than the " + std::to_string(count) + " values of " + what + " on this line");
       values.push_back(*number);
     }
   }
@@ -130,7 +136,8 @@ bool is_funcfl(const std::string& path) {
   if (!second || !third) return true;
   const auto mass = words_of(*second), grid = words_of(*third);
   const auto numeric = [](std::string_view word) { return number_of(word).has_value(); };
-  return mass.size() >= 2 && numeric(mass[0]) && numeric(mass[1]) && grid.size() >= 5 && std::all_of(grid.begin(), grid.begin() + 5, numeric);
+  return mass.size() >= 2 && numeric(mass[0]) && numeric(mass[1]) && grid.size() >= 5 &&
+         std::all_of(grid.begin(), grid.begin() + 5, numeric);
 }
 
 }  // namespace

@@ -18,12 +18,12 @@ namespace md {
 
 struct EamTables {
   std::size_t elements = 0;
-  std::vector<double> mass;      // by element
-  std::vector<std::string> name; // setfl; empty otherwise
+  std::vector<double> mass;       // by element
+  std::vector<std::string> name;  // setfl; empty otherwise
   double cut = 0;
-  std::vector<Spline> embedding; // F(rho), by element
-  std::vector<Spline> density;   // rho(r), by element
-  std::vector<Spline> pair;      // r phi(r), at (i, j): i * elements + j, in eV Angstrom
+  std::vector<Spline> embedding;  // F(rho), by element
+  std::vector<Spline> density;    // rho(r), by element
+  std::vector<Spline> pair;       // r phi(r), at (i, j): i * elements + j, in eV Angstrom
 
   [[nodiscard]] const Spline& pair_of(std::size_t i, std::size_t j) const { return pair[i * elements + j]; }
 };

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "md/simulation.h"
 #include "md/files/temporary_file.h"
+#include "md/simulation.h"
 #include "md/test_metal.h"
 
 namespace md {
@@ -65,7 +65,8 @@ TEST(EamFile, MoreThanTheTablesOrNoNumbersIsNamed) {
   std::string text = funcfl();
   text.replace(text.rfind("0."), 2, "x.");
   const TemporaryFile wrong(text);
-  EXPECT_NE(refusal_of([&] { read_eam_file(wrong.path()); }).find("is not a number; expected value"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { read_eam_file(wrong.path()); }).find("is not a number; expected value"),
+            std::string::npos);
 }
 
 TEST(EamForces, ConserveEnergyWithHalfAndFullLists) {

@@ -27,7 +27,8 @@ class InputLines {
   std::string word(const std::string& one, const std::string& other) {
     if (words_.empty()) lines_.fail(what_ + " is missing");
     const std::string found(words_[0]);
-    if (!one.empty() && found != one && found != other) lines_.fail(what_ + " is '" + found + "', neither '" + one + "' nor '" + other + "'");
+    if (!one.empty() && found != one && found != other)
+      lines_.fail(what_ + " is '" + found + "', neither '" + one + "' nor '" + other + "'");
     return found;
   }
 
@@ -45,21 +46,26 @@ class InputLines {
     expect(place, of);
     const auto value = whole_number_of(words_[place]);
     if (!value) lines_.fail(what_ + ": '" + std::string(words_[place]) + "' is not a whole number");
-    if (*value < least || *value > 1'000'000'000) lines_.fail(what_ + ": " + std::to_string(*value) + " is not from " + std::to_string(least) + " to 1000000000");
+    if (*value < least || *value > 1'000'000'000)
+      lines_.fail(what_ + ": " + std::to_string(*value) + " is not from " + std::to_string(least) + " to 1000000000");
     return *value;
   }
 
   void expect_end() {
     while (const auto line = lines_.next()) {
-      if (!words_of(*line).empty()) lines_.fail("nothing more was expected: an input has " + std::to_string(lines_in_all) + " lines");
+      if (!words_of(*line).empty())
+        lines_.fail("nothing more was expected: an input has " + std::to_string(lines_in_all) + " lines");
     }
   }
 
  private:
   // `of` values on this line, and what follows them is no further number.
   void expect(std::size_t place, std::size_t of) {
-    if (words_.size() <= place) lines_.fail(what_ + ": " + std::to_string(of) + " values expected, " + std::to_string(words_.size()) + " found");
-    if (words_.size() > of && number_of(words_[of])) lines_.fail(what_ + ": " + std::to_string(of) + " values expected, '" + std::string(words_[of]) + "' is one more");
+    if (words_.size() <= place)
+      lines_.fail(what_ + ": " + std::to_string(of) + " values expected, " + std::to_string(words_.size()) + " found");
+    if (words_.size() > of && number_of(words_[of]))
+      lines_.fail(what_ + ": " + std::to_string(of) + " values expected, '" + std::string(words_[of]) +
+                  "' is one more");
   }
 
   TextLines lines_;

@@ -14,7 +14,8 @@
 
 namespace md {
 
-// Over what `settings` say. Names in it are relative to its folder. Throws BadInput naming the line and what belongs there.
+// Over what `settings` say. Names in it are relative to its folder. Throws BadInput naming the line and what belongs
+// there.
 void read_input_file(const std::string& path, Settings& settings);
 
 }  // namespace md

@@ -9,10 +9,20 @@ namespace {
 
 using testing::Test;
 
-const std::vector<std::string> lines{
-    "a liquid", "", "lj  units", "none  data file", "lj  force style", "1.0 1.0  epsilon and sigma", "8 9 10  size",
-    "250  timesteps", "0.005  timestep", "1.44  temperature", "0.8442  density", "20  interval", "2.5 0.30  cut-off and skin",
-    "50  thermo"};
+const std::vector<std::string> lines{"a liquid",
+                                     "",
+                                     "lj  units",
+                                     "none  data file",
+                                     "lj  force style",
+                                     "1.0 1.0  epsilon and sigma",
+                                     "8 9 10  size",
+                                     "250  timesteps",
+                                     "0.005  timestep",
+                                     "1.44  temperature",
+                                     "0.8442  density",
+                                     "20  interval",
+                                     "2.5 0.30  cut-off and skin",
+                                     "50  thermo"};
 
 std::string joined(std::vector<std::string> all) {
   std::string text;
@@ -43,7 +53,9 @@ TEST(InputFile, IsRead) {
 TEST(InputFile, EachMissingLineIsNamed) {
   for (std::size_t n = 0; n < lines.size(); ++n) {
     std::vector<std::string> cut(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(n));
-    EXPECT_NE(refusal(cut).find("is missing: the file ends after " + std::to_string(n) + " of 14 lines"), std::string::npos) << n;
+    EXPECT_NE(refusal(cut).find("is missing: the file ends after " + std::to_string(n) + " of 14 lines"),
+              std::string::npos)
+        << n;
   }
 }
 

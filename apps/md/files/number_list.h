@@ -8,7 +8,9 @@
 namespace md {
 
 // What `given` says under this name, or `otherwise`. Throws BadInput naming the option.
-std::vector<double> numbers_of(const std::map<std::string, std::string>& given, const std::string& name, const std::string& otherwise);
-double number_of(const std::map<std::string, std::string>& given, const std::string& name, const std::string& otherwise);
+std::vector<double> numbers_of(const std::map<std::string, std::string>& given, const std::string& name,
+                               const std::string& otherwise);
+double number_of(const std::map<std::string, std::string>& given, const std::string& name,
+                 const std::string& otherwise);
 
 }  // namespace md

@@ -15,7 +15,9 @@ namespace {
 struct Given {
   std::string name, value;
 
-  [[noreturn]] void refuse(const std::string& expected) const { throw BadInput(name + " " + value + ": expected " + expected); }
+  [[noreturn]] void refuse(const std::string& expected) const {
+    throw BadInput(name + " " + value + ": expected " + expected);
+  }
   [[nodiscard]] std::int64_t whole(std::int64_t least, std::int64_t most) const {
     const auto number = whole_number_of(value);
     if (!number || *number < least || *number > most) {
@@ -44,61 +46,80 @@ constexpr std::int64_t many = 1'000'000'000;
 
 std::vector<Option> make_options() {
   std::vector<Option> all;
-  const auto add = [&all](std::vector<std::string> names, std::string meaning, std::function<void(const Given&, Settings&)> apply) {
+  const auto add = [&all](std::vector<std::string> names, std::string meaning,
+                          std::function<void(const Given&, Settings&)> apply) {
     all.push_back({std::move(names), std::move(meaning), std::move(apply)});
   };
-  add({"-s", "--size"}, "CELLS: of the lattice, along each axis", [](const Given& g, Settings& s) {
-    s.cells.fill(static_cast<int>(g.whole(1, 800)));
-  });
+  add({"-s", "--size"}, "CELLS: of the lattice, along each axis",
+      [](const Given& g, Settings& s) { s.cells.fill(static_cast<int>(g.whole(1, 800))); });
   for (std::size_t d = 0; d < 3; ++d) {
-    add({std::string("-n") + "xyz"[d]}, "CELLS: along this axis alone", [d](const Given& g, Settings& s) {
-      s.cells[d] = static_cast<int>(g.whole(1, many));
-    });
+    add({std::string("-n") + "xyz"[d]}, "CELLS: along this axis alone",
+        [d](const Given& g, Settings& s) { s.cells[d] = static_cast<int>(g.whole(1, many)); });
   }
   add({"-n", "--nsteps"}, "STEPS", [](const Given& g, Settings& s) { s.steps = g.whole(0, many); });
-  add({"-t", "--num_threads"}, "THREADS of every rank", [](const Given& g, Settings& s) { s.threads = static_cast<int>(g.whole(1, 1024)); });
-  add({"--half_neigh"}, "1: a pair stands in one list; 0: in both", [](const Given& g, Settings& s) { s.half = g.first_of("1", "0"); });
-  add({"--lists"}, "auto | pairs | clusters: of atoms, or of clusters of four; auto: clusters in mixed precision", [](const Given& g, Settings& s) {
-    if (g.value == "auto") s.lists = Lists::automatic;
-    else if (g.value == "pairs") s.lists = Lists::pairs;
-    else if (g.value == "clusters") s.lists = Lists::clusters;
-    else g.refuse("auto, pairs or clusters");
-  });
-  add({"--skin"}, "LENGTH: by how much lists reach beyond the cut-off", [](const Given& g, Settings& s) { s.skin = g.number(0); });
+  add({"-t", "--num_threads"}, "THREADS of every rank",
+      [](const Given& g, Settings& s) { s.threads = static_cast<int>(g.whole(1, 1024)); });
+  add({"--half_neigh"}, "1: a pair stands in one list; 0: in both",
+      [](const Given& g, Settings& s) { s.half = g.first_of("1", "0"); });
+  add({"--lists"}, "auto | pairs | clusters: of atoms, or of clusters of four; auto: clusters in mixed precision",
+      [](const Given& g, Settings& s) {
+        if (g.value == "auto")
+          s.lists = Lists::automatic;
+        else if (g.value == "pairs")
+          s.lists = Lists::pairs;
+        else if (g.value == "clusters")
+          s.lists = Lists::clusters;
+        else
+          g.refuse("auto, pairs or clusters");
+      });
+  add({"--skin"}, "LENGTH: by how much lists reach beyond the cut-off",
+      [](const Given& g, Settings& s) { s.skin = g.number(0); });
   add({"--every"}, "STEPS between lists", [](const Given& g, Settings& s) { s.interval = g.whole(1, many); });
   add({"--trigger"}, "interval | displacement: what makes new lists due", [](const Given& g, Settings& s) {
     s.trigger = g.first_of("interval", "displacement") ? Trigger::interval : Trigger::displacement;
   });
-  add({"--seed"}, "NUMBER: other velocities at the beginning; 0: miniMD's", [](const Given& g, Settings& s) {
-    s.seed = static_cast<std::int32_t>(g.whole(0, 1'000'000));
-  });
+  add({"--seed"}, "NUMBER: other velocities at the beginning; 0: miniMD's",
+      [](const Given& g, Settings& s) { s.seed = static_cast<std::int32_t>(g.whole(0, 1'000'000)); });
   add({"--dt"}, "TIME of a step", [](const Given& g, Settings& s) { s.time_step = g.number(0); });
-  add({"--thermo"}, "STEPS between rows of output; 0: start and end", [](const Given& g, Settings& s) { s.thermo_interval = g.whole(0, many); });
-  add({"-p", "--force"}, "lj | eam", [](const Given& g, Settings& s) { s.potential = g.first_of("lj", "eam") ? Potential::lj : Potential::eam; });
-  add({"--potential_file"}, "FILE of EAM tables, funcfl or setfl", [](const Given& g, Settings& s) { s.potential_file = g.value; });
-  add({"-f", "--data_file"}, "FILE of LAMMPS: atoms from there", [](const Given& g, Settings& s) { s.data_file = g.value; });
-  add({"-u", "--units"}, "lj | metal", [](const Given& g, Settings& s) { s.units = g.first_of("lj", "metal") ? lj_units : metal_units; });
+  add({"--thermo"}, "STEPS between rows of output; 0: start and end",
+      [](const Given& g, Settings& s) { s.thermo_interval = g.whole(0, many); });
+  add({"-p", "--force"}, "lj | eam",
+      [](const Given& g, Settings& s) { s.potential = g.first_of("lj", "eam") ? Potential::lj : Potential::eam; });
+  add({"--potential_file"}, "FILE of EAM tables, funcfl or setfl",
+      [](const Given& g, Settings& s) { s.potential_file = g.value; });
+  add({"-f", "--data_file"}, "FILE of LAMMPS: atoms from there",
+      [](const Given& g, Settings& s) { s.data_file = g.value; });
+  add({"-u", "--units"}, "lj | metal",
+      [](const Given& g, Settings& s) { s.units = g.first_of("lj", "metal") ? lj_units : metal_units; });
   add({"--precision"}, "double | mixed: pairs in single, sums in double precision", [](const Given& g, Settings& s) {
     s.precision = g.first_of("double", "mixed") ? Precision::whole : Precision::mixed;
   });
   add({"--kernels"}, "auto | scalar | avx2 | avx512 | neon", [](const Given& g, Settings& s) { s.kernels = g.value; });
-  add({"--offload"}, "none | force | list | auto: what the agent at OFFPATH_AGENT computes", [](const Given& g, Settings& s) {
-    const auto* const mode = std::ranges::find_if(offload_modes, [&](Offload each) { return g.value == name_of(each); });
-    if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
-    s.offload = *mode;
-  });
-  add({"--agent_threads"}, "THREADS that the agent computes this rank's share with", [](const Given& g, Settings& s) {
-    s.agent_threads = static_cast<int>(g.whole(1, 1024));
-  });
+  add({"--offload"}, "none | force | list | auto: what the agent at OFFPATH_AGENT computes",
+      [](const Given& g, Settings& s) {
+        const auto* const mode =
+            std::ranges::find_if(offload_modes, [&](Offload each) { return g.value == name_of(each); });
+        if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
+        s.offload = *mode;
+      });
+  add({"--agent_threads"}, "THREADS that the agent computes this rank's share with",
+      [](const Given& g, Settings& s) { s.agent_threads = static_cast<int>(g.whole(1, 1024)); });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
-  add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them", [](const Given& g, Settings& s) { s.dump_file = g.value; });
+  add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them",
+      [](const Given& g, Settings& s) { s.dump_file = g.value; });
   add({"--dump_every"}, "STEPS between these", [](const Given& g, Settings& s) { s.dump_interval = g.whole(1, many); });
-  add({"--restart"}, "FILE to go on from later; written at the end, too", [](const Given& g, Settings& s) { s.restart_file = g.value; });
-  add({"--restart_every"}, "STEPS between writing it", [](const Given& g, Settings& s) { s.restart_interval = g.whole(1, many); });
-  add({"--resume"}, "FILE that --restart wrote: goes on from there, to the same bits", [](const Given& g, Settings& s) { s.resume_file = g.value; });
-  add({"--report"}, "FILE for what the run took, as JSON", [](const Given& g, Settings& s) { s.report_file = g.value; });
-  add({"--stream"}, "NAME of a stream: hands particles to the agent at OFFPATH_AGENT", [](const Given& g, Settings& s) { s.stream = g.value; });
-  add({"--stream_every"}, "STEPS between these", [](const Given& g, Settings& s) { s.stream_interval = g.whole(1, many); });
+  add({"--restart"}, "FILE to go on from later; written at the end, too",
+      [](const Given& g, Settings& s) { s.restart_file = g.value; });
+  add({"--restart_every"}, "STEPS between writing it",
+      [](const Given& g, Settings& s) { s.restart_interval = g.whole(1, many); });
+  add({"--resume"}, "FILE that --restart wrote: goes on from there, to the same bits",
+      [](const Given& g, Settings& s) { s.resume_file = g.value; });
+  add({"--report"}, "FILE for what the run took, as JSON",
+      [](const Given& g, Settings& s) { s.report_file = g.value; });
+  add({"--stream"}, "NAME of a stream: hands particles to the agent at OFFPATH_AGENT",
+      [](const Given& g, Settings& s) { s.stream = g.value; });
+  add({"--stream_every"}, "STEPS between these",
+      [](const Given& g, Settings& s) { s.stream_interval = g.whole(1, many); });
   return all;
 }
 
@@ -128,8 +149,10 @@ Options read_options(std::span<char* const> arguments, const std::vector<std::st
     const bool of_subcommand = std::find(own.begin(), own.end(), name) != own.end();
     if (option == nullptr && !input && !of_subcommand) throw BadInput("unknown option " + name + "; --help lists them");
     if (k + 1 >= arguments.size()) throw BadInput(name + ": its value is missing");
-    if (of_subcommand) options.own[name] = arguments[k + 1];
-    else if (!input) option->apply({name, arguments[k + 1]}, options.settings);
+    if (of_subcommand)
+      options.own[name] = arguments[k + 1];
+    else if (!input)
+      option->apply({name, arguments[k + 1]}, options.settings);
   }
   return options;
 }

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "md/simulation.h"
 #include "md/files/temporary_file.h"
+#include "md/simulation.h"
 
 namespace md {
 namespace {
@@ -42,7 +42,8 @@ TEST(Options, WrongOnesAreNamed) {
 
 TEST(BadRuns, OverlappingAtomsAreNamed) {
   const TemporaryFile data(
-      "x\n\n3 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nAtoms\n\n1 1 1 1 1\n2 1 5 5 5\n3 1 5 5 5.0000001\n");
+      "x\n\n3 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nAtoms\n\n1 1 1 1 1\n2 1 5 5 5\n3 1 5 5 "
+      "5.0000001\n");
   Settings settings;
   settings.data_file = data.path();
   OneRank ranks;

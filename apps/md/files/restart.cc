@@ -72,7 +72,8 @@ class Reader {
 
 }  // namespace
 
-void write_restart(const std::string& path, const RestartHeader& header, const std::vector<RestartAtom>& own, Ranks& ranks) {
+void write_restart(const std::string& path, const RestartHeader& header, const std::vector<RestartAtom>& own,
+                   Ranks& ranks) {
   const std::vector<std::vector<std::byte>> parts = ranks.gather(std::as_bytes(std::span(own)));
   if (ranks.rank() != 0) return;
   std::string text(magic.data(), magic.size());
@@ -97,10 +98,12 @@ Restart read_restart(const std::string& path, int rank) {
   std::uint64_t sum = 0;
   if (text.size() < 16 + sizeof sum) throw BadInput(path + ": the file is cut short");
   std::memcpy(&sum, text.data() + summed, sizeof sum);
-  if (sum != checksum(std::span(text).first(summed))) throw BadInput(path + ": the file is cut short or damaged: its checksum is wrong");
+  if (sum != checksum(std::span(text).first(summed)))
+    throw BadInput(path + ": the file is cut short or damaged: its checksum is wrong");
   Reader in(path, std::span(text).first(summed).subspan(magic.size()));
   if (const auto found = in.take<std::uint64_t>(); found != version) {
-    throw BadInput(path + ": version " + std::to_string(found) + " of restart files; this program reads version " + std::to_string(version));
+    throw BadInput(path + ": version " + std::to_string(found) + " of restart files; this program reads version " +
+                   std::to_string(version));
   }
   Restart restart;
   restart.header = in.take<RestartHeader>();

@@ -1,5 +1,5 @@
-// A run's state in a file, from which it goes on to the same bits: not only where atoms are, but in which order they lie in
-// memory, on which rank, and where they were when their lists were built.
+// A run's state in a file, from which it goes on to the same bits: not only where atoms are, but in which order they
+// lie in memory, on which rank, and where they were when their lists were built.
 #pragma once
 
 #include <array>
@@ -28,7 +28,8 @@ struct RestartAtom {
 };
 
 // Everybody calls it; rank 0 writes, beside the old file, which it replaces once the new one is on the disk.
-void write_restart(const std::string& path, const RestartHeader& header, const std::vector<RestartAtom>& own, Ranks& ranks);
+void write_restart(const std::string& path, const RestartHeader& header, const std::vector<RestartAtom>& own,
+                   Ranks& ranks);
 
 struct Restart {
   RestartHeader header;

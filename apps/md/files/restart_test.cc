@@ -4,8 +4,8 @@
 
 #include <tuple>
 
-#include "md/simulation.h"
 #include "md/files/temporary_file.h"
+#include "md/simulation.h"
 
 namespace md {
 namespace {
@@ -25,9 +25,10 @@ std::vector<double> bits_of(Simulation& simulation) {
 }
 
 TEST(Restart, GoesOnToTheSameBitsFromAnyStep) {
-  for (const auto& [trigger, lists, precision] :
-       {std::tuple{Trigger::interval, Lists::pairs, Precision::whole}, {Trigger::displacement, Lists::pairs, Precision::whole},
-        {Trigger::interval, Lists::clusters, Precision::whole}, {Trigger::displacement, Lists::clusters, Precision::mixed}}) {
+  for (const auto& [trigger, lists, precision] : {std::tuple{Trigger::interval, Lists::pairs, Precision::whole},
+                                                  {Trigger::displacement, Lists::pairs, Precision::whole},
+                                                  {Trigger::interval, Lists::clusters, Precision::whole},
+                                                  {Trigger::displacement, Lists::clusters, Precision::mixed}}) {
     for (const int stop : {20, 33}) {
       Settings settings = box();
       settings.lists = lists;
@@ -61,7 +62,8 @@ TEST(Restart, AnotherRunIsRefused) {
   Settings settings = box();
   settings.resume_file = file.path();
   settings.skin = 0.4;
-  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with skin 0.300000, this run has 0.400000"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with skin 0.300000, this run has 0.400000"),
+            std::string::npos);
   settings.skin = 0.3;
   settings.kernels = "scalar";
   EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with the kernels"), std::string::npos);
@@ -79,7 +81,8 @@ TEST(Restart, AnotherKindOfListIsRefused) {
     settings.resume_file = file.path();
     EXPECT_EQ(refusal_of([&] { Simulation(settings, ranks); }), "");
     settings.lists = lists == Lists::pairs ? Lists::clusters : Lists::pairs;
-    EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with lists of clusters "), std::string::npos);
+    EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("written with lists of clusters "),
+              std::string::npos);
   }
 }
 

@@ -23,7 +23,9 @@ std::optional<std::string_view> TextLines::next() {
   return line;
 }
 
-void TextLines::fail(const std::string& what) const { throw BadInput(path_ + ":" + std::to_string(number_) + ": " + what); }
+void TextLines::fail(const std::string& what) const {
+  throw BadInput(path_ + ":" + std::to_string(number_) + ": " + what);
+}
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;

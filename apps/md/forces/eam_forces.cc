@@ -12,7 +12,8 @@ struct Separation {
 };
 
 Separation between(const double* x, std::size_t i, std::size_t j) {
-  const double dx = x[values * i] - x[values * j], dy = x[values * i + 1] - x[values * j + 1], dz = x[values * i + 2] - x[values * j + 2];
+  const double dx = x[values * i] - x[values * j], dy = x[values * i + 1] - x[values * j + 1],
+               dz = x[values * i + 2] - x[values * j + 2];
   return {dx, dy, dz, dx * dx + dy * dy + dz * dz};
 }
 
@@ -32,7 +33,8 @@ void for_pairs(const PairList& list, const double* x, double cut, const Pair& pa
 
 }  // namespace
 
-void eam_densities(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type, double* density) {
+void eam_densities(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type,
+                   double* density) {
   for (std::size_t i = list.first; i < list.last; ++i) density[i] = 0;
   for_pairs(list, x, tables.cut, [&](std::size_t i, std::size_t j, const Separation& apart, bool mutual) {
     const double r = std::sqrt(apart.squared);
@@ -42,8 +44,8 @@ void eam_densities(const EamTables& tables, const PairList& list, const double* 
   });
 }
 
-PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type, const double* slope,
-                   double* f) {
+PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type,
+                   const double* slope, double* f) {
   for (std::size_t n = values * list.first; n < values * list.last; ++n) f[n] = 0;
   PairSums sums;
   for_pairs(list, x, tables.cut, [&](std::size_t i, std::size_t j, const Separation& apart, bool mutual) {
@@ -91,7 +93,8 @@ PairSums EamForces::compute(const NeighbourList& list, Halo& halo, bool /*with_s
   std::vector<PairSums> parts(blocks);
   in_blocks(threads, blocks, [&](int block, std::size_t, std::size_t) {
     const auto b = static_cast<std::size_t>(block);
-    parts[b] = eam_pairs(tables_, list.blocks[b].view(), atoms.x.data(), atoms.type.data(), slope_.data(), atoms.f.data());
+    parts[b] =
+        eam_pairs(tables_, list.blocks[b].view(), atoms.x.data(), atoms.type.data(), slope_.data(), atoms.f.data());
   });
   PairSums sums;
   for (std::size_t b = 0; b < blocks; ++b) {

@@ -1,5 +1,5 @@
-// The embedded atom method: e_i = F(sum_j rho(r_ij)) + 1/2 sum_j phi(r_ij). Two loops over the pairs, and between them the
-// slopes of F go to the ghosts.
+// The embedded atom method: e_i = F(sum_j rho(r_ij)) + 1/2 sum_j phi(r_ij). Two loops over the pairs, and between them
+// the slopes of F go to the ghosts.
 #pragma once
 
 #include "md/files/eam_file.h"
@@ -21,8 +21,9 @@ class EamForces : public Forces {
 };
 
 // The two loops, over flat arrays. `density` of [first, last) is written; `f` likewise.
-void eam_densities(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type, double* density);
-PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type, const double* slope,
-                   double* f);
+void eam_densities(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type,
+                   double* density);
+PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type,
+                   const double* slope, double* f);
 
 }  // namespace md

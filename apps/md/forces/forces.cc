@@ -14,7 +14,8 @@ std::unique_ptr<Forces> make_forces(const Settings& settings, const Kernels& ker
   if (settings.precision == Precision::mixed) throw BadInput("mixed precision is there for Lennard-Jones, not for EAM");
   EamTables tables = read_eam_file(settings.potential_file);
   for (const double mass : tables.mass) {
-    if (mass != tables.mass[0]) throw BadInput(settings.potential_file + ": elements of different masses; offpath-md computes with one mass");
+    if (mass != tables.mass[0])
+      throw BadInput(settings.potential_file + ": elements of different masses; offpath-md computes with one mass");
   }
   return std::make_unique<EamForces>(std::move(tables));
 }

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "md/atoms.h"
-#include "md/ranks/halo.h"
 #include "md/neighbours/neighbour_list.h"
+#include "md/ranks/halo.h"
 #include "md/settings.h"
 
 namespace md {

@@ -17,7 +17,8 @@ PairSums LjForces::compute(const NeighbourList& list, Halo& /*halo*/, bool with_
   std::vector<PairSums> parts(blocks);
   in_blocks(threads, blocks, [&](int, std::size_t first, std::size_t last) {
     for (std::size_t block = first; block < last; ++block) {
-      parts[block] = clusters ? of_clusters(list.clusters.view(block), with_sums, atoms) : of_pairs(list.blocks[block].view(), with_sums, atoms);
+      parts[block] = clusters ? of_clusters(list.clusters.view(block), with_sums, atoms)
+                              : of_pairs(list.blocks[block].view(), with_sums, atoms);
     }
   });
   PairSums sums;

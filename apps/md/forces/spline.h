@@ -1,5 +1,5 @@
-// A function tabulated at equal distances, as cubics between the points: values as given, slopes from five points (three
-// and two at the ends), the interpolation that EAM tables are made for.
+// A function tabulated at equal distances, as cubics between the points: values as given, slopes from five points
+// (three and two at the ends), the interpolation that EAM tables are made for.
 #pragma once
 
 #include <cmath>

@@ -67,8 +67,10 @@ class Array {
 
   static void release(T* data, std::size_t capacity) {
     if (data == nullptr) return;
-    if (bytes_of(capacity) < pages_from) std::free(data);
-    else ::munmap(data, bytes_of(capacity));
+    if (bytes_of(capacity) < pages_from)
+      std::free(data);
+    else
+      ::munmap(data, bytes_of(capacity));
   }
 
   void grow(std::size_t size) {

@@ -1,5 +1,5 @@
-// Lennard-Jones forces on four atoms at a time: what is loaded of a pack of neighbours, and put into order, serves all four.
-// Included as lj_kernel.h is.
+// Lennard-Jones forces on four atoms at a time: what is loaded of a pack of neighbours, and put into order, serves all
+// four. Included as lj_kernel.h is.
 #pragma once
 
 #include "md/kernels/lj_formula.h"
@@ -18,7 +18,8 @@ struct LjClusterLoop {
   PairSums sums;
   V xi[size], yi[size], zi[size], fx[size], fy[size], fz[size], e, w;
 
-  LjClusterLoop(const LennardJones& potential, const Real* positions, double* forces) : formula(potential), x(positions), f(forces) {}
+  LjClusterLoop(const LennardJones& potential, const Real* positions, double* forces)
+      : formula(potential), x(positions), f(forces) {}
 
   inline __attribute__((always_inline)) void pairs(const std::int32_t* neighbours, const std::uint8_t* near_whom) {
     V xj, yj, zj;
@@ -47,7 +48,8 @@ struct LjClusterLoop {
       }
       e = w = P::same(0);
       const std::uint64_t end = list.begin[c - list.first + 1];
-      for (std::uint64_t k = list.begin[c - list.first]; k < end; k += P::width) pairs(list.neighbours + k, list.near + k);
+      for (std::uint64_t k = list.begin[c - list.first]; k < end; k += P::width)
+        pairs(list.neighbours + k, list.near + k);
       for (int a = 0; a < size; ++a) {
         if (a >= list.counts[c]) break;
         double* to = f + 4 * static_cast<std::size_t>(atoms[a]);

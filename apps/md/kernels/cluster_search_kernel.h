@@ -18,8 +18,8 @@ struct ClusterSearch {
 
   // Appends those of [first, last) that are near. `name` maps a place to an atom; without it they are the same.
   template <bool named>
-  inline __attribute__((always_inline)) void append(const Coordinates<Real>& at, const std::int32_t* name, std::uint32_t first,
-                                                    std::uint32_t last) {
+  inline __attribute__((always_inline)) void append(const Coordinates<Real>& at, const std::int32_t* name,
+                                                    std::uint32_t first, std::uint32_t last) {
     for (std::uint32_t k = first; k < last; k += P::width) {
       const V xk = P::load(at.x + k), yk = P::load(at.y + k), zk = P::load(at.z + k);
       const M counted = last - k >= P::width ? P::all() : P::first(static_cast<int>(last - k));
@@ -43,7 +43,8 @@ struct ClusterSearch {
 };
 
 template <class P>
-std::size_t find_of_cluster(const SearchSpace<typename P::Real>& space, const BinRow* rows, int count, const ClusterSought& sought) {
+std::size_t find_of_cluster(const SearchSpace<typename P::Real>& space, const BinRow* rows, int count,
+                            const ClusterSought& sought) {
   ClusterSearch<P> search;
   search.out = sought.neighbours;
   search.near_out = sought.near;
@@ -61,7 +62,8 @@ std::size_t find_of_cluster(const SearchSpace<typename P::Real>& space, const Bi
     const BinRow& row = rows[r];
     const std::int32_t* const before = search.out;
     search.template append<false>(space.own, nullptr, row.first, row.last);
-    if (static_cast<std::int64_t>(row.first) <= most && least < static_cast<std::int64_t>(row.last)) {  // nobody is near itself
+    if (static_cast<std::int64_t>(row.first) <= most &&
+        least < static_cast<std::int64_t>(row.last)) {  // nobody is near itself
       for (const std::int32_t* each = before; each < search.out; ++each) {
         for (int a = 0; a < ClusterSearch<P>::size; ++a) {
           if (*each == sought.atoms[a]) sought.near[each - sought.neighbours] &= static_cast<std::uint8_t>(~(1U << a));

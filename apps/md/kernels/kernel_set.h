@@ -11,9 +11,19 @@ namespace md {
 // `P` packs doubles, `Single` floats. Made by the compiler: nothing of a processor's own may run before it is chosen.
 template <class P, class Single>
 consteval Kernels kernel_set(std::string_view name) {
-  return {name, lj<P, false>, lj<P, true>, lj<Single, false>, lj<Single, true>, find_neighbours<P>, find_neighbours<Single>,
-          lj_clusters<P, false>, lj_clusters<P, true>, lj_clusters<Single, false>, lj_clusters<Single, true>,
-          find_of_cluster<P>, find_of_cluster<Single>};
+  return {name,
+          lj<P, false>,
+          lj<P, true>,
+          lj<Single, false>,
+          lj<Single, true>,
+          find_neighbours<P>,
+          find_neighbours<Single>,
+          lj_clusters<P, false>,
+          lj_clusters<P, true>,
+          lj_clusters<Single, false>,
+          lj_clusters<Single, true>,
+          find_of_cluster<P>,
+          find_of_cluster<Single>};
 }
 
 }  // namespace md

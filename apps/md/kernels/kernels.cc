@@ -20,7 +20,8 @@ const Kernels* const* available_kernels(std::size_t& count) {
     std::size_t count = 0;
     Available() {
 #if defined(__x86_64__)
-      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+          __builtin_cpu_supports("avx512dq")) {
         kernels[count++] = &kernels_avx512;
       }
       if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels[count++] = &kernels_avx2;

@@ -1,9 +1,9 @@
-// The inner loops: plain functions on plain arrays, one set for each instruction set. The host and the plug-in that runs
-// on the agent call the same ones.
+// The inner loops: plain functions on plain arrays, one set for each instruction set. The host and the plug-in that
+// runs on the agent call the same ones.
 //
-// Every set computes the same sums; they differ in their order, and in that the wide ones use fused multiply-add where it
-// is written (no compiler contracts by itself: -ffp-contract=off). So results of two sets agree to rounding, and those of
-// one set are the same bits every time.
+// Every set computes the same sums; they differ in their order, and in that the wide ones use fused multiply-add where
+// it is written (no compiler contracts by itself: -ffp-contract=off). So results of two sets agree to rounding, and
+// those of one set are the same bits every time.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace md {
 
-// Lists of the atoms [first, last), as neighbour_list.h draws them. Sixteen entries can be read beyond the last neighbour.
+// Lists of the atoms [first, last), as neighbour_list.h draws them. Sixteen entries can be read beyond the last
+// neighbour.
 struct PairList {
   std::size_t first, last;
   const std::uint64_t* begin;
@@ -33,7 +34,8 @@ struct LennardJones {
 using LjDouble = PairSums (*)(const LennardJones&, const PairList&, const double* x, double* f);
 using LjMixed = PairSums (*)(const LennardJones&, const PairList&, const float* x, double* f);
 
-// Lists of clusters of four atoms [first, last), as cluster_list.h draws them. Their lengths are multiples of `cluster_unit`.
+// Lists of clusters of four atoms [first, last), as cluster_list.h draws them. Their lengths are multiples of
+// `cluster_unit`.
 inline constexpr std::size_t cluster_size = 4, cluster_unit = 16;
 struct ClusterLists {
   std::size_t first, last;
@@ -48,9 +50,9 @@ struct ClusterLists {
 template <class Real>
 using LjClusters = PairSums (*)(const LennardJones&, const ClusterLists&, const Real* x, double* f);
 
-// Where neighbours are looked for: positions by coordinate, of own atoms in their order, of ghosts in that of their bins.
-// Sixteen values can be read beyond the last one. In single precision those at the cut-off itself may be found or not: they are a
-// skin away from where they count.
+// Where neighbours are looked for: positions by coordinate, of own atoms in their order, of ghosts in that of their
+// bins. Sixteen values can be read beyond the last one. In single precision those at the cut-off itself may be found or
+// not: they are a skin away from where they count.
 template <class Real>
 struct Coordinates {
   const Real *x, *y, *z;
@@ -77,7 +79,8 @@ struct Found {
 template <class Real>
 using FindNeighbours = Found (*)(const SearchSpace<Real>&, const SearchRange&, std::uint32_t i, std::int32_t* out);
 
-// A cluster, and where its lists go: both written as `neighbours` and `near` are, with up to fifteen entries that mean nothing.
+// A cluster, and where its lists go: both written as `neighbours` and `near` are, with up to fifteen entries that mean
+// nothing.
 struct ClusterSought {
   const std::int32_t* atoms;
   int count;

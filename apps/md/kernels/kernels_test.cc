@@ -5,8 +5,8 @@
 #include <cmath>
 #include <set>
 
-#include "md/simulation.h"
 #include "md/files/temporary_file.h"
+#include "md/simulation.h"
 
 namespace md {
 namespace {
@@ -44,7 +44,8 @@ TEST_F(KernelsTest, ForcesAgree) {
     const PairSums other = kernels->lj_with_sums({}, list, atoms.x.data(), found.data());
     EXPECT_NEAR(other.energy, sums.energy, 1e-10 * std::abs(sums.energy)) << kernels->name;
     EXPECT_NEAR(other.virial, sums.virial, 1e-9 * std::abs(sums.virial) + 1e-8) << kernels->name;
-    for (std::size_t n = 0; n < expected.size(); ++n) ASSERT_NEAR(found[n], expected[n], 1e-10) << kernels->name << " " << n;
+    for (std::size_t n = 0; n < expected.size(); ++n)
+      ASSERT_NEAR(found[n], expected[n], 1e-10) << kernels->name << " " << n;
     Array<double> without;
     without.resize(4 * atoms.own);
     kernels->lj({}, list, atoms.x.data(), without.data());
@@ -97,7 +98,8 @@ TEST_F(KernelsTest, ListsHoldWhoIsNearAndNobodyElse) {
               const bool mutual = half && j >= block.first && j < block.last;
               if (j == i || (mutual && j < i)) continue;
               double squared = 0;
-              for (std::size_t d = 0; d < 3; ++d) squared += (copy.x[4 * i + d] - copy.x[4 * j + d]) * (copy.x[4 * i + d] - copy.x[4 * j + d]);
+              for (std::size_t d = 0; d < 3; ++d)
+                squared += (copy.x[4 * i + d] - copy.x[4 * j + d]) * (copy.x[4 * i + d] - copy.x[4 * j + d]);
               if (squared <= cut * cut) expected.push_back(static_cast<std::int32_t>(j));
             }
             const auto mutual_end = found.begin() + block.mutual[i - block.first];
@@ -135,7 +137,8 @@ TEST_F(KernelsTest, ListsInSinglePrecisionDifferAtTheCutOffOnly) {
   constexpr double cut = 2.7, rounding = 1e-4;
   for (const Kernels* each : others()) {
     for (const bool half : {true, false}) {
-      const auto least = neighbours(*each, cut - rounding, half, Precision::whole), most = neighbours(*each, cut + rounding, half, Precision::whole);
+      const auto least = neighbours(*each, cut - rounding, half, Precision::whole),
+                 most = neighbours(*each, cut + rounding, half, Precision::whole);
       const auto found = neighbours(*each, cut, half, Precision::mixed);
       ASSERT_EQ(found.size(), copy.own);
       for (std::size_t i = 0; i < copy.own; ++i) {
@@ -168,7 +171,9 @@ TEST(Forces, AreTheSlopeOfTheEnergy) {
   // An atom in the middle: no ghost of it stands beside the box. Of ten bins along an axis, the fifth.
   std::size_t atom = 0;
   const double middle = simulation.domain().whole.length(0) / 2;
-  const auto from_middle = [&](std::size_t i) { return std::hypot(x[4 * i] - middle, x[4 * i + 1] - middle, x[4 * i + 2] - middle); };
+  const auto from_middle = [&](std::size_t i) {
+    return std::hypot(x[4 * i] - middle, x[4 * i + 1] - middle, x[4 * i + 2] - middle);
+  };
   for (std::size_t i = 1; i < atoms.own; ++i) {
     if (from_middle(i) < from_middle(atom)) atom = i;
   }

@@ -19,7 +19,8 @@ struct LjFormula {
     six = P::same(24 * potential.epsilon * s6);
   }
 
-  // The force over the distance of those counted that are near, 0 elsewhere. With sums, adds that share of energy and virial.
+  // The force over the distance of those counted that are near, 0 elsewhere. With sums, adds that share of energy and
+  // virial.
   template <bool with_sums>
   inline __attribute__((always_inline)) V force(V squared, M counted, double share, V& energy, V& virial) const {
     const M near = P::less(squared, cut_squared, counted);

@@ -1,5 +1,5 @@
-// Lennard-Jones forces for a pack of neighbours at a time. `P` is an instruction set (pack_*.h). Included by the files that
-// are compiled for one instruction set: nothing here may be a function that another file could share.
+// Lennard-Jones forces for a pack of neighbours at a time. `P` is an instruction set (pack_*.h). Included by the files
+// that are compiled for one instruction set: nothing here may be a function that another file could share.
 #pragma once
 
 #include "md/kernels/lj_formula.h"
@@ -18,7 +18,8 @@ struct LjLoop {
   PairSums sums;
   V xi, yi, zi, fx, fy, fz, e, w;
 
-  LjLoop(const LennardJones& potential, const Real* positions, double* forces) : formula(potential), x(positions), f(forces) {}
+  LjLoop(const LennardJones& potential, const Real* positions, double* forces)
+      : formula(potential), x(positions), f(forces) {}
 
   // Pairs of i with the neighbours at `index`, of which `count` count.
   template <bool mutual>
@@ -46,8 +47,8 @@ struct LjLoop {
     if (k < count) pairs<mutual>(from + k, static_cast<int>(count - k), P::first(static_cast<int>(count - k)));
   }
 
-  // Inlined into the function that owns the loop's state, which then lives in registers: as an object that others may see,
-  // every force that is written would have it read again.
+  // Inlined into the function that owns the loop's state, which then lives in registers: as an object that others may
+  // see, every force that is written would have it read again.
   inline __attribute__((always_inline)) PairSums run(const PairList& list) {
     // Of a half list, others write to an atom's forces before its own turn comes; of a full one nobody does.
     std::int32_t any_mutual = 0;

@@ -1,5 +1,6 @@
-// What a pack of numbers does whatever its instruction set: compilers take `a + b` of two registers as it stands. `P` is the
-// pack itself, so every instruction set has functions of its own. The other operations are explained in pack_scalar.h.
+// What a pack of numbers does whatever its instruction set: compilers take `a + b` of two registers as it stands. `P`
+// is the pack itself, so every instruction set has functions of its own. The other operations are explained in
+// pack_scalar.h.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ struct Pack {
     return typename P::Real{1} / a;
   }
 
-  // Takes (a, b, c) from the first `count` indexed atoms' values, one after the other. Single precision needs nothing faster: its
-  // lists are full.
+  // Takes (a, b, c) from the first `count` indexed atoms' values, one after the other. Single precision needs nothing
+  // faster: its lists are full.
   template <class V>
   static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
     typename P::Real all_a[P::width], all_b[P::width], all_c[P::width];
@@ -42,15 +43,17 @@ struct Pack {
       at[2] -= all_c[k];
     }
   }
-  // For each number that the mask `any` has, one after the other: which of the four masks have it, as bits of a byte. May write
-  // rubbish after them, `width` bytes in all.
+  // For each number that the mask `any` has, one after the other: which of the four masks have it, as bits of a byte.
+  // May write rubbish after them, `width` bytes in all.
   template <class M>
   static void put_bits(std::uint8_t* out, const M* masks, M any) {
     std::uint32_t left = P::bits_of(any);
-    const std::uint32_t bits[4] = {P::bits_of(masks[0]), P::bits_of(masks[1]), P::bits_of(masks[2]), P::bits_of(masks[3])};
+    const std::uint32_t bits[4] = {P::bits_of(masks[0]), P::bits_of(masks[1]), P::bits_of(masks[2]),
+                                   P::bits_of(masks[3])};
     for (; left != 0; left &= left - 1) {
       const int k = __builtin_ctz(left);
-      *out++ = static_cast<std::uint8_t>((bits[0] >> k & 1) | (bits[1] >> k & 1) << 1 | (bits[2] >> k & 1) << 2 | (bits[3] >> k & 1) << 3);
+      *out++ = static_cast<std::uint8_t>((bits[0] >> k & 1) | (bits[1] >> k & 1) << 1 | (bits[2] >> k & 1) << 2 |
+                                         (bits[3] >> k & 1) << 3);
     }
   }
   // Adds the sums over each pack to the three values at f.

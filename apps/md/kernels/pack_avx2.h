@@ -1,4 +1,5 @@
-// Four doubles or eight floats in AVX2 registers, with fused multiply-add. The operations are explained in pack_scalar.h.
+// Four doubles or eight floats in AVX2 registers, with fused multiply-add. The operations are explained in
+// pack_scalar.h.
 #pragma once
 
 #include <immintrin.h>
@@ -40,7 +41,8 @@ struct PackAvx2 : Pack<PackAvx2> {
     std::int32_t four;
     std::memcpy(&four, bytes, sizeof four);
     const __m256i wanted = _mm256_set1_epi64x(std::int64_t{1} << bit);
-    return _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four)), wanted), wanted));
+    return _mm256_castsi256_pd(
+        _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four)), wanted), wanted));
   }
   static std::uint32_t bits_of(M mask) { return static_cast<std::uint32_t>(_mm256_movemask_pd(mask)); }
   static double sum(V a) {
@@ -113,7 +115,8 @@ struct PackAvx2Float : Pack<PackAvx2Float> {
   }
   static std::uint32_t bits_of(M mask) { return static_cast<std::uint32_t>(_mm256_movemask_ps(mask)); }
   static double sum(V a) {
-    return PackAvx2::sum(_mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))));
+    return PackAvx2::sum(
+        _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))));
   }
 
   static void load_xyz(const float* x, const std::int32_t* index, V& a, V& b, V& c) {

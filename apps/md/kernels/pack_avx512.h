@@ -34,8 +34,8 @@ struct PackAvx512 : Pack<PackAvx512> {
     return halves[0] + halves[1];
   }
 
-  // Shuffles are the compilers' own, and some intrinsics have a mask that leaves nothing out: GCC 12 takes the undefined
-  // operands of the plain ones for ours, and warns.
+  // Shuffles are the compilers' own, and some intrinsics have a mask that leaves nothing out: GCC 12 takes the
+  // undefined operands of the plain ones for ours, and warns.
   static V even(V a, V b) { return _mm512_maskz_unpacklo_pd(0xFF, a, b); }
   static V odd(V a, V b) { return _mm512_maskz_unpackhi_pd(0xFF, a, b); }
   static __m256d lower(V a) { return __builtin_shufflevector(a, a, 0, 1, 2, 3); }
@@ -45,7 +45,8 @@ struct PackAvx512 : Pack<PackAvx512> {
   static void load_xyz(const double* x, const std::int32_t* index, V& a, V& b, V& c) {
     const auto at = [x, index](int k) { return x + 4 * static_cast<std::int64_t>(index[k]); };
     const auto two = [&at](int k) {
-      return _mm512_maskz_insertf64x4(all(), _mm512_castpd256_pd512(_mm256_load_pd(at(k))), _mm256_load_pd(at(k + 1)), 1);
+      return _mm512_maskz_insertf64x4(all(), _mm512_castpd256_pd512(_mm256_load_pd(at(k))), _mm256_load_pd(at(k + 1)),
+                                      1);
     };
     const V p = two(0), q = two(2), r = two(4), s = two(6);  // x0 y0 z0 . x1 y1 z1 .
     const V even_pq = even(p, q), odd_pq = odd(p, q);        // x0 x2 z0 z2 x1 x3 z1 z3, y0 y2 . . y1 y3 . .
@@ -131,7 +132,8 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
   static M either(M a, M b) { return static_cast<M>(a | b); }
   static V where(M mask, V a) { return _mm512_maskz_mov_ps(mask, a); }
   static M with_bit(const std::uint8_t* bytes, int bit) {
-    const __m512i all_bytes = _mm512_maskz_cvtepu8_epi32(all(), _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+    const __m512i all_bytes =
+        _mm512_maskz_cvtepu8_epi32(all(), _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
     return _mm512_test_epi32_mask(all_bytes, _mm512_set1_epi32(1 << bit));
   }
   static std::uint32_t bits_of(M mask) { return mask; }
@@ -147,7 +149,7 @@ struct PackAvx512Float : Pack<PackAvx512Float> {
       return _mm512_maskz_insertf32x4(all(), v, at(k + 12), 3);
     };
     const V p = four(0), q = four(1), r = four(2), s = four(3);
-    const V xy_pq = low_pairs(p, q), xy_rs = low_pairs(r, s);   // x0 x1 y0 y1 in every lane
+    const V xy_pq = low_pairs(p, q), xy_rs = low_pairs(r, s);  // x0 x1 y0 y1 in every lane
     const V z_pq = high_pairs(p, q), z_rs = high_pairs(r, s);  // z0 z1 . .
     a = low_halves(xy_pq, xy_rs);
     b = high_halves(xy_pq, xy_rs);

@@ -1,5 +1,5 @@
-// One number at a time: the reference, for any processor. What the operations mean stands here and in pack.h; other packs do
-// the same for `width` numbers.
+// One number at a time: the reference, for any processor. What the operations mean stands here and in pack.h; other
+// packs do the same for `width` numbers.
 #pragma once
 
 #include "md/kernels/pack.h"
@@ -36,7 +36,8 @@ struct PackScalar : Pack<PackScalar<R>> {
     b = at[1];
     c = at[2];
   }
-  // Writes the numbers from `first` on, or those at `name`, that the mask says; may write rubbish after them. Returns the end.
+  // Writes the numbers from `first` on, or those at `name`, that the mask says; may write rubbish after them. Returns
+  // the end.
   static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
     *out = first;
     return out + (mask ? 1 : 0);

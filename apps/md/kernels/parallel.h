@@ -8,7 +8,9 @@ namespace md {
 // Calls work(block, first, last) for every block, all at once. Blocks depend on `threads` and `elements` alone.
 template <class Work>
 void in_blocks(int threads, std::size_t elements, const Work& work) {
-  const auto edge = [&](int block) { return elements * static_cast<std::size_t>(block) / static_cast<std::size_t>(threads); };
+  const auto edge = [&](int block) {
+    return elements * static_cast<std::size_t>(block) / static_cast<std::size_t>(threads);
+  };
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
 #endif

@@ -15,8 +15,8 @@ struct Search {
 
   // Appends those of [first, last) that are near. `name` maps a place to an atom; without it they are the same.
   template <bool named>
-  inline __attribute__((always_inline)) void append(const Coordinates<Real>& at, const std::int32_t* name, std::uint32_t first,
-                                                    std::uint32_t last) {
+  inline __attribute__((always_inline)) void append(const Coordinates<Real>& at, const std::int32_t* name,
+                                                    std::uint32_t first, std::uint32_t last) {
     for (std::uint32_t k = first; k < last; k += P::width) {
       const V dx = P::sub(P::load(at.x + k), x), dy = P::sub(P::load(at.y + k), y), dz = P::sub(P::load(at.z + k), z);
       const V squared = P::fma(dz, dz, P::fma(dy, dy, P::mul(dx, dx)));
@@ -32,8 +32,10 @@ struct Search {
 };
 
 template <class P>
-Found find_neighbours(const SearchSpace<typename P::Real>& space, const SearchRange& range, std::uint32_t i, std::int32_t* const out) {
-  Search<P> search{P::same(space.own.x[i]), P::same(space.own.y[i]), P::same(space.own.z[i]), P::same(space.cut_squared), out};
+Found find_neighbours(const SearchSpace<typename P::Real>& space, const SearchRange& range, std::uint32_t i,
+                      std::int32_t* const out) {
+  Search<P> search{P::same(space.own.x[i]), P::same(space.own.y[i]), P::same(space.own.z[i]),
+                   P::same(space.cut_squared), out};
   // Those of the block after i are mutual. In a half list no row before i's own has any.
   for (int r = 0; r < range.count; ++r) {
     const BinRow& row = range.rows[r];
@@ -43,8 +45,10 @@ Found find_neighbours(const SearchSpace<typename P::Real>& space, const SearchRa
   std::int32_t* const others = search.out;
   for (int r = 0; r < range.count; ++r) {
     const BinRow& row = range.rows[r];
-    search.template append<false>(space.own, nullptr, row.first, row.last < range.block_first ? row.last : range.block_first);
-    search.template append<false>(space.own, nullptr, row.first > range.block_last ? row.first : range.block_last, row.last);
+    search.template append<false>(space.own, nullptr, row.first,
+                                  row.last < range.block_first ? row.last : range.block_first);
+    search.template append<false>(space.own, nullptr, row.first > range.block_last ? row.first : range.block_last,
+                                  row.last);
     search.template append<true>(space.ghost, space.ghost_index, row.ghost_first, row.ghost_last);
   }
   Found found;

@@ -94,7 +94,8 @@ void Bins::note_positions(const Atoms& atoms) {
     ++ghost_first_[bin_[g]];
   }
   add_up(ghost_first_);
-  for (std::size_t g = 0; g < atoms.ghosts; ++g) ghost_index_[ghost_first_[bin_[g]]++] = static_cast<std::int32_t>(atoms.own + g);
+  for (std::size_t g = 0; g < atoms.ghosts; ++g)
+    ghost_index_[ghost_first_[bin_[g]]++] = static_cast<std::int32_t>(atoms.own + g);
   for (std::size_t bin = cells_; bin > 0; --bin) ghost_first_[bin] = ghost_first_[bin - 1];
   ghost_first_[0] = 0;
   refresh_positions(atoms.x.data(), atoms.own, atoms.ghosts);
@@ -137,7 +138,8 @@ Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t o
   if (words < head || flat[3] != own || flat[4] != ghosts) throw BadInput("bins of other atoms");
   bins.cells_ = 1;
   for (std::size_t d = 0; d < 3; ++d) {
-    if (flat[d] < 2 * reach + 1 || flat[d] > 4096) throw BadInput("a grid of bins with a side of " + std::to_string(flat[d]));
+    if (flat[d] < 2 * reach + 1 || flat[d] > 4096)
+      throw BadInput("a grid of bins with a side of " + std::to_string(flat[d]));
     bins.counts_[d] = static_cast<int>(flat[d]);
     bins.cells_ *= flat[d];
   }

@@ -1,5 +1,5 @@
-// The grid that neighbours are looked for in. Bins are half the list's cut-off wide or a little more, so an atom's neighbours
-// lie within two bins of its own, and two layers of bins around a rank's part of the box hold all ghosts.
+// The grid that neighbours are looked for in. Bins are half the list's cut-off wide or a little more, so an atom's
+// neighbours lie within two bins of its own, and two layers of bins around a rank's part of the box hold all ghosts.
 //
 // Own atoms lie in memory in the order of their bins (x runs fastest), which makes the five bins along x of a row
 // one run of consecutive atoms. Ghosts are listed by bin beside them.
@@ -8,8 +8,8 @@
 #include <array>
 
 #include "md/atoms.h"
-#include "md/ranks/domain.h"
 #include "md/kernels/kernels.h"
+#include "md/ranks/domain.h"
 
 namespace md {
 
@@ -18,11 +18,10 @@ class Bins {
   static constexpr int reach = 2;
   using Rows = std::array<BinRow, (2 * reach + 1) * (2 * reach + 1)>;
 
-
   Bins(const Box& own, double cut);
 
-  // Puts the own atoms into the order of their bins, all arrays alike. There must be no ghosts yet. With a `moved_from`,
-  // writes where each atom was before.
+  // Puts the own atoms into the order of their bins, all arrays alike. There must be no ghosts yet. With a
+  // `moved_from`, writes where each atom was before.
   void sort(Atoms& atoms, Array<std::int32_t>* moved_from = nullptr);
   // Takes note of all positions as they are now: of own atoms in their order, of ghosts in the order of their bins.
   void note_positions(const Atoms& atoms);
@@ -36,7 +35,8 @@ class Bins {
 
   [[nodiscard]] std::size_t count() const { return cells_; }
   [[nodiscard]] std::uint32_t first_of(std::size_t bin) const { return own_first_[bin]; }
-  // The rows around bins [first, last] of one row, both of which have own atoms; those without any atom are left out. Returns how many.
+  // The rows around bins [first, last] of one row, both of which have own atoms; those without any atom are left out.
+  // Returns how many.
   int rows_around(std::size_t first, std::size_t last, Rows& rows) const;
 
   // Bins along x, from one end of the grid to the other: a row of them.

@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t spare_width = 16;  // the widest vector that a kernel writes beyond the end
 
 template <class Real>
-void list_block(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, const ClusterList& list, ClusterBlock& block) {
+void list_block(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, const ClusterList& list,
+                ClusterBlock& block) {
   block.begin.resize(block.last - block.first + 1);
   Bins::Rows around{};
   std::size_t written = 0;
@@ -39,7 +40,8 @@ void list_block(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<
       block.begin[c - block.first] = written;
       std::int32_t* const neighbours = block.neighbours.data() + written;
       std::uint8_t* const near = block.near.data() + written;
-      const std::size_t found = find(space, around.data(), count, {list.atoms.data() + cluster_size * c, list.counts[c], neighbours, near});
+      const std::size_t found =
+          find(space, around.data(), count, {list.atoms.data() + cluster_size * c, list.counts[c], neighbours, near});
       const std::size_t filled = (found + cluster_unit - 1) / cluster_unit * cluster_unit;
       std::fill(neighbours + found, neighbours + filled, 0);
       std::fill(near + found, near + filled, std::uint8_t{0});
@@ -98,7 +100,8 @@ void make_clusters(const Bins& bins, const double* x, ClusterList& list) {
 }
 
 template <class Real>
-void list_clusters(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, int threads, ClusterList& list) {
+void list_clusters(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, int threads,
+                   ClusterList& list) {
   list.blocks.resize(static_cast<std::size_t>(threads));
   in_blocks(threads, list.counts.size(), [&](int block, std::size_t first, std::size_t last) {
     ClusterBlock& one = list.blocks[static_cast<std::size_t>(block)];

@@ -1,21 +1,23 @@
-// Lists of clusters: who is near any of four atoms that lie close together, and of which (after S. Pall, B. Hess, Comput. Phys.
-// Commun. 184, 2641 (2013); what is on the other side here is single atoms, not clusters). A neighbour's coordinates are
-// loaded once for all four. Which pairs count stands in the list, so that both kinds of list have the same pairs.
+// Lists of clusters: who is near any of four atoms that lie close together, and of which (after S. Pall, B. Hess,
+// Comput. Phys. Commun. 184, 2641 (2013); what is on the other side here is single atoms, not clusters). A neighbour's
+// coordinates are loaded once for all four. Which pairs count stands in the list, so that both kinds of list have the
+// same pairs.
 //
-//   cluster    four atoms of a row of bins, consecutive in the order of x; a row's last one is filled up with copies, which never
-//              count
+//   cluster    four atoms of a row of bins, consecutive in the order of x; a row's last one is filled up with copies,
+//              which never count
 //   near       for each neighbour a byte: bit a says that it is one of the cluster's atom a
 //
 //   begin[c - first]                                     begin[c - first + 1]
 //   | neighbours of any atom of c    | filled up with 0, near nobody |       a multiple of cluster_unit, so of any pack
 //
-// Lists are full: a pair of own atoms stands in both clusters' lists, so every atom's force is written once, by one thread.
+// Lists are full: a pair of own atoms stands in both clusters' lists, so every atom's force is written once, by one
+// thread.
 #pragma once
 
 #include <vector>
 
-#include "md/neighbours/bins.h"
 #include "md/kernels/kernels.h"
+#include "md/neighbours/bins.h"
 #include "md/settings.h"
 
 namespace md {
@@ -55,7 +57,8 @@ struct ClusterList {
   }
 };
 
-// What Lists::automatic is for these settings: what was measured as faster. Throws BadInput where there are no clusters.
+// What Lists::automatic is for these settings: what was measured as faster. Throws BadInput where there are no
+// clusters.
 Lists kind_of_lists(const Settings& settings);
 
 // Clusters of all own atoms, in the order that `space` has their x in.
@@ -63,6 +66,7 @@ void make_clusters(const Bins& bins, const double* x, ClusterList& list);
 
 // Their neighbours within the cut-off of `space`. The same result whatever the instruction set and the threads.
 template <class Real>
-void list_clusters(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, int threads, ClusterList& list);
+void list_clusters(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, int threads,
+                   ClusterList& list);
 
 }  // namespace md

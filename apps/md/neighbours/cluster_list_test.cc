@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "md/simulation.h"
 #include "md/files/temporary_file.h"
+#include "md/simulation.h"
 
 namespace md {
 namespace {
@@ -60,13 +60,15 @@ struct Gas {
     for (std::size_t i = 0; i < atoms.own; ++i) {
       for (std::size_t j = 0; j < atoms.all(); ++j) {
         double squared = 0;
-        for (std::size_t d = 0; d < 3; ++d) squared += (atoms.x[4 * i + d] - atoms.x[4 * j + d]) * (atoms.x[4 * i + d] - atoms.x[4 * j + d]);
+        for (std::size_t d = 0; d < 3; ++d)
+          squared += (atoms.x[4 * i + d] - atoms.x[4 * j + d]) * (atoms.x[4 * i + d] - atoms.x[4 * j + d]);
         if (i != j && squared <= distance * distance) pairs.emplace(i, j);
       }
     }
     return pairs;
   }
-  [[nodiscard]] std::multiset<std::pair<std::size_t, std::size_t>> listed(const Kernels& kernels, int threads, Precision precision) const {
+  [[nodiscard]] std::multiset<std::pair<std::size_t, std::size_t>> listed(const Kernels& kernels, int threads,
+                                                                          Precision precision) const {
     NeighbourList list;
     build_clusters(*bins, cut, threads, kernels, list, precision);
     EXPECT_TRUE(list.blocks.empty());
@@ -80,15 +82,18 @@ struct Shape {
   std::size_t atoms;
   std::array<double, 3> lengths;
 };
-// One atom and none; odd numbers; a box narrower than the cut-off, where an atom is its own neighbour; rows without atoms.
-const std::vector<Shape> shapes{{0, {9, 9, 9}}, {1, {9, 9, 9}}, {1, {2, 2, 2}}, {7, {3, 3, 3}}, {61, {3, 11, 7}}, {333, {9, 7, 8}}, {30, {40, 30, 5}}};
+// One atom and none; odd numbers; a box narrower than the cut-off, where an atom is its own neighbour; rows without
+// atoms.
+const std::vector<Shape> shapes{{0, {9, 9, 9}},   {1, {9, 9, 9}},   {1, {2, 2, 2}},   {7, {3, 3, 3}},
+                                {61, {3, 11, 7}}, {333, {9, 7, 8}}, {30, {40, 30, 5}}};
 
 TEST(ClusterLists, HoldEveryPairThatIsNearOnceFromEachSide) {
   for (const Shape& shape : shapes) {
     const Gas gas(shape.atoms, shape.lengths);
     const auto expected = gas.near(cut);
     for (const Kernels* kernels : all_kernels()) {
-      for (const int threads : {1, 3}) EXPECT_EQ(gas.listed(*kernels, threads, Precision::whole), expected) << kernels->name << " " << shape.atoms;
+      for (const int threads : {1, 3})
+        EXPECT_EQ(gas.listed(*kernels, threads, Precision::whole), expected) << kernels->name << " " << shape.atoms;
     }
   }
 }
@@ -168,7 +173,8 @@ TEST_F(ClusterForces, AgreeWhateverTheInstructionSet) {
     const PairSums other = kernels->lj_clusters_with_sums({}, list, atoms.x.data(), found.data());
     EXPECT_NEAR(other.energy, sums.energy, 1e-10 * std::abs(sums.energy)) << kernels->name;
     EXPECT_NEAR(other.virial, sums.virial, 1e-9 * std::abs(sums.virial) + 1e-8) << kernels->name;
-    for (std::size_t n = 0; n < expected.size(); ++n) ASSERT_NEAR(found[n], expected[n], 1e-10) << kernels->name << " " << n;
+    for (std::size_t n = 0; n < expected.size(); ++n)
+      ASSERT_NEAR(found[n], expected[n], 1e-10) << kernels->name << " " << n;
     kernels->lj_clusters({}, list, atoms.x.data(), without.data());
     EXPECT_TRUE(std::ranges::equal(without, found)) << kernels->name << ": the same bits without sums";
   }
@@ -224,7 +230,8 @@ TEST(KindOfLists, OfClustersIsRefusedWhereThereAreNone) {
   Settings settings;
   settings.lists = Lists::clusters;
   settings.potential = Potential::eam;
-  EXPECT_EQ(refusal_of([&] { kind_of_lists(settings); }), "--lists clusters is there for Lennard-Jones; EAM takes --lists pairs");
+  EXPECT_EQ(refusal_of([&] { kind_of_lists(settings); }),
+            "--lists clusters is there for Lennard-Jones; EAM takes --lists pairs");
   settings.potential = Potential::lj;
   for (const Offload mode : {Offload::force, Offload::list, Offload::automatic}) {
     settings.offload = mode;
@@ -244,7 +251,8 @@ TEST(KindOfLists, OfClustersIsRefusedBeforeARunBegins) {
 
 TEST(KindOfLists, OfClustersFindsAtomsThatOverlap) {
   const TemporaryFile data(
-      "x\n\n3 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nAtoms\n\n1 1 1 1 1\n2 1 5 5 5\n3 1 5 5 5.0000001\n");
+      "x\n\n3 atoms\n1 atom types\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nAtoms\n\n1 1 1 1 1\n2 1 5 5 5\n3 1 5 5 "
+      "5.0000001\n");
   Settings settings;
   settings.data_file = data.path();
   settings.lists = Lists::clusters;

@@ -15,7 +15,8 @@ Coordinates<Real> coordinates(const std::array<Array<Real>, 3>& by_axis) {
 }
 
 template <class Real>
-SearchSpace<Real> space_of(const Bins& bins, const std::array<Array<Real>, 3>& own, const std::array<Array<Real>, 3>& ghost, double cut) {
+SearchSpace<Real> space_of(const Bins& bins, const std::array<Array<Real>, 3>& own,
+                           const std::array<Array<Real>, 3>& ghost, double cut) {
   return {coordinates(own), coordinates(ghost), bins.ghost_index().data(), cut * cut};
 }
 
@@ -32,7 +33,8 @@ void round_to_single(const Bins& bins, NeighbourList& list) {
 }
 
 template <class Real>
-void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbours<Real> find_neighbours, bool half, NeighbourBlock& block) {
+void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbours<Real> find_neighbours, bool half,
+                 NeighbourBlock& block) {
   const std::size_t atoms = block.last - block.first;
   block.begin.resize(atoms + 1);
   block.mutual.resize(atoms);
@@ -52,7 +54,8 @@ void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbour
       if (block.neighbours.size() < written + most) block.neighbours.resize(written + most);
       const SearchRange range{rows.data(), count, static_cast<std::uint32_t>(half ? block.first : i),
                               static_cast<std::uint32_t>(half ? block.last : i + 1)};
-      const Found found = find_neighbours(space, range, static_cast<std::uint32_t>(i), block.neighbours.data() + written);
+      const Found found =
+          find_neighbours(space, range, static_cast<std::uint32_t>(i), block.neighbours.data() + written);
       block.begin[i - block.first] = written;
       block.mutual[i - block.first] = found.mutual;
       written += static_cast<std::size_t>(found.mutual + found.other);
@@ -67,12 +70,13 @@ void build_block(const Bins& bins, const SearchSpace<Real>& space, FindNeighbour
 
 std::size_t NeighbourList::bytes() const {
   std::size_t sum = 0;
-  for (const NeighbourBlock& block : blocks) sum += 8 * block.begin.size() + 4 * block.mutual.size() + 4 * block.neighbours.size();
+  for (const NeighbourBlock& block : blocks)
+    sum += 8 * block.begin.size() + 4 * block.mutual.size() + 4 * block.neighbours.size();
   return sum + clusters.bytes();
 }
 
-void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels, NeighbourList& list,
-                Precision precision) {
+void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels,
+                NeighbourList& list, Precision precision) {
   const bool single = precision == Precision::mixed;
   if (single) round_to_single(bins, list);
   list.blocks.resize(static_cast<std::size_t>(threads));
@@ -82,18 +86,25 @@ void build_list(const Bins& bins, std::size_t own, double cut, bool half, int th
     one.first = first;
     one.last = last;
     one.neighbours.resize(0);
-    if (single) build_block<float>(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_neighbours_single, half, one);
-    else build_block<double>(bins, space_of(bins, bins.noted(), bins.noted_ghost(), cut), kernels.find_neighbours, half, one);
+    if (single)
+      build_block<float>(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_neighbours_single,
+                         half, one);
+    else
+      build_block<double>(bins, space_of(bins, bins.noted(), bins.noted_ghost(), cut), kernels.find_neighbours, half,
+                          one);
   });
 }
 
-void build_clusters(const Bins& bins, double cut, int threads, const Kernels& kernels, NeighbourList& list, Precision precision) {
+void build_clusters(const Bins& bins, double cut, int threads, const Kernels& kernels, NeighbourList& list,
+                    Precision precision) {
   make_clusters(bins, bins.noted()[0].data(), list.clusters);
   if (precision == Precision::mixed) {
     round_to_single(bins, list);
-    list_clusters(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_of_cluster_single, threads, list.clusters);
+    list_clusters(bins, space_of(bins, list.own_single, list.ghost_single, cut), kernels.find_of_cluster_single,
+                  threads, list.clusters);
   } else {
-    list_clusters(bins, space_of(bins, bins.noted(), bins.noted_ghost(), cut), kernels.find_of_cluster, threads, list.clusters);
+    list_clusters(bins, space_of(bins, bins.noted(), bins.noted_ghost(), cut), kernels.find_of_cluster, threads,
+                  list.clusters);
   }
 }
 

@@ -19,7 +19,9 @@ inline Settings small_box(Offload offload, std::int64_t interval = 1) {
 // On one rank; what is done elsewhere is done in this process.
 inline Thermo after(int steps, const Settings& settings) {
   OneRank ranks;
-  Simulation simulation(settings, ranks, settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
+  Simulation simulation(
+      settings, ranks,
+      settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
   simulation.start();
   for (int step = 0; step < steps; ++step) simulation.step();
   return simulation.thermo();

@@ -31,7 +31,8 @@ auto guarded(const Call& call) {
 class AgentCoworker : public Coworker {
  public:
   AgentCoworker(int rank, int ranks, const OffloadShape& shape)
-      : shape_(shape), tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
+      : shape_(shape),
+        tasks_(channel_, {.lane = static_cast<std::uint32_t>(rank), .lanes = static_cast<std::uint32_t>(ranks)}) {}
 
   void use_bins(const Bins& bins, std::size_t own) override {
     if (list_task_ && !guarded([&] { return list_task_->wait_pulled(patience_); })) throw too_slow();
@@ -47,8 +48,10 @@ class AgentCoworker : public Coworker {
       Lists& to = lists_[turn_];
       if (room_ == 0) room_ = neighbours_room(x, own, cut, half);
       to.make_room(channel_, own_, room_);
-      const ListArguments arguments{own_, x.size() / values - own, cut, half ? 1U : 0U, single(),
-                                    static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)), 0};
+      const ListArguments arguments{own_,     x.size() / values - own,
+                                    cut,      half ? 1U : 0U,
+                                    single(), static_cast<std::uint32_t>(list_parts(shape_.blocks, shape_.threads)),
+                                    0};
       list_task_.emplace(tasks_.submit({.function = "md/list",
                                         .inputs = {{"x", bytes_of(x.data(), x.size())},
                                                    {"bins", bytes_of(bins_.data(), bins_.size()), bins_version_}},
@@ -84,8 +87,13 @@ class AgentCoworker : public Coworker {
       const std::size_t bytes = values * own * sizeof(double);
       if (!forces_ || forces_->bytes().size() < bytes) forces_.emplace(channel_, bytes + bytes / 16);
       if (!sums_) sums_.emplace(channel_, sizeof(PairSums));
-      const ForceArguments arguments{own, x.size() / values, potential, static_cast<std::uint32_t>(list_.size()),
-                                     static_cast<std::uint32_t>(shape_.threads), single(), 0};
+      const ForceArguments arguments{own,
+                                     x.size() / values,
+                                     potential,
+                                     static_cast<std::uint32_t>(list_.size()),
+                                     static_cast<std::uint32_t>(shape_.threads),
+                                     single(),
+                                     0};
       std::vector<offpath::TaskInput> inputs = list_inputs();
       inputs.push_back({"x", bytes_of(x.data(), x.size())});
       force_task_.emplace(tasks_.submit({.function = "md/forces",
@@ -141,7 +149,9 @@ class AgentCoworker : public Coworker {
     }
     const double volume = (high[0] - low[0]) * (high[1] - low[1]) * (high[2] - low[2]);
     const double each = 4.19 * cut * cut * cut * static_cast<double>(all) / volume;
-    return static_cast<std::size_t>((half && list_parts(shape_.blocks, shape_.threads) == 1 ? 0.75 : 1.33) * each * static_cast<double>(own)) + 4096;
+    return static_cast<std::size_t>((half && list_parts(shape_.blocks, shape_.threads) == 1 ? 0.75 : 1.33) * each *
+                                    static_cast<double>(own)) +
+           4096;
   }
 
   std::vector<offpath::TaskInput> list_inputs() const {
@@ -151,7 +161,8 @@ class AgentCoworker : public Coworker {
       const std::string number = std::to_string(b);
       inputs.push_back({"begin" + number, bytes_of(block.begin.data(), block.begin.size()), list_version_});
       inputs.push_back({"mutual" + number, bytes_of(block.mutual.data(), block.mutual.size()), list_version_});
-      inputs.push_back({"neighbours" + number, bytes_of(block.neighbours.data(), block.neighbours.size()), list_version_});
+      inputs.push_back(
+          {"neighbours" + number, bytes_of(block.neighbours.data(), block.neighbours.size()), list_version_});
     }
     return inputs;
   }
@@ -161,12 +172,14 @@ class AgentCoworker : public Coworker {
     if (!guarded([&] { return task.wait(patience_); })) throw too_slow();
   }
   [[nodiscard]] CoworkerLost too_slow() const {
-    return CoworkerLost("it has not answered within " + std::to_string(1e-9 * static_cast<double>(patience_.count())) + " s");
+    return CoworkerLost("it has not answered within " + std::to_string(1e-9 * static_cast<double>(patience_.count())) +
+                        " s");
   }
   static CoworkerTimes times_of(const offpath::Task& task) {
     return guarded([&] {
       const ofp_task_info info = task.info();
-      return CoworkerTimes{1e-9 * static_cast<double>(info.pulled_ns + info.pushed_ns), 1e-9 * static_cast<double>(info.ran_ns)};
+      return CoworkerTimes{1e-9 * static_cast<double>(info.pulled_ns + info.pushed_ns),
+                           1e-9 * static_cast<double>(info.ran_ns)};
     });
   }
 

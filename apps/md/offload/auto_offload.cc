@@ -8,7 +8,7 @@
 namespace md {
 namespace {
 
-constexpr int probes_wanted = 4;  // forces, list, forces, list
+constexpr int probes_wanted = 4;                             // forces, list, forces, list
 constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // of the host's time alone
 constexpr double clearly_faster = 0.7;
 constexpr double model_error = 1.15;  // a mode may be faster than predicted by so much
@@ -77,10 +77,13 @@ void AutoOffload::probe() {
   rebuilds_first_ = simulation_.rebuilds();
 }
 
-Offload AutoOffload::next_probe() const { return probes_done_ % 2 == 0 && may_offload_forces() ? Offload::force : Offload::list; }
+Offload AutoOffload::next_probe() const {
+  return probes_done_ % 2 == 0 && may_offload_forces() ? Offload::force : Offload::list;
+}
 
 bool AutoOffload::may_offload_forces() const {
-  return simulation_.settings().trigger == Trigger::interval && Simulation::why_not(Offload::force, simulation_.settings()).empty();
+  return simulation_.settings().trigger == Trigger::interval &&
+         Simulation::why_not(Offload::force, simulation_.settings()).empty();
 }
 
 void AutoOffload::measure(double seconds) {
@@ -93,19 +96,23 @@ void AutoOffload::measure(double seconds) {
 
 bool AutoOffload::host_seen(std::size_t rebuilds, std::size_t plain, double seconds) const {
   const bool every_step = simulation_.settings().interval == 1 && simulation_.settings().trigger == Trigger::interval;
-  return meter_.rebuilds() >= (every_step ? plain : rebuilds) && (every_step || meter_.plain_steps() >= plain) && seconds_ >= seconds;
+  return meter_.rebuilds() >= (every_step ? plain : rebuilds) && (every_step || meter_.plain_steps() >= plain) &&
+         seconds_ >= seconds;
 }
 
 double AutoOffload::interval_seen() const {
   const Settings& s = simulation_.settings();
-  if (s.trigger == Trigger::interval && Simulation::why_not(Offload::force, s).empty()) return static_cast<double>(s.interval);
-  return static_cast<double>(steps_) / static_cast<double>(std::max<std::int64_t>(1, simulation_.rebuilds() - rebuilds_first_));
+  if (s.trigger == Trigger::interval && Simulation::why_not(Offload::force, s).empty())
+    return static_cast<double>(s.interval);
+  return static_cast<double>(steps_) /
+         static_cast<double>(std::max<std::int64_t>(1, simulation_.rebuilds() - rebuilds_first_));
 }
 
 void AutoOffload::predict() {
   const Settings& s = simulation_.settings();
   HostPhases host = meter_.phases();
-  std::array<double, 7> worst{host.force, host.integrate, host.communicate, host.rebuild, agent_.force, agent_.list, simulation_.fastest()};
+  std::array<double, 7> worst{host.force,   host.integrate, host.communicate,     host.rebuild,
+                              agent_.force, agent_.list,    simulation_.fastest()};
   ranks_.maximum(worst);
   host.force = worst[0];
   host.integrate = worst[1];
@@ -123,7 +130,8 @@ void AutoOffload::predict() {
     candidates_.push_back({Offload::force, seconds_with_forces_elsewhere(host, agent, interval_seen())});
   }
   candidates_.push_back({Offload::list, seconds_with_lists_elsewhere(host, agent)});
-  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.predicted > b.predicted; });
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.predicted > b.predicted; });
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), "ms a step: alone %.4g", 1e3 * alone_);
   found_ = text.data();
@@ -177,7 +185,8 @@ void AutoOffload::judge_trial(double seconds) {
     best_ = simulation_.mode();
     best_s_ = each;
   }
-  if (!candidates_.empty() && best_ != Offload::none && candidates_.back().predicted > model_error * best_s_) return settle();
+  if (!candidates_.empty() && best_ != Offload::none && candidates_.back().predicted > model_error * best_s_)
+    return settle();
   try_next();
 }
 

@@ -1,18 +1,19 @@
 // `--offload auto`: finds out inside the run which mode serves best.
 //
-//   probing   the host goes on alone, and its phases are measured; meanwhile the agent computes forces and a list twice that
-//             nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers costs nothing
+//   probing   the host goes on alone, and its phases are measured; meanwhile the agent computes forces and a list twice
+//             that nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers
+//             costs nothing
 //   measuring the host alone once more, without the agent's work beside it; not where the case is clear already
 //   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps
-//             A trial that is too close to call goes on for longer. Of lists elsewhere the steps that sort atoms are rare: they are left
-//             out of the trial and added as predicted
-//   settled   the fastest as tried, if it was faster than the host alone; or none. Modes predicted to be clearly slower than one
-//             that was tried are not
-//   doubting  a mode that got slower than the host alone was, twice in a row, is compared with the host alone as it is now: whoever
-//             is slower then is given up for good
+//             A trial that is too close to call goes on for longer. Of lists elsewhere the steps that sort atoms are
+//             rare: they are left out of the trial and added as predicted
+//   settled   the fastest as tried, if it was faster than the host alone; or none. Modes predicted to be clearly slower
+//             than one that was tried are not
+//   doubting  a mode that got slower than the host alone was, twice in a row, is compared with the host alone as it is
+//             now: whoever is slower then is given up for good
 //
-// With lists by interval all modes are candidates; with lists by displacement nothing may be missed, and `force` is none. Time
-// is an argument. All ranks decide alike.
+// With lists by interval all modes are candidates; with lists by displacement nothing may be missed, and `force` is
+// none. Time is an argument. All ranks decide alike.
 #pragma once
 
 #include <string>
@@ -59,7 +60,7 @@ class AutoOffload {
   int probes_done_ = 0;
   bool probe_there_ = false;
   AgentPhases agent_;
-  double alone_ = 0;  // a step of the host alone
+  double alone_ = 0;                   // a step of the host alone
   std::vector<Candidate> candidates_;  // the best last
   Offload best_ = Offload::none;       // of those that were tried
   double best_s_ = 0;

@@ -1,4 +1,5 @@
-// Somebody beside the host who does parts of a step meanwhile: the agent, or in tests, the same functions in this process.
+// Somebody beside the host who does parts of a step meanwhile: the agent, or in tests, the same functions in this
+// process.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class Coworker {
   // Of all own atoms, and of blocks of them as coworkers are told at first (OffloadShape).
   virtual PairList take_list() = 0;
 
-  // Lists with which forces are asked for from now on; they stay as they are until forces with later ones have been taken.
+  // Lists with which forces are asked for from now on; they stay as they are until forces with later ones have been
+  // taken.
   virtual void use_list(std::span<const NeighbourBlock> list) = 0;
   // Of positions, four values an atom, that stay as they are until the forces are taken.
   virtual void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) = 0;
@@ -45,8 +47,8 @@ class Coworker {
   // Until the positions that lists were asked for may change.
   virtual void wait_pulled() = 0;
 
-  // What the lists or forces taken last took over there, from the request to the result's being here, without the wait for
-  // other requests.
+  // What the lists or forces taken last took over there, from the request to the result's being here, without the wait
+  // for other requests.
   [[nodiscard]] virtual CoworkerTimes list_times() = 0;
   [[nodiscard]] virtual CoworkerTimes force_times() = 0;
   // Whoever waits longer than this has lost it.

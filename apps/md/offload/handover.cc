@@ -17,7 +17,8 @@ struct Handover::Parts {
   std::vector<double> x, v;
 };
 
-Handover::Handover(const std::string& stream, std::int64_t atoms_max) : parts_(std::make_unique<Parts>(stream, atoms_max)) {}
+Handover::Handover(const std::string& stream, std::int64_t atoms_max)
+    : parts_(std::make_unique<Parts>(stream, atoms_max)) {}
 Handover::~Handover() = default;
 
 void Handover::send(std::int64_t step, int rank, const Atoms& atoms) {

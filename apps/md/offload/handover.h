@@ -1,5 +1,5 @@
-// Particles for the agent's move service, as any user's program hands them over: columns id, type, x, v, a batch a rank and
-// step. The agent pulls them from copies of ours while the simulation goes on.
+// Particles for the agent's move service, as any user's program hands them over: columns id, type, x, v, a batch a rank
+// and step. The agent pulls them from copies of ours while the simulation goes on.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,8 @@ class LocalCoworker : public Coworker {
     Bins bins = Bins::from_flat(bins_.data(), bins_.size(), own, ghosts);
     bins.refresh_positions(x.data(), own, ghosts);
     turn_ ^= 1;
-    build_list(bins, own, cut, half, list_parts(shape_.blocks, shape_.threads), choose_kernels("auto"), made_, shape_.precision);
+    build_list(bins, own, cut, half, list_parts(shape_.blocks, shape_.threads), choose_kernels("auto"), made_,
+               shape_.precision);
     Joined& to = lists_[turn_];
     to.begin.resize(own + 1);
     to.mutual.resize(own);
@@ -34,8 +35,12 @@ class LocalCoworker : public Coworker {
   }
   void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
     forces_.resize(values * own);
-    const ForceArguments arguments{own, x.size() / values, potential, static_cast<std::uint32_t>(list_.size()),
-                                   static_cast<std::uint32_t>(shape_.threads), shape_.precision == Precision::mixed ? 1U : 0U};
+    const ForceArguments arguments{own,
+                                   x.size() / values,
+                                   potential,
+                                   static_cast<std::uint32_t>(list_.size()),
+                                   static_cast<std::uint32_t>(shape_.threads),
+                                   shape_.precision == Precision::mixed ? 1U : 0U};
     sums_ = computing_.compute(arguments, list_, x.data(), forces_.data());
   }
   bool forces_done() override { return true; }
@@ -67,6 +72,8 @@ class LocalCoworker : public Coworker {
 
 }  // namespace
 
-std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape) { return std::make_unique<LocalCoworker>(shape); }
+std::unique_ptr<Coworker> make_local_coworker(const OffloadShape& shape) {
+  return std::make_unique<LocalCoworker>(shape);
+}
 
 }  // namespace md

@@ -35,7 +35,8 @@ Input<T> input(const ofp_context* context, const std::string& name) {
 
 template <class T>
 T arguments(const ofp_context* context) {
-  if (context->arguments_bytes != sizeof(T)) throw std::runtime_error("arguments of another size: program and plug-in differ in version");
+  if (context->arguments_bytes != sizeof(T))
+    throw std::runtime_error("arguments of another size: program and plug-in differ in version");
   T value;
   std::memcpy(&value, context->arguments, sizeof value);
   return value;
@@ -62,9 +63,10 @@ void list(ofp_context* context) {
   Bins bins = Bins::from_flat(flat.data, flat.count, wanted.own, wanted.ghosts);
   bins.refresh_positions(x.data, wanted.own, wanted.ghosts);
   static NeighbourList made;  // keeps its memory from call to call
-  if (wanted.parts < 1 || wanted.parts > parts_max) throw std::runtime_error("a list in " + std::to_string(wanted.parts) + " parts");
-  build_list(bins, wanted.own, wanted.cut, wanted.half != 0, static_cast<int>(wanted.parts), choose_kernels("auto"), made,
-             wanted.single != 0 ? Precision::mixed : Precision::whole);
+  if (wanted.parts < 1 || wanted.parts > parts_max)
+    throw std::runtime_error("a list in " + std::to_string(wanted.parts) + " parts");
+  build_list(bins, wanted.own, wanted.cut, wanted.half != 0, static_cast<int>(wanted.parts), choose_kernels("auto"),
+             made, wanted.single != 0 ? Precision::mixed : Precision::whole);
   auto* const begin = output<std::uint64_t>(context, "begin", wanted.own + 1);
   auto* const mutual = output<std::int32_t>(context, "mutual", wanted.own);
   join_blocks(made, begin, mutual, output<std::int32_t>(context, "neighbours", joined_neighbours(made)));
@@ -74,15 +76,18 @@ void forces(ofp_context* context) {
   const auto wanted = arguments<ForceArguments>(context);
   const auto x = input<double>(context, "x");
   if (wanted.own > wanted.all || wanted.all > INT32_MAX) throw std::runtime_error("more atoms than lists can name");
-  if (wanted.threads < 1 || wanted.threads > parts_max) throw std::runtime_error("forces by " + std::to_string(wanted.threads) + " threads");
+  if (wanted.threads < 1 || wanted.threads > parts_max)
+    throw std::runtime_error("forces by " + std::to_string(wanted.threads) + " threads");
   expect(x, values * wanted.all);
   std::vector<PairList> blocks;
   std::size_t atoms = 0;
   for (std::uint32_t b = 0; b < wanted.blocks; ++b) {
     const std::string number = std::to_string(b);
     const auto begin = input<std::uint64_t>(context, "begin" + number);
-    const auto mutual = input<std::int32_t>(context, "mutual" + number), neighbours = input<std::int32_t>(context, "neighbours" + number);
-    if (begin.count != mutual.count + 1 || mutual.count > wanted.own - atoms) throw std::runtime_error("a list of other atoms");
+    const auto mutual = input<std::int32_t>(context, "mutual" + number),
+               neighbours = input<std::int32_t>(context, "neighbours" + number);
+    if (begin.count != mutual.count + 1 || mutual.count > wanted.own - atoms)
+      throw std::runtime_error("a list of other atoms");
     blocks.push_back({atoms, atoms + mutual.count, begin.data, mutual.data, neighbours.data});
     atoms += mutual.count;
     check_list(blocks.back(), neighbours.count, wanted.all);

@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <optional>
 
-#include "md/offload/agent_coworker.h"
-#include "md/offload/auto_offload.h"
 #include "md/files/bad_input.h"
-#include "md/offload/local_coworker.h"
 #include "md/files/number_list.h"
 #include "md/files/options.h"
+#include "md/offload/agent_coworker.h"
+#include "md/offload/auto_offload.h"
+#include "md/offload/local_coworker.h"
 #include "md/stopwatch.h"
 
 namespace md {
@@ -75,7 +75,8 @@ class Model {
     Settings settings = settings_;
     settings.offload = mode;
     settings.interval = static_cast<std::int64_t>(interval);
-    Simulation simulation(settings, ranks_, mode == Offload::none ? nullptr : make_agent_coworker(0, 1, Simulation::shape_of(settings)));
+    Simulation simulation(settings, ranks_,
+                          mode == Offload::none ? nullptr : make_agent_coworker(0, 1, Simulation::shape_of(settings)));
     started(simulation);
     double seconds = 0;
     {
@@ -88,7 +89,9 @@ class Model {
 
  private:
   HostPhases phases_of(const Settings& settings, double* steps_a_rebuild_found) const {
-    Simulation simulation(settings, ranks_, settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
+    Simulation simulation(
+        settings, ranks_,
+        settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
     started(simulation);
     const std::int64_t before = simulation.rebuilds();
     PhaseMeter meter(simulation);
@@ -97,14 +100,16 @@ class Model {
       meter.note_step();
     }
     const auto rebuilds = static_cast<double>(simulation.rebuilds() - before);
-    if (steps_a_rebuild_found != nullptr) *steps_a_rebuild_found = static_cast<double>(settings_.steps) / std::max(1.0, rebuilds);
+    if (steps_a_rebuild_found != nullptr)
+      *steps_a_rebuild_found = static_cast<double>(settings_.steps) / std::max(1.0, rebuilds);
     return meter.phases();
   }
 
   double steps_a_rebuild(Simulation& simulation) const {
     const std::int64_t before = simulation.rebuilds();
     for (std::int64_t step = 0; step < settings_.steps; ++step) simulation.step();
-    return static_cast<double>(settings_.steps) / static_cast<double>(std::max<std::int64_t>(1, simulation.rebuilds() - before));
+    return static_cast<double>(settings_.steps) /
+           static_cast<double>(std::max<std::int64_t>(1, simulation.rebuilds() - before));
   }
 
   static double probed(Simulation& simulation, Offload what) {
@@ -138,16 +143,19 @@ struct Watts {
 };
 
 void print(const HostPhases& host, const AgentPhases& agent, const std::vector<Row>& rows, const Watts& watts) {
-  std::printf("# ms a call   force   rebuild  communicate  integrate\n# host    %9.4g %9.4g %9.4g %9.4g", 1e3 * host.force,
-              1e3 * host.rebuild, 1e3 * host.communicate, 1e3 * host.integrate);
-  std::printf("   in list mode: rebuild %.4g, communicate %.4g\n", 1e3 * host.rebuild_wide, 1e3 * host.communicate_wide);
+  std::printf("# ms a call   force   rebuild  communicate  integrate\n# host    %9.4g %9.4g %9.4g %9.4g",
+              1e3 * host.force, 1e3 * host.rebuild, 1e3 * host.communicate, 1e3 * host.integrate);
+  std::printf("   in list mode: rebuild %.4g, communicate %.4g\n", 1e3 * host.rebuild_wide,
+              1e3 * host.communicate_wide);
   std::printf("# agent   %9.4g            a list takes it %.4g\n", 1e3 * agent.force, 1e3 * agent.list);
   std::printf("# a list holds for %.3g steps, the bins of list mode for %.3g\n", host.list_steps, host.bins_steps);
   std::printf("# interval mode  predicted ms  measured ms  error %%  joules a step\n");
   for (const Row& row : rows) {
     std::printf("%g %s %.5g ", row.interval, name_of(row.mode), 1e3 * row.predicted);
-    if (row.measured) std::printf("%.5g %+.1f", 1e3 * *row.measured, 100 * (row.predicted / *row.measured - 1));
-    else std::printf("- -");
+    if (row.measured)
+      std::printf("%.5g %+.1f", 1e3 * *row.measured, 100 * (row.predicted / *row.measured - 1));
+    else
+      std::printf("- -");
     std::printf(" %.4g\n", watts.joules(row));
   }
 }
@@ -156,15 +164,16 @@ void write_rows(std::FILE* file, const char* name, const std::vector<Row>& rows,
   std::fprintf(file, "\"%s\": [", name);
   for (std::size_t k = 0; k < rows.size(); ++k) {
     const Row& row = rows[k];
-    std::fprintf(file, "%s\n  {\"interval\": %g, \"mode\": \"%s\", \"predicted_s\": %.9g, \"joules\": %.9g", k == 0 ? "" : ",", row.interval,
-                 name_of(row.mode), row.predicted, watts.joules(row));
+    std::fprintf(file, "%s\n  {\"interval\": %g, \"mode\": \"%s\", \"predicted_s\": %.9g, \"joules\": %.9g",
+                 k == 0 ? "" : ",", row.interval, name_of(row.mode), row.predicted, watts.joules(row));
     if (row.measured) std::fprintf(file, ", \"measured_s\": %.9g", *row.measured);
     std::fprintf(file, "}");
   }
   std::fprintf(file, "]");
 }
 
-// An agent with so many cores, each so fast as the one that was measured is 1: what it computes scales, by Amdahl's law.
+// An agent with so many cores, each so fast as the one that was measured is 1: what it computes scales, by Amdahl's
+// law.
 AgentPhases hypothetical(const AgentPhases& measured, double cores, double speed, double parallel) {
   const double factor = (1 - parallel + parallel / cores) / speed;
   return {measured.force * factor, measured.list * factor};
@@ -173,12 +182,13 @@ AgentPhases hypothetical(const AgentPhases& measured, double cores, double speed
 }  // namespace
 
 int model(std::span<char* const> arguments, Ranks& ranks) {
-  const Options options = read_options(arguments, {"--intervals", "--measure", "--agent-cores", "--agent-speed", "--agent-parallel",
-                                                   "--host-watts", "--agent-watts"});
+  const Options options = read_options(arguments, {"--intervals", "--measure", "--agent-cores", "--agent-speed",
+                                                   "--agent-parallel", "--host-watts", "--agent-watts"});
   if (ranks.count() != 1) throw BadInput("offpath-md model is there for one rank");
   const std::vector<double> intervals = numbers_of(options.own, "--intervals", "1,5,10,20");
   const std::vector<double> cores = numbers_of(options.own, "--agent-cores", "1,2,4,8");
-  const double speed = number_of(options.own, "--agent-speed", "1"), parallel = number_of(options.own, "--agent-parallel", "1");
+  const double speed = number_of(options.own, "--agent-speed", "1"),
+               parallel = number_of(options.own, "--agent-parallel", "1");
   // The paper's estimates: an average Broadwell server, and a BlueField-2 beside an ordinary adapter.
   const Watts watts{number_of(options.own, "--host-watts", "316"), number_of(options.own, "--agent-watts", "30")};
   const bool measures = options.own.count("--measure") == 0 || options.own.at("--measure") != "0";
@@ -203,7 +213,8 @@ int model(std::span<char* const> arguments, Ranks& ranks) {
     std::vector<Row> predicted;
     for (const double interval : intervals) {
       for (const Offload mode : modes) {
-        predicted.push_back({interval, mode, predict(host, hypothetical(agent, count, speed, parallel), mode, interval), std::nullopt});
+        predicted.push_back(
+            {interval, mode, predict(host, hypothetical(agent, count, speed, parallel), mode, interval), std::nullopt});
       }
     }
     std::printf("# an agent of %g cores, each %g times as fast:\n", count, speed);
@@ -216,11 +227,12 @@ int model(std::span<char* const> arguments, Ranks& ranks) {
   std::FILE* file = std::fopen(options.settings.report_file.c_str(), "w");
   if (file == nullptr) throw BadInput(options.settings.report_file + ": cannot be written");
   std::fprintf(file,
-               "{\"host\": {\"force_s\": %.9g, \"rebuild_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g, \"rebuild_wide_s\": %.9g,\n"
+               "{\"host\": {\"force_s\": %.9g, \"rebuild_s\": %.9g, \"communicate_s\": %.9g, \"integrate_s\": %.9g, "
+               "\"rebuild_wide_s\": %.9g,\n"
                "  \"communicate_wide_s\": %.9g, \"list_steps\": %.9g, \"bins_steps\": %.9g},\n"
                " \"agent\": {\"force_s\": %.9g, \"list_s\": %.9g},\n ",
-               host.force, host.rebuild, host.communicate, host.integrate, host.rebuild_wide, host.communicate_wide, host.list_steps,
-               host.bins_steps, agent.force, agent.list);
+               host.force, host.rebuild, host.communicate, host.integrate, host.rebuild_wide, host.communicate_wide,
+               host.list_steps, host.bins_steps, agent.force, agent.list);
   write_rows(file, "rows", rows, watts);
   std::fprintf(file, ",\n \"hypothetical\": [");
   for (std::size_t k = 0; k < others.size(); ++k) {

@@ -1,5 +1,5 @@
-// `offpath-md model`: the phases' times, of the host alone and of the agent alone; what phase_model.h predicts from them; and
-// the same runs measured.
+// `offpath-md model`: the phases' times, of the host alone and of the agent alone; what phase_model.h predicts from
+// them; and the same runs measured.
 #pragma once
 
 #include <span>

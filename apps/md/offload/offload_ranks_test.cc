@@ -1,8 +1,8 @@
 // Modes with a coworker on several ranks, which here are threads.
 #include <gtest/gtest.h>
 
-#include "md/offload/auto_offload.h"
 #include "md/neighbours/small_box.h"
+#include "md/offload/auto_offload.h"
 #include "md/ranks/thread_ranks.h"
 
 namespace md {
@@ -13,7 +13,9 @@ class Mortal : public Coworker {
  public:
   explicit Mortal(int answers) : answers_(answers) {}
   void use_bins(const Bins& bins, std::size_t own) override { living_->use_bins(bins, own); }
-  void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override { living_->begin_list(x, own, cut, half); }
+  void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
+    living_->begin_list(x, own, cut, half);
+  }
   bool list_done() override { return living_->list_done(); }
   PairList take_list() override {
     answer();
@@ -62,7 +64,8 @@ TEST_P(OffloadRanks, OneThatDiesIsDoneWithoutEverywhere) {
     const Thermo expected = after(200, small_box(Offload::none));
     ThreadRanks::run(GetParam(), [&](Ranks& ranks) {
       const int last = ranks.count() - 1;
-      Simulation simulation(settings, ranks, ranks.rank() == last ? std::make_unique<Mortal>(7) : make_local_coworker());
+      Simulation simulation(settings, ranks,
+                            ranks.rank() == last ? std::make_unique<Mortal>(7) : make_local_coworker());
       simulation.start();
       for (int step = 0; step < 200; ++step) simulation.step();
       expect_near(simulation.thermo(), expected);

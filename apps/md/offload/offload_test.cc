@@ -1,13 +1,14 @@
-// Modes with a coworker, which here is this process itself: what they compute, changes between them, and what auto chooses.
+// Modes with a coworker, which here is this process itself: what they compute, changes between them, and what auto
+// chooses.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdio>
 #include <optional>
 
-#include "md/offload/auto_offload.h"
-#include "md/neighbours/small_box.h"
 #include "md/files/temporary_file.h"
+#include "md/neighbours/small_box.h"
+#include "md/offload/auto_offload.h"
 #include "md/test_metal.h"
 
 namespace md {
@@ -34,7 +35,8 @@ TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
   EXPECT_EQ(simulation.forces_by_coworker(), 400);
 }
 
-// Host and coworker with so many threads, and each precision: what is computed elsewhere is what the host computes itself.
+// Host and coworker with so many threads, and each precision: what is computed elsewhere is what the host computes
+// itself.
 struct Shape {
   int threads, agent_threads;
   Precision precision;
@@ -54,8 +56,8 @@ class OffloadShapes : public testing::TestWithParam<Shape> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, OffloadShapes,
-                         testing::Values(Shape{1, 3, Precision::whole}, Shape{3, 2, Precision::whole}, Shape{1, 1, Precision::mixed},
-                                         Shape{2, 4, Precision::mixed}));
+                         testing::Values(Shape{1, 3, Precision::whole}, Shape{3, 2, Precision::whole},
+                                         Shape{1, 1, Precision::mixed}, Shape{2, 4, Precision::mixed}));
 
 TEST_P(OffloadShapes, ListsAreThoseOfTheHost) {
   const Settings with = settings(Offload::list);
@@ -82,7 +84,8 @@ TEST_P(OffloadShapes, ForcesAreThoseOfTheHost) {
   EXPECT_NEAR(found.energy, expected.energy, apart());
 }
 
-// Of one list: forces elsewhere are the same bits as the host's, and those of several threads differ by the order of sums.
+// Of one list: forces elsewhere are the same bits as the host's, and those of several threads differ by the order of
+// sums.
 TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
   OneRank ranks;
   Simulation simulation(small_box(Offload::none, 5), ranks);
@@ -98,10 +101,13 @@ TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
   expected.resize(values * atoms.own);
   found.resize(values * atoms.own);
   for (const std::uint32_t mixed : {0U, 1U}) {
-    if (mixed == 0) kernels.lj_with_sums({}, list, atoms.x.data(), expected.data());
-    else kernels.lj_mixed_with_sums({}, list, single.data(), expected.data());
+    if (mixed == 0)
+      kernels.lj_with_sums({}, list, atoms.x.data(), expected.data());
+    else
+      kernels.lj_mixed_with_sums({}, list, single.data(), expected.data());
     for (const std::uint32_t threads : {1U, 3U}) {
-      ForcesElsewhere().compute({atoms.own, atoms.all(), {}, 1, threads, mixed, 0}, {&list, 1}, atoms.x.data(), found.data());
+      ForcesElsewhere().compute({atoms.own, atoms.all(), {}, 1, threads, mixed, 0}, {&list, 1}, atoms.x.data(),
+                                found.data());
       const double apart = threads == 1 ? 0 : 1e-10;
       for (std::size_t n = 0; n < found.size(); ++n) ASSERT_NEAR(found[n], expected[n], apart) << mixed << threads << n;
     }
@@ -222,7 +228,8 @@ TEST(AutoOffload, KeepsTheFasterOfTwoThatAreFaster) {
     });
     const std::string verdict = automatic.verdict();
     const std::size_t first = verdict.find(" tried");
-    if (verdict.find(" tried", first + 1) == std::string::npos) continue;  // one of the two was not predicted to be worth it
+    if (verdict.find(" tried", first + 1) == std::string::npos)
+      continue;  // one of the two was not predicted to be worth it
     ++compared;
     EXPECT_EQ(kept, faster) << verdict;
   }
@@ -230,7 +237,8 @@ TEST(AutoOffload, KeepsTheFasterOfTwoThatAreFaster) {
 }
 
 TEST_F(AutoOffloadTest, DoesWithoutWhatIsSlowerAsTried) {
-  EXPECT_EQ(chosen(simulation_, *automatic_, 300, [](Offload mode) { return mode == Offload::none ? 1e-3 : 10.0; }), Offload::none);
+  EXPECT_EQ(chosen(simulation_, *automatic_, 300, [](Offload mode) { return mode == Offload::none ? 1e-3 : 10.0; }),
+            Offload::none);
   EXPECT_NE(automatic_->verdict().find("tried"), std::string::npos) << automatic_->verdict();
 }
 
@@ -255,7 +263,8 @@ TEST_F(AutoOffloadTest, DoesNotTakeATrialWithoutASortForTheWhole) {
   double tried_ms = 0;
   const std::string verdict = automatic_->verdict();
   const std::size_t at = verdict.rfind(", list ");
-  if (at == std::string::npos || verdict.find("tried", at) == std::string::npos) GTEST_SKIP() << "was not predicted to be worth it: " << verdict;
+  if (at == std::string::npos || verdict.find("tried", at) == std::string::npos)
+    GTEST_SKIP() << "was not predicted to be worth it: " << verdict;
   ASSERT_EQ(std::sscanf(verdict.c_str() + at, ", list %lf", &tried_ms), 1) << verdict;
   EXPECT_GT(tried_ms, 1e-5) << verdict;
 }

@@ -48,25 +48,30 @@ void check_list(const PairList& list, std::uint64_t neighbours, std::uint64_t al
   if (list.begin[0] != 0 || neighbours < spare || last > neighbours - spare) throw BadInput("a list cut short");
   for (std::size_t i = 0; i < atoms; ++i) {
     const std::uint64_t begin = list.begin[i], end = list.begin[i + 1];
-    if (begin > end || end > last || list.mutual[i] < 0 || static_cast<std::uint64_t>(list.mutual[i]) > end - begin) throw BadInput("a list out of order");
+    if (begin > end || end > last || list.mutual[i] < 0 || static_cast<std::uint64_t>(list.mutual[i]) > end - begin)
+      throw BadInput("a list out of order");
     for (std::uint64_t k = begin; k < end; ++k) {
       const auto j = static_cast<std::uint64_t>(list.neighbours[k]);
       const bool mutual = k - begin < static_cast<std::uint64_t>(list.mutual[i]);
-      if (list.neighbours[k] < 0 || j >= (mutual ? list.last : all) || (mutual && j < list.first)) throw BadInput("a neighbour that is not there");
+      if (list.neighbours[k] < 0 || j >= (mutual ? list.last : all) || (mutual && j < list.first))
+        throw BadInput("a neighbour that is not there");
     }
   }
   for (std::uint64_t k = last; k < last + spare; ++k) {
-    if (list.neighbours[k] < 0 || static_cast<std::uint64_t>(list.neighbours[k]) >= all) throw BadInput("a neighbour that is not there");
+    if (list.neighbours[k] < 0 || static_cast<std::uint64_t>(list.neighbours[k]) >= all)
+      throw BadInput("a neighbour that is not there");
   }
 }
 
-PairSums ForcesElsewhere::compute(const ForceArguments& arguments, const PairList& part, const double* x, double* f) const {
+PairSums ForcesElsewhere::compute(const ForceArguments& arguments, const PairList& part, const double* x,
+                                  double* f) const {
   const Kernels& kernels = choose_kernels("auto");
   if (arguments.mixed != 0) return kernels.lj_mixed_with_sums(arguments.potential, part, single_.data(), f);
   return kernels.lj_with_sums(arguments.potential, part, x, f);
 }
 
-PairSums ForcesElsewhere::compute(const ForceArguments& arguments, std::span<const PairList> blocks, const double* x, double* f) {
+PairSums ForcesElsewhere::compute(const ForceArguments& arguments, std::span<const PairList> blocks, const double* x,
+                                  double* f) {
   const auto parts = list_parts(static_cast<int>(blocks.size()), static_cast<int>(arguments.threads));
   const auto each = static_cast<std::size_t>(parts) / blocks.size();  // parts of a block
   const int threads = std::min(static_cast<int>(arguments.threads), parts);

@@ -1,4 +1,5 @@
-// The functions that the plug-in offers, over flat arrays: what crosses from the program to the agent, and what is done there.
+// The functions that the plug-in offers, over flat arrays: what crosses from the program to the agent, and what is done
+// there.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,17 @@
 
 namespace md {
 
-// "list": inputs x (four values an atom), bins (Bins::flatten); outputs begin, mutual, neighbours, of all own atoms. A list made in
-// `parts` (by as many threads) has no mutual neighbours across their edges, so any blocks whose edges are among these may use it.
+// "list": inputs x (four values an atom), bins (Bins::flatten); outputs begin, mutual, neighbours, of all own atoms. A
+// list made in `parts` (by as many threads) has no mutual neighbours across their edges, so any blocks whose edges are
+// among these may use it.
 struct ListArguments {
   std::uint64_t own = 0, ghosts = 0;
   double cut = 0;
   std::uint32_t half = 1, single = 0, parts = 1, zero = 0;
 };
 
-// "forces": inputs x, and of each block b of lists begin<b>, mutual<b>, neighbours<b>; outputs f, sums (energy, virial).
+// "forces": inputs x, and of each block b of lists begin<b>, mutual<b>, neighbours<b>; outputs f, sums (energy,
+// virial).
 struct ForceArguments {
   std::uint64_t own = 0, all = 0;
   LennardJones potential;
@@ -35,7 +38,8 @@ struct OffloadShape {
   Precision precision = Precision::whole;
 };
 
-// Blocks of a list as one: `begin` has one entry more than there are atoms; entries of `neighbours` as joined_neighbours says.
+// Blocks of a list as one: `begin` has one entry more than there are atoms; entries of `neighbours` as
+// joined_neighbours says.
 std::size_t joined_neighbours(const NeighbourList& list);
 void join_blocks(const NeighbourList& list, std::uint64_t* begin, std::int32_t* mutual, std::int32_t* neighbours);
 

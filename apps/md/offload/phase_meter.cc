@@ -11,7 +11,8 @@ void PhaseMeter::begin() {
 
 void PhaseMeter::note_step() {
   const PhaseTimes& now = simulation_->times();
-  const double lists = now.neighbour - before_.neighbour + now.sort - before_.sort + now.communicate - before_.communicate;
+  const double lists =
+      now.neighbour - before_.neighbour + now.sort - before_.sort + now.communicate - before_.communicate;
   force_.push_back(now.force - before_.force);
   integrate_.push_back(now.integrate - before_.integrate);
   (simulation_->rebuilds() > rebuilds_before_ ? rebuild_ : communicate_).push_back(lists);

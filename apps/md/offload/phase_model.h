@@ -8,14 +8,14 @@
 
 namespace md {
 
-// Of the host alone, a call each. The paper's t_neigh + t_comm in a step that makes lists is `rebuild` here: exchange, sort,
-// borders and the list itself.
+// Of the host alone, a call each. The paper's t_neigh + t_comm in a step that makes lists is `rebuild` here: exchange,
+// sort, borders and the list itself.
 struct HostPhases {
   double force = 0, integrate = 0, communicate = 0, rebuild = 0;
   // With the wider bins and halo that lists made elsewhere need; communicate_wide: more copies of atoms.
   double rebuild_wide = 0, communicate_wide = 0;
-  double list_steps = 0;    // for how many steps a list misses nothing
-  double bins_steps = 0;    // for how many steps atoms stay near enough to their bins, in list mode
+  double list_steps = 0;  // for how many steps a list misses nothing
+  double bins_steps = 0;  // for how many steps atoms stay near enough to their bins, in list mode
 };
 
 // Of the agent alone: from the request to the result.
@@ -33,8 +33,8 @@ double seconds_with_lists_elsewhere(const HostPhases& host, const AgentPhases& a
 inline constexpr double list_requested_at = 0.4;  // of the way for which a list holds
 inline constexpr double margin_in_skins = 3;      // by which bins and halo are wider in list mode
 
-// By how much a list takes longer with them, roughly: more candidates lie in wider bins, but in longer rows. Measured: 1.2 to
-// 1.3 where this says 1.3.
+// By how much a list takes longer with them, roughly: more candidates lie in wider bins, but in longer rows. Measured:
+// 1.2 to 1.3 where this says 1.3.
 inline double wide_search(const Settings& s) { return (s.cut + s.skin + margin_in_skins * s.skin) / (s.cut + s.skin); }
 
 }  // namespace md

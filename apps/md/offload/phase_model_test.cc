@@ -27,13 +27,15 @@ TEST(PhaseModel, AStepOfTheHostAlone) {
 TEST(PhaseModel, FormulaThreeHidesTheShorterOfTheTwo) {
   EXPECT_DOUBLE_EQ(seconds_with_forces_elsewhere(host(), {20, 0}, 1), 41 - 10) << "forces behind the rebuild";
   EXPECT_DOUBLE_EQ(seconds_with_forces_elsewhere(host(), {35, 0}, 1), 41 - 5) << "the agent is waited for";
-  EXPECT_DOUBLE_EQ(seconds_with_forces_elsewhere(host(), {100, 0}, 1), 41 + 60) << "a slow agent makes it worse than none";
+  EXPECT_DOUBLE_EQ(seconds_with_forces_elsewhere(host(), {100, 0}, 1), 41 + 60)
+      << "a slow agent makes it worse than none";
   EXPECT_DOUBLE_EQ(seconds_with_forces_elsewhere(host(), {20, 0}, 10), seconds_without(host(), 10) - 1);
 }
 
 TEST(PhaseModel, ListsCostNothingWhileTheAgentMakesThemInTime) {
   EXPECT_DOUBLE_EQ(seconds_with_lists_elsewhere(host(), {0, 24}), 12 + 39.0 / 30);
-  EXPECT_DOUBLE_EQ(seconds_with_lists_elsewhere(host(), {0, 60}), 12 + 39.0 / 30) << "asked for after 5 steps, there after 10";
+  EXPECT_DOUBLE_EQ(seconds_with_lists_elsewhere(host(), {0, 60}), 12 + 39.0 / 30)
+      << "asked for after 5 steps, there after 10";
 }
 
 TEST(PhaseModel, AListThatTakesLongerThanOneHoldsIsWaitedFor) {

@@ -1,17 +1,18 @@
 // Steps in which a coworker takes part.
 //
-// Forces elsewhere (the paper's): in a step that makes new lists, the coworker computes forces with the old ones, while the
-// host exchanges, sorts and makes the new ones; then the forces are put into the new order, and those of atoms that left go after
-// them. The old list serves one step longer than it would.
+// Forces elsewhere (the paper's): in a step that makes new lists, the coworker computes forces with the old ones, while
+// the host exchanges, sorts and makes the new ones; then the forces are put into the new order, and those of atoms that
+// left go after them. The old list serves one step longer than it would.
 //
-// Lists elsewhere: the coworker makes the next list from a snapshot of positions while the host goes on with the one it has.
-// Atoms keep their places in memory meanwhile (no exchange, no sort), so the indices in the new list are right. A list
-// serves while no atom went further than half the skin since its snapshot: that is measured in every step, and when it runs
-// out before the next list is there, the host waits. So nothing is ever missed. Atoms stray from their bins; bins and halo
-// are wider by a margin, and when half of that is used up, the host exchanges, sorts and makes a list itself.
+// Lists elsewhere: the coworker makes the next list from a snapshot of positions while the host goes on with the one it
+// has. Atoms keep their places in memory meanwhile (no exchange, no sort), so the indices in the new list are right. A
+// list serves while no atom went further than half the skin since its snapshot: that is measured in every step, and
+// when it runs out before the next list is there, the host waits. So nothing is ever missed. Atoms stray from their
+// bins; bins and halo are wider by a margin, and when half of that is used up, the host exchanges, sorts and makes a
+// list itself.
 //
-// On several ranks each has a coworker of its own. When one of them is lost, all ranks compute that step themselves and go on without:
-// what is elsewhere is decided alike everywhere, for ranks meet in the same exchanges.
+// On several ranks each has a coworker of its own. When one of them is lost, all ranks compute that step themselves and
+// go on without: what is elsewhere is decided alike everywhere, for ranks meet in the same exchanges.
 #include <array>
 #include <cmath>
 
@@ -21,7 +22,9 @@
 #include "md/stopwatch.h"
 
 namespace md {
-double Simulation::list_margin() const { return settings_.offload == Offload::list ? margin_in_skins * settings_.skin : 0; }
+double Simulation::list_margin() const {
+  return settings_.offload == Offload::list ? margin_in_skins * settings_.skin : 0;
+}
 
 void Simulation::lose_coworker(const CoworkerLost& error) {
   coworker_lost_ = error.what();
@@ -54,7 +57,8 @@ void Simulation::step_with_forces_elsewhere() {
     const Stopwatch watch(times_.force);
     // A copy: nobody waits until it is pulled. For the same reason lists are made in two places by turns.
     hand_over_positions();
-    if (coworker_) coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, handed);
+    if (coworker_)
+      coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, handed);
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
@@ -107,7 +111,8 @@ void Simulation::adopt_list() {
   try {
     const PairList made = coworker_->take_list();
     for (NeighbourBlock& block : list_.blocks) {
-      block.borrowed = PairList{block.first, block.last, made.begin + block.first, made.mutual + block.first, made.neighbours};
+      block.borrowed =
+          PairList{block.first, block.last, made.begin + block.first, made.mutual + block.first, made.neighbours};
     }
     list_positions_.swap(requested_positions_);
     strayed_ = requested_strayed_;
@@ -231,7 +236,7 @@ void Simulation::be_patient(double seconds) {
 double Simulation::fastest() const {
   double most = 0;
   for (std::size_t i = 0; i < atoms_.own; ++i) {
-    const double *v = atoms_.v.data() + values * i;
+    const double* v = atoms_.v.data() + values * i;
     most = std::max(most, v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
   }
   return std::sqrt(most);

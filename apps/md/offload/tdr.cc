@@ -3,11 +3,11 @@
 #include <array>
 #include <cstdio>
 
-#include "md/offload/auto_offload.h"
 #include "md/files/bad_input.h"
-#include "md/offload/local_coworker.h"
 #include "md/files/number_list.h"
 #include "md/files/options.h"
+#include "md/offload/auto_offload.h"
+#include "md/offload/local_coworker.h"
 
 namespace md {
 namespace {
@@ -23,7 +23,9 @@ struct Rate {
 
 // Who computes forces or lists elsewhere makes no difference to the numbers: this process does.
 std::vector<double> temperatures(Settings settings, Ranks& ranks) {
-  Simulation simulation(settings, ranks, settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
+  Simulation simulation(
+      settings, ranks,
+      settings.offload == Offload::none ? nullptr : make_local_coworker(Simulation::shape_of(settings)));
   simulation.start();
   std::vector<double> found;
   while (simulation.steps_done() < settings.steps) {
@@ -89,8 +91,8 @@ int tdr(std::span<char* const> arguments, Ranks& ranks) {
   std::fprintf(file, "{\"rates\": [");
   for (std::size_t k = 0; k < rates.size(); ++k) {
     const Rate& one = rates[k];
-    std::fprintf(file, "%s\n  {\"skin\": %g, \"interval\": %g, \"seed\": %d, \"mode\": \"%s\", \"tdr\": %.9g}", k == 0 ? "" : ",", one.skin,
-                 one.interval, one.seed, name_of(one.mode), one.rate);
+    std::fprintf(file, "%s\n  {\"skin\": %g, \"interval\": %g, \"seed\": %d, \"mode\": \"%s\", \"tdr\": %.9g}",
+                 k == 0 ? "" : ",", one.skin, one.interval, one.seed, name_of(one.mode), one.rate);
   }
   std::fprintf(file, "]}\n");
   if (std::fclose(file) != 0) throw BadInput(options.settings.report_file + ": cannot be written");

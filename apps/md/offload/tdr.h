@@ -1,6 +1,6 @@
-// `offpath-md tdr`: the temperature divergence rate of "Smarter NICs for faster molecular dynamics" (2022), section V-2: the
-// slope of the linear regression, over steps, of the difference between a run's temperature and that of the run which makes
-// new lists at every step; every 10 steps.
+// `offpath-md tdr`: the temperature divergence rate of "Smarter NICs for faster molecular dynamics" (2022), section
+// V-2: the slope of the linear regression, over steps, of the difference between a run's temperature and that of the
+// run which makes new lists at every step; every 10 steps.
 #pragma once
 
 #include <span>

@@ -46,7 +46,8 @@ Domain make_domain(const Box& whole, int ranks, int rank) {
   Domain domain;
   domain.whole = whole;
   domain.grid = choose_grid(whole, ranks);
-  domain.place = {rank % domain.grid[0], rank / domain.grid[0] % domain.grid[1], rank / domain.grid[0] / domain.grid[1]};
+  domain.place = {rank % domain.grid[0], rank / domain.grid[0] % domain.grid[1],
+                  rank / domain.grid[0] / domain.grid[1]};
   for (int d = 0; d < 3; ++d) {
     const double length = whole.length(d);
     const int parts = domain.grid[d], part = domain.place[d];

@@ -21,7 +21,8 @@ void ForceExchange::note_places(const Ranks& ranks, Atoms& atoms) {
   }
 }
 
-void ForceExchange::bring_home(const double* f, const double* x, std::size_t own, const Domain& domain, Ranks& ranks, Atoms& atoms) {
+void ForceExchange::bring_home(const double* f, const double* x, std::size_t own, const Domain& domain, Ranks& ranks,
+                               Atoms& atoms) {
   arrived_.clear();
   stayed_.resize(own);
   std::fill(stayed_.begin(), stayed_.end(), 0);
@@ -45,13 +46,16 @@ void ForceExchange::bring_home(const double* f, const double* x, std::size_t own
     copy_force(f + values * place, leaving_.f.data() + values * (leaving_.own - 1));
   }
   migrate(domain, ranks, leaving_);  // those that have arrived here, now
-  const auto earlier = [](const Arrived& a, const Arrived& b) { return std::tie(a.rank, a.place) < std::tie(b.rank, b.place); };
+  const auto earlier = [](const Arrived& a, const Arrived& b) {
+    return std::tie(a.rank, a.place) < std::tie(b.rank, b.place);
+  };
   std::sort(arrived_.begin(), arrived_.end(), earlier);
   if (leaving_.own != arrived_.size()) throw std::logic_error("forces took another way than their atoms");
   for (std::size_t k = 0; k < leaving_.own; ++k) {
     const Arrived wanted{static_cast<int>(leaving_.v[values * k]), leaving_.id[k], 0};
     const auto found = std::lower_bound(arrived_.begin(), arrived_.end(), wanted, earlier);
-    if (found == arrived_.end() || earlier(wanted, *found)) throw std::logic_error("forces took another way than their atoms");
+    if (found == arrived_.end() || earlier(wanted, *found))
+      throw std::logic_error("forces took another way than their atoms");
     copy_force(leaving_.f.data() + values * k, atoms.f.data() + values * found->now);
   }
 }

@@ -1,8 +1,9 @@
-// Ghosts: copies of other ranks' atoms (or of our own, around the periodic box) that lie within the cut-off of our part.
+// Ghosts: copies of other ranks' atoms (or of our own, around the periodic box) that lie within the cut-off of our
+// part.
 //
 // They arrive axis by axis, to the left and then to the right, and what came along x is sent on along y and z: six
-// exchanges, and corners come by themselves (S. Plimpton, J. Comput. Phys. 117, 1 (1995)). Where a part is narrower than
-// the cut-off, what came from the neighbour is sent on to the next one.
+// exchanges, and corners come by themselves (S. Plimpton, J. Comput. Phys. 117, 1 (1995)). Where a part is narrower
+// than the cut-off, what came from the neighbour is sent on to the next one.
 #pragma once
 
 #include <vector>

@@ -106,7 +106,8 @@ void migrate(const Domain& domain, Ranks& ranks, Atoms& atoms) {
   double change = static_cast<double>(atoms.own) - static_cast<double>(before);
   ranks.sum({&change, 1});
   if (change != 0) {
-    throw BrokenRun(std::to_string(static_cast<long long>(-change)) + " atoms went further than the neighbouring rank's part of the box " +
+    throw BrokenRun(std::to_string(static_cast<long long>(-change)) +
+                    " atoms went further than the neighbouring rank's part of the box " +
                     "between two exchanges, or their positions are not numbers: the time step is too large");
   }
 }

@@ -11,7 +11,8 @@ namespace md {
 namespace {
 
 int bytes_of(std::size_t size) {
-  if (size > INT_MAX) throw BrokenRun("a message between ranks has " + std::to_string(size) + " bytes, MPI takes 2147483647");
+  if (size > INT_MAX)
+    throw BrokenRun("a message between ranks has " + std::to_string(size) + " bytes, MPI takes 2147483647");
   return static_cast<int>(size);
 }
 

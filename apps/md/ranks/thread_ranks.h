@@ -112,7 +112,8 @@ class ThreadRanks {
         const std::vector<std::byte> bytes = all_.receive(from, rank_);
         std::vector<double> theirs(numbers.size());
         std::memcpy(theirs.data(), bytes.data(), numbers.size_bytes());
-        for (std::size_t k = 0; k < numbers.size(); ++k) numbers[k] = from == 0 ? theirs[k] : operation(numbers[k], theirs[k]);
+        for (std::size_t k = 0; k < numbers.size(); ++k)
+          numbers[k] = from == 0 ? theirs[k] : operation(numbers[k], theirs[k]);
       }
     }
     ThreadRanks& all_;

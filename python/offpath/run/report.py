@@ -217,7 +217,6 @@ class RunReport:
                 highlight=False,
             )
 
-
     def print_tracks(self, console: Console, tracks: TracksFound) -> None:
         """One line for what was sifted, one for each file."""
         told = f"{tracks.particles:,} tracks of {self.settings.handovers:,} steps, {tracks.rows:,} rows"

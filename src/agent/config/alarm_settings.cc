@@ -11,10 +11,13 @@ namespace {
 constexpr ConfigKey keys[] = {
     {"alarm.name", ConfigType::text, "", "What log, metrics and hook call it; each name once. Empty: its condition."},
     {"alarm.when", ConfigType::text, "",
-     "'FIELD > NUMBER' or 'FIELD < NUMBER', of a counter in units a second; or 'silent': no samples come. Has to be there."},
+     "'FIELD > NUMBER' or 'FIELD < NUMBER', of a counter in units a second; or 'silent': no samples come. Has to be "
+     "there."},
     {"alarm.of", ConfigType::text, "host", "Whose samples: host, or the name of programs' gauges."},
-    {"alarm.lasting", ConfigType::duration, "10s", "How long it has to be so before the alarm is raised.", 0, 86400 * second_ns},
-    {"alarm.clears_at", ConfigType::text, "", "The number at which it is cleared again. Empty: the one in its condition."},
+    {"alarm.lasting", ConfigType::duration, "10s", "How long it has to be so before the alarm is raised.", 0,
+     86400 * second_ns},
+    {"alarm.clears_at", ConfigType::text, "",
+     "The number at which it is cleared again. Empty: the one in its condition."},
 };
 
 Result<exchange::AlarmRule> read_alarm(const Config& one) {
@@ -29,7 +32,8 @@ Result<exchange::AlarmRule> read_alarm(const Config& one) {
     if (!clears_at) return bad_value(one, "alarm.clears_at", "'{}' is not a number", text);
     rule.clears_at = *clears_at;
   }
-  if (const Status checked = exchange::check(rule); !checked) return bad_value(one, "alarm.when", "{}", checked.error().message);
+  if (const Status checked = exchange::check(rule); !checked)
+    return bad_value(one, "alarm.when", "{}", checked.error().message);
   return rule;
 }
 

@@ -16,10 +16,14 @@ Result<exchange::Field> parse_field(const std::string& text) {
   exchange::Field field;
   field.name = text.substr(0, first);
   const std::string type = text.substr(first + 1, second == std::string::npos ? second : second - first - 1);
-  if (type == "u64") field.type = exchange::FieldType::u64;
-  else if (type == "i64") field.type = exchange::FieldType::i64;
-  else if (type == "f64") field.type = exchange::FieldType::f64;
-  else return fail(Error::invalid, "'{}': '{}' is none of u64, i64, f64", text, type);
+  if (type == "u64")
+    field.type = exchange::FieldType::u64;
+  else if (type == "i64")
+    field.type = exchange::FieldType::i64;
+  else if (type == "f64")
+    field.type = exchange::FieldType::f64;
+  else
+    return fail(Error::invalid, "'{}': '{}' is none of u64, i64, f64", text, type);
   if (second != std::string::npos) field.unit = text.substr(second + 1);
   return field;
 }
@@ -35,7 +39,8 @@ Status parse_records(const Config& one, exchange::ExchangeOptions& options) {
       if (!field) return bad_value(one, "exchange.fields", "{}", field.error().message);
       schema->fields.push_back(std::move(*field));
     }
-    if (const Status checked = exchange::check(*schema); !checked) return bad_value(one, "exchange.fields", "{}", checked.error().message);
+    if (const Status checked = exchange::check(*schema); !checked)
+      return bad_value(one, "exchange.fields", "{}", checked.error().message);
     options.schema = std::move(schema);
   }
   for (const std::string& text : one.texts("exchange.reductions")) {
@@ -53,19 +58,23 @@ Status parse_shape(const Config& one, exchange::ExchangeSettings& made) {
   if (topology.starts_with(file)) {
     made.shape.kind = exchange::Shape::Kind::file;
     made.tree_file = topology.substr(file.size());
-    if (!made.tree_file.starts_with('/')) return bad_value(one, "exchange.topology", "'{}' is not an absolute path", made.tree_file);
-    if (!one.texts("exchange.members").empty()) return bad_value(one, "exchange.members", "the members are those of the tree's file");
+    if (!made.tree_file.starts_with('/'))
+      return bad_value(one, "exchange.topology", "'{}' is not an absolute path", made.tree_file);
+    if (!one.texts("exchange.members").empty())
+      return bad_value(one, "exchange.members", "the members are those of the tree's file");
   } else {
     auto shape = exchange::parse_shape(topology);
     if (!shape) return bad_value(one, "exchange.topology", "{}, or file:/PATH", shape.error().message);
     made.shape = std::move(*shape);
   }
   const std::string& order = one.text("exchange.order");
-  if (order != "contiguous" && order != "locality") return bad_value(one, "exchange.order", "'{}' is neither contiguous nor locality", order);
+  if (order != "contiguous" && order != "locality")
+    return bad_value(one, "exchange.order", "'{}' is neither contiguous nor locality", order);
   made.shape.order = order == "locality" ? exchange::Shape::Order::locality : exchange::Shape::Order::contiguous;
   made.members = one.texts("exchange.members");
   for (std::size_t i = 0; i < made.members.size(); ++i)
-    if (std::ranges::count(made.members, made.members[i]) > 1) return bad_value(one, "exchange.members", "{} is named twice", made.members[i]);
+    if (std::ranges::count(made.members, made.members[i]) > 1)
+      return bad_value(one, "exchange.members", "{} is named twice", made.members[i]);
   return {};
 }
 
@@ -73,7 +82,8 @@ Status parse_grants(const Config& one, exchange::ExchangeSettings& made) {
   const std::int64_t total = one.integer("exchange.grant_total");
   if (total == 0) return {};
   if (made.members.empty() && made.tree_file.empty())
-    return bad_value(one, "exchange.grant_total", "grants want members that are named: exchange.members, or a tree's file");
+    return bad_value(one, "exchange.grant_total",
+                     "grants want members that are named: exchange.members, or a tree's file");
   made.options.grants.emplace();
   made.options.grants->total = total < 0 ? exchange::GrantOptions::unlimited : static_cast<std::uint64_t>(total);
   made.options.grants->ttl_ns = one.duration_ns("exchange.grant_ttl");
@@ -103,11 +113,13 @@ Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& co
     made.options.name = one.text("exchange.name");
     if (made.options.name.empty()) return bad_value(one, "exchange.name", "it has to be there");
     for (const auto& each : exchanges)
-      if (each.options.name == made.options.name) return bad_value(one, "exchange.name", "there are two exchanges with the name '{}'", made.options.name);
+      if (each.options.name == made.options.name)
+        return bad_value(one, "exchange.name", "there are two exchanges with the name '{}'", made.options.name);
     made.options.interval_ns = one.duration_ns("exchange.interval");
     made.options.deadline_ns = one.duration_ns("exchange.deadline");
     const std::string& views = one.text("exchange.views");
-    if (views != "all" && views != "leaders") return bad_value(one, "exchange.views", "'{}' is neither all nor leaders", views);
+    if (views != "all" && views != "leaders")
+      return bad_value(one, "exchange.views", "'{}' is neither all nor leaders", views);
     made.options.views_to_all = views == "all";
     made.source = one.text("exchange.source");
     if (!made.source.empty() && one.texts("exchange.fields").empty())
@@ -116,7 +128,8 @@ Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& co
     OFP_TRY(parse_shape(one, made));
     OFP_TRY(parse_grants(one, made));
     OFP_TRY(parse_user(one, made));
-    if (const Status checked = exchange::check(made.options); !checked) return bad_value(one, "exchange.name", "{}", checked.error().message);
+    if (const Status checked = exchange::check(made.options); !checked)
+      return bad_value(one, "exchange.name", "{}", checked.error().message);
     exchanges.push_back(std::move(made));
   }
   return exchanges;

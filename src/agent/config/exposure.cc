@@ -57,16 +57,18 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
                       "programs send{}",
                       address.text(), address.kind == Kind::tcp ? "; use tls" : ""));
     } else if (address.kind == Kind::verbs) {
-      return fail(Error::denied,
-                  "{} is reachable from other machines, and RDMA has no encryption: set security.insecure_network = true "
-                  "(--insecure-network) if the fabric is trusted, or use tls:{}:{}",
-                  address.text(), address.host, address.port);
+      return fail(
+          Error::denied,
+          "{} is reachable from other machines, and RDMA has no encryption: set security.insecure_network = true "
+          "(--insecure-network) if the fabric is trusted, or use tls:{}:{}",
+          address.text(), address.host, address.port);
     } else if (address.kind == Kind::doca) {
-      return fail(Error::denied,
-                  "{} is reachable from other machines, and what says which memory the card may reach has no encryption: set "
-                  "security.insecure_network = true (--insecure-network) if the network between the card and its host is "
-                  "trusted, or use tls:{}:{}",
-                  address.text(), address.host, address.port);
+      return fail(
+          Error::denied,
+          "{} is reachable from other machines, and what says which memory the card may reach has no encryption: set "
+          "security.insecure_network = true (--insecure-network) if the network between the card and its host is "
+          "trusted, or use tls:{}:{}",
+          address.text(), address.host, address.port);
     } else {
       return fail(Error::denied,
                   "{} is reachable from other machines without encryption: use tls:{}:{}, or set "
@@ -77,10 +79,11 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
   if (settings.flight && settings.flight->listen.kind == Kind::tcp && !settings.insecure_network) {
     OFP_ASSIGN(const bool local, is_loopback(settings.flight->listen.host));
     if (!local)
-      return fail(Error::denied,
-                  "flight.listen {} is reachable from other machines without encryption, its token too: use tls:{}:{}, or set "
-                  "security.insecure_network = true (--insecure-network)",
-                  settings.flight->listen.text(), settings.flight->listen.host, settings.flight->listen.port);
+      return fail(
+          Error::denied,
+          "flight.listen {} is reachable from other machines without encryption, its token too: use tls:{}:{}, or set "
+          "security.insecure_network = true (--insecure-network)",
+          settings.flight->listen.text(), settings.flight->listen.host, settings.flight->listen.port);
   }
   if (settings.http && settings.http->kind != Kind::unix_socket) {
     OFP_ASSIGN(const bool local, is_loopback(settings.http->host));

@@ -57,20 +57,23 @@ std::int64_t index_of(const Config& config) {
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
     const char* text = std::getenv(variable);
     std::int64_t index = 0;
-    if (text != nullptr && std::from_chars(text, text + std::strlen(text), index).ec == std::errc() && index >= 0) return index;
+    if (text != nullptr && std::from_chars(text, text + std::strlen(text), index).ec == std::errc() && index >= 0)
+      return index;
   }
   return 0;
 }
 
 std::string with_index(std::string text, std::int64_t index) {
   constexpr std::string_view mark = "{index}";
-  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark)) text.replace(at, mark.size(), fmt::format("{}", index));
+  for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark))
+    text.replace(at, mark.size(), fmt::format("{}", index));
   return text;
 }
 
 Status check_member_addresses(const Config& config, std::string_view key) {
   for (const std::string& text : config.texts(key))
-    if (auto address = link::Address::parse(text); !address) return bad_value(config, key, "{}", address.error().message);
+    if (auto address = link::Address::parse(text); !address)
+      return bad_value(config, key, "{}", address.error().message);
   return {};
 }
 
@@ -102,7 +105,8 @@ Result<std::optional<link::Address>> parse_http(const Config& config) {
 }
 
 bool is_in_group(const Config& config) {
-  return !config.texts("group.members").empty() || !config.texts("group.join").empty() || config.boolean("group.from_launcher");
+  return !config.texts("group.members").empty() || !config.texts("group.join").empty() ||
+         config.boolean("group.from_launcher");
 }
 
 // In a group names have to be different, on one machine too.
@@ -149,7 +153,8 @@ Result<std::vector<plugin::PluginOptions>> parse_plugins(const Config& config) {
     if (std::ranges::find(plugins, options.name, &plugin::PluginOptions::name) != plugins.end())
       return bad_value(one, "plugin.name", "there are two plug-ins with the name '{}'", options.name);
     options.path = one.text("plugin.path");
-    if (!options.path.starts_with('/')) return bad_value(one, "plugin.path", "'{}' is not an absolute path", options.path);
+    if (!options.path.starts_with('/'))
+      return bad_value(one, "plugin.path", "'{}' is not an absolute path", options.path);
     options.workers = static_cast<unsigned>(one.integer("plugin.workers"));
     options.memory_bytes = one.bytes("plugin.memory");
     options.deadline_ns = one.duration_ns("plugin.deadline");
@@ -174,8 +179,11 @@ Status check_sift_pool(const Config& config, const std::string& text) {
   if (!settings) return bad_value(config, "pool.name", "{}", settings.error().message);
   const bool all_named = !settings->members.empty() && settings->members.find_first_of("*?[") == std::string::npos;
   if (settings->wait > 0 || all_named) return {};
-  return bad_value(config, "pool.name", "'{}' is sifted among the members that live when it is made, which nobody does yet at the start: say for how many "
-                   "it waits (wait=4), or name them all (members=a,b)", text);
+  return bad_value(config, "pool.name",
+                   "'{}' is sifted among the members that live when it is made, which nobody does yet at the start: "
+                   "say for how many "
+                   "it waits (wait=4), or name them all (members=a,b)",
+                   text);
 }
 
 Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
@@ -183,7 +191,8 @@ Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
   for (const Config& one : config.list("pool")) {
     PoolSettings made;
     made.name = one.text("pool.name");
-    OFP_TRY(sift::SiftService::is_own(made.name) ? check_sift_pool(one, made.name) : check_pool(one, "pool.name", made.name));
+    OFP_TRY(sift::SiftService::is_own(made.name) ? check_sift_pool(one, made.name)
+                                                 : check_pool(one, "pool.name", made.name));
     if (!one.text("pool.user").empty()) {
       OFP_ASSIGN(made.user, parse_user(one, "pool.user", one.text("pool.user")));
     }
@@ -192,7 +201,8 @@ Result<std::vector<PoolSettings>> parse_pools(const Config& config) {
   return pools;
 }
 
-Result<std::vector<pool::TriggerOptions>> parse_triggers(const Config& config, const std::vector<plugin::PluginOptions>& plugins) {
+Result<std::vector<pool::TriggerOptions>> parse_triggers(const Config& config,
+                                                         const std::vector<plugin::PluginOptions>& plugins) {
   std::vector<pool::TriggerOptions> triggers;
   for (const Config& one : config.list("trigger")) {
     pool::TriggerOptions made;
@@ -208,13 +218,16 @@ Result<std::vector<pool::TriggerOptions>> parse_triggers(const Config& config, c
       return bad_value(one, "trigger.function", "'{}' is not 1 to 64 letters, digits, _ . -", made.function);
     made.result_column = one.text("trigger.result_column");
     if (made.result_column.empty() || made.result_column.size() > wire::key_bytes_max)
-      return bad_value(one, "trigger.result_column", "{} bytes, 1 to {} are allowed", made.result_column.size(), wire::key_bytes_max);
+      return bad_value(one, "trigger.result_column", "{} bytes, 1 to {} are allowed", made.result_column.size(),
+                       wire::key_bytes_max);
     made.every_ns = one.duration_ns("trigger.every");
     made.result_row = one.text("trigger.result_row");
     if (made.every_ns == 0 && !made.result_row.empty())
-      return bad_value(one, "trigger.result_row", "results go under the row of their object; with trigger.every they have this one");
+      return bad_value(one, "trigger.result_row",
+                       "results go under the row of their object; with trigger.every they have this one");
     if (made.every_ns != 0 && (made.row != "*" || made.column != "*"))
-      return bad_value(one, "trigger.every", "calls on a timer have no objects: leave trigger.row and trigger.column out");
+      return bad_value(one, "trigger.every",
+                       "calls on a timer have no objects: leave trigger.row and trigger.column out");
     if (made.every_ns != 0 && made.every_ns < millisecond_ns) return bad_value(one, "trigger.every", "less than 1ms");
     made.queue_max = static_cast<std::size_t>(one.integer("trigger.queue"));
     made.calls_max = static_cast<std::size_t>(one.integer("trigger.calls"));
@@ -231,7 +244,8 @@ Result<std::optional<FlightSettings>> parse_flight(const Config& config) {
     return bad_value(config, "flight.listen", "'{}' is neither tcp:HOST:PORT nor tls:HOST:PORT", text);
   FlightSettings flight{*address, config.text("flight.token_file"), config.text("flight.tls_certificate"),
                         config.text("flight.tls_key"), static_cast<unsigned>(config.integer("flight.queries_max"))};
-  if (flight.token_file.empty()) return bad_value(config, "flight.listen", "flight.token_file is needed as well, and not set");
+  if (flight.token_file.empty())
+    return bad_value(config, "flight.listen", "flight.token_file is needed as well, and not set");
   if (address->kind == Kind::tls && (flight.tls_certificate_file.empty() || flight.tls_key_file.empty()))
     return bad_value(config, "flight.listen", "tls needs flight.tls_certificate and flight.tls_key");
   return std::optional(std::move(flight));
@@ -269,7 +283,8 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.pools.table.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));
   options.queries.query.threads = static_cast<unsigned>(config.integer("queries.threads"));
   options.queries.query.memory_bytes_max = config.bytes("queries.memory_max");
-  options.queries.query.step_bytes = std::min(options.queries.query.step_bytes, options.queries.query.memory_bytes_max / 4);
+  options.queries.query.step_bytes =
+      std::min(options.queries.query.step_bytes, options.queries.query.memory_bytes_max / 4);
   options.queries.running_max = static_cast<std::size_t>(config.integer("queries.running_max"));
   options.queries.open_max = static_cast<std::size_t>(config.integer("queries.open_max"));
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
@@ -297,8 +312,11 @@ Status check_plugins(const std::vector<plugin::PluginOptions>& plugins) {
     if (const auto file = plugin::find_plugin_file(options.path); !file)
       return fail(Error::invalid, "plug-in '{}': {}", options.name, file.error().message);
     if (options.user && *options.user != geteuid() && !plugin::may_change_user())
-      return fail(Error::denied, "plug-in '{}' is to run as user {} (plugin.user), which takes CAP_SETUID, CAP_SETGID and CAP_KILL: start the "
-                  "agent as root, or leave it out", options.name, *options.user);
+      return fail(
+          Error::denied,
+          "plug-in '{}' is to run as user {} (plugin.user), which takes CAP_SETUID, CAP_SETGID and CAP_KILL: start the "
+          "agent as root, or leave it out",
+          options.name, *options.user);
   }
   return {};
 }
@@ -362,7 +380,8 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.insecure_network = config.boolean("security.insecure_network");
   settings.keep_ptrace = config.boolean("security.keep_ptrace");
   const auto sandbox = plugin::sandbox_of(config.text("security.sandbox"));
-  if (!sandbox) return bad_value(config, "security.sandbox", "'{}' is neither on nor log nor off", config.text("security.sandbox"));
+  if (!sandbox)
+    return bad_value(config, "security.sandbox", "'{}' is neither on nor log nor off", config.text("security.sandbox"));
   settings.sandbox = settings.dispatcher.tasks.user_plugins.sandbox = *sandbox;
   for (plugin::PluginOptions& each : settings.plugins) each.sandbox = *sandbox;
   settings.force_staging = config.boolean("security.force_staging");

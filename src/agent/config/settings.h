@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "service/dispatcher.h"
-#include "agent/flight.h"
 #include "agent/config/alarm_settings.h"
 #include "agent/config/sampling_settings.h"
 #include "agent/config/tcp_settings.h"
+#include "agent/flight.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -22,6 +21,7 @@
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/call.h"
+#include "service/dispatcher.h"
 
 namespace offpath::agent {
 
@@ -53,7 +53,7 @@ struct AgentSettings {
   std::vector<uid_t> allow_uids;
   group::GroupOptions group;
   bool group_from_launcher = false;  // the launcher exchanges the members' addresses
-  std::string group_address;  // how other members reach this one; empty: as it listens
+  std::string group_address;         // how other members reach this one; empty: as it listens
   std::string group_tls_ca_file;
   std::string key_file, tls_certificate_file, tls_key_file;
   std::vector<std::string> old_key_files;
@@ -72,8 +72,8 @@ struct AgentSettings {
 [[nodiscard]] Result<AgentSettings> read_settings(const Config& config);
 
 [[nodiscard]] std::string machine_name();
-// Are the files of plug-ins there, and can nobody else change them; may the agent start workers of the users that are named?
-// Whether they can be loaded only a worker finds out.
+// Are the files of plug-ins there, and can nobody else change them; may the agent start workers of the users that are
+// named? Whether they can be loaded only a worker finds out.
 [[nodiscard]] Status check_plugins(const std::vector<plugin::PluginOptions>& plugins);
 
 // Where the agent listens if nothing is said: for root /run/offpath/agent.sock, else

@@ -121,7 +121,9 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
 
 TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_FALSE(settings_of("[agent]\nlisten = ['unix:/tmp/a']")->tcp.has_value());
-  const auto settings = settings_of("[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = 7\norphans_max = 20\norphan_time = '5s'\nreceive_memory_max = '4GiB'\nreceive_memory_of_user = '1GiB'");
+  const auto settings = settings_of(
+      "[tcp]\ndevice = 'tap:offpath0'\naddress = '10.9.0.2/23'\ngateway = '10.9.1.1'\nflows_of_program = "
+      "7\norphans_max = 20\norphan_time = '5s'\nreceive_memory_max = '4GiB'\nreceive_memory_of_user = '1GiB'");
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_TRUE(settings->tcp.has_value());
   EXPECT_EQ(settings->tcp->device, "offpath0");
@@ -135,32 +137,40 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_EQ(settings->tcp->stack.orphans_max, 20u);
   EXPECT_EQ(settings->tcp->stack.orphan_ns, 5 * second_ns);
   EXPECT_FALSE(settings->tcp->slow_path_on_host);
-  EXPECT_TRUE(settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);
-  for (const char* wrong : {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'", "address = '127.0.0.1/8'",
-                            "address = '10.9.0.2/24'\ngateway = '10.9.1.1'", "address = '10.9.0.2/24'\ngateway = '10.9.0.2'",
-                            "address = '10.9.0.2/24'\nmtu = 100", "address = '10.9.0.2/24'\ncongestion = 'fast'",
-                            "address = '10.9.0.2/24'\nslow_path = 'elsewhere'", "address = '10.9.0.2/24'\nslow_path = 'host'\ncores = 2"}) {
+  EXPECT_TRUE(
+      settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'\nslow_path = 'host'")->tcp->slow_path_on_host);
+  for (const char* wrong :
+       {"address = '10.9.0.2'", "address = '10.9.0.2/32'", "address = '10.9.0.2/'", "address = '10.9.0/24'",
+        "address = '127.0.0.1/8'", "address = '10.9.0.2/24'\ngateway = '10.9.1.1'",
+        "address = '10.9.0.2/24'\ngateway = '10.9.0.2'", "address = '10.9.0.2/24'\nmtu = 100",
+        "address = '10.9.0.2/24'\ncongestion = 'fast'", "address = '10.9.0.2/24'\nslow_path = 'elsewhere'",
+        "address = '10.9.0.2/24'\nslow_path = 'host'\ncores = 2"}) {
     const std::string error = error_of(fmt::format("[tcp]\ndevice = 'eth9'\n{}\n", wrong));
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }
   EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
   // An interface has an address of its own, a TAP device that is to be made has not.
   EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.address.value, 0u);
-  EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it goes with tcp.address"), std::string::npos);
+  EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it goes with tcp.address"),
+            std::string::npos);
   EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is no address"), std::string::npos);
 }
 
 TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {
   const auto with = [](const std::string& more) { return "[tcp]\naddress = '10.9.0.2/24'\n" + more; };
-  const auto settings = settings_of(with("device = 'dpdk:net_af_packet0,iface=eth0'\ndpdk_arguments = ['--no-huge', '-m', '64']"));
+  const auto settings =
+      settings_of(with("device = 'dpdk:net_af_packet0,iface=eth0'\ndpdk_arguments = ['--no-huge', '-m', '64']"));
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   EXPECT_EQ(settings->tcp->kind, TcpSettings::Kind::dpdk);
   EXPECT_EQ(settings->tcp->device, "net_af_packet0,iface=eth0");
   EXPECT_EQ(settings->tcp->dpdk_arguments, (std::vector<std::string>{"--no-huge", "-m", "64"}));
   EXPECT_EQ(settings_of(with("device = 'dpdk:0000:03:00.0'"))->tcp->device, "0000:03:00.0");
   for (const char* wrong : {"dpdk:", "dpdk:--vdev=net_null0", "dpdk:net tap", "dpdk:a;b", "dpdk:eth0\\n"})
-    EXPECT_NE(error_of(with(fmt::format("device = '{}'", wrong))).find("agent.toml:3: tcp.device: '"), std::string::npos) << wrong;
-  EXPECT_NE(error_of(with("device = 'eth0'\ndpdk_arguments = ['--no-huge']")).find("agent.toml:4: tcp.dpdk_arguments"), std::string::npos);
+    EXPECT_NE(error_of(with(fmt::format("device = '{}'", wrong))).find("agent.toml:3: tcp.device: '"),
+              std::string::npos)
+        << wrong;
+  EXPECT_NE(error_of(with("device = 'eth0'\ndpdk_arguments = ['--no-huge']")).find("agent.toml:4: tcp.dpdk_arguments"),
+            std::string::npos);
 }
 
 TEST(PluginSettingsTest, ValuesArriveWhereTheyBelong) {
@@ -204,14 +214,19 @@ cores = ["1", "4-6"]
 }
 
 TEST(PluginSettingsTest, WhatIsWrongIsNamedWithItsPlace) {
-  EXPECT_EQ(error_of("[[plugin]]\npath = '/a.so'\n"), "agent.toml:1: plugin.name: '' is not 1 to 64 letters, digits, _ . -");
+  EXPECT_EQ(error_of("[[plugin]]\npath = '/a.so'\n"),
+            "agent.toml:1: plugin.name: '' is not 1 to 64 letters, digits, _ . -");
   EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\n"), "agent.toml:1: plugin.path: '' is not an absolute path");
-  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = 'a.so'\n"), "agent.toml:3: plugin.path: 'a.so' is not an absolute path");
+  EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = 'a.so'\n"),
+            "agent.toml:3: plugin.path: 'a.so' is not an absolute path");
   EXPECT_EQ(error_of("[[plugin]]\nname = 'a'\npath = '/a'\n[[plugin]]\nname = 'a'\npath = '/b'\n"),
             "agent.toml:5: plugin.name: there are two plug-ins with the name 'a'");
-  EXPECT_EQ(error_of("[[plugin]]\nworker = 2\n"), "agent.toml:2: unknown key 'plugin.worker'; the nearest known key is 'plugin.workers'");
-  for (const char* wrong : {"user = 'nobody-has-this-name'", "cores = ['x']", "cores = ['7-4']", "cores = ['1-']", "memory = '1MiB'", "workers = 0"})
-    EXPECT_TRUE(error_of(std::string("[[plugin]]\nname = 'a'\npath = '/a'\n") + wrong).starts_with("agent.toml:4: ")) << wrong;
+  EXPECT_EQ(error_of("[[plugin]]\nworker = 2\n"),
+            "agent.toml:2: unknown key 'plugin.worker'; the nearest known key is 'plugin.workers'");
+  for (const char* wrong : {"user = 'nobody-has-this-name'", "cores = ['x']", "cores = ['7-4']", "cores = ['1-']",
+                            "memory = '1MiB'", "workers = 0"})
+    EXPECT_TRUE(error_of(std::string("[[plugin]]\nname = 'a'\npath = '/a'\n") + wrong).starts_with("agent.toml:4: "))
+        << wrong;
 }
 
 std::string exposure(std::string_view toml) {
@@ -248,7 +263,8 @@ TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
   EXPECT_EQ(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true"),
             "INSECURE: at verbs:0.0.0.0:0 everybody on the network between can read and change what programs send");
   EXPECT_NE(exposure("[agent]\nlisten = ['doca:0.0.0.0:0']\n[security]\nkey_file = '/k'")
-                .find("refused: doca:0.0.0.0:0 is reachable from other machines, and what says which memory the card may reach"),
+                .find("refused: doca:0.0.0.0:0 is reachable from other machines, and what says which memory the card "
+                      "may reach"),
             std::string::npos);
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
             std::string::npos);

@@ -24,7 +24,8 @@ Status parse_address(const Config& config, TcpSettings& settings) {
     return error == std::errc() && rest == end && prefix >= 1 && prefix <= 31;
   }();
   if (!address || !good || !address->is_unicast())
-    return bad_value(config, "tcp.address", "'{}' is no address with the length of its network, such as 10.0.0.2/24", text);
+    return bad_value(config, "tcp.address", "'{}' is no address with the length of its network, such as 10.0.0.2/24",
+                     text);
   stack.address = *address;
   stack.prefix_length = static_cast<std::uint8_t>(prefix);
   return {};
@@ -33,12 +34,14 @@ Status parse_address(const Config& config, TcpSettings& settings) {
 Status parse_gateway(const Config& config, tcp::StackOptions& stack) {
   const std::string& text = config.text("tcp.gateway");
   if (text.empty()) return {};
-  if (stack.address.value == 0) return bad_value(config, "tcp.gateway", "it goes with tcp.address; without that both are the interface's own");
+  if (stack.address.value == 0)
+    return bad_value(config, "tcp.gateway", "it goes with tcp.address; without that both are the interface's own");
   const auto gateway = tcp::ipv4_address(text);
   if (!gateway) return bad_value(config, "tcp.gateway", "{}", gateway.error().message);
   const unsigned shift = 32u - stack.prefix_length;
   if (gateway->value >> shift != stack.address.value >> shift || *gateway == stack.address)
-    return bad_value(config, "tcp.gateway", "{} is none of the others in the network of {}", text, config.text("tcp.address"));
+    return bad_value(config, "tcp.gateway", "{} is none of the others in the network of {}", text,
+                     config.text("tcp.address"));
   stack.gateway = *gateway;
   return {};
 }
@@ -53,17 +56,21 @@ Status parse_device(const Config& config, TcpSettings& settings) {
   }
   settings.dpdk_arguments = config.texts("tcp.dpdk_arguments");
   if (settings.kind != Kind::dpdk) {
-    if (!settings.dpdk_arguments.empty()) return bad_value(config, "tcp.dpdk_arguments", "they are for devices of DPDK's, dpdk:DEVICE, and tcp.device is none");
+    if (!settings.dpdk_arguments.empty())
+      return bad_value(config, "tcp.dpdk_arguments",
+                       "they are for devices of DPDK's, dpdk:DEVICE, and tcp.device is none");
     return {};
   }
   // A PCI address, or a driver's name with parameters: nothing that DPDK would take for a word of its own.
   constexpr std::string_view also = "_-.:,=/@+()[]";
   const auto is_good = [&](char each) {
-    return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') || (each >= '0' && each <= '9') || also.find(each) != std::string_view::npos;
+    return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') || (each >= '0' && each <= '9') ||
+           also.find(each) != std::string_view::npos;
   };
   const std::string& device = settings.device;
   if (device.empty() || device.front() == '-' || !std::ranges::all_of(device, is_good))
-    return bad_value(config, "tcp.device", "'{}' is no device of DPDK's, such as 0000:03:00.0 or net_af_packet0,iface=eth0", brief(device));
+    return bad_value(config, "tcp.device",
+                     "'{}' is no device of DPDK's, such as 0000:03:00.0 or net_af_packet0,iface=eth0", brief(device));
   return {};
 }
 
@@ -71,12 +78,17 @@ Status parse_cores(const Config& config, TcpSettings& settings) {
   settings.cores = static_cast<std::uint32_t>(config.integer("tcp.cores"));
   OFP_ASSIGN(settings.pin, read_core_list(config, "tcp.pin"));
   if (!settings.pin.empty() && settings.pin.size() != settings.cores - 1)
-    return bad_value(config, "tcp.pin", "{} cores are named for the {} loops that tcp.cores = {} adds to the agent's own, which agent.pin pins", settings.pin.size(),
-                     settings.cores - 1, settings.cores);
+    return bad_value(
+        config, "tcp.pin",
+        "{} cores are named for the {} loops that tcp.cores = {} adds to the agent's own, which agent.pin pins",
+        settings.pin.size(), settings.cores - 1, settings.cores);
   if (settings.cores == 1) return {};
   if (settings.kind != TcpSettings::Kind::interface)
-    return bad_value(config, "tcp.cores", "{} cores want an interface whose frames the kernel can steer to them; {} serves 1", settings.cores, config.text("tcp.device"));
-  if (!settings.trace_file.empty()) return bad_value(config, "tcp.trace_file", "stages are noted where tcp.cores is 1, not {}", settings.cores);
+    return bad_value(config, "tcp.cores",
+                     "{} cores want an interface whose frames the kernel can steer to them; {} serves 1",
+                     settings.cores, config.text("tcp.device"));
+  if (!settings.trace_file.empty())
+    return bad_value(config, "tcp.trace_file", "stages are noted where tcp.cores is 1, not {}", settings.cores);
   return {};
 }
 
@@ -86,7 +98,8 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   TcpSettings settings;
   settings.device = config.text("tcp.device");
   if (settings.device.empty()) {
-    if (!config.text("tcp.address").empty()) return bad_value(config, "tcp.address", "it is the address of tcp.device, which is not set");
+    if (!config.text("tcp.address").empty())
+      return bad_value(config, "tcp.address", "it is the address of tcp.device, which is not set");
     return std::nullopt;
   }
   OFP_TRY(parse_device(config, settings));
@@ -95,14 +108,17 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.mtu = static_cast<std::uint16_t>(config.integer("tcp.mtu"));
   if (settings.mtu != 0 && settings.mtu < 576) return bad_value(config, "tcp.mtu", "{} is less than 576", settings.mtu);
   settings.congestion = config.text("tcp.congestion");
-  if (const auto known = tcp::congestion_control(settings.congestion); !known) return bad_value(config, "tcp.congestion", "{}", known.error().message);
+  if (const auto known = tcp::congestion_control(settings.congestion); !known)
+    return bad_value(config, "tcp.congestion", "{}", known.error().message);
   settings.trace_file = config.text("tcp.trace_file");
   OFP_TRY(parse_cores(config, settings));
   const std::string& slow_path = config.text("tcp.slow_path");
-  if (slow_path != "agent" && slow_path != "host") return bad_value(config, "tcp.slow_path", "'{}' is neither agent nor host", slow_path);
+  if (slow_path != "agent" && slow_path != "host")
+    return bad_value(config, "tcp.slow_path", "'{}' is neither agent nor host", slow_path);
   settings.slow_path_on_host = slow_path == "host";
   if (settings.slow_path_on_host && settings.cores > 1)
-    return bad_value(config, "tcp.slow_path", "a process of the host serves the stack of one core; tcp.cores is {}", settings.cores);
+    return bad_value(config, "tcp.slow_path", "a process of the host serves the stack of one core; tcp.cores is {}",
+                     settings.cores);
   settings.stack.flows_max = static_cast<std::uint32_t>(config.integer("tcp.flows_max"));
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);
   settings.stack.orphans_max = static_cast<std::uint32_t>(config.integer("tcp.orphans_max"));

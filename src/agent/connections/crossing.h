@@ -1,9 +1,11 @@
-// Tasks from one thread to another one's loop, in their order, none of them lost: what the mailbox has no room for waits at the sender.
+// Tasks from one thread to another one's loop, in their order, none of them lost: what the mailbox has no room for
+// waits at the sender.
 //
-// What waits has no bound of its own, it is what senders have under way. Between cores (tcp_core.h): that a program begins and ends, and that
-// a process of its comes or goes, for each of which core 0 reads a request or a datagram, at most 16 of a process in one look; a listener's
-// beginning or end, of which each handle has one at a time; questions about the status, one after another; and an answer to each. What
-// may be lost, as frames may, is posted only if there is room.
+// What waits has no bound of its own, it is what senders have under way. Between cores (tcp_core.h): that a program
+// begins and ends, and that a process of its comes or goes, for each of which core 0 reads a request or a datagram, at
+// most 16 of a process in one look; a listener's beginning or end, of which each handle has one at a time; questions
+// about the status, one after another; and an answer to each. What may be lost, as frames may, is posted only if there
+// is room.
 #pragma once
 
 #include <deque>

@@ -7,7 +7,8 @@
 namespace offpath::agent {
 
 Result<MappedAgain> MappedAgain::of(MutableBytes mapped) {
-  void* const again = mremap(mapped.data(), 0, mapped.size(), MREMAP_MAYMOVE);  // of length 0: what is shared is mapped twice
+  // of length 0: what is shared is mapped twice
+  void* const again = mremap(mapped.data(), 0, mapped.size(), MREMAP_MAYMOVE);
   if (again == MAP_FAILED) return fail_errno(errno, "mremap");
   return MappedAgain({static_cast<std::byte*>(again), mapped.size()});
 }

@@ -1,5 +1,5 @@
-// Memory of a program that is mapped already, mapped once more: this view lasts as long as it is held, whatever becomes of the channel
-// by which it came.
+// Memory of a program that is mapped already, mapped once more: this view lasts as long as it is held, whatever becomes
+// of the channel by which it came.
 #pragma once
 
 #include <utility>

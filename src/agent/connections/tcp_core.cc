@@ -32,7 +32,8 @@ tcp::StackOptions stack_of_core(const TcpSettings& settings, std::uint32_t core)
   stack.secret = {link::random_number(), link::random_number()};
   stack.core = core;
   stack.cores = settings.cores;
-  for (std::uint32_t* bound : {&stack.flows_max, &stack.half_open_max, &stack.time_wait_max, &stack.orphans_max}) *bound = (*bound + stack.cores - 1) / stack.cores;
+  for (std::uint32_t* bound : {&stack.flows_max, &stack.half_open_max, &stack.time_wait_max, &stack.orphans_max})
+    *bound = (*bound + stack.cores - 1) / stack.cores;
   return stack;
 }
 
@@ -42,10 +43,12 @@ tcp::PortCapabilities capabilities_of(const tcp::Port& port, const TcpSettings& 
   return capabilities;
 }
 
-Result<std::unique_ptr<TcpCore>> TcpCore::make(std::uint32_t core, loop::Loop& core_0, const TcpSettings& settings, const tcp::CongestionControl& congestion,
+Result<std::unique_ptr<TcpCore>> TcpCore::make(std::uint32_t core, loop::Loop& core_0, const TcpSettings& settings,
+                                               const tcp::CongestionControl& congestion,
                                                std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now) {
   OFP_ASSIGN(auto loop, loop::Loop::make(settings.loop));
-  std::unique_ptr<TcpCore> made(new TcpCore(core, std::move(loop), core_0, settings, congestion, std::move(device), std::move(to), now));
+  std::unique_ptr<TcpCore> made(
+      new TcpCore(core, std::move(loop), core_0, settings, congestion, std::move(device), std::move(to), now));
   OFP_TRY(made->loop_->watch(made->device_->wait_descriptor(), EPOLLIN));
   return made;
 }
@@ -92,7 +95,8 @@ TcpCore::~TcpCore() {
 
 // ---- core 0's thread
 
-void TcpCore::open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who, tcp::TcpService::Memory memory) {
+void TcpCore::open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who,
+                   tcp::TcpService::Memory memory) {
   orders_.post([this, program, layout, who, memory = std::move(memory)](TimeNs) {
     Status opened = service_.open(program, layout, who, memory);
     if (opened) return;
@@ -110,8 +114,8 @@ void TcpCore::close(std::uint64_t program) {
 
 void TcpCore::add_process(std::uint64_t program, std::uint32_t process, std::shared_ptr<const Fd> wake) {
   orders_.post([this, program, process, wake = std::move(wake)](TimeNs) {
-    // Core 0 has seen that it may. One that is there already, as a program's first is from the beginning, is not added again: it has another
-    // descriptor.
+    // Core 0 has seen that it may. One that is there already, as a program's first is from the beginning, is not added
+    // again: it has another descriptor.
     static_cast<void>(service_.add_process(program, process));
     wakes_.insert_or_assign({program, process}, wake);
     // It looks once: a wake of this core's may have gone to the socket that it had before, or to nobody.

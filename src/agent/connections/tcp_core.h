@@ -1,6 +1,7 @@
-// One more core for programs' TCP connections: a loop on a thread of its own, with a queue of the device, a stack, and the service between
-// that and the programs' areas. Core 0 is the agent's own loop, which knows programs and processes (tcp_programs.h) and tells the others of
-// them. All that crosses goes through two mailboxes, one each way, in its order.
+// One more core for programs' TCP connections: a loop on a thread of its own, with a queue of the device, a stack, and
+// the service between that and the programs' areas. Core 0 is the agent's own loop, which knows programs and processes
+// (tcp_programs.h) and tells the others of them. All that crosses goes through two mailboxes, one each way, in its
+// order.
 #pragma once
 
 #include <functional>
@@ -9,13 +10,13 @@
 #include <optional>
 #include <thread>
 
-#include "agent/connections/crossing.h"
 #include "agent/config/tcp_settings.h"
+#include "agent/connections/crossing.h"
 #include "agent/connections/tcp_status.h"
 #include "base/fd.h"
 #include "loop/loop.h"
-#include "tcp/stack/station.h"
 #include "tcp/program/tcp_service.h"
+#include "tcp/stack/station.h"
 
 namespace offpath::agent {
 
@@ -27,17 +28,20 @@ class TcpCore final : public loop::Poller {
     std::function<void(tcp::TcpService::Ended, TimeNs now)> on_ended;
   };
   // `core_0` and `congestion` outlive it.
-  [[nodiscard]] static Result<std::unique_ptr<TcpCore>> make(std::uint32_t core, loop::Loop& core_0, const TcpSettings& settings,
-                                                             const tcp::CongestionControl& congestion, std::unique_ptr<tcp::Port> device, ToCore0 to,
-                                                             TimeNs now);
+  [[nodiscard]] static Result<std::unique_ptr<TcpCore>> make(std::uint32_t core, loop::Loop& core_0,
+                                                             const TcpSettings& settings,
+                                                             const tcp::CongestionControl& congestion,
+                                                             std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now);
   // What it was told before is done, and leaves.
   ~TcpCore() override;
   [[nodiscard]] Status start(std::optional<unsigned> pin);
 
   // ---- core 0's thread
-  void open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who, tcp::TcpService::Memory memory);
+  void open(std::uint64_t program, const wire::TcpAreaLayout& layout, const tcp::TcpService::Who& who,
+            tcp::TcpService::Memory memory);
   void close(std::uint64_t program);
-  void add_process(std::uint64_t program, std::uint32_t process, std::shared_ptr<const Fd> wake);  // or it has another descriptor from now on
+  void add_process(std::uint64_t program, std::uint32_t process,
+                   std::shared_ptr<const Fd> wake);  // or it has another descriptor from now on
   void remove_process(std::uint64_t program, std::uint32_t process);
   void say(const tcp::CoreMessage& message);
   void overhear(const tcp::ArpMessage& message);  // lost if there is no room, as frames are
@@ -52,8 +56,8 @@ class TcpCore final : public loop::Poller {
   [[nodiscard]] TimeNs next_deadline() const override { return station_.next_deadline(); }
 
  private:
-  TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loop& core_0, const TcpSettings& settings, const tcp::CongestionControl& congestion,
-          std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now);
+  TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loop& core_0, const TcpSettings& settings,
+          const tcp::CongestionControl& congestion, std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now);
   void wake_programs();
 
   std::uint32_t core_;

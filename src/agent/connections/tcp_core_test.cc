@@ -1,5 +1,5 @@
-// Cores on threads of their own: a program's connections on two of them, with everybody asleep between one byte and the next; made for the
-// thread sanitizer.
+// Cores on threads of their own: a program's connections on two of them, with everybody asleep between one byte and the
+// next; made for the thread sanitizer.
 #include "agent/connections/tcp_core.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ class Wire {
     Queue& queue = queues_[core];
     const std::lock_guard lock(queue.mutex);
     taken.clear();
-    for (; taken.size() < most && !queue.frames.empty(); queue.frames.pop_front()) taken.push_back(std::move(queue.frames.front()));
+    for (; taken.size() < most && !queue.frames.empty(); queue.frames.pop_front())
+      taken.push_back(std::move(queue.frames.front()));
     eventfd_t ignored;
     if (queue.frames.empty()) static_cast<void>(::eventfd_read(queue.ready.get(), &ignored));
     return taken.size();
@@ -63,17 +64,21 @@ class Wire {
 
 class WirePort final : public tcp::Port {
  public:
-  WirePort(Wire& in, Wire& out, std::uint32_t core, std::uint8_t number) : in_(in), out_(out), core_(core), number_(number) {}
+  WirePort(Wire& in, Wire& out, std::uint32_t core, std::uint8_t number)
+      : in_(in), out_(out), core_(core), number_(number) {}
   std::size_t receive(std::span<tcp::ReceivedFrame> frames, TimeNs) override {
     const std::size_t count = in_.take(core_, given_, frames.size());
     for (std::size_t i = 0; i < count; ++i) frames[i] = {given_[i], false};
     return count;
   }
   std::size_t transmit(std::span<const tcp::FrameToSend> frames, TimeNs) override {
-    for (const tcp::FrameToSend& frame : frames) tcp::for_each_wire_frame(frame, [&](std::vector<std::byte>&& bytes) { out_.put(std::move(bytes)); });
+    for (const tcp::FrameToSend& frame : frames)
+      tcp::for_each_wire_frame(frame, [&](std::vector<std::byte>&& bytes) { out_.put(std::move(bytes)); });
     return frames.size();
   }
-  [[nodiscard]] tcp::PortCapabilities capabilities() const override { return {{2, 0, 0, 0, 0, number_}, 1500, true, 0}; }
+  [[nodiscard]] tcp::PortCapabilities capabilities() const override {
+    return {{2, 0, 0, 0, 0, number_}, 1500, true, 0};
+  }
   [[nodiscard]] int wait_descriptor() const override { return in_.ready(core_); }
   [[nodiscard]] tcp::PortCounters counters() const override { return {}; }
   void close() override {}
@@ -102,25 +107,30 @@ struct Mapping {
 class Agent final : public loop::Poller {
  public:
   Agent(Wire& in, Wire& out, std::uint8_t number, std::uint32_t cores)
-      : loop_(loop::Loop::make({}).value()), congestion_(tcp::congestion_control("cubic").value()), service_({}, 0, cores) {
+      : loop_(loop::Loop::make({}).value()),
+        congestion_(tcp::congestion_control("cubic").value()),
+        service_({}, 0, cores) {
     settings_.cores = cores;
     settings_.stack.address = {0x0a090000u + number};
     settings_.loop.spin_ns = 20 * microsecond_ns;
     for (std::uint32_t core = 1; core < cores; ++core)
-      cores_.push_back(TcpCore::make(core, *loop_, settings_, *congestion_, std::make_unique<WirePort>(in, out, core, number),
-                                     {[this](const tcp::CoreMessage& message, TimeNs now) { service_.on_message(message, now); },
-                                      [this](tcp::TcpService::Ended ended, TimeNs now) { close(ended.program, now); }},
-                                     monotonic_ns())
-                           .value());
+      cores_.push_back(
+          TcpCore::make(core, *loop_, settings_, *congestion_, std::make_unique<WirePort>(in, out, core, number),
+                        {[this](const tcp::CoreMessage& message, TimeNs now) { service_.on_message(message, now); },
+                         [this](tcp::TcpService::Ended ended, TimeNs now) { close(ended.program, now); }},
+                        monotonic_ns())
+              .value());
     port_ = std::make_unique<WirePort>(in, out, 0, number);
     overheard_ = std::make_unique<tcp::OverheardPort>(*port_, [this](const tcp::ArpMessage& message) {
       for (const auto& core : cores_) core->overhear(message);
     });
-    stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), port_->capabilities(), *congestion_, service_, monotonic_ns());
+    stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), port_->capabilities(), *congestion_, service_,
+                                          monotonic_ns());
     service_.serve(*stack_);
     station_ = std::make_unique<tcp::Station>(*overheard_, *stack_, [this](TimeNs at) { service_.react(at); });
     OFP_ASSERT(loop_->watch(port_->wait_descriptor(), EPOLLIN));
-    asked_ = std::make_unique<loop::Mailbox<std::function<void(TimeNs)>>>(*loop_, 64, [](const std::function<void(TimeNs)>& task, TimeNs now) { task(now); });
+    asked_ = std::make_unique<loop::Mailbox<std::function<void(TimeNs)>>>(
+        *loop_, 64, [](const std::function<void(TimeNs)>& task, TimeNs now) { task(now); });
     loop_->add(*asked_);
     loop_->add(*this);
     for (const auto& core : cores_) OFP_ASSERT(core->start(std::nullopt));
@@ -136,10 +146,13 @@ class Agent final : public loop::Poller {
     while (!asked_->post(std::move(task))) std::this_thread::yield();
   }
   void wake(std::uint32_t core) {
-    if (core == 0) loop_->waker().wake();
-    else cores_[core - 1]->wake();
+    if (core == 0)
+      loop_->waker().wake();
+    else
+      cores_[core - 1]->wake();
   }
-  void open(std::uint64_t number, const wire::TcpAreaLayout& layout, const std::shared_ptr<Mapping>& mapping, std::shared_ptr<const Fd> wake) {
+  void open(std::uint64_t number, const wire::TcpAreaLayout& layout, const std::shared_ptr<Mapping>& mapping,
+            std::shared_ptr<const Fd> wake) {
     const auto view = [mapping] { return mapping->memory; };
     OFP_ASSERT(service_.open(number, layout, {0, true}, view));
     for (const auto& core : cores_) core->open(number, layout, {0, true}, view), core->add_process(number, 0, wake);
@@ -171,7 +184,8 @@ class Agent final : public loop::Poller {
     for (const auto& core : cores_) worked = core->told().poll(now) || worked;
     service_.attach(now);
     worked = station_->poll(now) || worked;
-    for (const auto& each : service_.take_wakes()) static_cast<void>(::send(wakes_.at(each.program)->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+    for (const auto& each : service_.take_wakes())
+      static_cast<void>(::send(wakes_.at(each.program)->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
     for (const tcp::CoreMessage& message : service_.take_messages())
       for (const auto& core : cores_) core->say(message);
     for (const auto& core : cores_) core->flush();
@@ -205,7 +219,11 @@ class Agent final : public loop::Poller {
 // A program of one agent's, with the descriptor by which it is woken.
 class Program {
  public:
-  Program(Agent& agent, std::uint64_t number) : agent_(agent), number_(number), layout_(SocketArea::layout_of(options)), mapping_(std::make_shared<Mapping>(layout_.bytes)) {
+  Program(Agent& agent, std::uint64_t number)
+      : agent_(agent),
+        number_(number),
+        layout_(SocketArea::layout_of(options)),
+        mapping_(std::make_shared<Mapping>(layout_.bytes)) {
     int ends[2];
     OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     own_ = Fd(ends[0]);
@@ -243,7 +261,8 @@ class Program {
       if (!area->fall_asleep()) continue;
       if (!is_woken()) return false;
       char byte;
-      while (::recv(own_.get(), &byte, 1, MSG_DONTWAIT) > 0) {}
+      while (::recv(own_.get(), &byte, 1, MSG_DONTWAIT) > 0) {
+      }
     }
   }
   // Until it has another answer than would_block.
@@ -274,7 +293,8 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
     std::vector<SocketArea::Handle> flows;
     std::size_t ended = 0;
     while (ended < connections && server.wait()) {
-      for (auto flow = server.area->accept(listener); flow; flow = server.area->accept(listener)) flows.push_back(*flow);
+      for (auto flow = server.area->accept(listener); flow; flow = server.area->accept(listener))
+        flows.push_back(*flow);
       for (auto flow = flows.begin(); flow != flows.end();) {
         std::array<std::byte, 64> bytes;
         const auto got = server.area->receive(*flow, bytes);
@@ -354,7 +374,8 @@ TEST(TcpCores, ForgetAProgramThatEndsWhileTheyWork) {
     const auto listener = server->area->listen(port, 16).value();
     while (!server->area->look(listener)->connected) ASSERT_TRUE(server->wait()) << "its port is free on every core";
     std::vector<SocketArea::Handle> flows;
-    for (int i = 0; i < 8; ++i) flows.push_back(client.patiently([&] { return client.area->connect({0x0a090002, port}); }).value());
+    for (int i = 0; i < 8; ++i)
+      flows.push_back(client.patiently([&] { return client.area->connect({0x0a090002, port}); }).value());
     for (const SocketArea::Handle flow : flows)
       ASSERT_TRUE(client.patiently([&] { return client.area->send(flow, std::array<std::byte, 1>{}); }));
     server_agent.ask([&server_agent, number](TimeNs now) { server_agent.close(number, now); });

@@ -20,9 +20,12 @@ tcp::MacAddress mac_of(tcp::Ipv4Address address) noexcept {
 
 Result<std::unique_ptr<tcp::Port>> open_only(const TcpSettings& settings) {
   switch (settings.kind) {
-    case TcpSettings::Kind::tap: return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack.address));
-    case TcpSettings::Kind::dpdk: return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
-    case TcpSettings::Kind::interface: break;
+    case TcpSettings::Kind::tap:
+      return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack.address));
+    case TcpSettings::Kind::dpdk:
+      return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
+    case TcpSettings::Kind::interface:
+      break;
   }
   return tcp::PacketPort::open_interface(settings.device, settings.stack.address);
 }
@@ -45,18 +48,25 @@ Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& 
   return devices;
 }
 
-Result<tcp::InterfaceAddress> address_to_take(const std::string& interface, std::span<const tcp::InterfaceAddress> there) {
-  const auto first = std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
-  if (first == there.end()) return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", interface);
+Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
+                                              std::span<const tcp::InterfaceAddress> there) {
+  const auto first =
+      std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
+  if (first == there.end())
+    return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", interface);
   if (first->prefix_length == 0)
-    return fail(Error::invalid, "tcp.device: {} has {} with a network of every address there is (/0): name one with its network in tcp.address", interface,
-                tcp::text_of(first->address));
+    return fail(
+        Error::invalid,
+        "tcp.device: {} has {} with a network of every address there is (/0): name one with its network in tcp.address",
+        interface, tcp::text_of(first->address));
   return *first;
 }
 
 Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
   if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
-  if (::if_nametoindex(settings.device.c_str()) == 0) return fail(Error::not_found, "tcp.device: there is no interface {}; ip link names those that are", settings.device);
+  if (::if_nametoindex(settings.device.c_str()) == 0)
+    return fail(Error::not_found, "tcp.device: there is no interface {}; ip link names those that are",
+                settings.device);
   OFP_ASSIGN(const auto there, tcp::addresses_of_interface(settings.device));
   if (settings.stack.address.value == 0) {
     OFP_ASSIGN(const tcp::InterfaceAddress first, address_to_take(settings.device, there));
@@ -64,10 +74,12 @@ Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) 
     settings.stack.prefix_length = first.prefix_length;
     OFP_ASSIGN(const auto gateway, tcp::gateway_of_interface(settings.device));
     settings.stack.gateway = gateway.value_or(tcp::Ipv4Address{});
-    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel keeps what is not TCP", tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,
+    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel keeps what is not TCP",
+        tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,
         gateway ? " by " + tcp::text_of(*gateway) : "");
   }
-  if (std::ranges::find(there, settings.stack.address, &tcp::InterfaceAddress::address) == there.end()) return std::nullopt;
+  if (std::ranges::find(there, settings.stack.address, &tcp::InterfaceAddress::address) == there.end())
+    return std::nullopt;
   OFP_ASSIGN(auto shared, tcp::SharedAddress::begin(settings.device, settings.stack.address));
   return shared;
 }

@@ -17,7 +17,8 @@ TEST(TcpDevice, TakesTheFirstAddressThatAMachineCanHave) {
 
 TEST(TcpDevice, SaysWhatToNameWhereThereIsNoneToTake) {
   const InterfaceAddress everywhere[] = {{{0x0a000002}, 0}}, loopback[] = {{{0x7f000001}, 8}};
-  for (const std::span<const InterfaceAddress> there : {std::span<const InterfaceAddress>(everywhere), std::span<const InterfaceAddress>(loopback), {}}) {
+  for (const std::span<const InterfaceAddress> there :
+       {std::span<const InterfaceAddress>(everywhere), std::span<const InterfaceAddress>(loopback), {}}) {
     const auto taken = address_to_take("eth0", there);
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, Error::invalid);

@@ -11,15 +11,16 @@
 #include "agent/connections/tcp_device.h"
 #include "link/control/authentication.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/tcp_messages.h"
+#include "wire/region.h"
 
 namespace offpath::agent {
 
 using wire::EntryKind;
 
-Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const TcpSettings& settings, std::shared_ptr<ReceivedFds> received, TimeNs now) {
+Result<std::unique_ptr<TcpPrograms>> TcpPrograms::make(loop::Loop& loop, const TcpSettings& settings,
+                                                       std::shared_ptr<ReceivedFds> received, TimeNs now) {
   std::unique_ptr<TcpPrograms> made(new TcpPrograms(loop, settings, std::move(received)));
   OFP_TRY(made->prepare(now));
   return made;
@@ -31,7 +32,8 @@ Status TcpPrograms::prepare(TimeNs now) {
   device_ = std::move(devices.front());
   other_devices_.assign(std::make_move_iterator(devices.begin() + 1), std::make_move_iterator(devices.end()));
   OFP_ASSIGN(congestion_, tcp::congestion_control(settings_.congestion));
-  stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), capabilities_of(*device_, settings_), *congestion_, service_, now);
+  stack_ = std::make_unique<tcp::Stack>(stack_of_core(settings_, 0), capabilities_of(*device_, settings_), *congestion_,
+                                        service_, now);
   service_.serve(*stack_);
   tcp::Port* port = device_.get();
   if (!settings_.trace_file.empty()) {
@@ -60,7 +62,8 @@ TcpPrograms::~TcpPrograms() {
 
 // ---- programs
 
-void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who, TimeNs now) {
+void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who,
+                             TimeNs now) {
   Status done;
   if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_slow_path) {
     done = slow_path_.open(channel, request, who.privileged, *stack_, now);
@@ -71,8 +74,10 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
     done = wire::decode(request.payload, close);
     if (const auto number = done ? on_channel(channel.number()) : std::nullopt) leave(*number, now);
   }
-  if (done) channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{wire::tcp_area_version});
-  else channel.reply_failure(request.ticket, wire::any_reply, done.error());
+  if (done)
+    channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{wire::tcp_area_version});
+  else
+    channel.reply_failure(request.ticket, wire::any_reply, done.error());
 }
 
 Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who) {
@@ -80,13 +85,18 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   OFP_TRY(wire::decode(request.payload, asked));
   if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
   if (asked.version != wire::tcp_area_version)
-    return fail(Error::version, "connections: version {} of their memory, this agent has {}", asked.version, wire::tcp_area_version);
+    return fail(Error::version, "connections: version {} of their memory, this agent has {}", asked.version,
+                wire::tcp_area_version);
   const wire::RegionId region = asked.memory.region;
   if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
-    return fail(Error::invalid, "connections want a segment of their own, from its beginning; region {:#x} at {} was named", region, asked.memory.offset);
+    return fail(Error::invalid,
+                "connections want a segment of their own, from its beginning; region {:#x} at {} was named", region,
+                asked.memory.offset);
   const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);
-  if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
+  if (mapped.empty())
+    return fail(Error::unsupported,
+                "the agent cannot map the memory of this program: connections want one on its own machine");
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
   const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
@@ -101,13 +111,15 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
 }
 
 std::optional<std::uint64_t> TcpPrograms::on_channel(std::uint64_t channel) const {
-  const auto found = std::ranges::find_if(programs_, [&](const auto& each) { return each.second.has_channel && each.second.channel == channel; });
+  const auto found = std::ranges::find_if(
+      programs_, [&](const auto& each) { return each.second.has_channel && each.second.channel == channel; });
   return found == programs_.end() ? std::nullopt : std::optional(found->first);
 }
 
 Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket) {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail_errno(errno, "socketpair");
   Fd own = programs_.at(number).user->own(ends[0]);  // what lies in it is the program's
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(ticket, theirs.get()));
@@ -115,7 +127,8 @@ Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t number,
 }
 
 Status TcpPrograms::watch(std::uint64_t number, std::uint32_t process, Process sockets) {
-  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN, [this, number, process](std::uint32_t, TimeNs now) { on_woken(number, process, now); }));
+  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN,
+                      [this, number, process](std::uint32_t, TimeNs now) { on_woken(number, process, now); }));
   for (const auto& core : cores_) core->add_process(number, process, sockets.wake);
   programs_.at(number).processes.insert_or_assign(process, std::move(sockets));
   return {};
@@ -138,7 +151,8 @@ Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
   std::vector<Fd> descriptors;
   int said = 0;
   got.length = receive_with_descriptors(fd, {&part, 1}, MSG_DONTWAIT, user, descriptors, said);
-  for (std::size_t i = 0; i < std::min(descriptors.size(), got.sockets.size()); ++i) got.sockets[i] = std::move(descriptors[i]);
+  for (std::size_t i = 0; i < std::min(descriptors.size(), got.sockets.size()); ++i)
+    got.sockets[i] = std::move(descriptors[i]);
   return got;
 }
 
@@ -146,8 +160,8 @@ Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
 [[nodiscard]] bool is_socket_of_datagrams(const Fd& fd) {
   int domain = 0, type = 0;
   socklen_t length = sizeof domain;
-  return getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX && getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &length) == 0 &&
-         type == SOCK_SEQPACKET;
+  return getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX &&
+         getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
 }
 
 }  // namespace
@@ -160,24 +174,31 @@ void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs n
     if (program == programs_.end() || !program->second.processes.contains(process)) return;
     Datagram got = receive_from(program->second.processes.at(process).wake->get(), program->second.user);
     if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    // Closed with a wake unread: said once, before what was sent until then, which may be where the process is to be reached from now on.
+    // Closed with a wake unread: said once, before what was sent until then, which may be where the process is to be
+    // reached from now on.
     if (got.length < 0 && errno == ECONNRESET) continue;
     if (got.length <= 0) return on_process_ended(number, process, now);
     // Where several lie, more may have found no room: then it is all that may be meant.
     for (std::uint32_t core = 1; core <= cores_.size(); ++core)
       if (i > 0 || core == got.core()) cores_[core - 1]->wake();
     if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
-    if (Status joined = join(number, process, got.join, std::move(got.sockets)); !joined) return refuse(number, std::move(joined).error(), now);
+    if (Status joined = join(number, process, got.join, std::move(got.sockets)); !joined)
+      return refuse(number, std::move(joined).error(), now);
   }
 }
 
-Status TcpPrograms::join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets) {
-  if (!sockets[0] || !sockets[1]) return fail(Error::protocol, "process {} joins without its two sockets, or there was no descriptor left for them", join.process);
+Status TcpPrograms::join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join,
+                         std::array<Fd, 2> sockets) {
+  if (!sockets[0] || !sockets[1])
+    return fail(Error::protocol, "process {} joins without its two sockets, or there was no descriptor left for them",
+                join.process);
   if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
     return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
   OFP_TRY(programs_.at(number).user->may_take());
-  if (join.process != from) OFP_TRY(service_.add_process(number, join.process));
-  else loop_.unwatch(programs_.at(number).processes.at(from).wake->get());
+  if (join.process != from)
+    OFP_TRY(service_.add_process(number, join.process));
+  else
+    loop_.unwatch(programs_.at(number).processes.at(from).wake->get());
   // It looks once: a wake for it may have gone to the socket that it had before, or to nobody.
   static_cast<void>(send(sockets[0].get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   return watch(number, join.process, {std::make_shared<const Fd>(std::move(sockets[0])), std::move(sockets[1])});
@@ -190,7 +211,10 @@ void TcpPrograms::on_process_ended(std::uint64_t number, std::uint32_t process, 
   program.processes.erase(process);
   for (const auto& core : cores_) core->remove_process(number, process);
   if (!service_.remove_process(number, process) || program.processes.empty())
-    return refuse(number, {Error::closed, "every process of the program has closed the descriptor by which its connections wake the agent"}, now);
+    return refuse(number,
+                  {Error::closed,
+                   "every process of the program has closed the descriptor by which its connections wake the agent"},
+                  now);
   for (const auto& [other, sockets] : program.processes)
     if (sockets.notices) static_cast<void>(send(sockets.notices.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
@@ -265,7 +289,8 @@ Status TcpPrograms::make_cores(TimeNs now) {
                           [this](tcp::TcpService::Ended ended, TimeNs at) {
                             if (programs_.contains(ended.program)) refuse(ended.program, std::move(ended.why), at);
                           }};
-    OFP_ASSIGN(auto core, TcpCore::make(number, loop_, settings_, *congestion_, std::move(other_devices_[number - 1]), std::move(told), now));
+    OFP_ASSIGN(auto core, TcpCore::make(number, loop_, settings_, *congestion_, std::move(other_devices_[number - 1]),
+                                        std::move(told), now));
     cores_.push_back(std::move(core));
   }
   other_devices_.clear();
@@ -273,7 +298,8 @@ Status TcpPrograms::make_cores(TimeNs now) {
 }
 
 Status TcpPrograms::start() {
-  for (std::size_t i = 0; i < cores_.size(); ++i) OFP_TRY(cores_[i]->start(settings_.pin.empty() ? std::nullopt : std::optional(settings_.pin[i])));
+  for (std::size_t i = 0; i < cores_.size(); ++i)
+    OFP_TRY(cores_[i]->start(settings_.pin.empty() ? std::nullopt : std::optional(settings_.pin[i])));
   return {};
 }
 
@@ -289,7 +315,8 @@ void TcpPrograms::tell_cores() {
   for (const auto& core : cores_) core->flush();
 }
 
-// Who looks at them knows programs by their channels. What other cores still have of one that core 0 has closed is left out.
+// Who looks at them knows programs by their channels. What other cores still have of one that core 0 has closed is left
+// out.
 TcpStatus TcpPrograms::with_channels(TcpStatus status) const {
   const auto put_channel = [&](std::uint64_t& program) {
     const auto found = programs_.find(program);

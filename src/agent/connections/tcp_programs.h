@@ -1,9 +1,11 @@
-// Programs' TCP connections in the daemon: a device, a stack on it, and the service between them and the programs' channels. A program
-// and this agent wake each other by datagrams on a pair of sockets, one for each of the program's processes, so that neither side can
-// make the other's sending wait. The end of a process is the end of its socket. Its connections are a program's until its last process
-// has ended: the agent has a view of their memory of its own, and the channel over which they were opened may end before.
+// Programs' TCP connections in the daemon: a device, a stack on it, and the service between them and the programs'
+// channels. A program and this agent wake each other by datagrams on a pair of sockets, one for each of the program's
+// processes, so that neither side can make the other's sending wait. The end of a process is the end of its socket. Its
+// connections are a program's until its last process has ended: the agent has a view of their memory of its own, and
+// the channel over which they were opened may end before.
 //
-// This is core 0, on the agent's loop. Others (tcp.cores, tcp_core.h) have threads of their own, and hear of programs from here.
+// This is core 0, on the agent's loop. Others (tcp.cores, tcp_core.h) have threads of their own, and hear of programs
+// from here.
 #pragma once
 
 #include <array>
@@ -14,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/connections/tcp_core.h"
 #include "agent/config/tcp_settings.h"
+#include "agent/connections/tcp_core.h"
 #include "agent/connections/tcp_slow_path.h"
 #include "agent/connections/tcp_status.h"
 #include "base/received_fds.h"
@@ -23,28 +25,33 @@
 #include "loop/loop.h"
 #include "tcp/port/overheard_port.h"
 #include "tcp/port/shared_address.h"
+#include "tcp/program/tcp_service.h"
 #include "tcp/stack/stage_trace.h"
 #include "tcp/stack/station.h"
-#include "tcp/program/tcp_service.h"
 
 namespace offpath::agent {
 
 class TcpPrograms final : public loop::Poller {
  public:
   // Opens the device, which takes rights (tcp_device.h). The loop outlives this.
-  [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings, std::shared_ptr<ReceivedFds> received, TimeNs now);
+  [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings,
+                                                                 std::shared_ptr<ReceivedFds> received, TimeNs now);
   ~TcpPrograms() override;
 
   // tcp_open, tcp_close and tcp_slow_path, of a channel that lives until on_channel_closed.
-  void on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who, TimeNs now);
-  // `ended`: the process that opened it has, which others of the program may outlive; otherwise it did what makes no sense.
+  void on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who,
+                  TimeNs now);
+  // `ended`: the process that opened it has, which others of the program may outlive; otherwise it did what makes no
+  // sense.
   void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
   // Ends the channel of a program that wrote what makes no sense.
   std::function<void(std::uint64_t channel, Failure why)> on_ended;
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs now) override;
-  [[nodiscard]] TimeNs next_deadline() const override { return std::min(station_->next_deadline(), slow_path_.next_deadline()); }
+  [[nodiscard]] TimeNs next_deadline() const override {
+    return std::min(station_->next_deadline(), slow_path_.next_deadline());
+  }
 
   // Threads of other cores, once rights are given up.
   [[nodiscard]] Status start();
@@ -53,7 +60,11 @@ class TcpPrograms final : public loop::Poller {
 
  private:
   TcpPrograms(loop::Loop& loop, const TcpSettings& settings, std::shared_ptr<ReceivedFds> received)
-      : loop_(loop), settings_(settings), received_(std::move(received)), service_(settings.limits, 0, settings.cores), slow_path_(loop, settings.slow_path_on_host) {}
+      : loop_(loop),
+        settings_(settings),
+        received_(std::move(received)),
+        service_(settings.limits, 0, settings.cores),
+        slow_path_(loop, settings.slow_path_on_host) {}
   [[nodiscard]] Status prepare(TimeNs now);
   [[nodiscard]] Status make_cores(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who);
@@ -61,8 +72,8 @@ class TcpPrograms final : public loop::Poller {
     std::shared_ptr<const Fd> wake;  // other cores send wakes themselves
     Fd notices;
   };
-  // By a number of its own and not its channel's: a program may close its connections and open them again on one channel, while flows of
-  // the area before still end, and other cores still speak of it.
+  // By a number of its own and not its channel's: a program may close its connections and open them again on one
+  // channel, while flows of the area before still end, and other cores still speak of it.
   struct Program {
     std::uint64_t channel = 0;  // by which it came
     bool has_channel = true;    // still
@@ -72,12 +83,14 @@ class TcpPrograms final : public loop::Poller {
 
   [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket);
   void on_woken(std::uint64_t number, std::uint32_t process, TimeNs now);
-  [[nodiscard]] Status join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join, std::array<Fd, 2> sockets);
+  [[nodiscard]] Status join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join,
+                            std::array<Fd, 2> sockets);
   [[nodiscard]] Status watch(std::uint64_t number, std::uint32_t process, Process sockets);
   void on_process_ended(std::uint64_t number, std::uint32_t process, TimeNs now);
   void refuse(std::uint64_t number, Failure why, TimeNs now);
   void leave(std::uint64_t number, TimeNs now);
-  [[nodiscard]] std::optional<std::uint64_t> on_channel(std::uint64_t channel) const;  // the program that a channel has, while it has one
+  [[nodiscard]] std::optional<std::uint64_t> on_channel(
+      std::uint64_t channel) const;  // the program that a channel has, while it has one
   void react(TimeNs now);
   void wake_programs();
   bool hear_cores(TimeNs now);
@@ -91,14 +104,14 @@ class TcpPrograms final : public loop::Poller {
   std::unique_ptr<tcp::Port> device_;
   std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until cores have them
   std::unique_ptr<tcp::OverheardPort> overheard_port_;     // null: there is one core
-  std::unique_ptr<tcp::StageTrace> trace_;        // null: none is kept
-  std::unique_ptr<tcp::TracedPort> traced_port_;  // null likewise
+  std::unique_ptr<tcp::StageTrace> trace_;                 // null: none is kept
+  std::unique_ptr<tcp::TracedPort> traced_port_;           // null likewise
   std::unique_ptr<const tcp::CongestionControl> congestion_;
   tcp::TcpService service_;
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
   TcpSlowPath slow_path_;
-  bool slow_path_worked_ = false;  // in this round
+  bool slow_path_worked_ = false;              // in this round
   std::map<std::uint64_t, Program> programs_;  // by number
   std::uint64_t last_number_ = 0;
   std::vector<std::unique_ptr<TcpCore>> cores_;  // but this one

@@ -5,31 +5,39 @@
 
 #include <cerrno>
 
-#include "wire/region.h"
 #include "wire/messages/tcp_messages.h"
+#include "wire/region.h"
 
 namespace offpath::agent {
 
 TcpSlowPath::~TcpSlowPath() { leave(); }
 
-Status TcpSlowPath::open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, tcp::Stack& stack, TimeNs now) {
+Status TcpSlowPath::open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, tcp::Stack& stack,
+                         TimeNs now) {
   wire::TcpSlowPathOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  if (!wanted_) return fail(Error::unsupported, "this agent does the slow path of its TCP itself (tcp.slow_path = \"agent\")");
+  if (!wanted_)
+    return fail(Error::unsupported, "this agent does the slow path of its TCP itself (tcp.slow_path = \"agent\")");
   if (!privileged) return fail(Error::denied, "the slow path is for root and the agent's own user");
   if (there_) return fail(Error::exists, "another process does the slow path of this agent already");
   if (asked.version != wire::tcp_slow_version)
-    return fail(Error::version, "slow path: version {} of its memory, this agent has {}", asked.version, wire::tcp_slow_version);
+    return fail(Error::version, "slow path: version {} of its memory, this agent has {}", asked.version,
+                wire::tcp_slow_version);
   const wire::RegionId region = asked.memory.region;
   if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
-    return fail(Error::invalid, "a slow path wants a segment of its own, from its beginning; region {:#x} at {} was named", region, asked.memory.offset);
+    return fail(Error::invalid,
+                "a slow path wants a segment of its own, from its beginning; region {:#x} at {} was named", region,
+                asked.memory.offset);
   const MutableBytes mapped = channel.link().mapped(region);
-  if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this process: a slow path wants one on its own machine");
+  if (mapped.empty())
+    return fail(Error::unsupported,
+                "the agent cannot map the memory of this process: a slow path wants one on its own machine");
   const wire::TcpSlowLayout layout{asked.ring_bytes};
   OFP_TRY(wire::check_tcp_slow_layout(layout, mapped.size()));
   OFP_ASSIGN(MappedAgain memory, MappedAgain::of(mapped));
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno(errno, "socketpair");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail_errno(errno, "socketpair");
   Fd own(ends[0]);
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(request.ticket, theirs.get()));
@@ -45,7 +53,9 @@ void TcpSlowPath::on_woken() {
   for (int i = 0; there_ && i < datagrams_of_a_look; ++i) {
     const ssize_t got = recv(there_->wake.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return lose({Error::closed, "the process of the slow path has closed the descriptor by which it wakes the agent"});
+    if (got <= 0)
+      return lose(
+          {Error::closed, "the process of the slow path has closed the descriptor by which it wakes the agent"});
   }
 }
 
@@ -73,7 +83,8 @@ bool TcpSlowPath::poll(TimeNs now) {
 }
 
 std::optional<TcpSlowPath::Ended> TcpSlowPath::finish_round() {
-  if (there_ && there_->end.wants_wake()) static_cast<void>(send(there_->wake.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+  if (there_ && there_->end.wants_wake())
+    static_cast<void>(send(there_->wake.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   return std::exchange(ended_, std::nullopt);
 }
 

@@ -1,5 +1,5 @@
-// The slow path of the agent's TCP in another process, as the daemon has it: who may offer it, the memory and the wakes between the two,
-// and its end, after which the agent does it again (tcp/slow_path/slow_path_agent.h).
+// The slow path of the agent's TCP in another process, as the daemon has it: who may offer it, the memory and the wakes
+// between the two, and its end, after which the agent does it again (tcp/slow_path/slow_path_agent.h).
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ class TcpSlowPath {
   TcpSlowPath& operator=(const TcpSlowPath&) = delete;
 
   // A request tcp_slow_path. The stack outlives this.
-  [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged, tcp::Stack& stack, TimeNs now);
+  [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged,
+                            tcp::Stack& stack, TimeNs now);
   void on_channel_closed(std::uint64_t channel);
 
   bool poll(TimeNs now);
@@ -40,8 +41,12 @@ class TcpSlowPath {
 
  private:
   struct There {
-    There(std::uint64_t channel_, Fd wake_, MappedAgain memory_, tcp::Stack& stack, const wire::TcpSlowLayout& layout, tcp::SlowPathCounters& counters, TimeNs now)
-        : channel(channel_), wake(std::move(wake_)), memory(std::move(memory_)), end(stack, memory.bytes(), layout, counters, now) {}
+    There(std::uint64_t channel_, Fd wake_, MappedAgain memory_, tcp::Stack& stack, const wire::TcpSlowLayout& layout,
+          tcp::SlowPathCounters& counters, TimeNs now)
+        : channel(channel_),
+          wake(std::move(wake_)),
+          memory(std::move(memory_)),
+          end(stack, memory.bytes(), layout, counters, now) {}
     std::uint64_t channel;
     Fd wake;
     MappedAgain memory;

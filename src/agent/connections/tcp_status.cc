@@ -21,7 +21,8 @@ void add_counters(Counters& all, const Counters& more) {
 
 }  // namespace
 
-TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port, const tcp::TcpService& service, const loop::Loop& loop) {
+TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port, const tcp::TcpService& service,
+                    const loop::Loop& loop) {
   TcpStatus status;
   status.address = tcp::text_of(stack.options().address);
   status.link_up = port.link_up();
@@ -32,7 +33,8 @@ TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port
   status.service = service.counters();
   status.programs = service.programs();
   status.connections = service.connections(TcpStatus::connections_shown);
-  status.cores.push_back({core, status.flows, status.stack.segments_in, status.stack.segments_out, status.port.dropped_in, loop.counters()});
+  status.cores.push_back({core, status.flows, status.stack.segments_in, status.stack.segments_out,
+                          status.port.dropped_in, loop.counters()});
   return status;
 }
 

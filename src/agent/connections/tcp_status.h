@@ -6,8 +6,8 @@
 
 #include "loop/loop.h"
 #include "tcp/port/port.h"
-#include "tcp/slow_path/slow_path_agent.h"
 #include "tcp/program/tcp_service.h"
+#include "tcp/slow_path/slow_path_agent.h"
 
 namespace offpath::agent {
 
@@ -16,7 +16,8 @@ struct TcpStatus {
   struct Core {
     std::uint32_t core = 0;
     std::size_t flows = 0;
-    std::uint64_t segments_in = 0, segments_out = 0, dropped_in = 0;  // dropped_in: frames for which the kernel had no room
+    std::uint64_t segments_in = 0, segments_out = 0,
+                  dropped_in = 0;  // dropped_in: frames for which the kernel had no room
     loop::LoopCounters loop{};
   };
   std::string device, address;
@@ -35,7 +36,8 @@ struct TcpStatus {
 };
 
 // Of one core.
-[[nodiscard]] TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port, const tcp::TcpService& service, const loop::Loop& loop);
+[[nodiscard]] TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port,
+                                  const tcp::TcpService& service, const loop::Loop& loop);
 // Another core's beside: what both count is added.
 void add(TcpStatus& all, TcpStatus core);
 

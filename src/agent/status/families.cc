@@ -31,7 +31,8 @@ std::optional<Families::Labels> parse_labels(std::string_view text) {
     const std::size_t equals = text.find("=\"");
     if (equals == std::string_view::npos || equals == 0) return std::nullopt;
     const std::string_view name = text.substr(0, equals);
-    if (!is_letter(name.front()) || !std::ranges::all_of(name, [](char c) { return is_letter(c) || is_digit(c); })) return std::nullopt;
+    if (!is_letter(name.front()) || !std::ranges::all_of(name, [](char c) { return is_letter(c) || is_digit(c); }))
+      return std::nullopt;
     text.remove_prefix(equals + 2);
     std::string value;
     for (; !text.empty() && text.front() != '"'; text.remove_prefix(1)) {
@@ -51,8 +52,10 @@ std::optional<Families::Labels> parse_labels(std::string_view text) {
 void append_escaped(std::string& to, std::string_view text) {
   for (const char c : text) {
     if (c == '\\' || c == '"') to += '\\';
-    if (c == '\n') to += "\\n";
-    else to += c;
+    if (c == '\n')
+      to += "\\n";
+    else
+      to += c;
   }
 }
 
@@ -67,7 +70,8 @@ std::string number_text(double value) {
 std::string Families::unit_of(std::string_view name) {
   if (name.ends_with(total)) name.remove_suffix(total.size());
   for (const std::string_view unit : {"seconds", "bytes"})
-    if (name.size() > unit.size() && name.ends_with(unit) && name[name.size() - unit.size() - 1] == '_') return std::string(unit);
+    if (name.size() > unit.size() && name.ends_with(unit) && name[name.size() - unit.size() - 1] == '_')
+      return std::string(unit);
   return {};
 }
 
@@ -82,18 +86,22 @@ void Families::named(const Named& named, double value, Labels labels) {
   if (const std::size_t brace = base.find('{'); brace != std::string_view::npos && base.ends_with('}')) {
     if (auto own = parse_labels(base.substr(brace + 1, base.size() - brace - 2))) {
       for (auto& label : *own)
-        if (std::ranges::none_of(labels, [&](const auto& each) { return each.first == label.first; })) labels.push_back(std::move(label));
+        if (std::ranges::none_of(labels, [&](const auto& each) { return each.first == label.first; }))
+          labels.push_back(std::move(label));
       base = base.substr(0, brace);
     }
   }
-  Family family{fmt::format("{}_{}", named.prefix, word_of(base)), std::string(named.help), named.unit.empty() ? "" : word_of(named.unit), named.counter};
+  Family family{fmt::format("{}_{}", named.prefix, word_of(base)), std::string(named.help),
+                named.unit.empty() ? "" : word_of(named.unit), named.counter};
   if (family.name.ends_with(total)) family.name.resize(family.name.size() - total.size());
   if (!family.unit.empty() && !family.name.ends_with("_" + family.unit)) family.name += "_" + family.unit;
   if (named.counter) family.name += total;
-  if (family.help.empty()) family.help = fmt::format("Field {}.", std::string(named.field.substr(0, named.field.find('{'))));
+  if (family.help.empty())
+    family.help = fmt::format("Field {}.", std::string(named.field.substr(0, named.field.find('{'))));
   Entry& found = entry(family);
   // Two hosts that mean different things by one name, or names that become one: the first is shown.
-  if (found.family.counter != family.counter || found.family.unit != family.unit || !found.seen.insert(labels).second) return;
+  if (found.family.counter != family.counter || found.family.unit != family.unit || !found.seen.insert(labels).second)
+    return;
   found.samples.push_back({std::move(labels), value});
 }
 

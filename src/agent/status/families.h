@@ -1,5 +1,5 @@
-// Metrics as they are collected for one answer: families with their samples, written out as Prometheus' text format or as
-// OpenMetrics. Names and units as in Prometheus' conventions: seconds and bytes, counters end in _total.
+// Metrics as they are collected for one answer: families with their samples, written out as Prometheus' text format or
+// as OpenMetrics. Names and units as in Prometheus' conventions: seconds and bytes, counters end in _total.
 #pragma once
 
 #include <map>
@@ -23,8 +23,8 @@ class Families {
   void gauge(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
     add({name, help, unit_of(name), false}, static_cast<double>(value), std::move(labels));
   }
-  // What others named: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels, kind="shadow"}, its characters and its
-  // name's end (unit, _total) as metrics have them.
+  // What others named: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels, kind="shadow"}, its
+  // characters and its name's end (unit, _total) as metrics have them.
   struct Named {
     std::string_view prefix, field, unit, help;
     bool counter;
@@ -51,7 +51,9 @@ class Families {
 
   [[nodiscard]] static std::string unit_of(std::string_view name);
   Entry& entry(Family family);
-  void add(Family family, double value, Labels labels) { entry(std::move(family)).samples.push_back({std::move(labels), value}); }
+  void add(Family family, double value, Labels labels) {
+    entry(std::move(family)).samples.push_back({std::move(labels), value});
+  }
 
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t> index_;

@@ -15,7 +15,8 @@ TEST(Families, AreWrittenAsOpenMetrics) {
   families.counter("moved_bytes_total", "Bytes \"moved\".", 6, {{"link", "d"}});
   families.gauge("channels", "Channels.", 2);
   EXPECT_EQ(families.openmetrics(),
-            "# TYPE offpath_moved_bytes counter\n# UNIT offpath_moved_bytes bytes\n# HELP offpath_moved_bytes Bytes \\\"moved\\\".\n"
+            "# TYPE offpath_moved_bytes counter\n# UNIT offpath_moved_bytes bytes\n# HELP offpath_moved_bytes Bytes "
+            "\\\"moved\\\".\n"
             "offpath_moved_bytes_total{link=\"a\\\\b\\n\\\"c\\\"\"} 5\noffpath_moved_bytes_total{link=\"d\"} 6\n"
             "# TYPE offpath_channels gauge\n# HELP offpath_channels Channels.\noffpath_channels 2\n# EOF\n");
   EXPECT_NE(families.text().find("# TYPE offpath_moved_bytes_total counter\n"), std::string::npos);
@@ -71,27 +72,33 @@ TEST(Families, WhatBelongsToAJobSaysSo) {
   }
   status.channels.emplace_back().client.program = "of no job";
   const std::string text = openmetrics_text(status, {});
-  const std::string of_solver = "host=\"solver\",program=\"md, channel 3\",job=\"17\",step=\"0\",cgroup=\"/slurm/job_17/step_0\"";
+  const std::string of_solver =
+      "host=\"solver\",program=\"md, channel 3\",job=\"17\",step=\"0\",cgroup=\"/slurm/job_17/step_0\"";
   EXPECT_NE(text.find("offpath_program_residual{" + of_solver + "} 0.5\n"), std::string::npos) << text;
   EXPECT_NE(text.find("offpath_job_programs{job=\"17\",step=\"0\"} 2\n"), std::string::npos) << text;
   EXPECT_NE(text.find("offpath_job_pulled_bytes{job=\"17\",step=\"0\"} 8192\n"), std::string::npos);
   EXPECT_NE(text.find("offpath_job_programs{job=\"17\"} 1\n"), std::string::npos);
-  EXPECT_NE(status_json(status, {}).find(R"("job":"17","step":"0","cgroup":"/slurm/job_17/step_0")"), std::string::npos);
+  EXPECT_NE(status_json(status, {}).find(R"("job":"17","step":"0","cgroup":"/slurm/job_17/step_0")"),
+            std::string::npos);
 }
 
 TEST(Families, ASilentHostHasNoValues) {
   AgentStatus status;
   Sampled sampled;
   sampled.producer = "n1";
-  sampled.schema = {"host", {{"load1", exchange::FieldType::f64, exchange::FieldKind::gauge, "", "Load."}, {"forks", exchange::FieldType::u64, exchange::FieldKind::counter, "", ""}}};
+  sampled.schema = {"host",
+                    {{"load1", exchange::FieldType::f64, exchange::FieldKind::gauge, "", "Load."},
+                     {"forks", exchange::FieldType::u64, exchange::FieldKind::counter, "", ""}}};
   sampled.sample.values.reset(2);
   sampled.sample.values.set(0, 0.5);
   sampled.fresh = true;
   status.sampled.push_back(sampled);
   std::string text = openmetrics_text(status, {});
-  EXPECT_NE(text.find("# HELP offpath_host_load1 Load.\noffpath_host_load1{host=\"n1\"} 0.5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("# HELP offpath_host_load1 Load.\noffpath_host_load1{host=\"n1\"} 0.5\n"), std::string::npos)
+      << text;
   EXPECT_EQ(text.find("offpath_host_forks"), std::string::npos) << "a missing value is not 0";
-  EXPECT_NE(status_json(status, {}).find(R"({"name":"forks","kind":"counter","unit":"","type":"u64","value":null})"), std::string::npos);
+  EXPECT_NE(status_json(status, {}).find(R"({"name":"forks","kind":"counter","unit":"","type":"u64","value":null})"),
+            std::string::npos);
   status.sampled[0].fresh = false;
   text = openmetrics_text(status, {});
   EXPECT_EQ(text.find("offpath_host_load1"), std::string::npos);

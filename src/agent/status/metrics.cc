@@ -30,7 +30,9 @@ void add_loop(Families& families, const AgentStatus& status) {
   families.counter("loop_rounds_total", "Rounds of the loop.", loop.rounds);
   families.counter("loop_busy_rounds_total", "Rounds that did something.", loop.busy_rounds);
   families.counter("loop_sleeps_total", "Times the loop went to sleep.", loop.sleeps);
-  families.counter("loop_naps_total", "Short sleeps of a loop with work under way, whose core another thread or process computes on.", loop.naps);
+  families.counter("loop_naps_total",
+                   "Short sleeps of a loop with work under way, whose core another thread or process computes on.",
+                   loop.naps);
   const std::string help = "What the loop's time went into; overhead is part of busy and spinning.";
   families.counter("loop_seconds_total", help, seconds(loop.busy_ns), {{"in", "busy"}});
   families.counter("loop_seconds_total", help, seconds(loop.spinning_ns), {{"in", "spinning"}});
@@ -55,7 +57,8 @@ void add_memory(Families& families, const AgentStatus& status) {
   families.gauge("memory_used_bytes", "Memory of frames that are held or being filled.", status.used_bytes);
   families.gauge("memory_promised_bytes", "Memory promised to programs as credit.", status.mover.promised_bytes);
   families.gauge("memory_free_bytes", "Memory that can still be promised.", status.free_bytes);
-  families.gauge("memory_reserved_bytes", "Memory set aside for copies of what other members have of sift pools.", status.reserved_bytes);
+  families.gauge("memory_reserved_bytes", "Memory set aside for copies of what other members have of sift pools.",
+                 status.reserved_bytes);
   families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.hits,
                    {{"cache", "hit"}});
   families.counter("buffers_total", "Buffers taken, from the cache or made anew.", status.buffers.misses,
@@ -101,13 +104,21 @@ void add_services(Families& families, const AgentStatus& status) {
   families.counter("pool_served_puts_total", "Objects that other members put here.", remote.served_puts);
   families.counter("pool_served_gets_total", "Objects that other members asked for.", remote.served_gets);
   families.counter("pool_served_bytes_total", "Bytes of both.", remote.served_bytes);
-  families.counter("pool_retries_total", "Puts that were tried again, because a member did not answer or had no room.", remote.retries);
-  families.counter("pool_moved_rows_total", "Rows given to other owners because members came or went.", remote.moved_rows);
-  families.counter("pool_moves_failed_total", "Of these, attempts that failed; they are made again.", remote.failed_moves);
-  families.counter("pool_conflicts_total", "Objects given up for others of the same keys that were put on the other side of a cut.", remote.conflicts);
-  families.gauge("pool_comparisons_waiting", "Comparisons with other owners that are still to be made since members changed.", remote.comparisons_waiting);
+  families.counter("pool_retries_total", "Puts that were tried again, because a member did not answer or had no room.",
+                   remote.retries);
+  families.counter("pool_moved_rows_total", "Rows given to other owners because members came or went.",
+                   remote.moved_rows);
+  families.counter("pool_moves_failed_total", "Of these, attempts that failed; they are made again.",
+                   remote.failed_moves);
+  families.counter("pool_conflicts_total",
+                   "Objects given up for others of the same keys that were put on the other side of a cut.",
+                   remote.conflicts);
+  families.gauge("pool_comparisons_waiting",
+                 "Comparisons with other owners that are still to be made since members changed.",
+                 remote.comparisons_waiting);
   families.gauge("pool_puts_waiting", "Puts that not all owners have yet.", remote.puts_waiting);
-  families.gauge("pool_pulls_waiting", "Objects of other members for which there is no room yet.", remote.pulls_waiting);
+  families.gauge("pool_pulls_waiting", "Objects of other members for which there is no room yet.",
+                 remote.pulls_waiting);
   families.counter("pool_written_bytes_total", "Bytes written to files.", status.table.written_bytes);
 }
 
@@ -119,7 +130,8 @@ void add_disk(Families& families, const AgentStatus::DiskStatus& disk) {
   families.counter("pool_disk_read_bytes_total", "Bytes of objects read back.", disk.counters.read_bytes);
   families.gauge("pool_disk_writing", "Objects being written.", disk.counters.writing);
   families.gauge("pool_disk_reading", "Objects being read back.", disk.counters.reading);
-  families.counter("pool_disk_failures_total", "Objects that could not be written: the disk was full, or failed.", disk.counters.failures);
+  families.counter("pool_disk_failures_total", "Objects that could not be written: the disk was full, or failed.",
+                   disk.counters.failures);
   families.counter("pool_disk_corrupt_total", "Objects that could not be read back.", disk.counters.corrupt);
   families.gauge("pool_disk_failing", "1: the last object could not be written.", disk.failure.empty() ? 0 : 1);
 }
@@ -169,7 +181,8 @@ void add_group(Families& families, const AgentStatus& status) {
   for (const group::Member& member : status.members) ++states[std::string(group::state_name(member.state))];
   for (const auto& [state, count] : states)
     families.gauge("members", "Members of the group, this agent included.", count, {{"state", state}});
-  families.gauge("member_addresses_waiting", "Addresses of members at which nobody was found yet.", status.waiting_seeds);
+  families.gauge("member_addresses_waiting", "Addresses of members at which nobody was found yet.",
+                 status.waiting_seeds);
   const std::string tables = "Tables of members, by what became of them.";
   families.counter("member_tables_total", tables, status.group.tables_posted, {{"what", "posted"}});
   families.counter("member_tables_total", tables, status.group.tables_failed, {{"what", "failed"}});
@@ -223,15 +236,20 @@ void add_sifts(Families& families, const AgentStatus& status) {
     const Labels labels{{"stage", fmt::format("{}", stage)}};
     families.gauge("sift_budget_bytes", "Bytes of pieces a stage may hold.", sums[stage].budget_bytes, labels);
     families.gauge("sift_held_bytes", "Bytes of pieces it holds.", sums[stage].used_bytes, labels);
-    families.gauge("sift_offers_waiting", "Pieces that wait at their sender for room here.", sums[stage].offers_waiting, labels);
-    families.gauge("sift_outgoing_bytes", "Bytes of pieces that were split and wait until the next stage has them.", sums[stage].outgoing_bytes, labels);
+    families.gauge("sift_offers_waiting", "Pieces that wait at their sender for room here.", sums[stage].offers_waiting,
+                   labels);
+    families.gauge("sift_outgoing_bytes", "Bytes of pieces that were split and wait until the next stage has them.",
+                   sums[stage].outgoing_bytes, labels);
     families.counter("sift_pieces_total", "Pieces taken.", sums[stage].pieces_taken, labels);
     families.counter("sift_rows_total", "Rows taken.", sums[stage].rows_taken, labels);
     families.counter("sift_refused_total", "Pieces that were refused.", sums[stage].refused, labels);
     families.counter("sift_splits_total", "Elements split, in the last stage sorted.", sums[stage].splits, labels);
-    families.counter("sift_restored_pieces_total", "Pieces that were kept, and came back after a restart.", sums[stage].restored, labels);
-    families.counter("sift_lost_pieces_total", "Pieces that were kept, and could not be read back.", sums[stage].lost, labels);
-    families.counter("sift_published_again_total", "Pieces sent once more, as their answer was lost.", sums[stage].published_again, labels);
+    families.counter("sift_restored_pieces_total", "Pieces that were kept, and came back after a restart.",
+                     sums[stage].restored, labels);
+    families.counter("sift_lost_pieces_total", "Pieces that were kept, and could not be read back.", sums[stage].lost,
+                     labels);
+    families.counter("sift_published_again_total", "Pieces sent once more, as their answer was lost.",
+                     sums[stage].published_again, labels);
   }
 }
 
@@ -250,28 +268,37 @@ void add_exchanges(Families& families, const AgentStatus& status) {
     families.counter("exchange_rounds_total", rounds, counters.complete, with("view", "complete"));
     families.counter("exchange_rounds_total", rounds, counters.partial, with("view", "partial"));
     families.counter("exchange_late_total", "Parcels that came after their round was over.", counters.late, labels);
-    families.counter("exchange_refused_total", "Parcels that made no sense, or of another tree.", counters.refused, labels);
-    families.counter("exchange_leaders_replaced_total", "Leaders that were silent, and passed over.", counters.replaced, labels);
-    families.counter("exchange_rounds_without_record_total", "Rounds in which this agent had no record.", counters.without_value, labels);
+    families.counter("exchange_refused_total", "Parcels that made no sense, or of another tree.", counters.refused,
+                     labels);
+    families.counter("exchange_leaders_replaced_total", "Leaders that were silent, and passed over.", counters.replaced,
+                     labels);
+    families.counter("exchange_rounds_without_record_total", "Rounds in which this agent had no record.",
+                     counters.without_value, labels);
     families.counter("exchange_bytes_total", "Bytes of parcels.", counters.bytes_in, with("direction", "in"));
     families.counter("exchange_bytes_total", "Bytes of parcels.", counters.bytes_out, with("direction", "out"));
     families.counter("exchange_parcels_total", "Parcels.", counters.parcels_in, with("direction", "in"));
     families.counter("exchange_parcels_total", "Parcels.", counters.parcels_out, with("direction", "out"));
-    families.gauge("exchange_round_seconds", "From the last round's begin to its view.", seconds(counters.round_ns), labels);
+    families.gauge("exchange_round_seconds", "From the last round's begin to its view.", seconds(counters.round_ns),
+                   labels);
     families.gauge("exchange_round_seconds_max", "The longest so far.", seconds(counters.round_ns_max), labels);
-    families.gauge("exchange_overrun_seconds_max", "The latest view after its deadline: the agent was not running then.",
+    families.gauge("exchange_overrun_seconds_max",
+                   "The latest view after its deadline: the agent was not running then.",
                    seconds(counters.overrun_ns_max), labels);
-    families.counter("exchange_cost_seconds_total", "Processor time of this agent that went into the exchange.", seconds(each.cost_ns), labels);
-    families.counter("exchange_records_torn_total", "Reads of a record while its program wrote it; they are repeated.", each.torn, labels);
+    families.counter("exchange_cost_seconds_total", "Processor time of this agent that went into the exchange.",
+                     seconds(each.cost_ns), labels);
+    families.counter("exchange_records_torn_total", "Reads of a record while its program wrote it; they are repeated.",
+                     each.torn, labels);
     families.counter("exchange_views_pushed_total", "Views pushed to programs.", each.views_pushed, labels);
     if (each.view) {
-      families.gauge("exchange_present", "Members whose record of the last round was there.", each.view->present, labels);
+      families.gauge("exchange_present", "Members whose record of the last round was there.", each.view->present,
+                     labels);
       for (std::size_t i = 0; each.view->reduced && i < each.reductions.size(); ++i)
-        families.gauge("exchange_figure", "Reductions over the members, as of the last view.", each.view->reduced->value(i, each.reductions[i]),
+        families.gauge("exchange_figure", "Reductions over the members, as of the last view.",
+                       each.view->reduced->value(i, each.reductions[i]),
                        with("figure", printable(each.reductions[i].text)));
       for (const exchange::ViewEntry& entry : each.view->entries)
-        families.gauge("exchange_age_seconds", "Age of each member's record, as of the last view.", seconds(entry.age_ns),
-                       with("member", printable(each.members[entry.member])));
+        families.gauge("exchange_age_seconds", "Age of each member's record, as of the last view.",
+                       seconds(entry.age_ns), with("member", printable(each.members[entry.member])));
     }
     if (each.grant_total != 0) {
       families.gauge("exchange_granted", "What this agent has given out, as their leader.", each.granted, labels);
@@ -304,8 +331,10 @@ void add_computes(Families& families, const AgentStatus& status) {
   for (const auto& [name, sum] : sums) {
     families.counter("trigger_calls_total", "Calls by triggers.", sum.calls, {{"function", name}});
     families.counter("trigger_failures_total", "Of these, those that failed.", sum.failed, {{"function", name}});
-    families.counter("trigger_dropped_total", "Objects left out because the trigger's queue was full.", sum.dropped, {{"function", name}});
-    families.counter("trigger_skipped_total", "Times at which a timer's call before was not over.", sum.skipped, {{"function", name}});
+    families.counter("trigger_dropped_total", "Objects left out because the trigger's queue was full.", sum.dropped,
+                     {{"function", name}});
+    families.counter("trigger_skipped_total", "Times at which a timer's call before was not over.", sum.skipped,
+                     {{"function", name}});
     families.gauge("trigger_waiting", "Objects that wait for their call.", waiting[name], {{"function", name}});
   }
 }
@@ -318,43 +347,61 @@ void add_tcp(Families& families, const AgentStatus& status) {
   families.gauge("tcp_half_open", "Connections begun by peers whose handshake is not done.", status.tcp->half_open);
   families.gauge("tcp_programs", "Programs with TCP connections.", status.tcp->programs.size());
   for (const TcpStatus::Core& core : status.tcp->cores) {
-    const std::string number = std::to_string(core.core), core_segments = "TCP segments, by the agent's core that had them.";
-    families.gauge("tcp_core_flows", "TCP connections, by the agent's core that has them.", core.flows, {{"core", number}});
-    families.counter("tcp_core_segments_total", core_segments, core.segments_in, {{"core", number}, {"direction", "in"}});
-    families.counter("tcp_core_segments_total", core_segments, core.segments_out, {{"core", number}, {"direction", "out"}});
-    families.counter("tcp_core_busy_seconds_total", "Time that loops with TCP connections were busy.", seconds(core.loop.busy_ns), {{"core", number}});
+    const std::string number = std::to_string(core.core),
+                      core_segments = "TCP segments, by the agent's core that had them.";
+    families.gauge("tcp_core_flows", "TCP connections, by the agent's core that has them.", core.flows,
+                   {{"core", number}});
+    families.counter("tcp_core_segments_total", core_segments, core.segments_in,
+                     {{"core", number}, {"direction", "in"}});
+    families.counter("tcp_core_segments_total", core_segments, core.segments_out,
+                     {{"core", number}, {"direction", "out"}});
+    families.counter("tcp_core_busy_seconds_total", "Time that loops with TCP connections were busy.",
+                     seconds(core.loop.busy_ns), {{"core", number}});
   }
   const std::string opened = "TCP connections that were opened, by who began.";
   families.counter("tcp_connections_total", opened, stack.connected, {{"begun", "here"}});
   families.counter("tcp_connections_total", opened, stack.accepted, {{"begun", "by_peer"}});
   families.counter("tcp_connections_failed_total", "TCP connections that ended by a reset or a timeout.", stack.failed);
-  families.counter("tcp_without_memory_total", "Connections that were refused or had to wait because receive buffers have the memory that they may.", service.without_memory);
-  families.counter("tcp_orphans_reset_total", "TCP connections reset after their program had closed them, because their peer took nothing or there were too many.", stack.orphans_reset);
-  families.counter("tcp_without_seat_total", "Connections of peers that had to wait because the program took in none.", service.without_seat);
+  families.counter(
+      "tcp_without_memory_total",
+      "Connections that were refused or had to wait because receive buffers have the memory that they may.",
+      service.without_memory);
+  families.counter("tcp_orphans_reset_total",
+                   "TCP connections reset after their program had closed them, because their peer took nothing or "
+                   "there were too many.",
+                   stack.orphans_reset);
+  families.counter("tcp_without_seat_total", "Connections of peers that had to wait because the program took in none.",
+                   service.without_seat);
   const std::string segments = "TCP segments.", payload = "Payload of TCP segments.";
   families.counter("tcp_segments_total", segments, stack.segments_in, {{"direction", "in"}});
   families.counter("tcp_segments_total", segments, stack.segments_out, {{"direction", "out"}});
   families.counter("tcp_payload_bytes_total", payload, stack.payload_in, {{"direction", "in"}});
   families.counter("tcp_payload_bytes_total", payload, stack.payload_out, {{"direction", "out"}});
   families.counter("tcp_retransmitted_bytes_total", "Payload that was sent again.", stack.retransmitted);
-  const std::string repairs = "Repairs of what was lost, by what told: SACK or duplicates, a probe of the last segment, a timeout.";
+  const std::string repairs =
+      "Repairs of what was lost, by what told: SACK or duplicates, a probe of the last segment, a timeout.";
   families.counter("tcp_repairs_total", repairs, stack.repairs, {{"told_by", "acknowledgements"}});
   families.counter("tcp_repairs_total", repairs, stack.tail_probes, {{"told_by", "tail_probe"}});
   families.counter("tcp_repairs_total", repairs, stack.timeouts, {{"told_by", "timeout"}});
-  const std::string marks = "Congestion that routers have marked: segments that came with a mark, and acknowledgements that echo marks of what was sent.";
+  const std::string marks =
+      "Congestion that routers have marked: segments that came with a mark, and acknowledgements that echo marks of "
+      "what was sent.";
   families.counter("tcp_congestion_marks_total", marks, stack.marked_in, {{"seen_on", "segments"}});
   families.counter("tcp_congestion_marks_total", marks, stack.echoes_in, {{"seen_on", "acknowledgements"}});
   families.counter("tcp_wishes_total", "What programs wished of their connections.", service.wishes);
   families.counter("tcp_news_total", "What programs were told of their connections.", service.news);
   const tcp::SlowPathCounters& slow = status.tcp->slow_path;
-  families.gauge("tcp_slow_path_on_host", "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent.", status.tcp->slow_path_is_there ? 1 : 0);
-  const std::string frames = "Frames of no connection of the agent's, for the slow path's process, by what became of them.";
+  families.gauge("tcp_slow_path_on_host", "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent.",
+                 status.tcp->slow_path_is_there ? 1 : 0);
+  const std::string frames =
+      "Frames of no connection of the agent's, for the slow path's process, by what became of them.";
   families.counter("tcp_slow_path_frames_total", frames, slow.frames_out, {{"outcome", "given"}});
   families.counter("tcp_slow_path_frames_total", frames, slow.frames_dropped, {{"outcome", "dropped"}});
   const std::string handed = "Connections that the slow path's process handed over, by what became of them.";
   families.counter("tcp_slow_path_connections_total", handed, slow.adopted, {{"outcome", "adopted"}});
   families.counter("tcp_slow_path_connections_total", handed, slow.declined, {{"outcome", "declined"}});
-  families.counter("tcp_programs_ended_total", "Programs that lost their connections for what made no sense.", service.programs_ended);
+  families.counter("tcp_programs_ended_total", "Programs that lost their connections for what made no sense.",
+                   service.programs_ended);
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
     families.counter("tcp_dropped_frames_total", "Frames that were not taken, by reason.", stack.drops[i],
                      {{"reason", std::string(tcp::drop_text(static_cast<tcp::Drop>(i)))}});
@@ -368,7 +415,8 @@ void add_tasks(Families& families, const AgentStatus& status) {
   families.counter("task_pulled_bytes_total", "Bytes of inputs that were pulled.", tasks.pulled_bytes);
   families.counter("task_pushed_bytes_total", "Bytes of outputs that were pushed.", tasks.pushed_bytes);
   families.counter("task_resident_hits_total", "Inputs that were here already.", tasks.resident_hits);
-  families.counter("task_resident_parts_total", "Inputs of which only what had changed was pulled.", tasks.resident_parts);
+  families.counter("task_resident_parts_total", "Inputs of which only what had changed was pulled.",
+                   tasks.resident_parts);
   const std::string steps = "Time of tasks by step: inputs pulled, waiting, the function, outputs pushed.";
   const std::pair<const char*, TimeNs> times[] = {
       {"pull", tasks.pulling_ns}, {"queue", tasks.queued_ns}, {"run", tasks.running_ns}, {"push", tasks.pushing_ns}};
@@ -378,15 +426,19 @@ void add_tasks(Families& families, const AgentStatus& status) {
   families.gauge("tasks_running", "Tasks whose function was called.", tasks.running);
   families.gauge("task_resident_bytes", "Bytes that stay here between tasks.", tasks.resident_bytes);
   const task::MessageCounters& messages = status.messages;
-  families.counter("task_messages_sent_total", "Messages that functions have sent to other lanes of their teams.", messages.sent);
+  families.counter("task_messages_sent_total", "Messages that functions have sent to other lanes of their teams.",
+                   messages.sent);
   families.counter("task_messages_sent_bytes_total", "Bytes of these.", messages.sent_bytes);
   families.counter("task_messages_received_total", "Messages that functions have received.", messages.received);
   families.counter("task_messages_received_bytes_total", "Bytes of these.", messages.received_bytes);
-  families.counter("task_messages_from_members_total", "Of the received, those that came from other agents.", messages.from_members);
-  families.counter("task_message_failures_total", "Messages that functions could not send or receive.", messages.failed);
+  families.counter("task_messages_from_members_total", "Of the received, those that came from other agents.",
+                   messages.from_members);
+  families.counter("task_message_failures_total", "Messages that functions could not send or receive.",
+                   messages.failed);
   const std::string waits = "Time that functions waited for messages to be taken, and to come.";
   families.counter("task_message_wait_seconds_total", waits, seconds(messages.sending_ns), {{"operation", "send"}});
-  families.counter("task_message_wait_seconds_total", waits, seconds(messages.receiving_ns), {{"operation", "receive"}});
+  families.counter("task_message_wait_seconds_total", waits, seconds(messages.receiving_ns),
+                   {{"operation", "receive"}});
   families.gauge("task_lanes", "Lanes of teams that programs have here.", messages.lanes);
   families.gauge("task_messages_held", "Messages that nobody has received yet.", messages.held);
   families.gauge("task_messages_held_bytes", "Bytes of these.", messages.held_bytes);
@@ -399,18 +451,26 @@ void add_plugins(Families& families, const AgentStatus& status) {
     const std::pair<const char*, std::uint64_t> results[] = {
         {"done", counters.done},           {"failed", counters.failed},       {"crashed", counters.crashed},
         {"timed_out", counters.timed_out}, {"cancelled", counters.cancelled}, {"unstarted", counters.unstarted}};
-    for (const auto& [result, count] : results) families.counter("plugin_calls_total", calls, count, {{"plugin", each.name}, {"result", result}});
-    families.counter("plugin_refused_total", "Calls that were not taken: no room to wait, or no such function.", counters.refused, {{"plugin", each.name}});
-    families.counter("plugin_running_seconds_total", "Time functions ran.", seconds(counters.running_ns), {{"plugin", each.name}});
-    families.counter("plugin_waiting_seconds_total", "Time calls waited for a worker.", seconds(counters.waiting_ns), {{"plugin", each.name}});
+    for (const auto& [result, count] : results)
+      families.counter("plugin_calls_total", calls, count, {{"plugin", each.name}, {"result", result}});
+    families.counter("plugin_refused_total", "Calls that were not taken: no room to wait, or no such function.",
+                     counters.refused, {{"plugin", each.name}});
+    families.counter("plugin_running_seconds_total", "Time functions ran.", seconds(counters.running_ns),
+                     {{"plugin", each.name}});
+    families.counter("plugin_waiting_seconds_total", "Time calls waited for a worker.", seconds(counters.waiting_ns),
+                     {{"plugin", each.name}});
     families.counter("plugin_starts_total", "Workers started.", counters.starts, {{"plugin", each.name}});
-    families.counter("plugin_kills_total", "Workers killed, at a deadline or for what they sent.", counters.kills, {{"plugin", each.name}});
-    families.counter("plugin_unexpected_exits_total", "Workers that crashed or ended by themselves.", counters.unexpected_exits, {{"plugin", each.name}});
-    families.gauge("plugin_sandboxed", "1: so it does to the worker that was ready last.", each.confinement.seccomp == "on" ? 1 : 0, {{"plugin", each.name}});
+    families.counter("plugin_kills_total", "Workers killed, at a deadline or for what they sent.", counters.kills,
+                     {{"plugin", each.name}});
+    families.counter("plugin_unexpected_exits_total", "Workers that crashed or ended by themselves.",
+                     counters.unexpected_exits, {{"plugin", each.name}});
+    families.gauge("plugin_sandboxed", "1: so it does to the worker that was ready last.",
+                   each.confinement.seccomp == "on" ? 1 : 0, {{"plugin", each.name}});
     families.gauge("plugin_workers", "Workers there are.", each.workers, {{"plugin", each.name}});
     families.gauge("plugin_running", "Of these, those that run a call.", each.running, {{"plugin", each.name}});
     families.gauge("plugin_waiting", "Calls that wait for a worker.", each.waiting, {{"plugin", each.name}});
-    families.gauge("plugin_usable", "1: it could be loaded when that was tried last.", each.failure.empty() && !each.functions.empty() ? 1 : 0, {{"plugin", each.name}});
+    families.gauge("plugin_usable", "1: it could be loaded when that was tried last.",
+                   each.failure.empty() && !each.functions.empty() ? 1 : 0, {{"plugin", each.name}});
   }
 }
 
@@ -439,6 +499,8 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
 }  // namespace
 
 std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage) { return all_of(status, usage).text(); }
-std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage) { return all_of(status, usage).openmetrics(); }
+std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage) {
+  return all_of(status, usage).openmetrics();
+}
 
 }  // namespace offpath::agent

@@ -23,7 +23,10 @@ double share(std::uint64_t part, std::uint64_t rest) {
 void write_loop(Json& json, const AgentStatus& status) {
   const loop::LoopCounters& loop = status.loop;
   json.key("loop").begin_object();
-  json.member("rounds", loop.rounds).member("busy_rounds", loop.busy_rounds).member("sleeps", loop.sleeps).member("naps", loop.naps);
+  json.member("rounds", loop.rounds)
+      .member("busy_rounds", loop.busy_rounds)
+      .member("sleeps", loop.sleeps)
+      .member("naps", loop.naps);
   json.member("looks", loop.looks)
       .member("descriptors_ready", loop.descriptors_ready)
       .member("timers_fired", loop.timers_fired);
@@ -48,7 +51,8 @@ void write_memory(Json& json, const AgentStatus& status) {
       .member("misses", buffers.misses)
       .member("hit_rate", share(buffers.hits, buffers.misses));
   json.member("dropped", buffers.dropped).member("cached_bytes", buffers.cached_bytes);
-  json.member("leaving_bytes", buffers.leaving_bytes).member("cached_buffers", buffers.cached_buffers)
+  json.member("leaving_bytes", buffers.leaving_bytes)
+      .member("cached_buffers", buffers.cached_buffers)
       .member("used_buffers", buffers.used_buffers)
       .member("cached_bytes_max", status.cached_bytes_max)
       .end_object();
@@ -68,23 +72,33 @@ void write_services(Json& json, const AgentStatus& status) {
   const pool::FrameTableCounters& table = status.table;
   json.key("table").begin_object();
   json.member("pools", table.pools).member("frames", table.frames).member("bytes", table.bytes);
-  json.member("puts", table.puts).member("gets", table.gets).member("drops", table.drops).member("expired", table.expired);
+  json.member("puts", table.puts)
+      .member("gets", table.gets)
+      .member("drops", table.drops)
+      .member("expired", table.expired);
   json.member("waiting", table.waiting).member("leases", table.leases).member("written_bytes", table.written_bytes);
   json.end_object();
   if (status.disk) {
     const pool::DiskCounters& disk = status.disk->counters;
     json.key("disk").begin_object();
     json.member("directory", status.disk->where).member("failure", status.disk->failure);
-    json.member("spilled_bytes", status.disk->spilled_bytes).member("objects", disk.objects).member("bytes", disk.bytes);
+    json.member("spilled_bytes", status.disk->spilled_bytes)
+        .member("objects", disk.objects)
+        .member("bytes", disk.bytes);
     json.member("written", disk.written).member("written_bytes", disk.written_bytes);
     json.member("read", disk.read).member("read_bytes", disk.read_bytes);
     json.member("writing", disk.writing).member("reading", disk.reading);
-    json.member("failures", disk.failures).member("corrupt", disk.corrupt).member("recovered", disk.recovered).end_object();
+    json.member("failures", disk.failures)
+        .member("corrupt", disk.corrupt)
+        .member("recovered", disk.recovered)
+        .end_object();
   }
   const pool::PoolsCounters& remote = status.remote_pools;
   json.key("remote").begin_object();
   json.member("puts", remote.remote_puts).member("gets", remote.remote_gets).member("bytes", remote.remote_bytes);
-  json.member("served_puts", remote.served_puts).member("served_gets", remote.served_gets).member("served_bytes", remote.served_bytes);
+  json.member("served_puts", remote.served_puts)
+      .member("served_gets", remote.served_gets)
+      .member("served_bytes", remote.served_bytes);
   json.member("retries", remote.retries).member("moved_rows", remote.moved_rows);
   json.member("puts_waiting", remote.puts_waiting).member("pulls_waiting", remote.pulls_waiting);
   json.member("moves_waiting", remote.moves_waiting).member("failed_moves", remote.failed_moves);
@@ -154,10 +168,14 @@ void write_sampled(Json& json, const AgentStatus& status) {
     json.begin_object().member("name", each.producer).member("way", way_name(each.way)).member("where", each.where);
     write_job_labels(json, each.job_labels);
     json.member("fresh", each.fresh).member("age_s", seconds(each.age_ns)).member("trouble", each.trouble);
-    json.member("samples", each.samples).member("failed", each.failed).member("wait_s", seconds(static_cast<std::int64_t>(each.wait_ns)));
+    json.member("samples", each.samples)
+        .member("failed", each.failed)
+        .member("wait_s", seconds(static_cast<std::int64_t>(each.wait_ns)));
     json.member("cpu_s", seconds(static_cast<std::int64_t>(each.host_cpu_ns))).member("missing", each.missing);
     if (each.way == Sampled::Way::host) {
-      json.member("requests", each.requests.requests).member("retransmits", each.requests.retransmits).member("late", each.requests.late);
+      json.member("requests", each.requests.requests)
+          .member("retransmits", each.requests.retransmits)
+          .member("late", each.requests.late);
       json.member("doubled", each.requests.doubled).member("refused", each.requests.refused);
       json.member("clock_ahead_s", seconds(each.clock_ahead_ns)).member("clock_bound_s", seconds(each.clock_bound_ns));
       json.member("clock_jumps", each.clock_jumps).member("sampler_refused", each.host_refused);
@@ -166,12 +184,19 @@ void write_sampled(Json& json, const AgentStatus& status) {
     json.key("fields").begin_list();
     for (std::size_t i = 0; i < each.schema.fields.size(); ++i) {
       const exchange::Field& field = each.schema.fields[i];
-      json.begin_object().member("name", field.name).member("kind", exchange::kind_name(field.kind)).member("unit", field.unit);
+      json.begin_object()
+          .member("name", field.name)
+          .member("kind", exchange::kind_name(field.kind))
+          .member("unit", field.unit);
       json.member("type", exchange::type_name(field.type)).key("value");
-      if (!each.fresh || !each.sample.values.has(i)) json.null();
-      else if (field.type == exchange::FieldType::u64) json.value(each.sample.values.u64(i));
-      else if (field.type == exchange::FieldType::i64) json.value(each.sample.values.i64(i));
-      else json.value(each.sample.values.f64(i));
+      if (!each.fresh || !each.sample.values.has(i))
+        json.null();
+      else if (field.type == exchange::FieldType::u64)
+        json.value(each.sample.values.u64(i));
+      else if (field.type == exchange::FieldType::i64)
+        json.value(each.sample.values.i64(i));
+      else
+        json.value(each.sample.values.f64(i));
       json.end_object();
     }
     json.end_list().end_object();
@@ -201,7 +226,9 @@ void write_sandbox(Json& json, const AgentStatus& status, const ProcessUsage& pr
   const bool lacks_list = !process.filtered && status.sandbox != plugin::Sandbox::off;
   json.key("sandbox").begin_object();
   json.member("seccomp", lacks_list ? "none" : plugin::sandbox_names[static_cast<std::size_t>(status.sandbox)]);
-  json.member("no_new_privs", process.no_new_privs).member("capabilities", process.effective).member("permitted", process.permitted);
+  json.member("no_new_privs", process.no_new_privs)
+      .member("capabilities", process.effective)
+      .member("permitted", process.permitted);
   json.member("bounding", process.bounding).end_object();
 }
 
@@ -210,7 +237,11 @@ void write_plugins(Json& json, const AgentStatus& status) {
   for (const plugin::PluginStatus& each : status.plugins) {
     const plugin::PluginCounters& counters = each.counters;
     json.begin_object().member("name", each.name).member("path", each.path).member("failure", each.failure);
-    json.key("sandbox").begin_object().member("seccomp", each.confinement.seccomp).member("namespaces", each.confinement.namespaces).end_object();
+    json.key("sandbox")
+        .begin_object()
+        .member("seccomp", each.confinement.seccomp)
+        .member("namespaces", each.confinement.namespaces)
+        .end_object();
     json.key("functions").begin_list();
     for (const plugin::FunctionInfo& function : each.functions)
       json.begin_object().member("name", function.name).member("doc", function.doc).end_object();
@@ -218,43 +249,76 @@ void write_plugins(Json& json, const AgentStatus& status) {
     json.member("workers", each.workers).member("workers_max", each.workers_max).member("running", each.running);
     json.member("waiting", each.waiting).member("waiting_max", each.waiting_max);
     json.member("calls", counters.calls).member("done", counters.done).member("failed", counters.failed);
-    json.member("crashed", counters.crashed).member("timed_out", counters.timed_out).member("cancelled", counters.cancelled);
+    json.member("crashed", counters.crashed)
+        .member("timed_out", counters.timed_out)
+        .member("cancelled", counters.cancelled);
     json.member("unstarted", counters.unstarted).member("refused", counters.refused).member("starts", counters.starts);
     json.member("kills", counters.kills).member("unexpected_exits", counters.unexpected_exits);
-    json.member("running_s", seconds(counters.running_ns)).member("waiting_s", seconds(counters.waiting_ns)).end_object();
+    json.member("running_s", seconds(counters.running_ns))
+        .member("waiting_s", seconds(counters.waiting_ns))
+        .end_object();
   }
   json.end_list();
 }
 
 void write_tasks(Json& json, const AgentStatus& status) {
   const task::TaskCounters& tasks = status.tasks;
-  json.key("tasks").begin_object().member("sessions", tasks.sessions).member("asked", tasks.asked).member("done", tasks.done);
-  json.member("failed", tasks.failed).member("cancelled", tasks.cancelled).member("waiting", tasks.waiting).member("running", tasks.running);
-  json.member("pulled_bytes", tasks.pulled_bytes).member("pushed_bytes", tasks.pushed_bytes).member("resident_bytes", tasks.resident_bytes);
+  json.key("tasks")
+      .begin_object()
+      .member("sessions", tasks.sessions)
+      .member("asked", tasks.asked)
+      .member("done", tasks.done);
+  json.member("failed", tasks.failed)
+      .member("cancelled", tasks.cancelled)
+      .member("waiting", tasks.waiting)
+      .member("running", tasks.running);
+  json.member("pulled_bytes", tasks.pulled_bytes)
+      .member("pushed_bytes", tasks.pushed_bytes)
+      .member("resident_bytes", tasks.resident_bytes);
   json.member("resident_hits", tasks.resident_hits).member("resident_parts", tasks.resident_parts);
   const auto seconds = [](TimeNs time) { return static_cast<double>(time) / second_ns; };
   json.member("pulling_s", seconds(tasks.pulling_ns)).member("queued_s", seconds(tasks.queued_ns));
   json.member("running_s", seconds(tasks.running_ns)).member("pushing_s", seconds(tasks.pushing_ns));
   const task::MessageCounters& messages = status.messages;
   json.key("messages").begin_object().member("sent", messages.sent).member("sent_bytes", messages.sent_bytes);
-  json.member("received", messages.received).member("received_bytes", messages.received_bytes).member("from_members", messages.from_members);
-  json.member("failed", messages.failed).member("sending_s", seconds(messages.sending_ns)).member("receiving_s", seconds(messages.receiving_ns));
-  json.member("lanes", messages.lanes).member("held", messages.held).member("held_bytes", messages.held_bytes).end_object();
+  json.member("received", messages.received)
+      .member("received_bytes", messages.received_bytes)
+      .member("from_members", messages.from_members);
+  json.member("failed", messages.failed)
+      .member("sending_s", seconds(messages.sending_ns))
+      .member("receiving_s", seconds(messages.receiving_ns));
+  json.member("lanes", messages.lanes)
+      .member("held", messages.held)
+      .member("held_bytes", messages.held_bytes)
+      .end_object();
   json.end_object();
 }
 
 void write_tcp(Json& json, const AgentStatus& status) {
   if (!status.tcp) return;
   const TcpStatus& tcp = *status.tcp;
-  json.key("tcp").begin_object().member("device", tcp.device).member("address", tcp.address).member("link_up", tcp.link_up);
+  json.key("tcp")
+      .begin_object()
+      .member("device", tcp.device)
+      .member("address", tcp.address)
+      .member("link_up", tcp.link_up);
   json.member("flows", tcp.flows).member("half_open", tcp.half_open);
-  json.member("connected", tcp.stack.connected).member("accepted", tcp.stack.accepted).member("refused", tcp.stack.refused);
-  json.member("failed", tcp.stack.failed).member("without_seat", tcp.service.without_seat).member("orphans_reset", tcp.stack.orphans_reset);
+  json.member("connected", tcp.stack.connected)
+      .member("accepted", tcp.stack.accepted)
+      .member("refused", tcp.stack.refused);
+  json.member("failed", tcp.stack.failed)
+      .member("without_seat", tcp.service.without_seat)
+      .member("orphans_reset", tcp.stack.orphans_reset);
   json.member("without_memory", tcp.service.without_memory);
   json.member("segments_in", tcp.stack.segments_in).member("segments_out", tcp.stack.segments_out);
-  json.member("payload_in", tcp.stack.payload_in).member("payload_out", tcp.stack.payload_out).member("retransmitted", tcp.stack.retransmitted);
+  json.member("payload_in", tcp.stack.payload_in)
+      .member("payload_out", tcp.stack.payload_out)
+      .member("retransmitted", tcp.stack.retransmitted);
   json.member("wishes", tcp.service.wishes).member("news", tcp.service.news);
-  json.key("slow_path").begin_object().member("on", tcp.slow_path_is_there ? "host" : "agent").member("adopted", tcp.slow_path.adopted);
+  json.key("slow_path")
+      .begin_object()
+      .member("on", tcp.slow_path_is_there ? "host" : "agent")
+      .member("adopted", tcp.slow_path.adopted);
   json.member("declined", tcp.slow_path.declined).member("handed_back", tcp.slow_path.handed_back);
   json.member("frames", tcp.slow_path.frames_out).member("frames_dropped", tcp.slow_path.frames_dropped).end_object();
   json.member("programs_refused", tcp.service.programs_refused).member("programs_ended", tcp.service.programs_ended);
@@ -265,17 +329,27 @@ void write_tcp(Json& json, const AgentStatus& status) {
   for (const TcpStatus::Core& each : tcp.cores) {
     json.begin_object().member("core", each.core).member("flows", each.flows).member("segments_in", each.segments_in);
     json.member("segments_out", each.segments_out).member("dropped_in", each.dropped_in);
-    json.member("busy_s", seconds(each.loop.busy_ns)).member("spinning_s", seconds(each.loop.spinning_ns)).member("sleeps", each.loop.sleeps).end_object();
+    json.member("busy_s", seconds(each.loop.busy_ns))
+        .member("spinning_s", seconds(each.loop.spinning_ns))
+        .member("sleeps", each.loop.sleeps)
+        .end_object();
   }
   json.end_list().key("programs").begin_list();
   for (const auto& each : tcp.programs) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
-    json.member("listeners", each.listeners).member("seats", each.seats).member("receive_bytes", each.receive_bytes).end_object();
+    json.member("listeners", each.listeners)
+        .member("seats", each.seats)
+        .member("receive_bytes", each.receive_bytes)
+        .end_object();
   }
   json.end_list().key("connections").begin_list();
   for (const auto& each : tcp.connections) {
-    json.begin_object().member("channel", each.program).member("core", each.core).member("state", each.listens ? "LISTEN" : tcp::state_name(each.state));
-    json.member("local", tcp::text_of(each.key.local)).member("remote", each.listens ? "" : tcp::text_of(each.key.remote));
+    json.begin_object()
+        .member("channel", each.program)
+        .member("core", each.core)
+        .member("state", each.listens ? "LISTEN" : tcp::state_name(each.state));
+    json.member("local", tcp::text_of(each.key.local))
+        .member("remote", each.listens ? "" : tcp::text_of(each.key.remote));
     json.member("received", each.received).member("offered", each.offered).member("acknowledged", each.acknowledged);
     json.member("round_trip_us", each.round_trip_ns / microsecond_ns).end_object();
   }
@@ -284,25 +358,45 @@ void write_tcp(Json& json, const AgentStatus& status) {
 
 void write_computes(Json& json, const AgentStatus& status) {
   const pool::ComputeCounters& computes = status.computes;
-  json.key("computes").begin_object().member("asked", computes.asked).member("failed", computes.failed).member("calls", computes.calls);
+  json.key("computes")
+      .begin_object()
+      .member("asked", computes.asked)
+      .member("failed", computes.failed)
+      .member("calls", computes.calls);
   json.member("waiting", computes.waiting).member("calling", computes.calling);
   json.member("input_bytes", computes.input_bytes).member("output_bytes", computes.output_bytes).end_object();
   json.key("triggers").begin_list();
   for (const TriggerStatus& each : status.triggers) {
-    json.begin_object().member("pool", each.options.pool).member("plugin", each.options.plugin).member("function", each.options.function);
-    json.member("row", each.options.row).member("column", each.options.column).member("result_column", each.options.result_column);
+    json.begin_object()
+        .member("pool", each.options.pool)
+        .member("plugin", each.options.plugin)
+        .member("function", each.options.function);
+    json.member("row", each.options.row)
+        .member("column", each.options.column)
+        .member("result_column", each.options.result_column);
     json.member("every_s", seconds(each.options.every_ns)).member("failure", each.failure);
-    json.member("calls", each.counters.calls).member("failed", each.counters.failed).member("dropped", each.counters.dropped);
-    json.member("skipped", each.counters.skipped).member("waiting", each.waiting).member("running", each.running).end_object();
+    json.member("calls", each.counters.calls)
+        .member("failed", each.counters.failed)
+        .member("dropped", each.counters.dropped);
+    json.member("skipped", each.counters.skipped)
+        .member("waiting", each.waiting)
+        .member("running", each.running)
+        .end_object();
   }
   json.end_list();
 }
 
 void write_queries(Json& json, const AgentStatus& status) {
   const pool::QueryServiceCounters& queries = status.queries;
-  json.key("queries").begin_object().member("queries", queries.queries).member("failed", queries.failed).member("steps", queries.steps);
+  json.key("queries")
+      .begin_object()
+      .member("queries", queries.queries)
+      .member("failed", queries.failed)
+      .member("steps", queries.steps);
   json.member("open", queries.open).member("running", queries.running);
-  json.member("rows_read", queries.rows_read).member("read_bytes", queries.bytes_read).member("answered_bytes", queries.bytes_answered);
+  json.member("rows_read", queries.rows_read)
+      .member("read_bytes", queries.bytes_read)
+      .member("answered_bytes", queries.bytes_answered);
   json.end_object();
 }
 
@@ -310,14 +404,21 @@ void write_sifts(Json& json, const AgentStatus& status) {
   json.key("sifts").begin_list();
   for (const sift::SiftService::PoolStatus& each : status.sifts) {
     json.begin_object().member("name", each.name).member("options", each.text).member("user", each.user);
-    json.member("track_bytes", each.track_bytes).member("kept", each.kept).member("restored", each.restored).member("agreed", each.agreed)
-        .member("rival", each.rival).key("stages").begin_list();
+    json.member("track_bytes", each.track_bytes)
+        .member("kept", each.kept)
+        .member("restored", each.restored)
+        .member("agreed", each.agreed)
+        .member("rival", each.rival)
+        .key("stages")
+        .begin_list();
     for (const sift::StageCounters& stage : each.stages) {
       json.begin_object().member("budget_bytes", stage.budget_bytes).member("used_bytes", stage.used_bytes);
       json.member("used_bytes_peak", stage.used_bytes_peak).member("offers_waiting", stage.offers_waiting);
       json.member("outgoing", stage.outgoing).member("outgoing_bytes", stage.outgoing_bytes);
       json.member("pieces", stage.pieces_taken).member("rows", stage.rows_taken).member("repeated", stage.repeated);
-      json.member("refused", stage.refused).member("splits", stage.splits).member("splits_under_pressure", stage.split_under_pressure);
+      json.member("refused", stage.refused)
+          .member("splits", stage.splits)
+          .member("splits_under_pressure", stage.split_under_pressure);
       json.member("published", stage.published).member("published_again", stage.published_again);
       json.member("pieces_restored", stage.restored).member("pieces_lost", stage.lost).end_object();
     }
@@ -328,12 +429,21 @@ void write_sifts(Json& json, const AgentStatus& status) {
 
 void write_view(Json& json, const exchange::ExchangeService::ExchangeStatus& each) {
   const exchange::View& view = *each.view;
-  json.member("epoch", view.epoch).member("present", view.present).member("expected", view.expected).member("whole", view.whole);
+  json.member("epoch", view.epoch)
+      .member("present", view.present)
+      .member("expected", view.expected)
+      .member("whole", view.whole);
   json.member("leader", view.leader < each.members.size() ? each.members[view.leader] : std::string());
   json.key("entries").begin_list();
   for (const exchange::ViewEntry& entry : view.entries) {
-    json.begin_object().member("member", each.members[entry.member]).member("present", entry.present).member("has_value", entry.has_value);
-    json.member("epoch", entry.epoch).member("age_s", seconds(entry.age_ns)).member("bytes", entry.record.bytes.size()).end_object();
+    json.begin_object()
+        .member("member", each.members[entry.member])
+        .member("present", entry.present)
+        .member("has_value", entry.has_value);
+    json.member("epoch", entry.epoch)
+        .member("age_s", seconds(entry.age_ns))
+        .member("bytes", entry.record.bytes.size())
+        .end_object();
   }
   json.end_list().key("figures").begin_list();
   for (std::size_t i = 0; view.reduced && i < each.reductions.size(); ++i) {
@@ -352,8 +462,10 @@ void write_tree(Json& json, const exchange::ExchangeService::ExchangeStatus& eac
     const exchange::Node& node = each.tree->nodes()[i];
     json.begin_object();
     if (node.parent != exchange::nobody) json.member("parent", node.parent);
-    if (node.member != exchange::nobody) json.member("member", each.members[node.member]);
-    else json.member("name", node.name).member("level", node.level);
+    if (node.member != exchange::nobody)
+      json.member("member", each.members[node.member]);
+    else
+      json.member("name", node.name).member("level", node.level);
     json.end_object();
   }
   json.end_list();
@@ -377,8 +489,13 @@ void write_exchanges(Json& json, const AgentStatus& status) {
     json.member("bytes_in", counters.bytes_in).member("bytes_out", counters.bytes_out);
     json.member("round_s", seconds(counters.round_ns)).member("round_s_max", seconds(counters.round_ns_max));
     json.member("overrun_s_max", seconds(counters.overrun_ns_max)).member("cost_s", seconds(each.cost_ns));
-    json.member("views_pushed", each.views_pushed).member("records_pulled", each.records_pulled).member("torn", each.torn);
-    json.member("grant_total", each.grant_total).member("granted", each.granted).member("held", each.held).member("may_grant", each.may_grant);
+    json.member("views_pushed", each.views_pushed)
+        .member("records_pulled", each.records_pulled)
+        .member("torn", each.torn);
+    json.member("grant_total", each.grant_total)
+        .member("granted", each.granted)
+        .member("held", each.held)
+        .member("may_grant", each.may_grant);
     json.key("view").begin_object();
     if (each.view) write_view(json, each);
     json.end_object().end_object();
@@ -463,7 +580,8 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   json.member("streams_max", status.streams_max).end_object();
   const AcceptorCounters& acceptor = status.acceptor;
   json.key("acceptor").begin_object();
-  json.member("connections", acceptor.connections).member("welcomed", acceptor.welcomed)
+  json.member("connections", acceptor.connections)
+      .member("welcomed", acceptor.welcomed)
       .member("welcomed_by_old_key", acceptor.welcomed_by_old_key);
   json.member("refused", acceptor.refused).member("handshakes", acceptor.handshakes).end_object();
   write_loop(json, status);

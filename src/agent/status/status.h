@@ -10,22 +10,23 @@
 #include <string>
 #include <vector>
 
-#include "service/dispatcher.h"
+#include "agent/connections/tcp_programs.h"
 #include "agent/telemetry/alarm_watch.h"
 #include "agent/telemetry/sampled.h"
-#include "agent/connections/tcp_programs.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/workers.h"
 #include "pool/compute/compute_service.h"
 #include "pool/query/query_service.h"
+#include "service/dispatcher.h"
 #include "sift/sift_service.h"
 #include "task/task_service.h"
 
 namespace offpath::agent {
 
 struct AcceptorCounters {
-  std::uint64_t connections = 0, welcomed = 0, welcomed_by_old_key = 0, refused = 0, handshakes = 0;  // the last: under way
+  std::uint64_t connections = 0, welcomed = 0, welcomed_by_old_key = 0, refused = 0,
+                handshakes = 0;  // the last: under way
 };
 
 // Of one [[trigger]].
@@ -78,8 +79,8 @@ struct AgentStatus {
   std::optional<TcpStatus> tcp;
   std::vector<plugin::PluginStatus> plugins;
   plugin::Sandbox sandbox = plugin::Sandbox::on;  // as it is set
-  std::vector<Sampled> sampled;  // hosts, this machine, gauges of programs
-  std::vector<AlarmStatus> alarms;  // raised now
+  std::vector<Sampled> sampled;                   // hosts, this machine, gauges of programs
+  std::vector<AlarmStatus> alarms;                // raised now
   std::vector<std::string> alarm_rules;
   AlarmHook::Counters alarm_hook;
 };

@@ -70,8 +70,10 @@ std::shared_ptr<AgentStatus> some_status() {
 
 TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
   const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
-  EXPECT_NE(json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,"kept":false,"restored":true,"agreed":true,"rival":"","stages":[{)"),
-            std::string::npos)
+  EXPECT_NE(
+      json.find(R"("sifts":[{"name":"sift:/tracks","options":"sift:/tracks?key=id","user":1000,"track_bytes":4096,)"
+                R"("kept":false,"restored":true,"agreed":true,"rival":"","stages":[{)"),
+      std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("queries":{"queries":8,"failed":1,)"), std::string::npos);
   EXPECT_NE(metrics.find("offpath_sift_rows_total{stage=\"0\"} 140\n"), std::string::npos) << metrics;
@@ -83,7 +85,8 @@ TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
 TEST(StatusTest, PlugInsAreShown) {
   const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
   EXPECT_NE(json.find(R"("functions":[{"name":"mean","doc":"The \"mean\"."}])"), std::string::npos) << json;
-  EXPECT_NE(metrics.find("offpath_plugin_calls_total{plugin=\"particles\",result=\"crashed\"} 2\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("offpath_plugin_calls_total{plugin=\"particles\",result=\"crashed\"} 2\n"), std::string::npos)
+      << metrics;
   EXPECT_NE(metrics.find("offpath_plugin_running_seconds_total{plugin=\"particles\"} 1.5\n"), std::string::npos);
   EXPECT_NE(metrics.find("offpath_plugin_usable{plugin=\"particles\"} 1\n"), std::string::npos);
 }

@@ -43,7 +43,8 @@ pid_t spawn(std::vector<std::string> command, const AlarmHook::Environment& adde
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
   pid_t pid = 0;
-  const int error = posix_spawnp(&pid, command[0].c_str(), &files, &attributes, pointers(command).data(), pointers(environment).data());
+  const int error = posix_spawnp(&pid, command[0].c_str(), &files, &attributes, pointers(command).data(),
+                                 pointers(environment).data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   errno = error;
@@ -66,7 +67,8 @@ void AlarmHook::tell(Environment environment, TimeNs now) {
   if (command_.empty()) return;
   if (waiting_.size() == waiting_max) {
     waiting_.pop_front();
-    if (counters_.left_out++ == 0) log(LogLevel::warning, "{} alarms wait for alarms.hook, {}: the oldest are left out", waiting_max, command_[0]);
+    if (counters_.left_out++ == 0)
+      log(LogLevel::warning, "{} alarms wait for alarms.hook, {}: the oldest are left out", waiting_max, command_[0]);
   }
   waiting_.push_back(std::move(environment));
   start_next(now);
@@ -86,7 +88,8 @@ void AlarmHook::start_next(TimeNs now) {
     killed_at_ = deadline_after(now, limit_ns_);
     killed_ = false;
     process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-    const bool is_watched = process_ && loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t, TimeNs at) { on_ended(at); });
+    const bool is_watched =
+        process_ && loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t, TimeNs at) { on_ended(at); });
     if (is_watched) continue;
     // Without a descriptor nobody would hear of its end.
     kill_group();
@@ -98,7 +101,8 @@ void AlarmHook::start_next(TimeNs now) {
 
 void AlarmHook::on_time(TimeNs now) {
   if (!process_ || now < killed_at_) return;
-  log(LogLevel::warning, "alarms.hook: {} is killed, it did not end within {:.1f} s", command_[0], static_cast<double>(limit_ns_) / 1e9);
+  log(LogLevel::warning, "alarms.hook: {} is killed, it did not end within {:.1f} s", command_[0],
+      static_cast<double>(limit_ns_) / 1e9);
   killed_ = true;
   killed_at_ = never;
   kill_group();
@@ -106,7 +110,8 @@ void AlarmHook::on_time(TimeNs now) {
 
 void AlarmHook::on_ended(TimeNs now) {
   siginfo_t ended{};
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != pid_) return;
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != pid_)
+    return;
   kill_group();  // what it left behind; until it is waited for, its number is nobody else's
   int status = 0;
   ::waitpid(pid_, &status, 0);
@@ -114,7 +119,9 @@ void AlarmHook::on_ended(TimeNs now) {
   process_ = Fd();
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     ++counters_.failures;
-    if (!killed_) log(LogLevel::warning, "alarms.hook: {} ended with {}", command_[0], WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    if (!killed_)
+      log(LogLevel::warning, "alarms.hook: {} ended with {}", command_[0],
+          WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
   }
   start_next(now);
 }

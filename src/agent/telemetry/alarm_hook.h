@@ -1,5 +1,5 @@
-// The site's program that is told of alarms: one at a time, in their order, each with a time limit. What does not end in time is
-// killed with all it started. The agent waits for none of it.
+// The site's program that is told of alarms: one at a time, in their order, each with a time limit. What does not end
+// in time is killed with all it started. The agent waits for none of it.
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@ namespace offpath::agent {
 
 class AlarmHook {
  public:
-  static constexpr std::size_t waiting_max = 1024;  // beyond these the oldest are left out
+  static constexpr std::size_t waiting_max = 1024;                       // beyond these the oldest are left out
   using Environment = std::vector<std::pair<std::string, std::string>>;  // added to the agent's own
 
   struct Counters {

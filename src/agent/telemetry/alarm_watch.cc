@@ -53,8 +53,11 @@ void AlarmWatch::tell(const exchange::AlarmChange& change, TimeNs now) {
   const exchange::AlarmRule& rule = alarms_.rules()[change.rule];
   const std::string condition = condition_text(rule);
   const double lasted = static_cast<double>(now - change.since) / 1e9;
-  if (change.is_raised) log(LogLevel::warning, "alarm {}: {}: {} for {:.1f} s, now {:.6g}", rule.name, change.producer, condition, lasted, change.value);
-  else log(LogLevel::info, "alarm {}: {}: over after {:.1f} s", rule.name, change.producer, lasted);
+  if (change.is_raised)
+    log(LogLevel::warning, "alarm {}: {}: {} for {:.1f} s, now {:.6g}", rule.name, change.producer, condition, lasted,
+        change.value);
+  else
+    log(LogLevel::info, "alarm {}: {}: over after {:.1f} s", rule.name, change.producer, lasted);
   hook_.tell({{"OFFPATH_ALARM", rule.name},
               {"OFFPATH_ALARM_STATE", change.is_raised ? "raised" : "cleared"},
               {"OFFPATH_ALARM_HOST", change.producer},

@@ -1,16 +1,16 @@
-// Alarms (telemetry/alarm.h) over everything this agent samples: hosts, its own machine, gauges of programs. What is raised and cleared
-// is logged, shown in status and metrics, and told to the site's program.
+// Alarms (telemetry/alarm.h) over everything this agent samples: hosts, its own machine, gauges of programs. What is
+// raised and cleared is logged, shown in status and metrics, and told to the site's program.
 #pragma once
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "agent/telemetry/alarm_hook.h"
 #include "agent/config/alarm_settings.h"
+#include "agent/telemetry/alarm_hook.h"
 #include "agent/telemetry/sampled.h"
-#include "telemetry/alarm.h"
 #include "loop/loop.h"
+#include "telemetry/alarm.h"
 
 namespace offpath::agent {
 
@@ -23,7 +23,8 @@ struct AlarmStatus {
 class AlarmWatch final : public loop::Poller {
  public:
   // Samples are looked at every `interval_ns`. `expected`: hosts that are missed also if they never say anything.
-  AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, SampleVisit visit, const std::vector<std::string>& expected, TimeNs now);
+  AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, SampleVisit visit,
+             const std::vector<std::string>& expected, TimeNs now);
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs) override { return true; }
@@ -41,7 +42,8 @@ class AlarmWatch final : public loop::Poller {
   AlarmHook hook_;
   TimeNs interval_ns_, next_at_;
   SampleVisit visit_;
-  std::map<std::pair<std::string, std::string>, std::uint64_t> seen_;  // by schema's name and producer: the newest sample's sequence
+  // by schema's name and producer: the newest sample's sequence
+  std::map<std::pair<std::string, std::string>, std::uint64_t> seen_;
   std::vector<exchange::AlarmChange> changes_;
 };
 

@@ -20,7 +20,10 @@ std::optional<std::uint64_t> converted(const exchange::Values& values, std::size
   if (from == FieldType::f64) {
     const double real = values.f64(i);
     constexpr double beyond_i64 = 9223372036854775808.0, beyond_u64 = 18446744073709551616.0;
-    if (to == FieldType::i64) return real >= -beyond_i64 && real < beyond_i64 ? std::optional(std::bit_cast<std::uint64_t>(static_cast<std::int64_t>(real))) : std::nullopt;
+    if (to == FieldType::i64)
+      return real >= -beyond_i64 && real < beyond_i64
+                 ? std::optional(std::bit_cast<std::uint64_t>(static_cast<std::int64_t>(real)))
+                 : std::nullopt;
     return real >= 0 && real < beyond_u64 ? std::optional(static_cast<std::uint64_t>(real)) : std::nullopt;
   }
   // One has a sign, the other has not: what both can say has the highest bit clear.
@@ -29,7 +32,8 @@ std::optional<std::uint64_t> converted(const exchange::Values& values, std::size
 
 }  // namespace
 
-void make_record(const exchange::Schema& wanted, const exchange::Schema& schema, const exchange::Sample& sample, std::vector<std::byte>& record) {
+void make_record(const exchange::Schema& wanted, const exchange::Schema& schema, const exchange::Sample& sample,
+                 std::vector<std::byte>& record) {
   const std::size_t fields = wanted.fields.size(), words = (fields + 63) / 64;
   record.assign((fields + words) * 8, std::byte{0});
   std::vector<std::uint64_t> present(words);
@@ -44,8 +48,8 @@ void make_record(const exchange::Schema& wanted, const exchange::Schema& schema,
   for (std::size_t i = 0; i < words; ++i) store(record.data() + 8 * (fields + i), present[i]);
 }
 
-SampleRecords::SampleRecords(const std::vector<exchange::ExchangeSettings>& exchanges, TimeNs interval_ns, SampleVisit visit,
-                             exchange::ExchangeService& service, TimeNs now)
+SampleRecords::SampleRecords(const std::vector<exchange::ExchangeSettings>& exchanges, TimeNs interval_ns,
+                             SampleVisit visit, exchange::ExchangeService& service, TimeNs now)
     : interval_ns_(interval_ns), visit_(std::move(visit)), service_(service) {
   for (const exchange::ExchangeSettings& each : exchanges) {
     if (!each.source.empty()) records_.push_back({each.options.name, each.source, each.options.schema});
@@ -67,14 +71,16 @@ bool SampleRecords::poll(TimeNs now) {
   return true;
 }
 
-void SampleRecords::give(Record& record, const exchange::Schema& schema, const exchange::Sample& sample, TimeNs made_at) {
+void SampleRecords::give(Record& record, const exchange::Schema& schema, const exchange::Sample& sample,
+                         TimeNs made_at) {
   if (record.sequence == sample.sequence && record.made_at == made_at) return;
   record.sequence = sample.sequence;
   record.made_at = made_at;
   if (std::exchange(record.warned_for, sample.schema) != sample.schema) {
     for (const exchange::Field& field : record.schema->fields) {
       if (schema.find(field.name) == schema.fields.size())
-        log(LogLevel::warning, "exchange {}: samples of {} have no field {}, it is not there", record.exchange, record.source, field.name);
+        log(LogLevel::warning, "exchange {}: samples of {} have no field {}, it is not there", record.exchange,
+            record.source, field.name);
     }
   }
   make_record(*record.schema, schema, sample, bytes_);

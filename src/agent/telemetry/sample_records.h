@@ -1,5 +1,5 @@
-// Records of exchanges that are made of samples: of a host, or of a program's gauges. So agents tell each other of their hosts, and no
-// program is needed for it.
+// Records of exchanges that are made of samples: of a host, or of a program's gauges. So agents tell each other of
+// their hosts, and no program is needed for it.
 #pragma once
 
 #include <memory>
@@ -39,8 +39,9 @@ class SampleRecords final : public loop::Poller {
   std::vector<std::byte> bytes_;
 };
 
-// A record of `wanted`: 8 bytes for each field, converted to its type, then presence bits. What the sample has not, or what does
-// not fit the type, is not present.
-void make_record(const exchange::Schema& wanted, const exchange::Schema& schema, const exchange::Sample& sample, std::vector<std::byte>& record);
+// A record of `wanted`: 8 bytes for each field, converted to its type, then presence bits. What the sample has not, or
+// what does not fit the type, is not present.
+void make_record(const exchange::Schema& wanted, const exchange::Schema& schema, const exchange::Sample& sample,
+                 std::vector<std::byte>& record);
 
 }  // namespace offpath::agent

@@ -40,19 +40,23 @@ TEST(SampleRecord, HasTheFieldsThatAreWantedInTheirOrder) {
 }
 
 TEST(SampleRecord, WhatTheSampleHasNotIsNotPresent) {
-  const auto words = record_of({{"missing", FieldType::u64}, {"unknown", FieldType::u64}, {"tasks", FieldType::u64}}, sample_of(0.5, 7, -3));
+  const auto words = record_of({{"missing", FieldType::u64}, {"unknown", FieldType::u64}, {"tasks", FieldType::u64}},
+                               sample_of(0.5, 7, -3));
   EXPECT_EQ(words, (std::vector<std::uint64_t>{0, 0, 7, 0b100}));
 }
 
 TEST(SampleRecord, ValuesBecomeTheTypeThatIsWanted) {
-  const auto words = record_of({{"tasks", FieldType::f64}, {"tasks", FieldType::i64}, {"celsius", FieldType::f64}, {"load1", FieldType::u64}},
-                               sample_of(2.75, 7, -3));
-  EXPECT_EQ(words, (std::vector<std::uint64_t>{std::bit_cast<std::uint64_t>(7.0), 7, std::bit_cast<std::uint64_t>(-3.0), 2, 0b1111}));
+  const auto words = record_of(
+      {{"tasks", FieldType::f64}, {"tasks", FieldType::i64}, {"celsius", FieldType::f64}, {"load1", FieldType::u64}},
+      sample_of(2.75, 7, -3));
+  EXPECT_EQ(words, (std::vector<std::uint64_t>{std::bit_cast<std::uint64_t>(7.0), 7, std::bit_cast<std::uint64_t>(-3.0),
+                                               2, 0b1111}));
 }
 
 TEST(SampleRecord, WhatDoesNotFitTheTypeIsNotPresent) {
   const exchange::Sample sample = sample_of(-1.0, UINT64_MAX, -3);
-  EXPECT_EQ(record_of({{"celsius", FieldType::u64}, {"tasks", FieldType::i64}, {"load1", FieldType::u64}}, sample), (std::vector<std::uint64_t>(4)));
+  EXPECT_EQ(record_of({{"celsius", FieldType::u64}, {"tasks", FieldType::i64}, {"load1", FieldType::u64}}, sample),
+            (std::vector<std::uint64_t>(4)));
   EXPECT_EQ(record_of({{"load1", FieldType::i64}}, sample_of(1e30, 0, 0)), (std::vector<std::uint64_t>(2)));
   EXPECT_EQ(record_of({{"load1", FieldType::i64}}, sample_of(-1e18, 0, 0))[1], 1u);
 }

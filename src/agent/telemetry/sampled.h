@@ -13,18 +13,18 @@ namespace offpath::agent {
 
 struct Sampled {
   enum class Way { host, own, gauges } way = Way::host;
-  std::string producer, where;  // where: an address; the program's name and channel
+  std::string producer, where;   // where: an address; the program's name and channel
   wire::JobLabels job_labels{};  // of gauges: what their program is part of
-  exchange::Schema schema{};    // no fields: not known yet
+  exchange::Schema schema{};     // no fields: not known yet
   exchange::Sample sample{};
-  bool fresh = false;           // else the values are too old to be shown
-  TimeNs age_ns = 0;            // of the values
-  std::string trouble{};        // a sentence; empty: none
+  bool fresh = false;     // else the values are too old to be shown
+  TimeNs age_ns = 0;      // of the values
+  std::string trouble{};  // a sentence; empty: none
 
   // What sampling costs: waiting for a sample here, and processor time on the host.
   std::uint64_t samples = 0, wait_ns = 0, host_cpu_ns = 0;
-  std::uint64_t missing = 0;     // values of the newest sample that could not be read
-  std::uint64_t failed = 0;      // samples that were missed or torn
+  std::uint64_t missing = 0;              // values of the newest sample that could not be read
+  std::uint64_t failed = 0;               // samples that were missed or torn
   exchange::SamplingCounters requests{};  // of hosts
   TimeNs clock_bound_ns = 0;
   std::int64_t clock_ahead_ns = 0;  // of the host's clock before this agent's

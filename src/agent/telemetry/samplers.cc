@@ -2,9 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <fcntl.h>
 #include <algorithm>
 #include <cerrno>
-#include <fcntl.h>
 
 #include "base/log.h"
 #include "link/control/authentication.h"
@@ -22,7 +22,8 @@ Result<exchange::SamplerKey> load_key(const std::string& path) {
   if (!file) return fail_errno(errno, fmt::format("sampling.key_file {}: open", path));
   struct stat status{};
   if (::fstat(file.get(), &status) != 0 || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    return fail(Error::denied, "sampling.key_file {} can be read by others than its owner (mode {:o}): chmod 600", path, status.st_mode & 0777u);
+    return fail(Error::denied, "sampling.key_file {} can be read by others than its owner (mode {:o}): chmod 600", path,
+                status.st_mode & 0777u);
   std::array<std::byte, key_file_bytes_max + 1> bytes{};
   const ssize_t length = ::read(file.get(), bytes.data(), bytes.size());
   if (length < 0) return fail_errno(errno, fmt::format("sampling.key_file {}: read", path));
@@ -79,14 +80,16 @@ void Samplers::look_up(Host& host) {
 void Samplers::on_looked_up(Host& host, Result<exchange::UdpPort> port, TimeNs now) {
   host.look_up_at = deadline_after(now, look_up_again_ns);
   Status watched;
-  if (port) watched = loop_.watch(port->fd(), EPOLLIN, [this, &host](std::uint32_t, TimeNs at) { on_readable(host, at); });
+  if (port)
+    watched = loop_.watch(port->fd(), EPOLLIN, [this, &host](std::uint32_t, TimeNs at) { on_readable(host, at); });
   if (port && watched) {
     if (host.port) loop_.unwatch(host.port->fd());
     host.port = std::move(*port);
     host.trouble.clear();
   } else {
     const std::string trouble = port ? watched.error().message : port.error().message;
-    if (trouble != host.trouble) log(LogLevel::warning, "host {}: {}; it is tried again", host.sampling.options().producer, trouble);
+    if (trouble != host.trouble)
+      log(LogLevel::warning, "host {}: {}; it is tried again", host.sampling.options().producer, trouble);
     host.trouble = trouble;
   }
   note_deadline();
@@ -100,7 +103,8 @@ Status Samplers::open_own(const SamplingSettings& settings, TimeNs now) {
   OFP_ASSERT(ofs_sources_init(&own->sources, own->memory.data(), own->memory.size(), nullptr));
   for (const auto& each : own->settings) {
     const ofs_source_options options = each->options();
-    if (!ofs_sources_add(&own->sources, &options)) return fail(Error::invalid, "{}: source: {}", each->where, own->sources.why);
+    if (!ofs_sources_add(&own->sources, &options))
+      return fail(Error::invalid, "{}: source: {}", each->where, own->sources.why);
   }
   std::vector<std::uint8_t> bytes(1 << 20);
   const std::size_t length = ofs_sources_schema(&own->sources, "host", bytes.data(), bytes.size());
@@ -120,16 +124,20 @@ bool Samplers::poll(TimeNs now) {
   for (const auto& host : hosts_) {
     if (now >= host->look_up_at) {
       // Who answers is where he was.
-      if (!host->port || host->sampling.silent(now)) look_up(*host);
-      else host->look_up_at = deadline_after(now, look_up_again_ns);
+      if (!host->port || host->sampling.silent(now))
+        look_up(*host);
+      else
+        host->look_up_at = deadline_after(now, look_up_again_ns);
     }
     if (!host->port || now < host->sampling.next_deadline()) continue;
     host->sampling.on_time(now, effects_);
     send(*host);
   }
   if (own_ && now >= std::min(own_->next_at, ofs_sources_deadline(&own_->sources))) {
-    if (now >= own_->next_at) read_own(now);
-    else ofs_sources_step(&own_->sources, now);
+    if (now >= own_->next_at)
+      read_own(now);
+    else
+      ofs_sources_step(&own_->sources, now);
   }
   note_deadline();
   return true;
@@ -167,8 +175,10 @@ void Samplers::read_own(TimeNs now) {
   const TimeNs began = monotonic_ns();
   ofs_sources_read(&own.sources, now);
   for (std::size_t i = 0; i < own.schema.fields.size(); ++i) {
-    if (own.sources.present[i]) own.newest.values.set_bits(i, own.sources.bits[i]);
-    else own.newest.values.set_missing(i);
+    if (own.sources.present[i])
+      own.newest.values.set_bits(i, own.sources.bits[i]);
+    else
+      own.newest.values.set_missing(i);
   }
   ++own.newest.sequence;
   own.newest.source_ns = own.newest.receive_ns = real_ns();
@@ -192,7 +202,8 @@ Sampled sampled_of(const exchange::Gauges::Set& set, TimeNs now) {
   sampled.sample = set.newest;
   sampled.fresh = set.newest_at != never;
   // Of values that were written together, since they were; of single ones, since they were looked at.
-  if (sampled.fresh) sampled.age_ns = now - set.newest_at + std::max<std::int64_t>(set.newest.receive_ns - set.newest.source_ns, 0);
+  if (sampled.fresh)
+    sampled.age_ns = now - set.newest_at + std::max<std::int64_t>(set.newest.receive_ns - set.newest.source_ns, 0);
   sampled.samples = set.counters.samples;
   sampled.wait_ns = set.counters.read_ns;
   sampled.host_cpu_ns = set.writer_cpu_ns;
@@ -203,7 +214,8 @@ Sampled sampled_of(const exchange::Gauges::Set& set, TimeNs now) {
 
 void Samplers::visit(const SampleVisitor& visitor) const {
   for (const auto& host : hosts_) {
-    if (host->sampling.newest_at() != never) visitor(host->sampling.schema(), host->sampling.newest(), host->sampling.newest_at());
+    if (host->sampling.newest_at() != never)
+      visitor(host->sampling.schema(), host->sampling.newest(), host->sampling.newest_at());
   }
   if (own_ && own_->newest_at != never) visitor(own_->schema, own_->newest, own_->newest_at);
 }

@@ -6,20 +6,21 @@
 #include <string>
 #include <vector>
 
-#include "agent/telemetry/sampled.h"
 #include "agent/config/sampling_settings.h"
-#include "telemetry/sampling.h"
-#include "telemetry/udp_port.h"
+#include "agent/telemetry/sampled.h"
 #include "loop/job_pool.h"
 #include "loop/loop.h"
+#include "telemetry/sampling.h"
+#include "telemetry/udp_port.h"
 
 namespace offpath::agent {
 
 class Samplers final : public loop::Poller {
  public:
-  // Reads the key and opens sources. Hosts' names are asked for beside the loop, and again and again while they are not known or
-  // silent: no name server holds an agent up, and a host may move.
-  [[nodiscard]] static Result<std::unique_ptr<Samplers>> make(loop::Loop& loop, const SamplingSettings& settings, TimeNs now);
+  // Reads the key and opens sources. Hosts' names are asked for beside the loop, and again and again while they are not
+  // known or silent: no name server holds an agent up, and a host may move.
+  [[nodiscard]] static Result<std::unique_ptr<Samplers>> make(loop::Loop& loop, const SamplingSettings& settings,
+                                                              TimeNs now);
   ~Samplers() override;
   Samplers(const Samplers&) = delete;
   Samplers& operator=(const Samplers&) = delete;
@@ -34,7 +35,8 @@ class Samplers final : public loop::Poller {
 
  private:
   struct Host {
-    Host(std::string where, exchange::SamplingOptions options, TimeNs now) : address(std::move(where)), sampling(std::move(options), now) {}
+    Host(std::string where, exchange::SamplingOptions options, TimeNs now)
+        : address(std::move(where)), sampling(std::move(options), now) {}
     std::string address;
     exchange::Sampling sampling;
     std::optional<exchange::UdpPort> port;  // none: its address is not known yet

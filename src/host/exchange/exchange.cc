@@ -1,7 +1,7 @@
 // Exchanges as a program sees them. Read wire/areas/exchange_area.h first.
 //
-// Views and the numbers of what was granted are read from the program's own memory; the agent is asked only to open and close, to
-// sleep until the next view, and to grant.
+// Views and the numbers of what was granted are read from the program's own memory; the agent is asked only to open and
+// close, to sleep until the next view, and to grant.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -12,11 +12,11 @@
 #include "base/suspend_clock.h"
 #include "host/connection.h"
 #include "wire/areas/exchange_area.h"
-#include "wire/messages/exchange_messages.h"
 #include "wire/limits.h"
+#include "wire/messages/exchange_messages.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 
@@ -27,11 +27,13 @@ constexpr TimeNs agent_answers_ns = 5 * second_ns;
 constexpr std::uint64_t room_bytes = 256 * 1024;  // for a description, at first
 constexpr std::size_t remembered = 256;           // times of records, for grants that are counted from them
 
-Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const std::vector<std::byte>& payload, TimeNs deadline) {
+Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const std::vector<std::byte>& payload,
+                          TimeNs deadline) {
   OFP_ASSIGN(const channel::Reply reply, connection.end.call(kind, payload, deadline));
   wire::Done done{};
   if (reply.kind != wire::ReplyKind::done)
-    return fail(Error::protocol, "the agent answered a question about an exchange with reply kind {}", static_cast<int>(reply.kind));
+    return fail(Error::protocol, "the agent answered a question about an exchange with reply kind {}",
+                static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, done));
   return done.value;
 }
@@ -75,7 +77,9 @@ struct ofp_exchange {
   std::uint64_t granted = 0;
   TimeNs granted_until = 0;
 
-  [[nodiscard]] std::uint64_t newest() const noexcept { return load_acquire<std::uint64_t>(area.data() + sizeof(wire::PublishLine)); }
+  [[nodiscard]] std::uint64_t newest() const noexcept {
+    return load_acquire<std::uint64_t>(area.data() + sizeof(wire::PublishLine));
+  }
 };
 
 namespace offpath::host {
@@ -91,8 +95,10 @@ Status describe(ofp_exchange& exchange) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     OFP_ASSIGN(const wire::RegionId room, end.allocate(length, deadline_after(end.now(), agent_answers_ns)));
     std::vector<std::byte> payload;
-    wire::encode(wire::ExchangeInfo{exchange.number, {.region = room, .generation = 0, .offset = 0, .length = length}}, payload);
-    const auto told = ask(*exchange.connection, wire::EntryKind::exchange_info, payload, deadline_after(end.now(), agent_answers_ns));
+    wire::encode(wire::ExchangeInfo{exchange.number, {.region = room, .generation = 0, .offset = 0, .length = length}},
+                 payload);
+    const auto told =
+        ask(*exchange.connection, wire::EntryKind::exchange_info, payload, deadline_after(end.now(), agent_answers_ns));
     if (told && *told <= length) {
       auto description = wire::decode_description(end.segment(room).first(*told));
       end.free(room);
@@ -105,7 +111,8 @@ Status describe(ofp_exchange& exchange) {
     }
     end.free(room);
     if (!told) return tl::unexpected(told.error());
-    if (*told > (std::uint64_t{64} << 20)) return fail(Error::too_large, "the description of an exchange has {} bytes", *told);
+    if (*told > (std::uint64_t{64} << 20))
+      return fail(Error::too_large, "the description of an exchange has {} bytes", *told);
     length = *told + room_bytes;
   }
   return fail(Error::would_block, "the exchange changes faster than it can be described");
@@ -134,8 +141,15 @@ Status open(ofp_exchange& exchange, std::string_view name, const ofp_exchange_op
     exchange.record_bytes = record_bytes;
     exchange.view_bytes = view_bytes;
     std::vector<std::byte> payload;
-    wire::encode(wire::ExchangeOpen{name, publishes, record_bytes, view_bytes, {.region = exchange.region, .generation = 0, .offset = 0, .length = length}, fields}, payload);
-    auto number = ask(*exchange.connection, wire::EntryKind::exchange_open, payload, deadline_after(end.now(), agent_answers_ns));
+    wire::encode(wire::ExchangeOpen{name,
+                                    publishes,
+                                    record_bytes,
+                                    view_bytes,
+                                    {.region = exchange.region, .generation = 0, .offset = 0, .length = length},
+                                    fields},
+                 payload);
+    auto number =
+        ask(*exchange.connection, wire::EntryKind::exchange_open, payload, deadline_after(end.now(), agent_answers_ns));
     if (!number) {
       end.free(exchange.region);
       return tl::unexpected(std::move(number).error());
@@ -146,7 +160,8 @@ Status open(ofp_exchange& exchange, std::string_view name, const ofp_exchange_op
   const auto ask_close = [&] {
     std::vector<std::byte> payload;
     wire::encode(wire::ExchangeClose{exchange.number}, payload);
-    const auto closed = ask(*exchange.connection, wire::EntryKind::exchange_close, payload, deadline_after(end.now(), agent_answers_ns));
+    const auto closed = ask(*exchange.connection, wire::EntryKind::exchange_close, payload,
+                            deadline_after(end.now(), agent_answers_ns));
     end.free(exchange.region);
     return closed.has_value();
   };
@@ -157,11 +172,15 @@ Status open(ofp_exchange& exchange, std::string_view name, const ofp_exchange_op
   const wire::ExchangeDescription& told = exchange.told;
   const std::uint64_t record_bytes = options.record_bytes_max != 0 ? options.record_bytes_max : told.record_bytes;
   const std::uint64_t figures = told.reductions.size() * (sizeof(wire::ViewFigureRow) + 16 * 1024);
-  const std::uint64_t all = sizeof(wire::ViewHead) + figures + told.members.size() * (sizeof(wire::ViewEntryRow) + align_up(told.record_bytes, 8));
-  const std::uint64_t view_bytes = options.view_bytes_max != 0 ? options.view_bytes_max : std::min(all, view_bytes_by_default_max);
+  const std::uint64_t all = sizeof(wire::ViewHead) + figures +
+                            told.members.size() * (sizeof(wire::ViewEntryRow) + align_up(told.record_bytes, 8));
+  const std::uint64_t view_bytes =
+      options.view_bytes_max != 0 ? options.view_bytes_max : std::min(all, view_bytes_by_default_max);
   if (record_bytes > told.record_bytes)
-    return fail(Error::too_large, "records of {} bytes, exchange {} has at most {}", record_bytes, name, told.record_bytes);
-  if (view_bytes < sizeof(wire::ViewHead) || view_bytes > wire::exchange_view_bytes_max) return fail(Error::invalid, "views of {} bytes", view_bytes);
+    return fail(Error::too_large, "records of {} bytes, exchange {} has at most {}", record_bytes, name,
+                told.record_bytes);
+  if (view_bytes < sizeof(wire::ViewHead) || view_bytes > wire::exchange_view_bytes_max)
+    return fail(Error::invalid, "views of {} bytes", view_bytes);
   exchange.publishes = options.publish != 0;
   OFP_TRY(ask_open(record_bytes, view_bytes, exchange.publishes));
   if (const Status again = describe(exchange); !again) {
@@ -175,16 +194,22 @@ Status open(ofp_exchange& exchange, std::string_view name, const ofp_exchange_op
 Status check_view(const ofp_view& view) {
   const wire::ViewHead& head = view.head;
   const std::uint64_t length = view.bytes.size();
-  const std::uint64_t rows = sizeof head + std::uint64_t{head.entries} * sizeof(wire::ViewEntryRow) + std::uint64_t{head.figures} * sizeof(wire::ViewFigureRow);
+  const std::uint64_t rows = sizeof head + std::uint64_t{head.entries} * sizeof(wire::ViewEntryRow) +
+                             std::uint64_t{head.figures} * sizeof(wire::ViewFigureRow);
   if (rows > length) return fail(Error::protocol, "a view of {} bytes has rows up to {}", length, rows);
-  const auto lies_within = [&](std::uint64_t offset, std::uint64_t bytes) { return bytes == 0 || (offset <= length && bytes <= length - offset); };
+  const auto lies_within = [&](std::uint64_t offset, std::uint64_t bytes) {
+    return bytes == 0 || (offset <= length && bytes <= length - offset);
+  };
   for (std::uint32_t i = 0; i < head.entries; ++i) {
     const auto row = load<wire::ViewEntryRow>(view.bytes.data() + sizeof head + i * sizeof(wire::ViewEntryRow));
-    if (!lies_within(row.offset, row.length)) return fail(Error::protocol, "the record of member {} lies outside of its view", row.member);
+    if (!lies_within(row.offset, row.length))
+      return fail(Error::protocol, "the record of member {} lies outside of its view", row.member);
   }
   for (std::uint32_t i = 0; i < head.figures; ++i) {
-    const auto row = load<wire::ViewFigureRow>(view.bytes.data() + sizeof head + head.entries * sizeof(wire::ViewEntryRow) + i * sizeof(wire::ViewFigureRow));
-    if (row.offset % 8 != 0 || !lies_within(row.offset, row.ranked * sizeof(ofp_ranked) + row.bins * sizeof(std::uint64_t)))
+    const auto row = load<wire::ViewFigureRow>(
+        view.bytes.data() + sizeof head + head.entries * sizeof(wire::ViewEntryRow) + i * sizeof(wire::ViewFigureRow));
+    if (row.offset % 8 != 0 ||
+        !lies_within(row.offset, row.ranked * sizeof(ofp_ranked) + row.bins * sizeof(std::uint64_t)))
       return fail(Error::protocol, "figure {} lies outside of its view", i);
   }
   return {};
@@ -196,9 +221,11 @@ Result<std::unique_ptr<ofp_view>> look(ofp_exchange& exchange) {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const std::uint64_t number = exchange.newest();
     if (number <= exchange.given) return nullptr;
-    const std::byte* slot = exchange.area.data() + wire::view_slot_at(number, exchange.record_bytes, exchange.view_bytes);
+    const std::byte* slot =
+        exchange.area.data() + wire::view_slot_at(number, exchange.record_bytes, exchange.view_bytes);
     const auto head = load<wire::ViewHead>(slot);
-    if (head.number == number && head.length >= sizeof head && head.length <= exchange.view_bytes) view->bytes.assign(slot, slot + head.length);
+    if (head.number == number && head.length >= sizeof head && head.length <= exchange.view_bytes)
+      view->bytes.assign(slot, slot + head.length);
     std::atomic_thread_fence(std::memory_order_acquire);
     // The next view goes to the other slot; the one after that is begun only when the next one is there.
     if (exchange.newest() != number) continue;
@@ -207,7 +234,8 @@ Result<std::unique_ptr<ofp_view>> look(ofp_exchange& exchange) {
     view->head = load<wire::ViewHead>(view->bytes.data());
     OFP_TRY(check_view(*view));
     exchange.given = number;
-    const bool is_known = head.grant_record != 0 && head.grant_record <= exchange.published && head.grant_record + remembered > exchange.published;
+    const bool is_known = head.grant_record != 0 && head.grant_record <= exchange.published &&
+                          head.grant_record + remembered > exchange.published;
     exchange.granted = is_known ? head.grant_amount : 0;
     exchange.granted_until = is_known ? exchange.published_at[head.grant_record % remembered] + head.grant_valid_ns : 0;
     return view;
@@ -232,13 +260,15 @@ Result<std::unique_ptr<ofp_view>> next_view(ofp_exchange& exchange, TimeNs deadl
     std::vector<std::byte> payload;
     const TimeNs wait_ns = deadline == never ? -1 : deadline - now;
     wire::encode(wire::ExchangeWait{exchange.number, exchange.given, wait_ns}, payload);
-    OFP_TRY(ask(*exchange.connection, wire::EntryKind::exchange_wait, payload, deadline_after(deadline, deadline == never ? 0 : second_ns)));
+    OFP_TRY(ask(*exchange.connection, wire::EntryKind::exchange_wait, payload,
+                deadline_after(deadline, deadline == never ? 0 : second_ns)));
   }
 }
 
 Status publish(ofp_exchange& exchange, Bytes record) {
   if (!exchange.publishes) return fail(Error::invalid, "this exchange was opened without publish");
-  if (record.size() > exchange.record_bytes) return fail(Error::too_large, "a record of {} bytes, at most {} were said", record.size(), exchange.record_bytes);
+  if (record.size() > exchange.record_bytes)
+    return fail(Error::too_large, "a record of {} bytes, at most {} were said", record.size(), exchange.record_bytes);
   const TimeNs now = exchange.connection->end.now();
   const std::uint64_t number = ++exchange.published;
   exchange.published_at[number % remembered] = grant_time(exchange.connection->end);
@@ -264,7 +294,8 @@ Status publish(ofp_exchange& exchange, Bytes record) {
 
 extern "C" {
 
-int ofp_exchange_open(ofp_channel* channel, const char* name, const ofp_exchange_options* options, ofp_exchange** exchange, ofp_error* error) {
+int ofp_exchange_open(ofp_channel* channel, const char* name, const ofp_exchange_options* options,
+                      ofp_exchange** exchange, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(required(name, "name"));
@@ -277,7 +308,8 @@ int ofp_exchange_open(ofp_channel* channel, const char* name, const ofp_exchange
     }
     OFP_TRY(channel->connection->here());
     const std::string_view text(name);
-    if (text.empty() || text.size() > wire::name_bytes_max) return fail(Error::invalid, "the name of an exchange has {} characters", text.size());
+    if (text.empty() || text.size() > wire::name_bytes_max)
+      return fail(Error::invalid, "the name of an exchange has {} characters", text.size());
     auto made = std::make_unique<ofp_exchange>();
     made->connection = channel->connection;
     OFP_TRY(open(*made, text, given));
@@ -292,7 +324,8 @@ void ofp_exchange_close(ofp_exchange* exchange) {
   HostEnd& end = exchange->connection->end;
   std::vector<std::byte> payload;
   wire::encode(wire::ExchangeClose{exchange->number}, payload);
-  (void)ask(*exchange->connection, wire::EntryKind::exchange_close, payload, deadline_after(end.now(), agent_answers_ns));
+  (void)ask(*exchange->connection, wire::EntryKind::exchange_close, payload,
+            deadline_after(end.now(), agent_answers_ns));
   end.free(exchange->region);
 }
 
@@ -388,7 +421,8 @@ int ofp_view_info_get(const ofp_view* view, ofp_view_info* info, ofp_error* erro
 
 int ofp_view_entry_get(const ofp_view* view, uint32_t index, ofp_view_entry* entry) {
   if (view == nullptr || entry == nullptr || index >= view->head.entries) return OFP_NOT_FOUND;
-  const auto row = load<wire::ViewEntryRow>(view->bytes.data() + sizeof view->head + index * sizeof(wire::ViewEntryRow));
+  const auto row =
+      load<wire::ViewEntryRow>(view->bytes.data() + sizeof view->head + index * sizeof(wire::ViewEntryRow));
   *entry = {};
   entry->member = row.member;
   entry->present = (row.flags & wire::entry_present) != 0;
@@ -402,21 +436,24 @@ int ofp_view_entry_get(const ofp_view* view, uint32_t index, ofp_view_entry* ent
 
 int ofp_view_figure_get(const ofp_view* view, uint32_t index, ofp_view_figure* figure) {
   if (view == nullptr || figure == nullptr || index >= view->head.figures) return OFP_NOT_FOUND;
-  const auto row = load<wire::ViewFigureRow>(view->bytes.data() + sizeof view->head + view->head.entries * sizeof(wire::ViewEntryRow) +
-                                             index * sizeof(wire::ViewFigureRow));
+  const auto row =
+      load<wire::ViewFigureRow>(view->bytes.data() + sizeof view->head +
+                                view->head.entries * sizeof(wire::ViewEntryRow) + index * sizeof(wire::ViewFigureRow));
   const std::byte* words = view->bytes.data() + row.offset;
   *figure = {};
   figure->count = row.count;
   figure->value = row.value;
   figure->exact = row.bits;
-  figure->top = row.ranked != 0 ? reinterpret_cast<const ofp_ranked*>(words + row.bins * sizeof(std::uint64_t)) : nullptr;
+  figure->top =
+      row.ranked != 0 ? reinterpret_cast<const ofp_ranked*>(words + row.bins * sizeof(std::uint64_t)) : nullptr;
   figure->bins = row.bins != 0 ? reinterpret_cast<const std::uint64_t*>(words) : nullptr;
   figure->top_count = row.ranked;
   figure->bins_count = row.bins;
   return OFP_OK;
 }
 
-int ofp_exchange_grant(ofp_exchange* exchange, const uint32_t* members, const uint64_t* amounts, uint32_t count, uint32_t* may_grant, ofp_error* error) {
+int ofp_exchange_grant(ofp_exchange* exchange, const uint32_t* members, const uint64_t* amounts, uint32_t count,
+                       uint32_t* may_grant, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(exchange, "exchange"));
     if (count != 0) OFP_TRY(required(members, "members"));
@@ -425,11 +462,13 @@ int ofp_exchange_grant(ofp_exchange* exchange, const uint32_t* members, const ui
     std::uint64_t told = 0;
     for (std::uint32_t at = 0; at < count || at == 0;) {
       wire::ExchangeGrant grant{exchange->number, {}};
-      for (; at < count && grant.wishes.size() < wire::exchange_wishes_max; ++at) grant.wishes.push_back({members[at], 0, amounts[at]});
+      for (; at < count && grant.wishes.size() < wire::exchange_wishes_max; ++at)
+        grant.wishes.push_back({members[at], 0, amounts[at]});
       std::vector<std::byte> payload;
       wire::encode(grant, payload);
       HostEnd& end = exchange->connection->end;
-      OFP_ASSIGN(told, ask(*exchange->connection, wire::EntryKind::exchange_grant, payload, deadline_after(end.now(), agent_answers_ns)));
+      OFP_ASSIGN(told, ask(*exchange->connection, wire::EntryKind::exchange_grant, payload,
+                           deadline_after(end.now(), agent_answers_ns)));
       if (count == 0) break;
     }
     if (may_grant != nullptr) *may_grant = told != 0;
@@ -449,7 +488,8 @@ int ofp_exchange_granted(ofp_exchange* exchange, uint64_t* amount, int64_t* left
   });
 }
 
-int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_local, ofp_on_view on_view, void* user, int64_t wait_ns, ofp_error* error) {
+int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_local, ofp_on_view on_view, void* user,
+                     int64_t wait_ns, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(exchange, "exchange"));
     OFP_TRY(required(reinterpret_cast<const void*>(on_view), "on_view"));
@@ -459,7 +499,8 @@ int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_local, of
     while (true) {
       if (compute_local != nullptr) {
         const std::uint64_t bytes = compute_local(user, record.data(), record.size());
-        if (bytes > record.size()) return fail(Error::too_large, "compute_local says that it made {} bytes in {}", bytes, record.size());
+        if (bytes > record.size())
+          return fail(Error::too_large, "compute_local says that it made {} bytes in {}", bytes, record.size());
         const std::scoped_lock lock(exchange->mutex);
         if (bytes != 0) OFP_TRY(publish(*exchange, Bytes(record).first(bytes)));
       }

@@ -18,7 +18,8 @@ class ExchangeCalls : public HostCalls {
   void show(std::vector<std::byte> bytes) {
     const std::uint64_t shown = agent->views_shown;
     agent->show_view(std::move(bytes));
-    while (agent->views_shown == shown) ASSERT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
+    while (agent->views_shown == shown)
+      ASSERT_EQ(ofp_probe(channel, second_ns, nullptr, nullptr, &error), OFP_OK) << said();
   }
   int view(std::int64_t wait_ns) {
     ofp_view* given = nullptr;
@@ -28,7 +29,12 @@ class ExchangeCalls : public HostCalls {
     return code;
   }
 
-  ofp_exchange_options options{.struct_bytes = sizeof options, .publish = 0, .fields = nullptr, .fields_count = 0, .zero = 0, .record_bytes_max = 0,
+  ofp_exchange_options options{.struct_bytes = sizeof options,
+                               .publish = 0,
+                               .fields = nullptr,
+                               .fields_count = 0,
+                               .zero = 0,
+                               .record_bytes_max = 0,
                                .view_bytes_max = 0};
   ofp_exchange* exchange = nullptr;
 };

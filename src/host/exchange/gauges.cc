@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "host/connection.h"
-#include "wire/cursor.h"
-#include "wire/messages/exchange_messages.h"
 #include "wire/areas/gauges_layout.h"
+#include "wire/cursor.h"
 #include "wire/limits.h"
+#include "wire/messages/exchange_messages.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 using namespace offpath;
 using namespace offpath::host;
@@ -51,9 +51,11 @@ Result<std::vector<std::byte>> encode_schema(std::string_view name, std::span<co
   writer.put(static_cast<std::uint32_t>(gauges.size()));
   for (const ofp_gauge& gauge : gauges) {
     OFP_TRY(required(gauge.name, "gauge.name"));
-    const std::string_view texts[] = {gauge.name, gauge.unit != nullptr ? gauge.unit : "", gauge.description != nullptr ? gauge.description : ""};
+    const std::string_view texts[] = {gauge.name, gauge.unit != nullptr ? gauge.unit : "",
+                                      gauge.description != nullptr ? gauge.description : ""};
     for (const std::string_view text : texts)
-      if (text.size() > text_bytes_max) return fail(Error::too_large, "a text of gauge '{:.64}' has {} bytes", gauge.name, text.size());
+      if (text.size() > text_bytes_max)
+        return fail(Error::too_large, "a text of gauge '{:.64}' has {} bytes", gauge.name, text.size());
     OFP_ASSIGN(const std::uint8_t type, index_of(gauge.type, types, "type"));
     OFP_ASSIGN(const std::uint8_t kind, index_of(gauge.kind, kinds, "kind"));
     writer.put_text(texts[0]);
@@ -79,7 +81,8 @@ std::atomic_ref<std::uint64_t> presence_of(const ofp_gauges& gauges, std::uint32
 
 extern "C" {
 
-int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* list, uint32_t count, ofp_gauges** gauges, ofp_error* error) {
+int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* list, uint32_t count, ofp_gauges** gauges,
+                    ofp_error* error) {
   return guarded(error, [&]() -> Status {
     constexpr TimeNs gauges_open_ns = 5 * second_ns;
     OFP_TRY(required(channel, "channel"));
@@ -88,16 +91,20 @@ int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* lis
     OFP_TRY(required(gauges, "gauges"));
     *gauges = nullptr;
     OFP_TRY(channel->connection->here());
-    if (count == 0 || count > wire::gauges_max) return fail(Error::invalid, "{} gauges, 1 to {} are allowed", count, wire::gauges_max);
-    if (std::strlen(name) > wire::name_bytes_max) return fail(Error::too_large, "the name of gauges has more than {} bytes", wire::name_bytes_max);
+    if (count == 0 || count > wire::gauges_max)
+      return fail(Error::invalid, "{} gauges, 1 to {} are allowed", count, wire::gauges_max);
+    if (std::strlen(name) > wire::name_bytes_max)
+      return fail(Error::too_large, "the name of gauges has more than {} bytes", wire::name_bytes_max);
     OFP_ASSIGN(const std::vector<std::byte> schema, encode_schema(name, {list, count}));
     if (schema.size() > wire::entry_bytes_max / 2)
-      return fail(Error::too_large, "names, units and descriptions of the gauges have {} bytes, at most {} are allowed", schema.size(), wire::entry_bytes_max / 2);
+      return fail(Error::too_large, "names, units and descriptions of the gauges have {} bytes, at most {} are allowed",
+                  schema.size(), wire::entry_bytes_max / 2);
     HostEnd& end = channel->connection->end;
     const TimeNs deadline = deadline_after(end.now(), gauges_open_ns);
     const std::uint64_t bytes = wire::gauges_bytes(count);
     OFP_ASSIGN(const wire::RegionId region, end.allocate(bytes, deadline));
-    auto made = std::make_unique<ofp_gauges>(ofp_gauges{channel->connection, region, end.segment(region).data(), count, 0});
+    auto made =
+        std::make_unique<ofp_gauges>(ofp_gauges{channel->connection, region, end.segment(region).data(), count, 0});
     word_at(*made, offsetof(wire::GaugesHead, count)).store(count, std::memory_order_relaxed);
     std::vector<std::byte> payload;
     wire::encode(wire::GaugesOpen{{.region = region, .length = bytes}, name, schema}, payload);
@@ -125,7 +132,8 @@ void ofp_gauge_clear(ofp_gauges* gauges, uint32_t index) {
   presence_of(*gauges, index).fetch_and(~(1ull << index % 64), std::memory_order_relaxed);
 }
 
-int ofp_gauges_write(ofp_gauges* gauges, const uint64_t* values, const uint8_t* present, int64_t read_ns, uint64_t cpu_ns, ofp_error* error) {
+int ofp_gauges_write(ofp_gauges* gauges, const uint64_t* values, const uint8_t* present, int64_t read_ns,
+                     uint64_t cpu_ns, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(gauges, "gauges"));
     OFP_TRY(required(values, "values"));
@@ -133,7 +141,8 @@ int ofp_gauges_write(ofp_gauges* gauges, const uint64_t* values, const uint8_t* 
     const std::uint64_t before = lap.load(std::memory_order_relaxed);
     lap.store(before + 1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
-    word_at(*gauges, offsetof(wire::GaugesHead, read_ns)).store(static_cast<std::uint64_t>(read_ns), std::memory_order_relaxed);
+    word_at(*gauges, offsetof(wire::GaugesHead, read_ns))
+        .store(static_cast<std::uint64_t>(read_ns), std::memory_order_relaxed);
     word_at(*gauges, offsetof(wire::GaugesHead, cpu_ns)).store(cpu_ns, std::memory_order_relaxed);
     const std::size_t values_at = wire::gauges_values_at(gauges->count);
     for (std::uint32_t first = 0; first < gauges->count; first += 64) {

@@ -31,12 +31,14 @@ Result<Mapping> Mapping::of(int fd, std::uint64_t length) {
   constexpr int needed = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & needed) != needed)
-    return fail(Error::protocol, "the agent handed over memory that is not sealed against shrinking (seals {:#x}, needed are {:#x})",
+    return fail(Error::protocol,
+                "the agent handed over memory that is not sealed against shrinking (seals {:#x}, needed are {:#x})",
                 seals, needed);
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) < length)
-    return fail(Error::protocol, "the agent handed over {} bytes of memory for an object of {}", status.st_size, length);
+    return fail(Error::protocol, "the agent handed over {} bytes of memory for an object of {}", status.st_size,
+                length);
   Mapping mapping;
   if (length == 0) return mapping;
   const auto page = std::bit_ceil(std::max<std::uint64_t>(page_bytes, static_cast<std::uint64_t>(status.st_blksize)));
@@ -59,8 +61,9 @@ PoolFrame::~PoolFrame() {
   if (lease_ != 0) release_lease(end, lease_);
 }
 
-Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
-                                                  std::string_view column_key, std::int64_t wait_ns) {
+Result<std::unique_ptr<PoolFrame>> PoolFrame::get(ConnectionPtr connection, std::string_view pool,
+                                                  std::string_view row_key, std::string_view column_key,
+                                                  std::int64_t wait_ns) {
   return FrameOperation::get(std::move(connection), pool, row_key, column_key, wait_ns)->run();
 }
 
@@ -69,8 +72,9 @@ FrameOperation::FrameOperation(ConnectionPtr connection, wire::EntryKind kind, T
   patience = deadline_after(deadline, grace_ns);
 }
 
-std::unique_ptr<FrameOperation> FrameOperation::get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
-                                                    std::string_view column_key, std::int64_t wait_ns) {
+std::unique_ptr<FrameOperation> FrameOperation::get(ConnectionPtr connection, std::string_view pool,
+                                                    std::string_view row_key, std::string_view column_key,
+                                                    std::int64_t wait_ns) {
   const TimeNs deadline = connection->deadline(wait_ns);
   auto made = std::make_unique<FrameOperation>(std::move(connection), wire::EntryKind::pool_get, deadline);
   wire::encode(wire::PoolGet{pool, row_key, column_key, wait_ns < 0 ? -1 : wait_ns}, made->request);
@@ -88,7 +92,8 @@ Result<wire::EntryKind> FrameOperation::compose(std::vector<std::byte>& payload)
     return kind_;
   }
   HostEnd& end = connection_->end;
-  OFP_ASSIGN(frame->segment_, end.allocate(std::max<std::uint64_t>(to_push_, 1), deadline_after(end.now(), segment_wait_ns)));
+  OFP_ASSIGN(frame->segment_,
+             end.allocate(std::max<std::uint64_t>(to_push_, 1), deadline_after(end.now(), segment_wait_ns)));
   wire::encode(wire::PushLease{frame->lease_, frame->segment_}, payload);
   pushing_ = true;
   patience = never;  // it is there, and takes as long as its bytes do
@@ -96,7 +101,8 @@ Result<wire::EntryKind> FrameOperation::compose(std::vector<std::byte>& payload)
 }
 
 bool FrameOperation::cancellable() const {
-  return !pushing_ && (kind_ == wire::EntryKind::pool_get || kind_ == wire::EntryKind::pool_compute || kind_ == wire::EntryKind::query_next);
+  return !pushing_ && (kind_ == wire::EntryKind::pool_get || kind_ == wire::EntryKind::pool_compute ||
+                       kind_ == wire::EntryKind::query_next);
 }
 
 Result<bool> FrameOperation::take(const channel::Reply& reply) {
@@ -131,7 +137,9 @@ Result<bool> FrameOperation::take(const channel::Reply& reply) {
       to_push_ = got.length;
       return false;
     }
-    default: return fail(Error::protocol, "the agent answered a get in way {}, which nobody asked for", static_cast<int>(got.how));
+    default:
+      return fail(Error::protocol, "the agent answered a get in way {}, which nobody asked for",
+                  static_cast<int>(got.how));
   }
 }
 
@@ -140,7 +148,8 @@ Status FrameOperation::take_pushed(const channel::Reply& reply) {
   frame->lease_ = 0;
   wire::Got got{};
   if (reply.kind != wire::ReplyKind::got)
-    return fail(Error::protocol, "the agent answered a request to push with reply kind {}", static_cast<int>(reply.kind));
+    return fail(Error::protocol, "the agent answered a request to push with reply kind {}",
+                static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, got));
   if (got.how != wire::Got::How::pushed || got.length != to_push_)
     return fail(Error::protocol, "the agent says it pushed {} bytes of an object of {}", got.length, to_push_);

@@ -18,7 +18,8 @@ class Mapping {
   // Refuses a descriptor whose memory could be taken away while it is mapped, or that is shorter than said.
   [[nodiscard]] static Result<Mapping> of(int fd, std::uint64_t length);
   Mapping() = default;
-  Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), length_(std::exchange(other.length_, 0)) {}
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), length_(std::exchange(other.length_, 0)) {}
   Mapping& operator=(Mapping&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(length_, other.length_);
@@ -66,8 +67,9 @@ class FrameOperation : public Operation {
  public:
   // The agent answers by `deadline`.
   FrameOperation(ConnectionPtr connection, wire::EntryKind kind, TimeNs deadline);
-  [[nodiscard]] static std::unique_ptr<FrameOperation> get(ConnectionPtr connection, std::string_view pool, std::string_view row_key,
-                                                           std::string_view column_key, std::int64_t wait_ns);
+  [[nodiscard]] static std::unique_ptr<FrameOperation> get(ConnectionPtr connection, std::string_view pool,
+                                                           std::string_view row_key, std::string_view column_key,
+                                                           std::int64_t wait_ns);
   [[nodiscard]] Result<wire::EntryKind> compose(std::vector<std::byte>& payload) override;
   [[nodiscard]] Result<bool> take(const channel::Reply& reply) override;
   [[nodiscard]] bool cancellable() const override;

@@ -1,5 +1,5 @@
-// What a program asks an agent for, and what becomes of the answer: one request and its reply, or several, each after the reply
-// before. Who waits meanwhile drives it by run(); who does not, by Requests.
+// What a program asks an agent for, and what becomes of the answer: one request and its reply, or several, each after
+// the reply before. Who waits meanwhile drives it by run(); who does not, by Requests.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ class Operation {
   virtual ~Operation() = default;
   // The next request; asked for once before each.
   [[nodiscard]] virtual Result<wire::EntryKind> compose(std::vector<std::byte>& payload) = 0;
-  // True: that was all, and the result is here. What it holds of the agent's is given back when this is destroyed, wanted or not.
+  // True: that was all, and the result is here. What it holds of the agent's is given back when this is destroyed,
+  // wanted or not.
   [[nodiscard]] virtual Result<bool> take(const channel::Reply& reply) = 0;
   // The request that is under way is one of those that wire::PoolCancel ends.
   [[nodiscard]] virtual bool cancellable() const { return false; }

@@ -8,7 +8,8 @@
 
 namespace offpath::host {
 
-ListOperation::ListOperation(std::string_view pool, std::string_view row_glob, std::string_view column_glob, TimeNs deadline)
+ListOperation::ListOperation(std::string_view pool, std::string_view row_glob, std::string_view column_glob,
+                             TimeNs deadline)
     : pool_(pool), row_glob_(row_glob), column_glob_(column_glob) {
   patience = deadline;
 }
@@ -27,12 +28,14 @@ Result<bool> ListOperation::take(const channel::Reply& reply) {
     if (entry.sequence <= after_)
       return fail(Error::protocol, "the agent lists object {} after object {}", entry.sequence, after_);
     after_ = entry.sequence;
-    entries.push_back({std::string(entry.row_key), std::string(entry.column_key), entry.bytes, entry.rows, entry.sequence});
+    entries.push_back(
+        {std::string(entry.row_key), std::string(entry.column_key), entry.bytes, entry.rows, entry.sequence});
   }
   return !listed.more || listed.entries.empty();
 }
 
-DropOperation::DropOperation(std::string_view pool, std::string_view row_glob, std::string_view column_glob, TimeNs deadline) {
+DropOperation::DropOperation(std::string_view pool, std::string_view row_glob, std::string_view column_glob,
+                             TimeNs deadline) {
   patience = deadline;
   wire::encode(wire::PoolDrop{pool, row_glob, column_glob}, request_);
 }
@@ -85,8 +88,8 @@ namespace {
 
 // A list or a drop.
 template <class Made>
-Result<std::unique_ptr<Made>> operation_of(const ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
-                                           std::int64_t wait_ns) {
+Result<std::unique_ptr<Made>> operation_of(const ofp_channel* channel, const char* pool, const char* row_glob,
+                                           const char* column_glob, std::int64_t wait_ns) {
   OFP_TRY(required(channel, "channel"));
   OFP_TRY(channel->connection->here());
   OFP_ASSIGN(const Globs globs, checked_globs(pool, row_glob, column_glob));
@@ -123,8 +126,8 @@ int ofp_pool_want(ofp_channel* channel, const char* pool, const char* row_key, c
   });
 }
 
-int ofp_pool_list(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob, int64_t wait_ns,
-                  ofp_listing** listing, ofp_error* error) {
+int ofp_pool_list(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                  int64_t wait_ns, ofp_listing** listing, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(listing, "listing"));
     *listing = nullptr;
@@ -135,8 +138,8 @@ int ofp_pool_list(ofp_channel* channel, const char* pool, const char* row_glob, 
   });
 }
 
-int ofp_pool_list_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob, int64_t wait_ns,
-                        ofp_request** request, ofp_error* error) {
+int ofp_pool_list_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                        int64_t wait_ns, ofp_request** request, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(request, "request"));
     *request = nullptr;
@@ -156,8 +159,8 @@ int ofp_listing_entry(const ofp_listing* listing, uint64_t index, ofp_entry* ent
 
 void ofp_listing_free(ofp_listing* listing) { delete listing; }
 
-int ofp_pool_drop(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob, int64_t wait_ns,
-                  uint64_t* dropped, ofp_error* error) {
+int ofp_pool_drop(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                  int64_t wait_ns, uint64_t* dropped, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_ASSIGN(const auto drop, operation_of<DropOperation>(channel, pool, row_glob, column_glob, wait_ns));
     OFP_TRY(run(channel->connection->end, *drop));
@@ -166,8 +169,8 @@ int ofp_pool_drop(ofp_channel* channel, const char* pool, const char* row_glob, 
   });
 }
 
-int ofp_pool_drop_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob, int64_t wait_ns,
-                        ofp_request** request, ofp_error* error) {
+int ofp_pool_drop_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                        int64_t wait_ns, ofp_request** request, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(request, "request"));
     *request = nullptr;
@@ -176,12 +179,14 @@ int ofp_pool_drop_start(ofp_channel* channel, const char* pool, const char* row_
   });
 }
 
-int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64_t wait_ns, uint64_t* written_bytes, ofp_error* error) {
+int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64_t wait_ns, uint64_t* written_bytes,
+                   ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(channel->connection->here());
     OFP_ASSIGN(const Globs globs, checked_globs(pool, nullptr, nullptr));
-    OFP_ASSIGN(const std::uint64_t written, write_pool(channel->connection, globs.pool, fd, channel->connection->deadline(wait_ns)));
+    OFP_ASSIGN(const std::uint64_t written,
+               write_pool(channel->connection, globs.pool, fd, channel->connection->deadline(wait_ns)));
     if (written_bytes != nullptr) *written_bytes = written;
     return {};
   });

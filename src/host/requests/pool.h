@@ -46,7 +46,8 @@ class DropOperation final : public Operation {
 [[nodiscard]] Result<std::uint64_t> done_of(const channel::Reply& reply, const char* what);
 
 // The agent writes if it can be given the descriptor; otherwise this program gets frame by frame and writes.
-[[nodiscard]] Result<std::uint64_t> write_pool(const ConnectionPtr& connection, std::string_view pool, int fd, TimeNs deadline);
+[[nodiscard]] Result<std::uint64_t> write_pool(const ConnectionPtr& connection, std::string_view pool, int fd,
+                                               TimeNs deadline);
 
 // The public functions' arguments: a pool's name, and patterns, of which none means all.
 struct Globs {
@@ -55,8 +56,9 @@ struct Globs {
 [[nodiscard]] Result<Globs> checked_globs(const char* pool, const char* row_glob, const char* column_glob);
 [[nodiscard]] Result<std::string_view> checked_pool(const char* pool);
 // ofp_pool_get and ofp_pool_want.
-[[nodiscard]] Result<std::unique_ptr<FrameOperation>> get_operation(const ofp_channel* channel, const char* pool, const char* row_key,
-                                                                    const char* column_key, std::int64_t wait_ns);
+[[nodiscard]] Result<std::unique_ptr<FrameOperation>> get_operation(const ofp_channel* channel, const char* pool,
+                                                                    const char* row_key, const char* column_key,
+                                                                    std::int64_t wait_ns);
 
 }  // namespace offpath::host
 
@@ -69,7 +71,8 @@ struct ofp_request {
 namespace offpath::host {
 
 // What the functions that do not wait have in common. `*request` is there when it succeeds.
-[[nodiscard]] Status start_request(const ConnectionPtr& connection, std::unique_ptr<Operation> operation, ofp_request** request);
+[[nodiscard]] Status start_request(const ConnectionPtr& connection, std::unique_ptr<Operation> operation,
+                                   ofp_request** request);
 // The operation of one that has ended well; how it has failed; Error::invalid if it is of another kind than `what`.
 template <class Kind>
 [[nodiscard]] Result<Kind*> ended_as(const ofp_request* request, const char* what) {

@@ -9,10 +9,12 @@ namespace offpath::host {
 
 namespace {
 
-Result<std::unique_ptr<FrameOperation>> compute_operation(const ofp_channel* channel, const char* pool, const char* row_key,
-                                                          const char* column_key, const char* plugin, const char* function,
-                                                          const void* arguments, std::uint64_t arguments_bytes, const char* result_row,
-                                                          const char* result_column, std::int64_t wait_ns) {
+Result<std::unique_ptr<FrameOperation>> compute_operation(const ofp_channel* channel, const char* pool,
+                                                          const char* row_key, const char* column_key,
+                                                          const char* plugin, const char* function,
+                                                          const void* arguments, std::uint64_t arguments_bytes,
+                                                          const char* result_row, const char* result_column,
+                                                          std::int64_t wait_ns) {
   OFP_TRY(required(channel, "channel"));
   if (arguments_bytes > 0) OFP_TRY(required(arguments, "arguments"));
   OFP_TRY(channel->connection->here());
@@ -29,8 +31,8 @@ Result<std::unique_ptr<FrameOperation>> compute_operation(const ofp_channel* cha
   }
   OFP_ASSIGN(asked.result_column, checked_key(result_column, "the result's column key"));
   if (arguments_bytes > wire::arguments_bytes_max)
-    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row", arguments_bytes,
-                wire::arguments_bytes_max);
+    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row",
+                arguments_bytes, wire::arguments_bytes_max);
   asked.arguments = {static_cast<const std::byte*>(arguments), arguments_bytes};
   asked.wait_ns = wait_ns;
   // Without a time of the program's own the plug-in's holds, which is known to the agent only.
@@ -48,29 +50,31 @@ using namespace offpath::host;
 
 extern "C" {
 
-int ofp_pool_compute(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key, const char* plugin,
-                     const char* function, const void* arguments, uint64_t arguments_bytes, const char* result_row,
-                     const char* result_column, int64_t wait_ns, ofp_frame** frame, ofp_error* error) {
+int ofp_pool_compute(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
+                     const char* plugin, const char* function, const void* arguments, uint64_t arguments_bytes,
+                     const char* result_row, const char* result_column, int64_t wait_ns, ofp_frame** frame,
+                     ofp_error* error) {
   return guarded(error, [&]() -> Status {
     const bool stores = result_row != nullptr || result_column != nullptr;
     if (!stores) OFP_TRY(required(frame, "frame"));
     if (frame != nullptr) *frame = nullptr;
-    OFP_ASSIGN(const auto compute, compute_operation(channel, pool, row_key, column_key, plugin, function, arguments, arguments_bytes,
-                                                     result_row, result_column, wait_ns));
+    OFP_ASSIGN(const auto compute, compute_operation(channel, pool, row_key, column_key, plugin, function, arguments,
+                                                     arguments_bytes, result_row, result_column, wait_ns));
     OFP_ASSIGN(auto got, compute->run());
     if (frame != nullptr && got != nullptr) *frame = new ofp_frame{std::move(got)};
     return {};
   });
 }
 
-int ofp_pool_compute_start(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key, const char* plugin,
-                           const char* function, const void* arguments, uint64_t arguments_bytes, const char* result_row,
-                           const char* result_column, int64_t wait_ns, ofp_request** request, ofp_error* error) {
+int ofp_pool_compute_start(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
+                           const char* plugin, const char* function, const void* arguments, uint64_t arguments_bytes,
+                           const char* result_row, const char* result_column, int64_t wait_ns, ofp_request** request,
+                           ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(request, "request"));
     *request = nullptr;
-    OFP_ASSIGN(auto compute, compute_operation(channel, pool, row_key, column_key, plugin, function, arguments, arguments_bytes, result_row,
-                                               result_column, wait_ns));
+    OFP_ASSIGN(auto compute, compute_operation(channel, pool, row_key, column_key, plugin, function, arguments,
+                                               arguments_bytes, result_row, result_column, wait_ns));
     return start_request(channel->connection, std::move(compute), request);
   });
 }

@@ -114,8 +114,8 @@ namespace {
 class QueryOperation final : public Operation {
  public:
   static Result<std::unique_ptr<QueryOperation>> of(const ofp_channel* channel, const char* pool, const char* row_glob,
-                                                    const char* column_glob, const void* query, std::uint64_t query_bytes,
-                                                    std::int64_t wait_ns) {
+                                                    const char* column_glob, const void* query,
+                                                    std::uint64_t query_bytes, std::int64_t wait_ns) {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(required(query, "query"));
     const ConnectionPtr& connection = channel->connection;
@@ -126,9 +126,13 @@ class QueryOperation final : public Operation {
     OFP_ASSIGN(Outgoing outgoing, Outgoing::of(connection->end, {static_cast<const std::byte*>(query), query_bytes},
                                                std::min(made->patience, connection->deadline(segment_wait_ns))));
     made->query_.emplace(std::move(outgoing));
-    wire::encode(wire::PoolQuery{globs.pool, globs.row, globs.column, wait_ns,
-                                 {.region = made->query_->region(), .generation = 0, .offset = 0, .length = query_bytes}},
-                 made->request_);
+    wire::encode(
+        wire::PoolQuery{globs.pool,
+                        globs.row,
+                        globs.column,
+                        wait_ns,
+                        {.region = made->query_->region(), .generation = 0, .offset = 0, .length = query_bytes}},
+        made->request_);
     return made;
   }
   [[nodiscard]] Result<wire::EntryKind> compose(std::vector<std::byte>& payload) override {
@@ -146,7 +150,8 @@ class QueryOperation final : public Operation {
   std::shared_ptr<QueryAnswer> answer;
 
  private:
-  QueryOperation(ConnectionPtr connection, std::int64_t wait_ns) : connection_(std::move(connection)), deadline_(connection_->deadline(wait_ns)) {
+  QueryOperation(ConnectionPtr connection, std::int64_t wait_ns)
+      : connection_(std::move(connection)), deadline_(connection_->deadline(wait_ns)) {
     patience = deadline_after(deadline_, grace_ns);
   }
 
@@ -168,8 +173,8 @@ struct ofp_query {
 
 extern "C" {
 
-int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob, const void* query,
-                   uint64_t query_bytes, int64_t wait_ns, ofp_query** answer, ofp_error* error) {
+int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                   const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_query** answer, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(answer, "answer"));
     *answer = nullptr;
@@ -180,8 +185,9 @@ int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob,
   });
 }
 
-int ofp_pool_query_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob, const void* query,
-                         uint64_t query_bytes, int64_t wait_ns, ofp_request** request, ofp_error* error) {
+int ofp_pool_query_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
+                         const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_request** request,
+                         ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(request, "request"));
     *request = nullptr;

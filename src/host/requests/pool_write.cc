@@ -64,15 +64,18 @@ Result<std::uint64_t> write_here(const ConnectionPtr& connection, std::string_vi
   frame::Schema schema;
   for (const PoolEntry& entry : entries) {
     const TimeNs now = connection->end.now();
-    if (now >= deadline) return fail(Error::timeout, "{} bytes of pool \"{}\" were written in time", writer.written(), pool);
+    if (now >= deadline)
+      return fail(Error::timeout, "{} bytes of pool \"{}\" were written in time", writer.written(), pool);
     OFP_ASSIGN(const auto frame, PoolFrame::get(connection, pool, entry.row_key, entry.column_key,
                                                 deadline == never ? -1 : deadline - now));
     if (!frame->arrow())
-      return fail(Error::schema, "object ({}, {}) of pool \"{}\" is not Arrow but plain bytes", entry.row_key, entry.column_key, pool);
+      return fail(Error::schema, "object ({}, {}) of pool \"{}\" is not Arrow but plain bytes", entry.row_key,
+                  entry.column_key, pool);
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(frame->bytes()));
     OFP_ASSIGN(frame::Schema own, frame::read_schema(frame->bytes(), view));
     const bool first = &entry == &entries.front();
-    if (first) schema = std::move(own);
+    if (first)
+      schema = std::move(own);
     else if (own != schema)
       return fail(Error::schema, "object ({}, {}) of pool \"{}\" has another schema than ({}, {})", entry.row_key,
                   entry.column_key, pool, entries.front().row_key, entries.front().column_key);

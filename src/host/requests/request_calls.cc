@@ -29,7 +29,8 @@ int ofp_request_wait(ofp_request* request, int64_t wait_ns, ofp_error* error) {
   });
 }
 
-int ofp_request_on_end(ofp_request* request, void (*callback)(void* user, ofp_request* request), void* user, ofp_error* error) {
+int ofp_request_on_end(ofp_request* request, void (*callback)(void* user, ofp_request* request), void* user,
+                       ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(request, "request"));
     if (callback == nullptr) return fail(Error::invalid, "callback is NULL");

@@ -33,14 +33,19 @@ class RequestCalls : public HostCalls {
   }
   ofp_request* compute(const char* row, const char* result_column = nullptr) {
     ofp_request* request = nullptr;
-    EXPECT_EQ(ofp_pool_compute_start(channel, "local:/p", row, "", "plugin", "f", nullptr, 0, nullptr, result_column, second_ns, &request, &error), OFP_OK)
+    EXPECT_EQ(ofp_pool_compute_start(channel, "local:/p", row, "", "plugin", "f", nullptr, 0, nullptr, result_column,
+                                     second_ns, &request, &error),
+              OFP_OK)
         << said();
     return request;
   }
   ofp_request* query(std::int64_t wait_ns = second_ns) {
     ofp_request* request = nullptr;
     std::string asked = "a query";
-    EXPECT_EQ(ofp_pool_query_start(channel, "local:/p", nullptr, nullptr, asked.data(), asked.size(), wait_ns, &request, &error), OFP_OK) << said();
+    EXPECT_EQ(ofp_pool_query_start(channel, "local:/p", nullptr, nullptr, asked.data(), asked.size(), wait_ns, &request,
+                                   &error),
+              OFP_OK)
+        << said();
     asked.assign(asked.size(), ' ');
     return request;
   }
@@ -110,13 +115,15 @@ TEST_F(RequestCalls, AllKindsAreUnderWayAtOnce) {
   agent->query_frames = {"a"};
   agent->holds_requests = true;
   ofp_request *const listed = keep(list()), *const dropped = keep(drop()), *const computed = keep(compute("a")),
-              *const stored = keep(compute("a", "out")), *const queried = keep(query());
-  for (ofp_request* const each : {listed, dropped, computed, stored, queried}) EXPECT_EQ(ofp_request_wait(each, 0, &error), OFP_WOULD_BLOCK);
+                     *const stored = keep(compute("a", "out")), *const queried = keep(query());
+  for (ofp_request* const each : {listed, dropped, computed, stored, queried})
+    EXPECT_EQ(ofp_request_wait(each, 0, &error), OFP_WOULD_BLOCK);
   round_trip();
   EXPECT_EQ(agent->held(), 5u);
   agent->holds_requests = false;
   agent->answer_held();
-  for (ofp_request* const each : {queried, stored, computed, dropped, listed}) ASSERT_EQ(ofp_request_wait(each, second_ns, &error), OFP_OK) << said();
+  for (ofp_request* const each : {queried, stored, computed, dropped, listed})
+    ASSERT_EQ(ofp_request_wait(each, second_ns, &error), OFP_OK) << said();
 
   ofp_listing* listing = nullptr;
   ASSERT_EQ(ofp_request_listing(listed, &listing, &error), OFP_OK) << said();
@@ -132,7 +139,8 @@ TEST_F(RequestCalls, AllKindsAreUnderWayAtOnce) {
   ASSERT_EQ(ofp_request_frame(stored, &frame, &error), OFP_OK) << said();
   EXPECT_EQ(frame, nullptr) << "it was put into the pool";
 
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(agent->query.data()), agent->query.size()), "a query") << "the program's own bytes may go";
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(agent->query.data()), agent->query.size()), "a query")
+      << "the program's own bytes may go";
   ofp_query* answer = nullptr;
   ASSERT_EQ(ofp_request_query(queried, &answer, &error), OFP_OK) << said();
   ofp_query* again = nullptr;
@@ -223,10 +231,12 @@ TEST_F(RequestCalls, AFullRingDelaysThemAndKeepsTheirOrder) {
   const std::string pattern(1000, 'a');
   std::vector<ofp_request*> listed(layout.request_slots / 16);  // time, and with it the agent, stands still meanwhile
   for (ofp_request*& each : listed) {
-    ASSERT_EQ(ofp_pool_list_start(channel, "local:/p", pattern.c_str(), nullptr, OFP_FOREVER, &each, &error), OFP_OK) << said();
+    ASSERT_EQ(ofp_pool_list_start(channel, "local:/p", pattern.c_str(), nullptr, OFP_FOREVER, &each, &error), OFP_OK)
+        << said();
     keep(each);
   }
-  EXPECT_EQ(ofp_pool_drop(channel, "local:/p", pattern.c_str(), nullptr, 0, nullptr, &error), OFP_WOULD_BLOCK) << "the ring is full: " << said();
+  EXPECT_EQ(ofp_pool_drop(channel, "local:/p", pattern.c_str(), nullptr, 0, nullptr, &error), OFP_WOULD_BLOCK)
+      << "the ring is full: " << said();
   ofp_request_free(want("a"));  // it was never posted
   ASSERT_EQ(ofp_request_wait(listed.back(), second_ns, &error), OFP_OK) << said();
   for (ofp_request* const each : listed) EXPECT_EQ(ofp_request_wait(each, 0, &error), OFP_OK) << said();
@@ -246,8 +256,13 @@ TEST_F(RequestCalls, ClosingTheChannelEndsThem) {
   auto* const other = new ofp_channel{channel->connection};
   std::vector<ofp_request*> all{keep(want("a")), keep(list(OFP_FOREVER)), keep(compute("a")), keep(query())};
   std::vector<int> codes;
-  ASSERT_EQ(ofp_request_on_end(all[1], [](void* user, ofp_request* request) { static_cast<std::vector<int>*>(user)->push_back(ofp_request_wait(request, 0, nullptr)); },
-                               &codes, &error), OFP_OK);
+  ASSERT_EQ(ofp_request_on_end(
+                all[1],
+                [](void* user, ofp_request* request) {
+                  static_cast<std::vector<int>*>(user)->push_back(ofp_request_wait(request, 0, nullptr));
+                },
+                &codes, &error),
+            OFP_OK);
   ofp_close(other);
   EXPECT_EQ(codes, std::vector<int>{OFP_CLOSED});
   for (ofp_request* const each : all) EXPECT_EQ(ofp_request_wait(each, OFP_FOREVER, &error), OFP_CLOSED) << said();
@@ -269,7 +284,9 @@ TEST_F(RequestCalls, MisuseIsAnError) {
   EXPECT_EQ(ofp_pool_list_start(channel, "local:/p", nullptr, nullptr, 0, nullptr, &error), OFP_INVALID);
   EXPECT_EQ(ofp_pool_drop_start(nullptr, "local:/p", nullptr, nullptr, 0, &request, &error), OFP_INVALID);
   EXPECT_EQ(ofp_pool_drop_start(channel, "local:/p", nullptr, nullptr, 0, nullptr, &error), OFP_INVALID);
-  EXPECT_EQ(ofp_pool_compute_start(channel, "local:/p", "r", "c", "p", "f", nullptr, 7, nullptr, nullptr, 0, &request, &error), OFP_INVALID);
+  EXPECT_EQ(ofp_pool_compute_start(channel, "local:/p", "r", "c", "p", "f", nullptr, 7, nullptr, nullptr, 0, &request,
+                                   &error),
+            OFP_INVALID);
   EXPECT_EQ(said(), "arguments is NULL");
   EXPECT_EQ(ofp_pool_query_start(channel, "local:/p", nullptr, nullptr, nullptr, 7, 0, &request, &error), OFP_INVALID);
   EXPECT_EQ(ofp_pool_query_start(channel, "local:/p", nullptr, nullptr, "q", 0, 0, &request, &error), OFP_INVALID);

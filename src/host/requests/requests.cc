@@ -27,8 +27,10 @@ Status Requests::compose(UnderWay& request) {
 
 Status Requests::post(UnderWay& request) {
   auto ticket = end_.ask(request.kind, request.payload);
-  if (ticket) request.ticket = *ticket;
-  else if (!is_full(ticket.error())) return tl::unexpected(std::move(ticket).error());
+  if (ticket)
+    request.ticket = *ticket;
+  else if (!is_full(ticket.error()))
+    return tl::unexpected(std::move(ticket).error());
   return {};
 }
 
@@ -41,7 +43,8 @@ Result<Requests::UnderWayPtr> Requests::start(std::unique_ptr<Operation> operati
     OFP_TRY(compose(*request));
     const std::lock_guard lock(mutex_);
     // Those before it come first.
-    const bool waits = std::ranges::any_of(under_way_, [](const auto& each) { return !each.second->over && each.second->ticket == 0; });
+    const bool waits = std::ranges::any_of(
+        under_way_, [](const auto& each) { return !each.second->over && each.second->ticket == 0; });
     if (!waits) OFP_TRY(post(*request));
     request->number = ++last_number_;
     under_way_.emplace(request->number, request);
@@ -111,8 +114,10 @@ void Requests::look_once(std::vector<UnderWayPtr>* calls) {
   const Status open = end_.take_in();
   bool full = false;
   for (const auto& [number, request] : under_way_) {
-    if (!request->over && !open) end(*request, open);
-    else if (!request->over && !(full && request->ticket == 0)) step(*request);
+    if (!request->over && !open)
+      end(*request, open);
+    else if (!request->over && !(full && request->ticket == 0))
+      step(*request);
     full |= !request->over && request->ticket == 0;
     if (calls != nullptr && request->over && request->callback != nullptr) calls->push_back(request);
   }
@@ -154,8 +159,10 @@ Status Requests::wait(const UnderWayPtr& request, TimeNs deadline) {
       return fail(Error::would_block, "the request is still under way");
     }
     // What comes of these two, look() finds out.
-    if (ticket != 0) (void)end_.wait_reply({&ticket, 1}, until);
-    else (void)end_.wait_room(bytes, until);
+    if (ticket != 0)
+      (void)end_.wait_reply({&ticket, 1}, until);
+    else
+      (void)end_.wait_room(bytes, until);
   }
 }
 
@@ -177,8 +184,10 @@ Result<ofp_request*> Requests::next(TimeNs deadline) {
       if (under_way_.empty()) return fail(Error::not_found, "nothing is under way");
       for (const auto& [number, request] : under_way_) {
         if (request->over) return request->handle;
-        if (request->ticket != 0) tickets.push_back(request->ticket);
-        else bytes = request->payload.size();
+        if (request->ticket != 0)
+          tickets.push_back(request->ticket);
+        else
+          bytes = request->payload.size();
         until = std::min(until, request->operation->patience);
       }
     }
@@ -186,8 +195,10 @@ Result<ofp_request*> Requests::next(TimeNs deadline) {
       if (!end_.poll()) continue;
       return fail(Error::would_block, "nothing of what is under way has come yet");
     }
-    if (!tickets.empty()) (void)end_.wait_reply(tickets, until);
-    else (void)end_.wait_room(bytes, until);
+    if (!tickets.empty())
+      (void)end_.wait_reply(tickets, until);
+    else
+      (void)end_.wait_room(bytes, until);
   }
 }
 
@@ -196,12 +207,16 @@ void Requests::call_back(const UnderWayPtr& request, void (*callback)(void* user
   {
     const std::lock_guard lock(mutex_);
     over = request->over;
-    if (over) under_way_.erase(request->number);
-    else request->callback = callback;
+    if (over)
+      under_way_.erase(request->number);
+    else
+      request->callback = callback;
     request->user = user;
   }
-  if (over) callback(user, request->handle);
-  else arm();
+  if (over)
+    callback(user, request->handle);
+  else
+    arm();
 }
 
 // So that the event descriptor tells of the next answer, if anybody is to be called, and of room for what waits for it.

@@ -1,5 +1,6 @@
-// Operations that nobody waits for yet: posted here, and ended by whoever looks next. No thread of its own: every call looks at what
-// the agent has written and goes on with whatever that answers. One of these for each connection; usable from several threads.
+// Operations that nobody waits for yet: posted here, and ended by whoever looks next. No thread of its own: every call
+// looks at what the agent has written and goes on with whatever that answers. One of these for each connection; usable
+// from several threads.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ class Requests {
   [[nodiscard]] Status wait(const UnderWayPtr& request, TimeNs deadline);
   // Once it has ended well; how it has failed, or Error::would_block.
   [[nodiscard]] Result<Operation*> ended(const UnderWay& request);
-  // One that is over and has not been waited for, nor has a callback. Error::would_block: none until then. Error::not_found: nothing is
-  // under way.
+  // One that is over and has not been waited for, nor has a callback. Error::would_block: none until then.
+  // Error::not_found: nothing is under way.
   [[nodiscard]] Result<ofp_request*> next(TimeNs deadline);
   // The callback is called once, by the thread that finds it over. The event descriptor tells when to look.
   void call_back(const UnderWayPtr& request, void (*callback)(void* user, ofp_request* request), void* user);
@@ -70,7 +71,7 @@ class Requests {
   void arm();
 
   channel::HostEnd& end_;
-  std::mutex mutex_;  // of all that follows, and of every UnderWay
+  std::mutex mutex_;                                // of all that follows, and of every UnderWay
   std::map<std::uint64_t, UnderWayPtr> under_way_;  // and those that are over and have not been waited for
   std::vector<Withdrawn> withdrawn_;
   std::uint64_t last_number_ = 0;

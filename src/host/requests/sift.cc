@@ -12,20 +12,23 @@ namespace offpath::host {
 
 namespace {
 
-Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const std::vector<std::byte>& payload, std::int64_t wait_ns) {
+Result<std::uint64_t> ask(Connection& connection, wire::EntryKind kind, const std::vector<std::byte>& payload,
+                          std::int64_t wait_ns) {
   // The agent ends its part in time; this is for one that does not answer at all.
   const TimeNs deadline = deadline_after(connection.deadline(wait_ns), second_ns);
   OFP_ASSIGN(const channel::Reply reply, connection.end.call(kind, payload, deadline));
   wire::Done done{};
   if (reply.kind != wire::ReplyKind::done)
-    return fail(Error::protocol, "the agent answered a question about a sift pool with reply kind {}", static_cast<int>(reply.kind));
+    return fail(Error::protocol, "the agent answered a question about a sift pool with reply kind {}",
+                static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, done));
   return done.value;
 }
 
 Result<std::string_view> sift_name(const char* pool) {
   OFP_ASSIGN(const std::string_view name, checked_key(pool, "the pool's name", wire::pool_bytes_max));
-  if (!name.starts_with("sift:/")) return fail(Error::invalid, "pool \"{}\" is no sift pool; their names are like sift:/tracks", name);
+  if (!name.starts_with("sift:/"))
+    return fail(Error::invalid, "pool \"{}\" is no sift pool; their names are like sift:/tracks", name);
   return name;
 }
 
@@ -59,22 +62,29 @@ int ofp_sift_flush(ofp_channel* channel, const char* pool, int64_t wait_ns, ofp_
     OFP_ASSIGN(const std::string_view name, sift_name(pool));
     std::vector<std::byte> payload;
     wire::encode(wire::SiftFlush{wait_ns, name}, payload);
-    OFP_ASSIGN([[maybe_unused]] const std::uint64_t told, ask(*channel->connection, wire::EntryKind::sift_flush, payload, wait_ns));
+    OFP_ASSIGN([[maybe_unused]] const std::uint64_t told,
+               ask(*channel->connection, wire::EntryKind::sift_flush, payload, wait_ns));
     return {};
   });
 }
 
-int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, const uint64_t* identifiers, uint32_t count,
-                    int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame** frame, ofp_error* error) {
+int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, const uint64_t* identifiers,
+                    uint32_t count, int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame** frame,
+                    ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(required(frame, "frame"));
     *frame = nullptr;
     OFP_TRY(channel->connection->here());
     OFP_ASSIGN(const std::string_view name, sift_name(pool));
-    if (count > wire::tracks_asked_max) return fail(Error::too_large, "{} identifiers, at most {} are allowed at a time", count, wire::tracks_asked_max);
-    wire::SiftTracks asked{.element = element, .all = identifiers == nullptr, .first_step = first_step, .last_step = last_step,
-                           .pool = name, .identifiers = {}};
+    if (count > wire::tracks_asked_max)
+      return fail(Error::too_large, "{} identifiers, at most {} are allowed at a time", count, wire::tracks_asked_max);
+    wire::SiftTracks asked{.element = element,
+                           .all = identifiers == nullptr,
+                           .first_step = first_step,
+                           .last_step = last_step,
+                           .pool = name,
+                           .identifiers = {}};
     if (identifiers != nullptr) asked.identifiers.assign(identifiers, identifiers + count);
     FrameOperation tracks(channel->connection, wire::EntryKind::sift_tracks, channel->connection->deadline(wait_ns));
     wire::encode(asked, tracks.request);

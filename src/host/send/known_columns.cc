@@ -49,7 +49,8 @@ std::size_t KnownColumns::find(std::uint64_t epoch, const Arrays& arrays) const 
   return nowhere;
 }
 
-void KnownColumns::remember(std::size_t place, const Arrays& arrays, Record record, std::span<const RangeName> uses) noexcept {
+void KnownColumns::remember(std::size_t place, const Arrays& arrays, Record record,
+                            std::span<const RangeName> uses) noexcept {
   std::byte* const bytes = bytes_of(place);
   tags_[place] = tag_of(arrays);
   record.rows = arrays.rows;

@@ -5,7 +5,8 @@
 // which are asked for at once, and which run that is follows from a table of two lines:
 //
 //     tags_     one 32-bit hash of (first array, rows) for each set
-//     record    | epoch rows charge span_bytes set_bytes uses named | data[columns] | strides[columns] | uses[columns] |
+//     record    | epoch rows charge span_bytes set_bytes uses named | data[columns] | strides[columns]
+//               | uses[columns] |
 #pragma once
 
 #include <array>
@@ -59,7 +60,9 @@ class KnownColumns {
     std::byte bytes[64];
   };
   [[nodiscard]] std::byte* bytes_of(std::size_t place) noexcept { return lines_[place * record_lines_].bytes; }
-  [[nodiscard]] const std::byte* bytes_of(std::size_t place) const noexcept { return lines_[place * record_lines_].bytes; }
+  [[nodiscard]] const std::byte* bytes_of(std::size_t place) const noexcept {
+    return lines_[place * record_lines_].bytes;
+  }
   [[nodiscard]] bool is(std::size_t place, std::uint64_t epoch, const Arrays& arrays) const noexcept;
 
   std::array<std::uint32_t, wire::sets_max> tags_{};

@@ -23,7 +23,13 @@ Sent sent(std::size_t columns, std::uintptr_t begin, std::uint64_t rows) {
 }
 
 KnownColumns::Record record(std::uint64_t epoch, std::uint64_t charge) {
-  return {.epoch = epoch, .rows = 0, .charge = charge, .span_bytes = 2 * charge, .set_bytes = 100, .uses = 0, .named = true};
+  return {.epoch = epoch,
+          .rows = 0,
+          .charge = charge,
+          .span_bytes = 2 * charge,
+          .set_bytes = 100,
+          .uses = 0,
+          .named = true};
 }
 
 TEST(KnownColumns, AreFoundByEveryArrayStrideAndTheRows) {
@@ -86,7 +92,8 @@ TEST(KnownColumns, AgreeWithAList) {
     const std::size_t place = known.find(epoch, some.arrays());
     bool listed = false;
     for (std::size_t i = 0; i < list.size(); ++i)
-      listed |= epochs[i] == epoch && list[i].rows == some.rows && list[i].data == some.data && list[i].strides == some.strides;
+      listed |= epochs[i] == epoch && list[i].rows == some.rows && list[i].data == some.data &&
+                list[i].strides == some.strides;
     ASSERT_EQ(place != KnownColumns::nowhere, listed);
     if (listed) {
       ++found;

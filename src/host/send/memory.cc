@@ -7,7 +7,8 @@ using namespace offpath::host;
 
 extern "C" {
 
-int ofp_range_announce(ofp_channel* channel, const void* base, uint64_t length_bytes, ofp_range** range, ofp_error* error) {
+int ofp_range_announce(ofp_channel* channel, const void* base, uint64_t length_bytes, ofp_range** range,
+                       ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(channel, "channel"));
     OFP_TRY(required(range, "range"));
@@ -49,7 +50,8 @@ int ofp_alloc(ofp_channel* channel, uint64_t length_bytes, ofp_segment** segment
     *segment = nullptr;
     OFP_TRY(channel->connection->here());
     HostEnd& end = channel->connection->end;
-    OFP_ASSIGN(const wire::RegionId region, end.allocate(length_bytes, deadline_after(end.now(), agent_takes_segment_ns)));
+    OFP_ASSIGN(const wire::RegionId region,
+               end.allocate(length_bytes, deadline_after(end.now(), agent_takes_segment_ns)));
     *segment = new ofp_segment{channel->connection, region, end.segment(region).first(length_bytes)};
     return {};
   });

@@ -8,8 +8,8 @@
 #include "host/send/stream.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 
@@ -52,7 +52,8 @@ Status Stream::check(const SendRequest& request) const {
 Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<const std::uint32_t> strides,
                                            const SendRequest& request) {
   OFP_TRY(connection_->here());
-  if (!not_plain_.empty()) [[unlikely]] return fail(Error::schema, "stream \"{}\": {}", name_, not_plain_);
+  if (!not_plain_.empty()) [[unlikely]]
+    return fail(Error::schema, "stream \"{}\": {}", name_, not_plain_);
   OFP_TRY(check(request));
   if (!strides.empty()) {
     OFP_TRY(check_strides(strides));
@@ -74,7 +75,8 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
     sources.push_back({data[i], span, stride, column.value_bytes, request.rows, 0});
   }
   const Build build = [&](std::span<const BufferRef> names, std::vector<std::byte>& payload) {
-    wire::Send send{number_, charge, request.rows, request.row_key, request.column_key, {}, {names.begin(), names.end()}};
+    wire::Send send{
+        number_, charge, request.rows, request.row_key, request.column_key, {}, {names.begin(), names.end()}};
     wire::encode(send, payload);
   };
   return post_sources({EntryKind::send, sources, charge, request.flags}, build,
@@ -86,7 +88,8 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
                             const SendRequest& request, std::uint32_t set) {
   HostEnd& end = connection_->end;
   const std::size_t count = columns_.size();
-  end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size() + count * sizeof(BufferRef));
+  end.expect(posting,
+             sizeof(SendHeader) + request.row_key.size() + request.column_key.size() + count * sizeof(BufferRef));
   const bool as_they_are = bytes_as_they_are();
   std::uint64_t charge = charge_base_, span_bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -119,11 +122,17 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
 }
 
 void Stream::compose(const SendRequest& request, std::span<const BufferRef> names, std::uint32_t set) {
-  const SendHeader header{static_cast<std::uint16_t>(number_), 0, static_cast<std::uint16_t>(names.size()), static_cast<std::uint16_t>(set),
-                          static_cast<std::uint32_t>(request.row_key.size()), static_cast<std::uint32_t>(request.column_key.size()),
-                          charge_ + wire::charge_of_keys(request.row_key, request.column_key), request.rows};
+  const SendHeader header{static_cast<std::uint16_t>(number_),
+                          0,
+                          static_cast<std::uint16_t>(names.size()),
+                          static_cast<std::uint16_t>(set),
+                          static_cast<std::uint32_t>(request.row_key.size()),
+                          static_cast<std::uint32_t>(request.column_key.size()),
+                          charge_ + wire::charge_of_keys(request.row_key, request.column_key),
+                          request.rows};
   payload_bytes_ = sizeof header + request.row_key.size() + request.column_key.size() + names.size_bytes();
-  if (payload_bytes_ > payload_.size()) [[unlikely]] payload_.resize(payload_bytes_);
+  if (payload_bytes_ > payload_.size()) [[unlikely]]
+    payload_.resize(payload_bytes_);
   std::byte* to = payload_.data();
   const auto put = [&to](const void* from, std::size_t bytes) {
     std::memcpy(to, from, bytes);
@@ -137,13 +146,19 @@ void Stream::compose(const SendRequest& request, std::span<const BufferRef> name
 
 // Whether the channel has room for another set.
 bool Stream::may_name(Posting& posting, std::size_t place) const {
-  return connection_->end.sets_bytes(posting) - known_[place].set_bytes + wire::set_bytes(columns_.size()) <= wire::sets_bytes_max;
+  return connection_->end.sets_bytes(posting) - known_[place].set_bytes + wire::set_bytes(columns_.size()) <=
+         wire::sets_bytes_max;
 }
 
 // As name_columns left them.
 void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named) {
-  KnownColumns::Record record{.epoch = connection_->end.memory_epoch(posting), .rows = arrays.rows, .charge = charge_,
-                              .span_bytes = span_bytes_, .set_bytes = known_[place].set_bytes, .uses = 0, .named = named};
+  KnownColumns::Record record{.epoch = connection_->end.memory_epoch(posting),
+                              .rows = arrays.rows,
+                              .charge = charge_,
+                              .span_bytes = span_bytes_,
+                              .set_bytes = known_[place].set_bytes,
+                              .uses = 0,
+                              .named = named};
   if (named) {
     connection_->end.sets_bytes(posting) += wire::set_bytes(columns_.size()) - record.set_bytes;
     record.set_bytes = static_cast<std::uint32_t>(wire::set_bytes(columns_.size()));
@@ -151,8 +166,8 @@ void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::A
   known_.remember(place, arrays, record, uses_);
 }
 
-// What to announce for a column: with it the columns that lie interleaved with it, like x, y and z of one array, so that
-// the agent sees one range and reads the array once.
+// What to announce for a column: with it the columns that lie interleaved with it, like x, y and z of one array, so
+// that the agent sees one range and reads the array once.
 Stream::Extent Stream::extent_of(std::size_t column, const void* const* data, const std::uint32_t* strides,
                                  std::uint64_t rows) const {
   const auto begin_of = [&](std::size_t i) { return static_cast<const std::byte*>(data[i]); };
@@ -173,9 +188,10 @@ Stream::Extent Stream::extent_of(std::size_t column, const void* const* data, co
   return {begin, static_cast<std::uint64_t>(end - begin)};
 }
 
-// Columns seen for the first time are named to the agent, for the second time as a set, from then on by its number: memory
-// that is sent once only fills no set.
-Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::uint32_t* strides, const SendRequest& request) {
+// Columns seen for the first time are named to the agent, for the second time as a set, from then on by its number:
+// memory that is sent once only fills no set.
+Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::uint32_t* strides,
+                                           const SendRequest& request) {
   HostEnd& end = connection_->end;
   std::vector<HostEnd::RangeName> announced;
   Result<std::uint64_t> ticket = 0;
@@ -194,11 +210,13 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       compose(request, {}, static_cast<std::uint32_t>(at + 1));
     } else {
       naming = seen && may_name(posting, at);
-      OFP_TRY(name_announcing(posting, data, strides, request, naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
+      OFP_TRY(
+          name_announcing(posting, data, strides, request, naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
       uses = uses_;
     }
     const std::uint64_t keys_charge = wire::charge_of_keys(request.row_key, request.column_key);
-    ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_ + keys_charge, span_bytes_, uses, 0);
+    ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_ + keys_charge,
+                           span_bytes_, uses, 0);
     if (ticket && known_.keeps()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
       if (!seen) at = known_.take_oldest();
@@ -210,7 +228,8 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       OFP_TRY(name_announcing(posting, data, strides, request, 0, announced));
       const std::vector<std::byte> own_payload(payload_.data(), payload_.data() + payload_bytes_);
       const std::vector<HostEnd::RangeName> own_uses = uses_;
-      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_ + keys_charge, span_bytes_, own_uses, never);
+      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, charge_ + keys_charge, span_bytes_,
+                             own_uses, never);
     }
     if (ticket) note(*ticket, false);
   }
@@ -219,7 +238,8 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
 }
 
 Status Stream::name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                               const SendRequest& request, std::uint32_t set, std::vector<HostEnd::RangeName>& announced) {
+                               const SendRequest& request, std::uint32_t set,
+                               std::vector<HostEnd::RangeName>& announced) {
   HostEnd& end = connection_->end;
   Status named = name_columns(posting, data, strides, request, set);
   // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
@@ -268,8 +288,8 @@ Result<std::uint64_t> Stream::send_batch(const ArrowArray& batch, const SendRequ
 Result<std::uint64_t> Stream::move(const MoveRequest& request) {
   OFP_TRY(connection_->here());
   if (destination_ != wire::Destination::native)
-    return fail(Error::invalid, "stream \"{}\" has destination {}; moves need one opened with destination native", name_,
-                wire::destination_name(destination_));
+    return fail(Error::invalid, "stream \"{}\" has destination {}; moves need one opened with destination native",
+                name_, wire::destination_name(destination_));
   constexpr std::size_t pieces_max = (wire::entry_bytes_max - 2 * wire::key_bytes_max - 1024) / sizeof(wire::MovePiece);
   if (request.pieces.size() > pieces_max)
     return fail(Error::too_large, "{} pieces; a move has at most {}", request.pieces.size(), pieces_max);
@@ -279,12 +299,13 @@ Result<std::uint64_t> Stream::move(const MoveRequest& request) {
     std::uint64_t end = 0;
     if (piece.source == nullptr && piece.length_bytes > 0) return fail(Error::invalid, "pieces[{}].source is NULL", i);
     if (!checked_add(piece.target_offset, piece.length_bytes, end) || (!request.update && end > request.object_bytes))
-      return fail(Error::too_large, "pieces[{}] ends at byte {} of the object, which has {}", i, end, request.object_bytes);
+      return fail(Error::too_large, "pieces[{}] ends at byte {} of the object, which has {}", i, end,
+                  request.object_bytes);
     sources.push_back({piece.source, piece.length_bytes, 0, 0, 0, 0});
   }
   // An update takes no memory of the agent's, but for its keys.
-  const std::uint64_t charge =
-      (request.update ? 0 : charge_base_ + charge_of(request.object_bytes)) + wire::charge_of_keys(request.row_key, request.column_key);
+  const std::uint64_t charge = (request.update ? 0 : charge_base_ + charge_of(request.object_bytes)) +
+                               wire::charge_of_keys(request.row_key, request.column_key);
   const Build build = [&](std::span<const BufferRef> names, std::vector<std::byte>& payload) {
     wire::Move move{number_, request.update, charge, request.object_bytes, request.row_key, request.column_key, {}};
     for (std::size_t i = 0; i < names.size(); ++i) move.pieces.push_back({names[i], request.pieces[i].target_offset});
@@ -321,8 +342,8 @@ Result<BufferRef> Stream::name_source(Posting& posting, const Source& source, st
 
 // Copies the chosen sources side by side into staging memory and names them there. Memory that several sources
 // share, like x, y and z of one array, is copied once; sources with wide gaps between their values are gathered.
-Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::vector<bool>& chosen, std::uint32_t flags,
-                                    std::span<BufferRef> names) {
+Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::vector<bool>& chosen,
+                                    std::uint32_t flags, std::span<BufferRef> names) {
   struct Span {
     std::uintptr_t begin, end;
     std::uint64_t offset;
@@ -338,8 +359,10 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
   std::ranges::sort(spans, {}, &Span::begin);
   std::size_t kept = 0;
   for (const Span& span : spans) {
-    if (kept > 0 && span.begin <= spans[kept - 1].end) spans[kept - 1].end = std::max(spans[kept - 1].end, span.end);
-    else spans[kept++] = span;
+    if (kept > 0 && span.begin <= spans[kept - 1].end)
+      spans[kept - 1].end = std::max(spans[kept - 1].end, span.end);
+    else
+      spans[kept++] = span;
   }
   spans.resize(kept);
   for (Span& span : spans) {
@@ -358,7 +381,9 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
   for (std::size_t i = 0; i < sources.size(); ++i) {
     if (!chosen[i]) continue;
     const Source& source = sources[i];
-    BufferRef name{.region = place.region, .length = source.bytes, .stride_bytes = source.stride_bytes,
+    BufferRef name{.region = place.region,
+                   .length = source.bytes,
+                   .stride_bytes = source.stride_bytes,
                    .bit_offset = source.bit_offset};
     if (!gather) {
       const auto span = std::ranges::find_if(spans, [begin = address_of(source.address)](const Span& each) {
@@ -373,7 +398,8 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
       } else {
         const auto* from = static_cast<const std::byte*>(source.address);
         for (std::uint64_t value = 0; value < source.values; ++value)
-          std::memcpy(place.data + at + value * source.value_bytes, from + value * source.stride_bytes, source.value_bytes);
+          std::memcpy(place.data + at + value * source.value_bytes, from + value * source.stride_bytes,
+                      source.value_bytes);
         name.length = source.values * source.value_bytes;
         name.stride_bytes = source.value_bytes == 1 ? 1 : 0;  // booleans stay bytes; for others 1 says the same as 0
       }
@@ -416,8 +442,8 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   const TimeNs deadline = (request.flags & OFP_SEND_WAIT) != 0 ? never : 0;
   // A batch leases the program's memory unless every byte of it was copied.
   const bool all_copied = copying && std::ranges::all_of(names, [&](const BufferRef& name) {
-    return name.length == 0 || name.region == place.region;
-  });
+                            return name.length == 0 || name.region == place.region;
+                          });
   std::vector<HostEnd::RangeName> uses;
   channel::find_uses(names, uses);
   Result<std::uint64_t> ticket = 0;
@@ -426,8 +452,10 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
     ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, deadline);
     if (ticket) note(*ticket, all_copied);
   }
-  if (copying && ticket) connection_->staging.commit(place, number_, *ticket);
-  else if (copying) connection_->staging.give_up(place);
+  if (copying && ticket)
+    connection_->staging.commit(place, number_, *ticket);
+  else if (copying)
+    connection_->staging.give_up(place);
   for (const HostEnd::RangeName& range : announced) connection_->remember(range);
   return ticket;
 }

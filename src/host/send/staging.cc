@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t block_alignment = 64;
 constexpr std::uint64_t first_slab_bytes = 4u << 20;
-constexpr TimeNs agent_takes_segment_ns = second_ns;  // normally tens of microseconds
+constexpr TimeNs agent_takes_segment_ns = second_ns;    // normally tens of microseconds
 constexpr TimeNs look_again_ns = 100 * microsecond_ns;  // while another thread is still copying into the oldest block
 
 }  // namespace
@@ -21,10 +21,14 @@ bool Staging::Ring::take(std::uint64_t length, std::uint64_t number, std::uint64
   } else {
     const std::uint64_t begin = blocks.front().begin, end = blocks.back().end;
     const bool wrapped = blocks.back().begin < begin;
-    if (!wrapped && length <= size_ - end) offset = end;
-    else if (!wrapped && length <= begin) offset = 0;
-    else if (wrapped && length <= begin - end) offset = end;
-    else return false;
+    if (!wrapped && length <= size_ - end)
+      offset = end;
+    else if (!wrapped && length <= begin)
+      offset = 0;
+    else if (wrapped && length <= begin - end)
+      offset = end;
+    else
+      return false;
   }
   blocks.push_back({.begin = offset, .end = offset + length, .number = number});
   return true;
@@ -73,8 +77,8 @@ Status Staging::grow(std::uint64_t length) {
     slabs_.erase(slabs_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   if (held_ + needed > bytes_max_)
-    return fail(Error::would_block, "the staging memory is full: {} of {} bytes are held for batches not pulled yet", held_,
-                bytes_max_);
+    return fail(Error::would_block, "the staging memory is full: {} of {} bytes are held for batches not pulled yet",
+                held_, bytes_max_);
   const std::uint64_t wanted = std::max({needed, first_slab_bytes, held_});  // doubles
   const std::uint64_t size = std::min(wanted, std::max(needed, (bytes_max_ - held_) & ~(page_bytes - 1)));
   OFP_ASSIGN(const wire::RegionId region, end_.allocate(size, deadline_after(end_.now(), agent_takes_segment_ns)));
@@ -98,8 +102,8 @@ Status Staging::wait_for_room(Lock& lock, std::uint64_t length, TimeNs deadline)
   }
   if (deadline <= end_.now())
     return fail(deadline == 0 ? Error::would_block : Error::timeout,
-                "the staging memory is full: {} bytes wanted, {} of {} are held for batches not pulled yet", length, held_,
-                bytes_max_);
+                "the staging memory is full: {} bytes wanted, {} of {} are held for batches not pulled yet", length,
+                held_, bytes_max_);
   if (oldest == nullptr) {
     lock.unlock();
     const timespec pause{0, look_again_ns};
@@ -119,8 +123,9 @@ Status Staging::wait_for_room(Lock& lock, std::uint64_t length, TimeNs deadline)
 
 Result<Staging::Place> Staging::reserve(std::uint64_t length, TimeNs deadline) {
   if (align_up(std::max<std::uint64_t>(length, 1), page_bytes) > bytes_max_)
-    return fail(Error::too_large, "the batch has {} bytes to be copied, the staging memory at most {} (staging_bytes_max)",
-                length, bytes_max_);
+    return fail(Error::too_large,
+                "the batch has {} bytes to be copied, the staging memory at most {} (staging_bytes_max)", length,
+                bytes_max_);
   Lock lock(mutex_);
   Place place;
   while (true) {

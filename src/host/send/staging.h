@@ -27,7 +27,7 @@ class Staging {
     explicit Ring(std::uint64_t size) noexcept : size_(size) {}
     struct Block {
       std::uint64_t begin, end;
-      std::uint64_t number;      // of all blocks of the staging memory
+      std::uint64_t number;  // of all blocks of the staging memory
       bool posted = false;
       bool given_up = false;
       std::uint32_t stream = 0;  // of a posted one

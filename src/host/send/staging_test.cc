@@ -103,7 +103,8 @@ TEST_F(StagingTest, TooLargeNamesBothSizes) {
   const auto reserved = staging_->reserve(bytes_max + 1, never);
   ASSERT_FALSE(reserved);
   EXPECT_EQ(reserved.error().code, Error::too_large);
-  EXPECT_NE(reserved.error().message.find(std::to_string(bytes_max + 1)), std::string::npos) << reserved.error().message;
+  EXPECT_NE(reserved.error().message.find(std::to_string(bytes_max + 1)), std::string::npos)
+      << reserved.error().message;
   EXPECT_NE(reserved.error().message.find(std::to_string(bytes_max)), std::string::npos) << reserved.error().message;
 }
 

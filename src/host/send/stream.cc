@@ -9,7 +9,7 @@
 namespace offpath::host {
 namespace {
 
-constexpr TimeNs open_wait_ns = 30 * second_ns;   // an agent that is stopped does not hold a program up for ever
+constexpr TimeNs open_wait_ns = 30 * second_ns;  // an agent that is stopped does not hold a program up for ever
 constexpr TimeNs close_wait_min_ns = 100 * millisecond_ns;
 constexpr std::uint64_t send_header_bytes = 32;
 constexpr std::uint64_t short_keys_bytes = 512;  // for longer ones it grows
@@ -27,7 +27,8 @@ Status check_ranks(std::string_view name, const ofp_stream_options& options) {
   if (options.ranks == 0 && options.rank != 0)
     return fail(Error::invalid, "stream \"{}\": rank {} without a number of ranks", name, options.rank);
   if (options.ranks > 0 && options.rank >= options.ranks)
-    return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks; ranks count from 0", name, options.rank, options.ranks);
+    return fail(Error::invalid, "stream \"{}\": rank {} of {} ranks; ranks count from 0", name, options.rank,
+                options.ranks);
   return {};
 }
 
@@ -53,21 +54,30 @@ Result<frame::Schema> schema_of_columns(const ofp_column* columns, std::uint32_t
     const ofp_column& column = columns[i];
     if (column.name == nullptr) return fail(Error::invalid, "columns[{}].name is NULL", i);
     if (column.format == nullptr) return fail(Error::invalid, "column \"{}\": its format is NULL", column.name);
-    fields[i] = {.format = column.format, .name = column.name, .metadata = nullptr, .flags = 0, .n_children = 0,
-                 .children = nullptr, .dictionary = nullptr, .release = keep, .private_data = nullptr};
+    fields[i] = {.format = column.format,
+                 .name = column.name,
+                 .metadata = nullptr,
+                 .flags = 0,
+                 .n_children = 0,
+                 .children = nullptr,
+                 .dictionary = nullptr,
+                 .release = keep,
+                 .private_data = nullptr};
     // "+w:3g": the list's values have their format behind its size.
     std::string_view format = column.format;
     if (format.starts_with("+w:")) {
       const std::size_t size_end = format.find_first_not_of("0123456789", 3);
       if (size_end == std::string_view::npos || size_end == 3)
-        return fail(Error::schema, "column \"{}\": format \"{}\" names no type of values; three doubles a row are \"+w:3g\"",
+        return fail(Error::schema,
+                    "column \"{}\": format \"{}\" names no type of values; three doubles a row are \"+w:3g\"",
                     column.name, format);
       items[i] = fields[i];
       items[i].name = "item";
       items[i].format = column.format + size_end;
       if (items[i].format[0] == '+')
-        return fail(Error::unsupported, "column \"{}\": format \"{}\" is a list of lists; open the stream with a schema",
-                    column.name, format);
+        return fail(Error::unsupported,
+                    "column \"{}\": format \"{}\" is a list of lists; open the stream with a schema", column.name,
+                    format);
       item_formats[i] = format.substr(0, size_end);
       item_pointers[i] = &items[i];
       fields[i].format = item_formats[i].c_str();
@@ -76,9 +86,15 @@ Result<frame::Schema> schema_of_columns(const ofp_column* columns, std::uint32_t
     }
     pointers[i] = &fields[i];
   }
-  const ArrowSchema root{.format = "+s", .name = "", .metadata = nullptr, .flags = 0,
-                         .n_children = static_cast<std::int64_t>(count), .children = pointers.data(), .dictionary = nullptr,
-                         .release = keep, .private_data = nullptr};
+  const ArrowSchema root{.format = "+s",
+                         .name = "",
+                         .metadata = nullptr,
+                         .flags = 0,
+                         .n_children = static_cast<std::int64_t>(count),
+                         .children = pointers.data(),
+                         .dictionary = nullptr,
+                         .release = keep,
+                         .private_data = nullptr};
   return frame::import_schema(root);
 }
 
@@ -102,9 +118,10 @@ Status Stream::prepare_columns(const frame::Schema& schema, std::span<const std:
     }
     std::uint64_t batch_bytes = 0;
     if (!checked_mul(column.values, column.value_bytes, column.row_bytes) ||
-        !checked_mul(column.row_bytes, std::max<std::uint64_t>(rows_max_, 1), batch_bytes) || batch_bytes > wire::region_bytes_max)
-      return fail(Error::too_large, "column \"{}\": {} rows of {} bytes; a column has at most {} bytes", column.name, rows_max_,
-                  column.row_bytes, wire::region_bytes_max);
+        !checked_mul(column.row_bytes, std::max<std::uint64_t>(rows_max_, 1), batch_bytes) ||
+        batch_bytes > wire::region_bytes_max)
+      return fail(Error::too_large, "column \"{}\": {} rows of {} bytes; a column has at most {} bytes", column.name,
+                  rows_max_, column.row_bytes, wire::region_bytes_max);
     columns_.push_back(std::move(column));
     strides_.push_back(i < strides.size() ? strides[i] : 0);
   }
@@ -116,8 +133,9 @@ Status Stream::check_strides(std::span<const std::uint32_t> strides) const {
     const PlainColumn& column = columns_[i];
     if (strides[i] == 0) continue;
     if (column.values != 1 && strides[i] != column.row_bytes)
-      return fail(Error::unsupported, "column \"{}\": rows {} bytes apart; lists of {} values must lie side by side, {} bytes",
-                  column.name, strides[i], column.values, column.row_bytes);
+      return fail(Error::unsupported,
+                  "column \"{}\": rows {} bytes apart; lists of {} values must lie side by side, {} bytes", column.name,
+                  strides[i], column.values, column.row_bytes);
     if (strides[i] < column.value_bytes)
       return fail(Error::invalid, "column \"{}\": a stride of {} bytes, its values have {}", column.name, strides[i],
                   column.value_bytes);
@@ -128,7 +146,8 @@ Status Stream::check_strides(std::span<const std::uint32_t> strides) const {
 Status Stream::prepare(frame::Schema schema, std::span<const std::uint32_t> strides) {
   if (schema.fields.empty()) {
     if (!bytes_as_they_are())
-      return fail(Error::schema, "stream \"{}\": destination {} needs a schema", name_, wire::destination_name(destination_));
+      return fail(Error::schema, "stream \"{}\": destination {} needs a schema", name_,
+                  wire::destination_name(destination_));
     frame::Field bytes;
     bytes.name = bytes_column;
     bytes.type = frame::Type::uint8;
@@ -172,8 +191,8 @@ Result<std::unique_ptr<Stream>> Stream::open(ConnectionPtr connection, std::stri
   OFP_TRY(stream->prepare(std::move(schema), strides));
   constexpr std::uint64_t schema_bytes_max = wire::entry_bytes_max - wire::pool_bytes_max - 1024;
   if (encoded.size() > schema_bytes_max)
-    return fail(Error::too_large, "stream \"{}\": its schema has {} bytes, at most {} can be sent", name, encoded.size(),
-                schema_bytes_max);
+    return fail(Error::too_large, "stream \"{}\": its schema has {} bytes, at most {} can be sent", name,
+                encoded.size(), schema_bytes_max);
 
   wire::OpenStream open{};
   open.destination = stream->destination_;

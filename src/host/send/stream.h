@@ -16,18 +16,18 @@
 #include "host/send/known_columns.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
-#include "wire/region.h"
 #include "wire/messages/stream_messages.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 
 // A column of plain memory: fixed width, no nulls. Bytes of `rows` rows follow from these alone.
 struct PlainColumn {
   std::string name;
-  std::uint64_t row_bytes = 0;     // of a row's values side by side; unused for booleans
-  std::uint64_t values = 1;        // of one row: more (or less) in a fixed-size list
+  std::uint64_t row_bytes = 0;  // of a row's values side by side; unused for booleans
+  std::uint64_t values = 1;     // of one row: more (or less) in a fixed-size list
   std::uint32_t value_bytes = 0;
-  bool boolean = false;            // a bit each; a byte each where there is a stride
+  bool boolean = false;  // a bit each; a byte each where there is a stride
 
   // What lies between the first byte of the first row and the last byte of the last one.
   [[nodiscard]] std::uint64_t span_bytes(std::uint64_t rows, std::uint32_t stride) const noexcept {
@@ -59,7 +59,8 @@ class Stream {
  public:
   // `schema` may be empty for destinations that take bytes as they are: then there is one column of bytes.
   [[nodiscard]] static Result<std::unique_ptr<Stream>> open(ConnectionPtr connection, std::string_view name,
-                                                            frame::Schema schema, std::span<const std::uint32_t> strides,
+                                                            frame::Schema schema,
+                                                            std::span<const std::uint32_t> strides,
                                                             const ofp_stream_options* options);
   [[nodiscard]] Status close(std::int64_t wait_ns);
 
@@ -130,7 +131,8 @@ class Stream {
   };
   using Build = std::function<void(std::span<const wire::BufferRef>, std::vector<std::byte>&)>;
   using Describe = std::function<std::string(std::size_t)>;  // what an error calls a source
-  [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build, const Describe& describe);
+  [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build,
+                                                   const Describe& describe);
   [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, std::uint32_t flags,
                                                     std::vector<HostEnd::RangeName>& announced);
   [[nodiscard]] Result<Staging::Place> copy(std::span<const Source> sources, const std::vector<bool>& chosen,
@@ -170,7 +172,8 @@ class Stream {
 };
 
 // Of a key or name: NULL is the empty one.
-[[nodiscard]] Result<std::string_view> checked_key(const char* key, const char* what, std::size_t bytes_max = wire::key_bytes_max);
+[[nodiscard]] Result<std::string_view> checked_key(const char* key, const char* what,
+                                                   std::size_t bytes_max = wire::key_bytes_max);
 
 // The schema of ofp_stream_open_columns.
 [[nodiscard]] Result<frame::Schema> schema_of_columns(const ofp_column* columns, std::uint32_t count);

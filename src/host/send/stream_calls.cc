@@ -8,8 +8,8 @@ using namespace offpath::host;
 
 namespace {
 
-Status open(ofp_channel* channel, const char* name, Result<frame::Schema> schema, std::span<const std::uint32_t> strides,
-            const ofp_stream_options* options, ofp_stream** stream) {
+Status open(ofp_channel* channel, const char* name, Result<frame::Schema> schema,
+            std::span<const std::uint32_t> strides, const ofp_stream_options* options, ofp_stream** stream) {
   OFP_TRY(required(stream, "stream"));
   *stream = nullptr;
   OFP_TRY(required(channel, "channel"));
@@ -21,7 +21,8 @@ Status open(ofp_channel* channel, const char* name, Result<frame::Schema> schema
   return {};
 }
 
-int wait(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error, Status (Stream::*wait_for)(uint64_t, int64_t)) {
+int wait(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error,
+         Status (Stream::*wait_for)(uint64_t, int64_t)) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(stream, "stream"));
     return (*stream->stream.*wait_for)(ticket, wait_ns);
@@ -65,7 +66,8 @@ int ofp_stream_open_columns(ofp_channel* channel, const char* name, const ofp_co
 int ofp_stream_open(ofp_channel* channel, const char* name, const struct ArrowSchema* schema,
                     const ofp_stream_options* options, ofp_stream** stream, ofp_error* error) {
   return guarded(error, [&]() -> Status {
-    return open(channel, name, schema != nullptr ? frame::import_schema(*schema) : frame::Schema{}, {}, options, stream);
+    return open(channel, name, schema != nullptr ? frame::import_schema(*schema) : frame::Schema{}, {}, options,
+                stream);
   });
 }
 
@@ -77,18 +79,19 @@ int ofp_stream_close(ofp_stream* stream, int64_t wait_ns, ofp_error* error) {
   });
 }
 
-int ofp_send_columns(ofp_stream* stream, const void* const* data, uint64_t rows, const char* row_key, const char* column_key,
-                     uint32_t flags, uint64_t* ticket, ofp_error* error) {
+int ofp_send_columns(ofp_stream* stream, const void* const* data, uint64_t rows, const char* row_key,
+                     const char* column_key, uint32_t flags, uint64_t* ticket, ofp_error* error) {
   return guarded(error, [&] { return send_columns(stream, data, nullptr, rows, row_key, column_key, flags, ticket); });
 }
 
 int ofp_send_strided(ofp_stream* stream, const void* const* data, const uint32_t* stride_bytes, uint64_t rows,
                      const char* row_key, const char* column_key, uint32_t flags, uint64_t* ticket, ofp_error* error) {
-  return guarded(error, [&] { return send_columns(stream, data, stride_bytes, rows, row_key, column_key, flags, ticket); });
+  return guarded(error,
+                 [&] { return send_columns(stream, data, stride_bytes, rows, row_key, column_key, flags, ticket); });
 }
 
-int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row_key, const char* column_key, uint32_t flags,
-             uint64_t* ticket, ofp_error* error) {
+int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row_key, const char* column_key,
+             uint32_t flags, uint64_t* ticket, ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(stream, "stream"));
     OFP_TRY(required(batch, "batch"));
@@ -99,16 +102,19 @@ int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row
   });
 }
 
-int ofp_move(ofp_stream* stream, const ofp_piece* pieces, uint32_t pieces_count, uint64_t object_bytes, const char* row_key,
-             const char* column_key, uint32_t mode, uint32_t flags, uint64_t* ticket, ofp_error* error) {
+int ofp_move(ofp_stream* stream, const ofp_piece* pieces, uint32_t pieces_count, uint64_t object_bytes,
+             const char* row_key, const char* column_key, uint32_t mode, uint32_t flags, uint64_t* ticket,
+             ofp_error* error) {
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(stream, "stream"));
     if (pieces_count > 0) OFP_TRY(required(pieces, "pieces"));
     OFP_ASSIGN(const SendRequest keys, request_of(0, row_key, column_key, flags));
     if (mode != OFP_MOVE_CREATE && mode != OFP_MOVE_UPDATE)
       return fail(Error::invalid, "mode {}; there are OFP_MOVE_CREATE (0) and OFP_MOVE_UPDATE (1)", mode);
-    OFP_ASSIGN(const std::uint64_t posted, stream->stream->move({{pieces, pieces_count}, object_bytes, keys.row_key,
-                                                                 keys.column_key, mode == OFP_MOVE_UPDATE, flags}));
+    OFP_ASSIGN(
+        const std::uint64_t posted,
+        stream->stream->move(
+            {{pieces, pieces_count}, object_bytes, keys.row_key, keys.column_key, mode == OFP_MOVE_UPDATE, flags}));
     if (ticket != nullptr) *ticket = posted;
     return {};
   });

@@ -18,10 +18,11 @@ class MessagesHere {
  public:
   explicit MessagesHere(bool has_team) : has_team_(has_team) {}
 
-  [[nodiscard]] Status send(std::uint32_t own, std::uint32_t lanes, std::uint32_t lane, std::uint32_t tag, Bytes message);
+  [[nodiscard]] Status send(std::uint32_t own, std::uint32_t lanes, std::uint32_t lane, std::uint32_t tag,
+                            Bytes message);
   // As ofp_context.receive; another thread of the function may send until the deadline.
-  [[nodiscard]] Status receive(std::uint32_t own, std::uint32_t lanes, std::uint32_t lane, std::uint32_t tag, MutableBytes into, TimeNs deadline,
-                               std::uint64_t& bytes);
+  [[nodiscard]] Status receive(std::uint32_t own, std::uint32_t lanes, std::uint32_t lane, std::uint32_t tag,
+                               MutableBytes into, TimeNs deadline, std::uint64_t& bytes);
 
  private:
   [[nodiscard]] Status check(std::uint32_t own, std::uint32_t lanes, std::uint32_t lane) const;

@@ -18,11 +18,14 @@ Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 struct Lane {
   MessagesHere messages{true};
-  Status send(std::string_view text, std::uint32_t tag = 0) { return messages.send(own, lanes, own, tag, bytes_of(text)); }
+  Status send(std::string_view text, std::uint32_t tag = 0) {
+    return messages.send(own, lanes, own, tag, bytes_of(text));
+  }
   // The message, or the name of what went wrong.
   std::string receive(std::uint32_t tag = 0, std::size_t room = 64, TimeNs wait = millisecond_ns) {
     std::vector<std::byte> into(room);
-    const Status done = messages.receive(own, lanes, own, tag, into, wait == never ? never : monotonic_ns() + wait, bytes);
+    const Status done =
+        messages.receive(own, lanes, own, tag, into, wait == never ? never : monotonic_ns() + wait, bytes);
     if (!done) return std::string(error_name(done.error().code));
     return {reinterpret_cast<const char*>(into.data()), bytes};
   }
@@ -71,8 +74,9 @@ TEST(MessagesHere, AWaitThatNobodyWouldEndIsRefused) {
 TEST(MessagesHere, OtherLanesAreNamedAsWhatTheyAre) {
   Lane lane;
   std::uint64_t bytes = 0;
-  EXPECT_EQ(lane.messages.send(own, lanes, 2, 0, bytes_of("x")).error().code, Error::unsupported);  // there, but out of reach
-  EXPECT_EQ(lane.messages.send(own, lanes, 3, 0, bytes_of("x")).error().code, Error::invalid);      // not there
+  EXPECT_EQ(lane.messages.send(own, lanes, 2, 0, bytes_of("x")).error().code,
+            Error::unsupported);  // there, but out of reach
+  EXPECT_EQ(lane.messages.send(own, lanes, 3, 0, bytes_of("x")).error().code, Error::invalid);  // not there
   EXPECT_EQ(lane.messages.receive(own, lanes, 0, 0, {}, never, bytes).error().code, Error::unsupported);
   MessagesHere alone(false);
   EXPECT_EQ(alone.send(own, lanes, own, 0, bytes_of("x")).error().code, Error::unsupported);  // in no team

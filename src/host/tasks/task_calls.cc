@@ -27,7 +27,9 @@ struct ofp_task {
     if (!session) return here->wait(*waiting);
     return session->wait(*posted, wait_ns == 0 ? 0 : session->connection()->deadline(wait_ns));
   }
-  [[nodiscard]] const std::vector<std::uint64_t>& output_bytes() const { return session ? posted->done.output_bytes : waiting->made.output_bytes; }
+  [[nodiscard]] const std::vector<std::uint64_t>& output_bytes() const {
+    return session ? posted->done.output_bytes : waiting->made.output_bytes;
+  }
 };
 
 namespace {
@@ -38,9 +40,12 @@ Result<ofp_task_request> checked(const ofp_task_request* request) {
   ofp_task_request given{};
   std::memcpy(&given, request, std::min<std::size_t>(request->struct_bytes, sizeof given));
   // Before anything of them is read.
-  if (given.inputs_count > wire::task_inputs_max) return fail(Error::too_large, "{} inputs, at most {}", given.inputs_count, wire::task_inputs_max);
-  if (given.outputs_count > wire::task_outputs_max) return fail(Error::too_large, "{} outputs, at most {}", given.outputs_count, wire::task_outputs_max);
-  if (given.after_count > wire::task_after_max) return fail(Error::too_large, "after: {} tasks, at most {}", given.after_count, wire::task_after_max);
+  if (given.inputs_count > wire::task_inputs_max)
+    return fail(Error::too_large, "{} inputs, at most {}", given.inputs_count, wire::task_inputs_max);
+  if (given.outputs_count > wire::task_outputs_max)
+    return fail(Error::too_large, "{} outputs, at most {}", given.outputs_count, wire::task_outputs_max);
+  if (given.after_count > wire::task_after_max)
+    return fail(Error::too_large, "after: {} tasks, at most {}", given.after_count, wire::task_after_max);
   if (given.inputs_count != 0) OFP_TRY(required(given.inputs, "inputs"));
   if (given.outputs_count != 0) OFP_TRY(required(given.outputs, "outputs"));
   if (given.after_count != 0) OFP_TRY(required(given.after, "after"));
@@ -56,10 +61,13 @@ Result<std::unique_ptr<ofp_task>> submit(ofp_tasks& tasks, const ofp_task_reques
   std::vector<TasksHere::TaskPtr> after_here;
   for (std::uint32_t i = 0; i < request.after_count; ++i) {
     const ofp_task& before = *request.after[i];
-    if (!before.session != !tasks.session || (tasks.session && before.session->connection() != tasks.session->connection()))
+    if (!before.session != !tasks.session ||
+        (tasks.session && before.session->connection() != tasks.session->connection()))
       return fail(Error::invalid, "after[{}] is a task of another channel", i);
-    if (before.session) after.push_back(before.posted->ticket);
-    else after_here.push_back(before.waiting);
+    if (before.session)
+      after.push_back(before.posted->ticket);
+    else
+      after_here.push_back(before.waiting);
   }
   auto task = std::make_unique<ofp_task>();
   task->session = tasks.session;
@@ -111,12 +119,17 @@ int ofp_tasks_open(ofp_channel* channel, const ofp_tasks_options* options, ofp_t
       std::memcpy(&given, options, std::min<std::size_t>(options->struct_bytes, sizeof given));
     }
     if (given.plugins_count != 0) OFP_TRY(required(given.plugins, "plugins"));
-    if (given.lanes != 0 && given.lane >= given.lanes) return fail(Error::invalid, "lane {} of {}", given.lane, given.lanes);
+    if (given.lanes != 0 && given.lane >= given.lanes)
+      return fail(Error::invalid, "lane {} of {}", given.lane, given.lanes);
     const std::string_view team = given.team != nullptr ? given.team : "";
-    if (!team.empty() && given.lanes == 0) return fail(Error::invalid, "team \"{}\" without lanes: lane and lanes say which of it this program is", brief(team));
-    if (team.size() > wire::name_bytes_max) return fail(Error::too_large, "a team's name has {} bytes, at most {}", team.size(), wire::name_bytes_max);
+    if (!team.empty() && given.lanes == 0)
+      return fail(Error::invalid, "team \"{}\" without lanes: lane and lanes say which of it this program is",
+                  brief(team));
+    if (team.size() > wire::name_bytes_max)
+      return fail(Error::too_large, "a team's name has {} bytes, at most {}", team.size(), wire::name_bytes_max);
     auto made = std::make_unique<ofp_tasks>();
-    made->here = std::make_shared<TasksHere>(PluginsHere(given.plugins, given.plugins_count, !team.empty()), given.lane, given.lanes);
+    made->here = std::make_shared<TasksHere>(PluginsHere(given.plugins, given.plugins_count, !team.empty()), given.lane,
+                                             given.lanes);
     if (channel != nullptr) {
       OFP_TRY(channel->connection->here());
       OFP_ASSIGN(made->session, TaskSession::open(channel->connection, given));
@@ -152,13 +165,16 @@ int ofp_task_run(ofp_tasks* tasks, const ofp_task_request* request, ofp_task_inf
     auto task = submit(*tasks, given, false);
     if (task) {
       ended = (*task)->wait(OFP_FOREVER);
-      if (ended && info != nullptr) give((*task)->session ? info_of((*task)->posted->done) : info_of((*task)->waiting->made), info);
+      if (ended && info != nullptr)
+        give((*task)->session ? info_of((*task)->posted->done) : info_of((*task)->waiting->made), info);
     } else {
       ended = tl::unexpected(task.error());
     }
     if (ended || ended.error().code != Error::peer_lost || !tasks->session) return ended;
     auto made = tasks->here->run(given);
-    if (!made) return fail(made.error().code == Error::not_found ? Error::peer_lost : made.error().code, "{}; {}", ended.error().message, made.error().message);
+    if (!made)
+      return fail(made.error().code == Error::not_found ? Error::peer_lost : made.error().code, "{}; {}",
+                  ended.error().message, made.error().message);
     if (info != nullptr) give(info_of(*made), info);
     return {};
   });
@@ -210,8 +226,10 @@ int ofp_task_cancel(ofp_task* task, ofp_error* error) {
 void ofp_task_free(ofp_task* task) {
   const std::unique_ptr<ofp_task> owned(task);
   if (task == nullptr) return;
-  if (task->session) task->session->withdraw(task->posted);
-  else task->here->withdraw(task->waiting);
+  if (task->session)
+    task->session->withdraw(task->posted);
+  else
+    task->here->withdraw(task->waiting);
 }
 
 int ofp_task_info_get(ofp_task* task, ofp_task_info* info, ofp_error* error) {

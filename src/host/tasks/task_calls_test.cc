@@ -24,9 +24,26 @@ class TaskCalls : public HostCalls {
     EXPECT_TRUE(agent->tasks.empty());
   }
 
-  ofp_tasks_options options{.struct_bytes = sizeof options, .lane = 0, .lanes = 0, .tasks_max = 2, .plugins = nullptr, .plugins_count = 0, .zero = 0, .team = nullptr};
-  ofp_task_request request{.struct_bytes = sizeof request, .flags = 0, .function = "md/force", .arguments = nullptr, .arguments_bytes = 0,
-                           .inputs = nullptr, .outputs = nullptr, .inputs_count = 0, .outputs_count = 0, .after = nullptr, .after_count = 0, .zero = 0,
+  ofp_tasks_options options{.struct_bytes = sizeof options,
+                            .lane = 0,
+                            .lanes = 0,
+                            .tasks_max = 2,
+                            .plugins = nullptr,
+                            .plugins_count = 0,
+                            .zero = 0,
+                            .team = nullptr};
+  ofp_task_request request{.struct_bytes = sizeof request,
+                           .flags = 0,
+                           .function = "md/force",
+                           .arguments = nullptr,
+                           .arguments_bytes = 0,
+                           .inputs = nullptr,
+                           .outputs = nullptr,
+                           .inputs_count = 0,
+                           .outputs_count = 0,
+                           .after = nullptr,
+                           .after_count = 0,
+                           .zero = 0,
                            .wait_ns = 0};
   ofp_tasks* tasks = nullptr;
   ofp_segment* segment = nullptr;
@@ -56,7 +73,14 @@ TEST_F(TaskCalls, WrongOpeningsAreNamed) {
 
 TEST_F(TaskCalls, HandlesThatAreNoneAreNamed) {
   ofp_task* task = nullptr;
-  ofp_task_info info{.struct_bytes = sizeof info, .here = 0, .worker = 0, .pulled_ns = 0, .queued_ns = 0, .ran_ns = 0, .pushed_ns = 0, .pulled_bytes = 0,
+  ofp_task_info info{.struct_bytes = sizeof info,
+                     .here = 0,
+                     .worker = 0,
+                     .pulled_ns = 0,
+                     .queued_ns = 0,
+                     .ran_ns = 0,
+                     .pushed_ns = 0,
+                     .pulled_bytes = 0,
                      .pushed_bytes = 0};
   std::uint64_t bytes = 0;
   EXPECT_EQ(ofp_task_submit(nullptr, &request, &task, &error), OFP_INVALID);
@@ -113,7 +137,13 @@ TEST_F(TaskCalls, WrongInputsAndOutputsAreNamedAndNotSent) {
   std::vector<double> x(8);
   request.inputs_count = 1;
   refused(OFP_INVALID, "inputs is NULL");
-  ofp_task_input input{.name = nullptr, .data = x.data(), .bytes = 64, .version = 0, .changed_from = 0, .changed_at = 0, .changed_bytes = 0};
+  ofp_task_input input{.name = nullptr,
+                       .data = x.data(),
+                       .bytes = 64,
+                       .version = 0,
+                       .changed_from = 0,
+                       .changed_at = 0,
+                       .changed_bytes = 0};
   request.inputs = &input;
   refused(OFP_INVALID, "an input's name is NULL");
   input.name = "x";
@@ -183,7 +213,8 @@ TEST_F(TaskCalls, TheNextThatIsOverIsGivenOnceAndInTheOrderOfTheirEnds) {
   EXPECT_EQ(ofp_tasks_next(nullptr, 0, &over, &error), OFP_INVALID);
   EXPECT_EQ(ofp_tasks_next(tasks, 0, nullptr, &error), OFP_INVALID);
   EXPECT_EQ(said(), "task is NULL");
-  EXPECT_EQ(ofp_tasks_next(tasks, OFP_FOREVER, &over, &error), OFP_NOT_FOUND) << "none was submitted, so none is waited for";
+  EXPECT_EQ(ofp_tasks_next(tasks, OFP_FOREVER, &over, &error), OFP_NOT_FOUND)
+      << "none was submitted, so none is waited for";
   std::vector<ofp_task*> all(5);
   for (ofp_task*& task : all) ASSERT_EQ(submit(&task), OFP_OK) << said();
   EXPECT_EQ(ofp_tasks_next(tasks, 0, &over, &error), OFP_WOULD_BLOCK) << said();

@@ -21,7 +21,8 @@ Result<const ofp_plugin*> load(const std::string& path) {
   const ofp_plugin* const plugin = entry != nullptr ? entry() : nullptr;
   if (plugin == nullptr) return fail(Error::invalid, "{} is no plug-in that can be used here", path);
   if (plugin->version != OFP_PLUGIN_VERSION || plugin->struct_bytes < sizeof(ofp_plugin))
-    return fail(Error::version, "{} was built for version {} of offpath/plugin.h, this library has {}", path, plugin->version, OFP_PLUGIN_VERSION);
+    return fail(Error::version, "{} was built for version {} of offpath/plugin.h, this library has {}", path,
+                plugin->version, OFP_PLUGIN_VERSION);
   return plugin;
 }
 
@@ -30,7 +31,8 @@ Result<const ofp_plugin*> load(const std::string& path) {
 // What a function sees. As in a worker (plugin/worker_context), but for the memory, which is the program's own.
 class ContextHere {
  public:
-  ContextHere(PluginsHere& plugins, const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes) : plugins_(plugins), request_(request) {
+  ContextHere(PluginsHere& plugins, const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes)
+      : plugins_(plugins), request_(request) {
     std::vector<wire::FunctionOutputs::Room> named;
     for (std::uint32_t i = 0; i < request.outputs_count; ++i) {
       rooms_.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
@@ -70,7 +72,8 @@ class ContextHere {
         OFP_ASSIGN(const PluginsHere::Kept* const kept, plugins_.keep(input));
         data = kept->bytes.data();
       }
-      inputs_.push_back({sizeof(ofp_input), 0, "", input.name, 0, std::strlen(input.name), data != nullptr ? data : &context_, input.bytes});
+      inputs_.push_back({sizeof(ofp_input), 0, "", input.name, 0, std::strlen(input.name),
+                         data != nullptr ? data : &context_, input.bytes});
     }
     for (const ofp_input& input : inputs_) pointers_.push_back(&input);
     context_.visible.input_count = pointers_.size();
@@ -112,7 +115,9 @@ class ContextHere {
       return begin < data + input.bytes && data < begin + bytes;
     });
   }
-  static ContextHere& of(const ofp_context* context) noexcept { return *reinterpret_cast<const Visible*>(context)->owner; }
+  static ContextHere& of(const ofp_context* context) noexcept {
+    return *reinterpret_cast<const Visible*>(context)->owner;
+  }
 
   static void* output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags) {
     ContextHere& self = of(context);
@@ -138,9 +143,7 @@ class ContextHere {
     const std::lock_guard lock(self.mutex_);
     return self.outputs_.shrink(output, bytes) ? 0 : -1;
   }
-  static std::int64_t time_left(const ofp_context* context) {
-    return wire::time_left(context->deadline_ns);
-  }
+  static std::int64_t time_left(const ofp_context* context) { return wire::time_left(context->deadline_ns); }
   static std::int32_t is_cancelled(const ofp_context* context) { return time_left(context) == 0 ? 1 : 0; }
   std::int32_t code_of(const Status& outcome) {
     if (outcome) return OFP_MESSAGE_OK;
@@ -148,14 +151,18 @@ class ContextHere {
     message_error_ = outcome.error().message;
     return static_cast<std::int32_t>(outcome.error().code);
   }
-  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data, std::uint64_t bytes) {
+  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data,
+                           std::uint64_t bytes) {
     ContextHere& self = of(context);
-    return self.code_of(self.plugins_.messages_->send(context->lane, context->lanes, lane, tag, {static_cast<const std::byte*>(data), bytes}));
+    return self.code_of(self.plugins_.messages_->send(context->lane, context->lanes, lane, tag,
+                                                      {static_cast<const std::byte*>(data), bytes}));
   }
-  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into, std::uint64_t room, std::uint64_t* bytes) {
+  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into,
+                              std::uint64_t room, std::uint64_t* bytes) {
     ContextHere& self = of(context);
     std::uint64_t received = 0;
-    const std::int32_t code = self.code_of(self.plugins_.messages_->receive(context->lane, context->lanes, lane, tag, {static_cast<std::byte*>(into), room},
+    const std::int32_t code = self.code_of(self.plugins_.messages_->receive(context->lane, context->lanes, lane, tag,
+                                                                            {static_cast<std::byte*>(into), room},
                                                                             context->deadline_ns, received));
     if (bytes != nullptr) *bytes = received;
     return code;
@@ -166,7 +173,8 @@ class ContextHere {
     self.error_ = message != nullptr ? message : "";
   }
   static void log_line(ofp_context* context, ofp_log_level level, const char* line) {
-    if (level >= OFP_LOG_WARNING && line != nullptr) std::fprintf(stderr, "offpath: %s: %.1000s\n", context->function, line);
+    if (level >= OFP_LOG_WARNING && line != nullptr)
+      std::fprintf(stderr, "offpath: %s: %.1000s\n", context->function, line);
   }
 
   PluginsHere& plugins_;
@@ -178,37 +186,44 @@ class ContextHere {
   std::vector<ofp_room> rooms_;
   wire::FunctionOutputs outputs_{{}, 0};
   std::vector<std::vector<std::byte>> own_;  // of rooms that are not the program's memory
-  std::mutex mutex_;  // a function's threads may call all at once
-  std::string error_, message_error_;  // the second: of the last message that was not sent or received
+  std::mutex mutex_;                         // a function's threads may call all at once
+  std::string error_, message_error_;        // the second: of the last message that was not sent or received
 };
 
-PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team) : messages_(std::make_unique<MessagesHere>(has_team)) {
+PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team)
+    : messages_(std::make_unique<MessagesHere>(has_team)) {
   for (std::uint32_t i = 0; i < count; ++i)
     if (plugins[i].name != nullptr && plugins[i].path != nullptr) paths_.emplace(plugins[i].name, plugins[i].path);
 }
 
 Result<ofp_function_pointer> PluginsHere::find(std::string_view name) {
   const std::size_t slash = name.find('/');
-  if (slash == std::string_view::npos) return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", name);
+  if (slash == std::string_view::npos)
+    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", name);
   const std::string_view plugin = name.substr(0, slash), function = name.substr(slash + 1);
   auto at = loaded_.find(plugin);
   if (at == loaded_.end()) {
     const auto path = paths_.find(plugin);
-    if (path == paths_.end()) return fail(Error::not_found, "this session of tasks has no plug-in \"{}\" to be run here (ofp_tasks_options.plugins)", plugin);
+    if (path == paths_.end())
+      return fail(Error::not_found,
+                  "this session of tasks has no plug-in \"{}\" to be run here (ofp_tasks_options.plugins)", plugin);
     OFP_ASSIGN(const ofp_plugin* const made, load(path->second));
     at = loaded_.emplace(plugin, made).first;
   }
   for (std::uint32_t i = 0; i < at->second->function_count; ++i)
-    if (at->second->functions[i].name != nullptr && function == at->second->functions[i].name) return at->second->functions[i].function;
+    if (at->second->functions[i].name != nullptr && function == at->second->functions[i].name)
+      return at->second->functions[i].function;
   return fail(Error::not_found, "plug-in \"{}\" has no function \"{}\"", plugin, function);
 }
 
 // As an agent would: what is there is not copied again.
 Result<const PluginsHere::Kept*> PluginsHere::keep(const ofp_task_input& input) {
   auto at = kept_.find(input.name);
-  if (at != kept_.end() && at->second.version == input.version && at->second.bytes.size() == input.bytes) return &at->second;
+  if (at != kept_.end() && at->second.version == input.version && at->second.bytes.size() == input.bytes)
+    return &at->second;
   if (input.data == nullptr && input.bytes != 0)
-    return fail(Error::not_found, "input \"{}\" is not here as version {}, and has no memory", input.name, input.version);
+    return fail(Error::not_found, "input \"{}\" is not here as version {}, and has no memory", input.name,
+                input.version);
   if (at == kept_.end()) at = kept_.emplace(input.name, Kept{}).first;
   const auto* const from = static_cast<const std::byte*>(input.data);
   at->second.version = input.version;
@@ -254,9 +269,11 @@ TasksHere::Task::Task(const ofp_task_request& request, std::vector<std::shared_p
   request_.outputs = outputs_.data();
 }
 
-Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after, ofp_task* handle) {
+Result<TasksHere::TaskPtr> TasksHere::submit(const ofp_task_request& request, std::vector<TaskPtr> after,
+                                             ofp_task* handle) {
   if (request.function == nullptr || std::strchr(request.function, '/') == nullptr)
-    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", request.function != nullptr ? request.function : "");
+    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"",
+                request.function != nullptr ? request.function : "");
   for (std::uint32_t i = 0; i < request.inputs_count; ++i)
     if (request.inputs[i].name == nullptr) return fail(Error::invalid, "an input's name is NULL");
   for (std::uint32_t i = 0; i < request.outputs_count; ++i)
@@ -272,13 +289,16 @@ void TasksHere::run_next() {
   waiting_.pop_front();
   for (const TaskPtr& before : task->after_) {
     if (const Status ended = before->session_.wait(*before); !ended) {
-      task->outcome = fail(Error::cancelled, "{} comes after a task that failed: {}", task->function_, ended.error().message);
+      task->outcome =
+          fail(Error::cancelled, "{} comes after a task that failed: {}", task->function_, ended.error().message);
       return end(task);
     }
   }
   auto made = plugins_.run(task->request_, lane_, lanes_);
-  if (made) task->made = std::move(*made);
-  else task->outcome = tl::unexpected(std::move(made).error());
+  if (made)
+    task->made = std::move(*made);
+  else
+    task->outcome = tl::unexpected(std::move(made).error());
   end(task);
 }
 
@@ -290,7 +310,8 @@ void TasksHere::end(const TaskPtr& task) {
 Result<ofp_task*> TasksHere::next() {
   const std::lock_guard lock(mutex_);
   while (ended_.empty() && !waiting_.empty()) run_next();
-  if (ended_.empty()) return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+  if (ended_.empty())
+    return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
   ofp_task* const handle = ended_.front()->handle;
   ended_.pop_front();
   return handle;

@@ -44,7 +44,8 @@ class PluginsHere {
   std::unique_ptr<MessagesHere> messages_;
 };
 
-// Tasks of a session without an agent: each runs when it, or one behind it, is waited for; in the order they were submitted.
+// Tasks of a session without an agent: each runs when it, or one behind it, is waited for; in the order they were
+// submitted.
 class TasksHere {
  public:
   class Task {
@@ -68,7 +69,8 @@ class TasksHere {
   };
   using TaskPtr = std::shared_ptr<Task>;
 
-  TasksHere(PluginsHere plugins, std::uint32_t lane, std::uint32_t lanes) : plugins_(std::move(plugins)), lane_(lane), lanes_(lanes) {}
+  TasksHere(PluginsHere plugins, std::uint32_t lane, std::uint32_t lanes)
+      : plugins_(std::move(plugins)), lane_(lane), lanes_(lanes) {}
 
   [[nodiscard]] Result<TaskPtr> submit(const ofp_task_request& request, std::vector<TaskPtr> after, ofp_task* handle);
   // One that is over, each once; runs those that wait until there is one. Error::not_found: none is left.

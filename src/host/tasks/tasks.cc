@@ -20,10 +20,12 @@ constexpr TimeNs spin_ns = 50 * microsecond_ns;  // for a word that an agent bes
 constexpr std::uint32_t tasks_by_default = 64;
 
 Result<std::uint64_t> ask(Connection& connection, EntryKind kind, const std::vector<std::byte>& payload) {
-  OFP_ASSIGN(const channel::Reply reply, connection.end.call(kind, payload, deadline_after(connection.end.now(), agent_answers_ns)));
+  OFP_ASSIGN(const channel::Reply reply,
+             connection.end.call(kind, payload, deadline_after(connection.end.now(), agent_answers_ns)));
   wire::Done done{};
   if (reply.kind != wire::ReplyKind::done)
-    return fail(Error::protocol, "the agent answered a question about tasks with reply kind {}", static_cast<int>(reply.kind));
+    return fail(Error::protocol, "the agent answered a question about tasks with reply kind {}",
+                static_cast<int>(reply.kind));
   OFP_TRY(wire::decode(reply.payload, done));
   return done.value;
 }
@@ -39,7 +41,8 @@ bool may_be_told(const ofp_task_plugin& plugin) {
 Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection, const ofp_tasks_options& options) {
   std::shared_ptr<TaskSession> session(new TaskSession(std::move(connection)));
   const std::uint32_t lines = options.tasks_max != 0 ? options.tasks_max : tasks_by_default;
-  if (lines > wire::task_lines_max) return fail(Error::too_large, "tasks_max is {}, at most {}", lines, wire::task_lines_max);
+  if (lines > wire::task_lines_max)
+    return fail(Error::too_large, "tasks_max is {}, at most {}", lines, wire::task_lines_max);
   HostEnd& end = session->connection_->end;
   const std::uint64_t length = lines * wire::task_line_bytes;
   OFP_ASSIGN(session->lines_, end.allocate(length, deadline_after(end.now(), agent_answers_ns)));
@@ -47,7 +50,8 @@ Result<std::shared_ptr<TaskSession>> TaskSession::open(ConnectionPtr connection,
   for (std::uint32_t line = lines; line-- > 0;) session->free_lines_.push_back(line);
   std::vector<std::byte> payload;
   const std::uint32_t lane = options.lanes == 0 ? wire::task_any_lane : options.lane;
-  wire::TaskOpen asked{lane, options.lanes, {.region = session->lines_, .generation = 0, .offset = 0, .length = length}};
+  wire::TaskOpen asked{
+      lane, options.lanes, {.region = session->lines_, .generation = 0, .offset = 0, .length = length}};
   if (options.team != nullptr) asked.team = options.team;
   for (std::uint32_t i = 0; i < options.plugins_count; ++i)
     if (may_be_told(options.plugins[i]) && asked.plugins.size() < wire::task_plugins_max)
@@ -103,18 +107,22 @@ Result<BufferRef> TaskSession::name_output(const ofp_task_output& output, std::u
   if (end.name_again(posting, output.data, output.bytes, hint, name) && wire::is_segment(name.region)) return name;
   auto named = end.name_memory(posting, output.data, output.bytes, hint);
   if (!named || !wire::is_segment(named->region))
-    return fail(Error::denied, "output \"{}\": {} bytes at {:#x} are not memory of ofp_alloc, and the agent writes to no other", output.name,
-                output.bytes, reinterpret_cast<std::uintptr_t>(output.data));
+    return fail(Error::denied,
+                "output \"{}\": {} bytes at {:#x} are not memory of ofp_alloc, and the agent writes to no other",
+                output.name, output.bytes, reinterpret_cast<std::uintptr_t>(output.data));
   return named;
 }
 
-Status TaskSession::compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task, std::vector<std::byte>& payload) {
+Status TaskSession::compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task,
+                            std::vector<std::byte>& payload) {
   OFP_TRY(required(request.function, "function"));
   const std::string_view function(request.function);
   const std::size_t slash = function.find('/');
-  if (slash == std::string_view::npos) return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", function);
+  if (slash == std::string_view::npos)
+    return fail(Error::invalid, "function \"{}\": it is to be \"plug-in/function\"", function);
   if (request.arguments_bytes > wire::arguments_bytes_max)
-    return fail(Error::too_large, "arguments of {} bytes, at most {}: what is larger is an input", request.arguments_bytes, wire::arguments_bytes_max);
+    return fail(Error::too_large, "arguments of {} bytes, at most {}: what is larger is an input",
+                request.arguments_bytes, wire::arguments_bytes_max);
   wire::TaskRun run{};
   run.session = number_;
   run.line = task.line;
@@ -136,8 +144,10 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
     }
     if (!source) return fail(source.error().code, "input \"{}\": {}", input.name, source.error().message);
     task.tells = task.tells || source->length != 0;
-    if (source->length != 0 && !wire::is_segment(source->region)) task.ranges.push_back({source->region, source->generation});
-    run.inputs.push_back({*source, input.bytes, input.version, input.changed_from, input.changed_at, input.changed_bytes, input.name});
+    if (source->length != 0 && !wire::is_segment(source->region))
+      task.ranges.push_back({source->region, source->generation});
+    run.inputs.push_back(
+        {*source, input.bytes, input.version, input.changed_from, input.changed_at, input.changed_bytes, input.name});
   }
   for (std::uint32_t i = 0; i < request.outputs_count; ++i) {
     const ofp_task_output& output = request.outputs[i];
@@ -146,15 +156,18 @@ Status TaskSession::compose(const ofp_task_request& request, std::span<const std
     run.outputs.push_back({target, output.bytes, output.version, output.name});
   }
   wire::encode(run, payload);
-  if (payload.size() > wire::entry_bytes_max) return fail(Error::too_large, "a task's request has {} bytes, at most {}", payload.size(), wire::entry_bytes_max);
+  if (payload.size() > wire::entry_bytes_max)
+    return fail(Error::too_large, "a task's request has {} bytes, at most {}", payload.size(), wire::entry_bytes_max);
   // What the agent would refuse, it refuses here: the caller is told at once.
   return wire::decode(payload, run);
 }
 
-Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& request, std::span<const std::uint64_t> after, ofp_task* handle) {
+Result<TaskSession::PostedPtr> TaskSession::submit(const ofp_task_request& request,
+                                                   std::span<const std::uint64_t> after, ofp_task* handle) {
   std::vector<HostEnd::RangeName> announced;
   auto task = post(request, after, handle, announced);
-  for (const HostEnd::RangeName& range : announced) connection_->remember(range);  // which may ask what this session uses
+  for (const HostEnd::RangeName& range : announced)
+    connection_->remember(range);  // which may ask what this session uses
   return task;
 }
 
@@ -259,7 +272,8 @@ Result<ofp_task*> TaskSession::next(TimeNs deadline) {
         ended_.pop_front();
         return handle;
       }
-      if (tickets.empty()) return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
+      if (tickets.empty())
+        return fail(Error::not_found, "no task of this session is under way, and every one that is over was given");
     }
     TimeNs until = deadline;
     if (deadline == 0 || end.now() >= deadline) {
@@ -300,8 +314,10 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until
       const auto ticket = end.ask(EntryKind::task_wait, payload, deadline);
       if (!ticket) continue;
       const std::lock_guard lock(mutex_);
-      if (task.over || task.asked != 0) end.forget(*ticket);  // another thread was faster
-      else task.asked = *ticket;
+      if (task.over || task.asked != 0)
+        end.forget(*ticket);  // another thread was faster
+      else
+        task.asked = *ticket;
       continue;
     }
     const std::uint64_t either[] = {asked, task.ticket};
@@ -319,7 +335,9 @@ TaskSession::PostedPtr TaskSession::pulls_from(HostEnd::RangeName range) {
   if (closed_) return nullptr;
   std::erase_if(pulling_, [this](const PostedPtr& task) { return task->over || line_of(*task) == task->ticket; });
   const auto at = std::ranges::find_if(pulling_, [&](const PostedPtr& task) {
-    return std::ranges::any_of(task->ranges, [&](const HostEnd::RangeName& each) { return each.region == range.region && each.generation == range.generation; });
+    return std::ranges::any_of(task->ranges, [&](const HostEnd::RangeName& each) {
+      return each.region == range.region && each.generation == range.generation;
+    });
   });
   return at != pulling_.end() ? *at : nullptr;
 }
@@ -328,7 +346,8 @@ Status TaskSession::leave(HostEnd::RangeName range, TimeNs deadline) {
   OFP_TRY(connection_->end.take_in());
   while (const PostedPtr task = pulls_from(range)) {
     const Status pulled = wait_pulled(*task, deadline, 0);
-    if (!pulled && pulled.error().code == Error::would_block) return fail(Error::would_block, "task {} still pulls from this range", task->ticket);
+    if (!pulled && pulled.error().code == Error::would_block)
+      return fail(Error::would_block, "task {} still pulls from this range", task->ticket);
     const std::lock_guard lock(mutex_);
     std::erase(pulling_, task);
   }
@@ -340,7 +359,8 @@ Status TaskSession::cancel(Posted& task) {
   if (settle(task)) return {};
   std::vector<std::byte> payload;
   wire::encode(wire::TaskCancel{task.ticket}, payload);
-  const auto posted = connection_->end.post(EntryKind::task_cancel, payload, deadline_after(connection_->end.now(), second_ns));
+  const auto posted =
+      connection_->end.post(EntryKind::task_cancel, payload, deadline_after(connection_->end.now(), second_ns));
   return posted ? Status{} : tl::unexpected(posted.error());
 }
 
@@ -348,8 +368,10 @@ void TaskSession::withdraw(const PostedPtr& task) {
   if (connection_->here()) (void)cancel(*task);
   const std::lock_guard lock(mutex_);
   to_give_.erase(task->ticket);
-  if (task->over) std::erase(ended_, task);
-  else withdrawn_.push_back(task);
+  if (task->over)
+    std::erase(ended_, task);
+  else
+    withdrawn_.push_back(task);
 }
 
 void TaskSession::sweep() {

@@ -1,4 +1,5 @@
-// Tasks of one session (ofp_tasks): what is under way, and whose word in this program's memory is whose. Read wire::TaskRun first.
+// Tasks of one session (ofp_tasks): what is under way, and whose word in this program's memory is whose. Read
+// wire::TaskRun first.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 #include <vector>
 
 #include "host/connection.h"
-#include "wire/region.h"
 #include "wire/messages/task_messages.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 
@@ -34,15 +35,18 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
   };
   using PostedPtr = std::shared_ptr<Posted>;
 
-  [[nodiscard]] static Result<std::shared_ptr<TaskSession>> open(ConnectionPtr connection, const ofp_tasks_options& options);
+  [[nodiscard]] static Result<std::shared_ptr<TaskSession>> open(ConnectionPtr connection,
+                                                                 const ofp_tasks_options& options);
   void close();
 
   // With a handle, next() gives it when the task is over, unless it was withdrawn.
-  [[nodiscard]] Result<PostedPtr> submit(const ofp_task_request& request, std::span<const std::uint64_t> after, ofp_task* handle);
+  [[nodiscard]] Result<PostedPtr> submit(const ofp_task_request& request, std::span<const std::uint64_t> after,
+                                         ofp_task* handle);
   // Error::would_block: not until then; anything else is the outcome.
   [[nodiscard]] Status wait(Posted& task, TimeNs deadline);
   [[nodiscard]] Status wait_pulled(Posted& task, TimeNs deadline);
-  // One that is over, each once. Error::not_found: none is left; would_block: none until then, and the event fd is armed.
+  // One that is over, each once. Error::not_found: none is left; would_block: none until then, and the event fd is
+  // armed.
   [[nodiscard]] Result<ofp_task*> next(TimeNs deadline);
   [[nodiscard]] Status cancel(Posted& task);
   void withdraw(const PostedPtr& task);  // nobody asks for it any more
@@ -53,9 +57,10 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
 
  private:
   explicit TaskSession(ConnectionPtr connection) : connection_(std::move(connection)) {}
-  [[nodiscard]] Result<PostedPtr> post(const ofp_task_request& request, std::span<const std::uint64_t> after, ofp_task* handle,
-                                       std::vector<HostEnd::RangeName>& announced);
-  [[nodiscard]] Status compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task, std::vector<std::byte>& payload);
+  [[nodiscard]] Result<PostedPtr> post(const ofp_task_request& request, std::span<const std::uint64_t> after,
+                                       ofp_task* handle, std::vector<HostEnd::RangeName>& announced);
+  [[nodiscard]] Status compose(const ofp_task_request& request, std::span<const std::uint64_t> after, Posted& task,
+                               std::vector<std::byte>& payload);
   [[nodiscard]] Result<wire::BufferRef> name_input(const ofp_task_input& input, std::uint32_t& hint);
   [[nodiscard]] Result<wire::BufferRef> name_output(const ofp_task_output& output, std::uint32_t& hint);
   [[nodiscard]] std::uint64_t line_of(const Posted& task) const noexcept;
@@ -74,10 +79,10 @@ class TaskSession final : public RangeUser, public std::enable_shared_from_this<
   std::vector<std::uint32_t> free_lines_;
   std::vector<std::uint32_t> hints_;  // where the inputs and outputs of the task before lay
   std::vector<PostedPtr> withdrawn_;
-  std::vector<PostedPtr> pulling_;  // those with ranges
+  std::vector<PostedPtr> pulling_;              // those with ranges
   std::map<std::uint64_t, PostedPtr> to_give_;  // by ticket: those with a handle that are not known to be over
   std::deque<PostedPtr> ended_;                 // and those that are, in the order this program has learnt of it
-  std::vector<HostEnd::RangeName> announced_;  // for the task that is being composed
+  std::vector<HostEnd::RangeName> announced_;   // for the task that is being composed
   bool closed_ = false;
 };
 

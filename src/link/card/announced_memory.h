@@ -1,10 +1,11 @@
-// What a program announced to a card, until the agent has let go of it: of hosts whose agents have to be asked before a key
-// ends (verbs_link, doca_link).
+// What a program announced to a card, until the agent has let go of it: of hosts whose agents have to be asked before a
+// key ends (verbs_link, doca_link).
 //
-// A key ends in this order: the agent is told (`withdraw`), it answers once nothing that uses the key is under way, then the
-// registration goes. A segment is the link's own memory, so nobody waits for that: its pages are kept until the answer. A
-// range is the program's, which gets it back when retire() returns; an agent that does not answer within a second loses the
-// key all the same. An agent that is itself a host, of another agent, may not wait: it withdraws, and keeps what it named until is_gone().
+// A key ends in this order: the agent is told (`withdraw`), it answers once nothing that uses the key is under way,
+// then the registration goes. A segment is the link's own memory, so nobody waits for that: its pages are kept until
+// the answer. A range is the program's, which gets it back when retire() returns; an agent that does not answer within
+// a second loses the key all the same. An agent that is itself a host, of another agent, may not wait: it withdraws,
+// and keeps what it named until is_gone().
 //
 // `Registered`: a move-only handle whose end is the key's end.
 #pragma once
@@ -50,7 +51,9 @@ class AnnouncedMemory {
     return control.send(wire::ControlType::withdraw, payload);
   }
   // The agent has answered, or there is nothing to wait for.
-  [[nodiscard]] bool is_gone(wire::RegionId region, std::uint32_t generation) { return find_leaving(region, generation) == leaving_.end(); }
+  [[nodiscard]] bool is_gone(wire::RegionId region, std::uint32_t generation) {
+    return find_leaving(region, generation) == leaving_.end();
+  }
   // Waits for the answer.
   void retire(HostControl& control, wire::RegionId range, std::uint32_t generation) {
     if (!withdraw(control, range, generation)) return;
@@ -58,7 +61,9 @@ class AnnouncedMemory {
     (void)control.until(gone, deadline_after(monotonic_ns(), withdraw_wait_ns));
     const auto at = find_leaving(range, generation);
     if (at == leaving_.end()) return;
-    log(LogLevel::warning, "the agent did not answer in {} s that it uses range {} no more: its key ends, and so does what is under way on it",
+    log(LogLevel::warning,
+        "the agent did not answer in {} s that it uses range {} no more: its key ends, and so does what is under way "
+        "on it",
         withdraw_wait_ns / second_ns, range);
     leaving_.erase(at);
   }
@@ -88,9 +93,8 @@ class AnnouncedMemory {
   using Leaving = std::pair<wire::RegionId, Kept>;
 
   [[nodiscard]] typename std::vector<Leaving>::iterator find_leaving(wire::RegionId region, std::uint32_t generation) {
-    return std::ranges::find_if(leaving_, [&](const Leaving& each) {
-      return each.first == region && each.second.generation == generation;
-    });
+    return std::ranges::find_if(
+        leaving_, [&](const Leaving& each) { return each.first == region && each.second.generation == generation; });
   }
 
   std::map<wire::RegionId, Kept> kept_;  // segments and ranges, the channel segment among them

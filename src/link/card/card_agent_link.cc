@@ -23,8 +23,9 @@ constexpr std::size_t leaving_max = 65536;
 
 // ---- life
 
-CardAgentLink::CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, std::uint64_t channel_segment_bytes,
-                             const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
+CardAgentLink::CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order,
+                             std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+                             std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
     : socket_(std::move(socket)),
       deadline_(deadline),
       order_(order),
@@ -113,7 +114,9 @@ Status CardAgentLink::attach_range(RegionId range, std::uint32_t generation, std
   return regions_.attach_range(range, generation, base, length, key);
 }
 
-Status CardAgentLink::detach_range(RegionId range, std::uint32_t generation) { return regions_.detach_range(range, generation); }
+Status CardAgentLink::detach_range(RegionId range, std::uint32_t generation) {
+  return regions_.detach_range(range, generation);
+}
 
 CardAgentLink::Operation* CardAgentLink::new_operation(bool is_read, std::uint64_t token) {
   if (idle_.empty()) {
@@ -137,14 +140,15 @@ CardAgentLink::Operation* CardAgentLink::new_operation(bool is_read, std::uint64
 // The host may have withdrawn a range although the ring has not told of it yet.
 Result<const Region*> CardAgentLink::resolve(const ReadPiece& piece) const {
   OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
-  if (!wire::is_segment(piece.region) && piece.region < range_gone_.size() && piece.generation <= range_gone_[piece.region])
-    return fail(Error::stale, "range {}: generation {} was named, it was withdrawn at generation {}", piece.region, piece.generation,
-                range_gone_[piece.region]);
+  if (!wire::is_segment(piece.region) && piece.region < range_gone_.size() &&
+      piece.generation <= range_gone_[piece.region])
+    return fail(Error::stale, "range {}: generation {} was named, it was withdrawn at generation {}", piece.region,
+                piece.generation, range_gone_[piece.region]);
   return region;
 }
 
-void CardAgentLink::add_piece(Operation& operation, RegionId id, const Region& region, std::uint64_t offset, std::byte* memory,
-                              std::uint64_t length) {
+void CardAgentLink::add_piece(Operation& operation, RegionId id, const Region& region, std::uint64_t offset,
+                              std::byte* memory, std::uint64_t length) {
   if (length == 0) return;
   const bool early = id == wire::channel_segment && !open_;
   const std::uint64_t address = region.base + offset;
@@ -287,8 +291,9 @@ bool CardAgentLink::add_request(Operation& operation) {
     // Pieces that continue each other on the host are one request, wherever they go here.
     if (!requests_.empty()) {
       const Request& before = requests_.back();
-      continues = before.key == key && before.address + before.length == address && before.local_key == bounce_->key() &&
-                  before.local + before.length == local && before.length + length <= bounced_bytes_max;
+      continues = before.key == key && before.address + before.length == address &&
+                  before.local_key == bounce_->key() && before.local + before.length == local &&
+                  before.length + length <= bounced_bytes_max;
     }
   }
   if (continues) {
@@ -425,9 +430,13 @@ Status CardAgentLink::take_frames() {
 
 Status CardAgentLink::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
-    case ControlType::wake: woken_ = true; return {};
-    case ControlType::withdraw: return let_go(frame.payload);
-    default: return take_announcement(frame);
+    case ControlType::wake:
+      woken_ = true;
+      return {};
+    case ControlType::withdraw:
+      return let_go(frame.payload);
+    default:
+      return take_announcement(frame);
   }
 }
 
@@ -435,14 +444,15 @@ Status CardAgentLink::check_segment(RegionId segment, std::uint64_t length) cons
   const std::uint32_t number = segment & ~wire::segment_flag;
   if (segment == wire::channel_segment) {
     if (open_) return fail(Error::protocol, "segment 0: announced twice");
-    if (length != channel_bytes_) return fail(Error::protocol, "segment 0: {} bytes, the channel has {}", length, channel_bytes_);
+    if (length != channel_bytes_)
+      return fail(Error::protocol, "segment 0: {} bytes, the channel has {}", length, channel_bytes_);
     return {};
   }
   if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
     return fail(Error::too_large, "segment {}: at most {} segments are allowed", number, limits_.count_max);
   if (length > limits_.bytes_max - segment_bytes_)
-    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed", number,
-                length, segment_bytes_, limits_.bytes_max);
+    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed",
+                number, length, segment_bytes_, limits_.bytes_max);
   if (regions_.find(segment) != nullptr) return fail(Error::protocol, "segment {}: announced twice", number);
   return {};
 }
@@ -460,7 +470,8 @@ Status CardAgentLink::attach_segment(RegionId segment, std::uint64_t address, st
 
 Status CardAgentLink::let_go(Bytes payload) {
   OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(payload));
-  if (withdrawal.region == wire::channel_segment) return fail(Error::protocol, "the channel segment cannot be withdrawn");
+  if (withdrawal.region == wire::channel_segment)
+    return fail(Error::protocol, "the channel segment cannot be withdrawn");
   if (leaving_.size() >= leaving_max) return fail(Error::protocol, "more than {} withdrawals at a time", leaving_max);
   const std::uint64_t before = first_without(withdrawal);
   if (wire::is_segment(withdrawal.region)) {
@@ -470,7 +481,8 @@ Status CardAgentLink::let_go(Bytes payload) {
       OFP_TRY(regions_.detach(withdrawal.region, 0));
     }
   } else {
-    if (withdrawal.region >= wire::regions_max) return fail(Error::protocol, "withdrawal: there is no range {}", withdrawal.region);
+    if (withdrawal.region >= wire::regions_max)
+      return fail(Error::protocol, "withdrawal: there is no range {}", withdrawal.region);
     if (withdrawal.region >= range_gone_.size()) range_gone_.resize(withdrawal.region + 1);
     std::uint32_t& gone = range_gone_[withdrawal.region];
     gone = std::max(gone, withdrawal.generation);

@@ -1,14 +1,14 @@
-// The agent's end of links whose bytes a card moves by itself: verbs_link (RDMA) and doca_link (DMA over PCIe). Here is what
-// they have in common: operations and their order, the control connection, segments and their limits, and how the host
-// takes memory back. What a card does in its own way are the virtual functions at the end.
+// The agent's end of links whose bytes a card moves by itself: verbs_link (RDMA) and doca_link (DMA over PCIe). Here is
+// what they have in common: operations and their order, the control connection, segments and their limits, and how the
+// host takes memory back. What a card does in its own way are the virtual functions at the end.
 //
-// An operation becomes one chain of requests, handed to the card at once. Chains are cut where the card or the bounce buffer
-// has no more room; the rest waits, in order. A card may complete requests in any order: an operation ends with its last
-// request, and the bounce buffer gets its room back in the order of posting.
+// An operation becomes one chain of requests, handed to the card at once. Chains are cut where the card or the bounce
+// buffer has no more room; the rest waits, in order. A card may complete requests in any order: an operation ends with
+// its last request, and the bounce buffer gets its room back in the order of posting.
 //
-// Everything is checked here before it is posted, and the host asks before it takes memory away (`withdraw`): it is told
-// once nothing that uses it is left. So no program can bring a card's error about by chance, and one that comes ends the
-// link, with the reason.
+// Everything is checked here before it is posted, and the host asks before it takes memory away (`withdraw`): it is
+// told once nothing that uses it is left. So no program can bring a card's error about by chance, and one that comes
+// ends the link, with the reason.
 #pragma once
 
 #include <array>
@@ -16,18 +16,19 @@
 #include <memory>
 #include <vector>
 
+#include "link/card/registered_memory.h"
 #include "link/control/control_socket.h"
 #include "link/event_queue.h"
 #include "link/link.h"
 #include "link/local/local_agent_link.h"
 #include "link/region_table.h"
-#include "link/card/registered_memory.h"
 
 namespace offpath::link {
 
 class CardAgentLink : public AgentLink, protected Registrar {
  public:
-  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // at socket and events, where completions come besides
+  // at socket and events, where completions come besides
+  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
   const LinkTraits& traits() const override { return traits_; }
   Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
@@ -46,7 +47,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
   struct Piece {
     std::uint64_t address;  // on the host; of the channel segment before the link is open: the offset
     std::uint32_t key;
-    bool early;             // the channel segment's, before the link is open
+    bool early;  // the channel segment's, before the link is open
     std::byte* memory;
     std::uint64_t length;
   };
@@ -59,10 +60,10 @@ class CardAgentLink : public AgentLink, protected Registrar {
   struct Operation {
     bool is_read = false, covered = false;
     std::uint64_t token = 0;
-    std::uint64_t number = 0;              // counts the link's operations
+    std::uint64_t number = 0;  // counts the link's operations
     std::vector<Piece> pieces;
-    std::size_t piece = 0, offset = 0;     // the next byte to post
-    unsigned under_way = 0;                // requests
+    std::size_t piece = 0, offset = 0;  // the next byte to post
+    unsigned under_way = 0;             // requests
     std::vector<CopyBack> copies;
     OperationRegions regions;
     Status status;
@@ -76,20 +77,20 @@ class CardAgentLink : public AgentLink, protected Registrar {
   };
   // What one work request or task is to move.
   struct Request {
-    std::uint64_t address;    // on the host
-    std::uint32_t key;        // the host's
-    bool inside;              // travels inside its request: no `local_key`
+    std::uint64_t address;  // on the host
+    std::uint32_t key;      // the host's
+    bool inside;            // travels inside its request: no `local_key`
     std::byte* local;
     std::uint64_t local_key;  // a Registration's
     std::uint64_t length;
   };
   struct CardLimits {
-    unsigned requests_max = 0;            // under way
+    unsigned requests_max = 0;  // under way
     std::uint64_t request_bytes_max = 0;
     std::uint64_t inside_bytes_max = 0;
   };
-  // Whether what is written becomes visible in the order of posting. Where the card promises none, a write is posted when
-  // the one before was moved; reads go past it.
+  // Whether what is written becomes visible in the order of posting. Where the card promises none, a write is posted
+  // when the one before was moved; reads go past it.
   enum class WriteOrder { of_posting, none };
 
   CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, std::uint64_t channel_segment_bytes,
@@ -111,7 +112,8 @@ class CardAgentLink : public AgentLink, protected Registrar {
   [[nodiscard]] Status check_segment(RegionId segment, std::uint64_t length) const;
   [[nodiscard]] Status attach_segment(RegionId segment, std::uint64_t address, std::uint64_t length, std::uint32_t key);
 
-  // Requests of a chain that were moved; what they completed ends with settle(). The oldest chain, where a card has one order.
+  // Requests of a chain that were moved; what they completed ends with settle(). The oldest chain, where a card has one
+  // order.
   void moved(Chain& chain, unsigned requests);
   void settle();
   [[nodiscard]] bool under_way() const noexcept { return !chains_.empty(); }
@@ -128,7 +130,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
   [[nodiscard]] virtual Status take_completions() = 0;
   [[nodiscard]] virtual Status look_at(int fd) = 0;  // a descriptor that became readable
   [[nodiscard]] virtual Status take_announcement(const ControlSocket::Frame& frame) = 0;
-  [[nodiscard]] virtual Failure why_not_open() const = 0;  // at the deadline
+  [[nodiscard]] virtual Failure why_not_open() const = 0;   // at the deadline
   virtual void forget(const wire::Withdrawal&) noexcept {}  // nothing of it is under way any more
   virtual void break_off() noexcept = 0;                    // nothing is moved any more when it returns
   virtual void end_card() noexcept = 0;                     // nothing is registered any more
@@ -162,12 +164,12 @@ class CardAgentLink : public AgentLink, protected Registrar {
   void watch();
 
   ControlSocket socket_;
-  TimeNs deadline_;       // for the card's way to the host to come about
+  TimeNs deadline_;  // for the card's way to the host to come about
   const WriteOrder order_;
   KeptRegions kept_;
   std::unique_ptr<BounceRing> bounce_;
   CardLimits card_;
-  bool open_ = false;     // the host said where the channel segment lies
+  bool open_ = false;  // the host said where the channel segment lies
   bool halted_ = false;
   Fd events_fd_;  // an epoll of the socket and the card's descriptors
   Fd more_fd_;    // always readable; in the epoll while poll has something to tell that none of these knows of
@@ -183,10 +185,11 @@ class CardAgentLink : public AgentLink, protected Registrar {
 
   std::vector<std::unique_ptr<Operation>> operations_;  // all there are; idle ones are used again
   std::vector<Operation*> idle_;
-  // Not posted to their end; only the first of a lane has begun. Writes have one of their own where the card keeps no order.
+  // Not posted to their end; only the first of a lane has begun. Writes have one of their own where the card keeps no
+  // order.
   std::array<std::deque<Operation*>, 2> waiting_;
-  Operation* writing_ = nullptr;    // where the card keeps no order: the write that the others wait for
-  std::deque<Chain> chains_;        // posted, oldest first
+  Operation* writing_ = nullptr;  // where the card keeps no order: the write that the others wait for
+  std::deque<Chain> chains_;      // posted, oldest first
   unsigned requests_under_way_ = 0;
   std::uint64_t next_number_ = 1;
 

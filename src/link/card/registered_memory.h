@@ -1,14 +1,15 @@
 // The agent's own memory as its card may touch it: a bounce buffer for small pieces, regions for large ones.
 //
-// A card (verbs_link, doca_link) moves bytes only from and to memory that was registered, which pins its pages. What the
-// agent reads to and writes from is of three kinds:
+// A card (verbs_link, doca_link) moves bytes only from and to memory that was registered, which pins its pages. What
+// the agent reads to and writes from is of three kinds:
 //
 //   frames      last and are on a list (lasting_memory.h): registered once, by windows, and kept while they last
 //   other large memory            registered for the operation, given free with it
-//   other small memory            (rings, lines, on stacks and in vectors) through a bounce buffer that is registered once
+//   other small memory            (rings, lines, on stacks and in vectors) through a bounce buffer that is registered
+//                                 once
 //
-// Nothing is remembered by address: memory may have been unmapped and mapped anew at the same place, and the card would go
-// on writing to the old pages. What cannot be registered goes through the bounce buffer as well, in steps.
+// Nothing is remembered by address: memory may have been unmapped and mapped anew at the same place, and the card would
+// go on writing to the old pages. What cannot be registered goes through the bounce buffer as well, in steps.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ class Registration {
 class Registrar {
  public:
   // `written`: the card writes there as well.
-  [[nodiscard]] virtual Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length, bool written) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length,
+                                                                           bool written) = 0;
 
  protected:
   ~Registrar() = default;
@@ -95,7 +97,7 @@ class KeptRegions {
   std::shared_ptr<const LastingMemory> lasting_;  // null: nothing lasts
   // By number of the memory and of the window.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<Registration>> windows_;
-  LastingMemory::Stretch newest_;                 // the memory asked about before
+  LastingMemory::Stretch newest_;  // the memory asked about before
   std::uint64_t removals_ = 0;
 };
 

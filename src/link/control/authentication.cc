@@ -26,8 +26,8 @@ Result<Fd> open_key_file(const std::string& path, std::string_view what) {
   if (!file || fstat(file.get(), &status) != 0) return fail_errno(errno, fmt::format("{} {}", what, path));
   if (!S_ISREG(status.st_mode)) return fail(Error::invalid, "{} {}: not a regular file", what, path);
   if ((status.st_mode & 077) != 0)
-    return fail(Error::denied, "{} {}: its mode is {:03o}, others may use it; allowed is 600 or less (chmod 600 {})", what, path,
-                status.st_mode & 0777, path);
+    return fail(Error::denied, "{} {}: its mode is {:03o}, others may use it; allowed is 600 or less (chmod 600 {})",
+                what, path, status.st_mode & 0777, path);
   return file;
 }
 

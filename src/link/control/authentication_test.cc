@@ -18,7 +18,8 @@ TEST_F(KeyFile, OneNewlineAtItsEndIsNotPartOfTheKey) {
   const auto without = SharedKey::load(write("0123456789abcdef", 0400));
   ASSERT_TRUE(with && without);
   const wire::Nonce nonce{};
-  EXPECT_EQ(with->prove(SharedKey::Side::host, nonce, nonce, {}, {}), without->prove(SharedKey::Side::host, nonce, nonce, {}, {}));
+  EXPECT_EQ(with->prove(SharedKey::Side::host, nonce, nonce, {}, {}),
+            without->prove(SharedKey::Side::host, nonce, nonce, {}, {}));
 }
 
 TEST_F(KeyFile, RefusesWhatOthersMayUseAndWhatIsTooShort) {
@@ -26,11 +27,13 @@ TEST_F(KeyFile, RefusesWhatOthersMayUseAndWhatIsTooShort) {
     const auto key = SharedKey::load(write("0123456789abcdef", mode));
     ASSERT_FALSE(key);
     EXPECT_EQ(key.error().code, Error::denied);
-    EXPECT_NE(key.error().message.find(fmt::format("its mode is {:03o}", mode)), std::string::npos) << key.error().message;
+    EXPECT_NE(key.error().message.find(fmt::format("its mode is {:03o}", mode)), std::string::npos)
+        << key.error().message;
   }
   const auto key = SharedKey::load(write("0123456789abcde\n", 0600));
   ASSERT_FALSE(key);
-  EXPECT_NE(key.error().message.find("the key has 15 bytes, it needs from 16 to 4096"), std::string::npos) << key.error().message;
+  EXPECT_NE(key.error().message.find("the key has 15 bytes, it needs from 16 to 4096"), std::string::npos)
+      << key.error().message;
   EXPECT_EQ(SharedKey::load(write(std::string(5000, 'x'), 0600)).error().code, Error::invalid);
   EXPECT_EQ(SharedKey::load(directory.path() + "/nothing").error().code, Error::not_found);
   EXPECT_EQ(SharedKey::load(directory.path()).error().code, Error::invalid);

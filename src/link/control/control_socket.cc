@@ -22,7 +22,8 @@ iovec piece_of(Bytes bytes) { return {const_cast<std::byte*>(bytes.data()), byte
 
 }  // namespace
 
-ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls, std::shared_ptr<ReceivedFds::User> user)
+ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls,
+                             std::shared_ptr<ReceivedFds::User> user)
     : socket_(user ? user->own(std::move(socket)) : std::move(socket)),
       kind_(kind),
       user_(std::move(user)),
@@ -42,7 +43,8 @@ void ControlSocket::end_when_silent(TimeNs silence_ns) noexcept {
 
 tl::unexpected<Failure> ControlSocket::ended() const {
   if (!silent()) return fail(Error::peer_lost, "the other side closed the connection");
-  return fail(Error::peer_lost, "no answer from the other machine for {} s: it is switched off, or the network between is cut",
+  return fail(Error::peer_lost,
+              "no answer from the other machine for {} s: it is switched off, or the network between is cut",
               silence_ns_ / second_ns);
 }
 
@@ -88,8 +90,8 @@ Result<bool> ControlSocket::parse(Frame& frame) {
   if (number == 0 || number > wire::control_types)
     return fail(Error::protocol, "a frame of type {}, known are 1 to {}", number, wire::control_types);
   if (header.reserved != 0)
-    return fail(Error::protocol, "{}: the reserved field of its header is {}, it must be 0", control_type_name(header.type),
-                header.reserved);
+    return fail(Error::protocol, "{}: the reserved field of its header is {}, it must be 0",
+                control_type_name(header.type), header.reserved);
 
   if (is_streamed(header.type)) {
     if ((streamed_allowed_ & 1u << number) == 0) return unexpected_frame(header.type, "on this link");
@@ -99,8 +101,8 @@ Result<bool> ControlSocket::parse(Frame& frame) {
     input_wanted_ += wire::streamed_token_bytes;
   } else {
     if (header.length > wire::control_frame_bytes_max)
-      return fail(Error::protocol, "{}: {} bytes, allowed are at most {}", control_type_name(header.type), header.length,
-                  wire::control_frame_bytes_max);
+      return fail(Error::protocol, "{}: {} bytes, allowed are at most {}", control_type_name(header.type),
+                  header.length, wire::control_frame_bytes_max);
     input_wanted_ += header.length;
   }
   if (buffered() < input_wanted_) return false;
@@ -134,8 +136,8 @@ Fd ControlSocket::take_descriptor() {
 
 Result<std::size_t> ControlSocket::fill() {
   if (input_at_ > 0) {
-    std::copy(input_.begin() + static_cast<std::ptrdiff_t>(input_at_), input_.begin() + static_cast<std::ptrdiff_t>(input_end_),
-              input_.begin());
+    std::copy(input_.begin() + static_cast<std::ptrdiff_t>(input_at_),
+              input_.begin() + static_cast<std::ptrdiff_t>(input_end_), input_.begin());
     input_end_ -= input_at_;
     input_at_ = 0;
   }
@@ -258,8 +260,8 @@ Status ControlSocket::send(ControlType type, Bytes payload, int descriptor) {
     if (sent == length) return {};
   }
   if (output_room() < length)
-    return fail(Error::would_block, "{}: {} bytes wait for the other side to read, {} are allowed", control_type_name(type),
-                output_.size() - output_at_, output_bytes_max);
+    return fail(Error::would_block, "{}: {} bytes wait for the other side to read, {} are allowed",
+                control_type_name(type), output_.size() - output_at_, output_bytes_max);
   if (descriptor >= 0 && sent == 0) {
     Fd kept(fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
     if (!kept) return fail_errno(errno, "fcntl(F_DUPFD_CLOEXEC)");
@@ -398,8 +400,8 @@ void ControlSocket::close() noexcept {
   frame_descriptors_.clear();
   arrived_.clear();
   if (!socket_ || !user_) return socket_.reset();
-  // With the socket goes what lies in it, descriptors too. Nothing comes after it was shut down: where nothing lies there it is
-  // closed at once.
+  // With the socket goes what lies in it, descriptors too. Nothing comes after it was shut down: where nothing lies
+  // there it is closed at once.
   shut_down();
   std::byte next;
   if (recv(socket_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0) ::close(socket_.release());

@@ -42,8 +42,10 @@ class ControlSocket {
   };
 
   ControlSocket() = default;
-  // `socket` is connected and non-blocking. `user`: at whose cost the socket and what comes by it is; of a Unix socket, at the agent.
-  ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls = nullptr, std::shared_ptr<ReceivedFds::User> user = nullptr);
+  // `socket` is connected and non-blocking. `user`: at whose cost the socket and what comes by it is; of a Unix socket,
+  // at the agent.
+  ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls = nullptr,
+                std::shared_ptr<ReceivedFds::User> user = nullptr);
   ControlSocket(ControlSocket&&) noexcept = default;
   ControlSocket& operator=(ControlSocket&&) noexcept = default;
   ~ControlSocket() { close(); }
@@ -129,15 +131,16 @@ class ControlSocket {
   std::shared_ptr<ReceivedFds::User> user_;
   std::unique_ptr<TlsSession> tls_;
   TimeNs silence_ns_ = 0;
-  // The kernel says it once, to whoever asks first: tcp's thread, which receives, or a thread of the program that sends.
+  // The kernel says it once, to whoever asks first: tcp's thread, which receives, or a thread of the program that
+  // sends.
   mutable bool silent_ = false;
 
   std::vector<std::byte> input_;
   std::size_t input_at_ = 0, input_end_ = 0;
-  std::size_t input_wanted_ = 0;      // bytes the frame under way needs in all
-  std::size_t frame_bytes_ = 0;       // of the frame given out
-  std::uint64_t taken_ = 0;           // position in the incoming bytes of input_at_
-  std::vector<Fd> received_;  // by one system call
+  std::size_t input_wanted_ = 0;  // bytes the frame under way needs in all
+  std::size_t frame_bytes_ = 0;   // of the frame given out
+  std::uint64_t taken_ = 0;       // position in the incoming bytes of input_at_
+  std::vector<Fd> received_;      // by one system call
   std::deque<Arrived> arrived_;
   std::deque<Fd> frame_descriptors_;
   std::uint32_t streamed_allowed_ = 0;

@@ -123,7 +123,8 @@ TEST_F(ControlSockets, RefusesWrongHeaders) {
     std::string message;
   } cases[] = {
       {{0, static_cast<ControlType>(0), 0}, fmt::format("a frame of type 0, known are 1 to {}", wire::control_types)},
-      {{0, static_cast<ControlType>(wire::control_types + 1), 0}, fmt::format("a frame of type {}", wire::control_types + 1)},
+      {{0, static_cast<ControlType>(wire::control_types + 1), 0},
+       fmt::format("a frame of type {}", wire::control_types + 1)},
       {{0, ControlType::wake, 9}, "wake: the reserved field of its header is 9"},
       {{64 * 1024 + 1, ControlType::segment, 0}, "segment: 65537 bytes, allowed are at most 65536"},
       {{16, ControlType::read_data, 0}, "read_data: a frame that has no place on this link"},
@@ -251,7 +252,8 @@ TEST_P(StreamedFrames, ArriveBetweenOthers) {
       const auto length = static_cast<std::uint32_t>(std::min<std::size_t>(source.size() - sent, below(300'000)));
       left.begin_stream(ControlType::read_data, token++, length);
     }
-    if (below(4) == 0 && left.output_room() > 1000 && left.send(ControlType::refusal, Bytes(source).first(below(900)))) ++texts_sent;
+    if (below(4) == 0 && left.output_room() > 1000 && left.send(ControlType::refusal, Bytes(source).first(below(900))))
+      ++texts_sent;
     ASSERT_TRUE(left.flush());
 
     if (right.streamed_left() > 0) {

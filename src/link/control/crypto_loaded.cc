@@ -33,8 +33,8 @@ Result<const Crypto*> crypto() {
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) {
     return fail(Error::unsupported,
-                "tcp and tls addresses need OpenSSL by way of {}, which is installed beside liboffpath.so: {}", module_name,
-                dlerror());
+                "tcp and tls addresses need OpenSSL by way of {}, which is installed beside liboffpath.so: {}",
+                module_name, dlerror());
   }
   const auto* found = static_cast<const Crypto*>(dlsym(module, "ofp_crypto"));
   if (found == nullptr) return fail(Error::unsupported, "{}: {}", path, dlerror());

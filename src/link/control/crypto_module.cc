@@ -2,4 +2,5 @@
 #include "link/control/crypto.h"
 #include "link/control/openssl_crypto.h"
 
-extern "C" __attribute__((visibility("default"))) const offpath::link::Crypto ofp_crypto = offpath::link::openssl_crypto;
+extern "C" __attribute__((visibility("default"))) const offpath::link::Crypto ofp_crypto =
+    offpath::link::openssl_crypto;

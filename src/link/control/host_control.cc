@@ -20,7 +20,9 @@ void Acknowledgements::arrived(RegionId segment) {
     arrived_.push_back(segment);
 }
 
-bool Acknowledgements::has(RegionId segment) const noexcept { return std::ranges::find(arrived_, segment) != arrived_.end(); }
+bool Acknowledgements::has(RegionId segment) const noexcept {
+  return std::ranges::find(arrived_, segment) != arrived_.end();
+}
 
 bool Acknowledgements::take(RegionId segment) {
   const auto at = std::ranges::find(arrived_, segment);
@@ -55,8 +57,10 @@ void HostControl::wake() {
   auto sent = socket_.send_wake();
   note_output();
   if (sent) return;
-  if (sent.error().code == Error::peer_lost) (void)look();  // finds the reason, if the agent gave one
-  else lose(std::move(sent).error());
+  if (sent.error().code == Error::peer_lost)
+    (void)look();  // finds the reason, if the agent gave one
+  else
+    lose(std::move(sent).error());
 }
 
 void HostControl::wait(TimeNs deadline) {
@@ -93,7 +97,8 @@ Status HostControl::take_frames() {
 
 Status HostControl::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
-    case ControlType::wake: return {};
+    case ControlType::wake:
+      return {};
     case ControlType::segment_ok: {
       OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
       acknowledged_.arrived(segment);
@@ -103,11 +108,14 @@ Status HostControl::take_frame(const ControlSocket::Frame& frame) {
       OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(frame.payload));
       const auto segment = static_cast<RegionId>(outcome.token);
       acknowledged_.arrived(segment);
-      if (acknowledged_.has(segment) && !outcome.status) refused_.insert_or_assign(segment, std::move(outcome.status).error());
+      if (acknowledged_.has(segment) && !outcome.status)
+        refused_.insert_or_assign(segment, std::move(outcome.status).error());
       return {};
     }
-    case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
-    default: return owner_.take_frame(frame);
+    case ControlType::refusal:
+      return refused(frame.payload, "the agent ended the channel");
+    default:
+      return owner_.take_frame(frame);
   }
 }
 

@@ -1,8 +1,8 @@
-// The host's side of the control socket, for links whose host runs no thread (local, verbs, doca): sends, takes frames, sleeps,
-// and knows whether the agent lives and why it does not any more.
+// The host's side of the control socket, for links whose host runs no thread (local, verbs, doca): sends, takes frames,
+// sleeps, and knows whether the agent lives and why it does not any more.
 //
-// What the agent said comes before what the socket or the kernel says of its end: an agent that ends a channel gives the
-// reason first. Calls come under the channel's lock, but for `wait`.
+// What the agent said comes before what the socket or the kernel says of its end: an agent that ends a channel gives
+// the reason first. Calls come under the channel's lock, but for `wait`.
 #pragma once
 
 #include <poll.h>
@@ -21,7 +21,8 @@
 
 namespace offpath::link {
 
-// Segments the agent took, until whoever announced them asks. Those nobody will ask for any more are forgotten when they come.
+// Segments the agent took, until whoever announced them asks. Those nobody will ask for any more are forgotten when
+// they come.
 class Acknowledgements {
  public:
   void arrived(wire::RegionId segment);
@@ -91,7 +92,7 @@ class HostControl {
   const pid_t owner_pid_ = getpid();
   Acknowledgements acknowledged_;
   std::map<wire::RegionId, Failure> refused_;  // of those acknowledged, until they are taken
-  std::atomic<bool> output_waits_ = false;  // wait() runs without the channel's lock
+  std::atomic<bool> output_waits_ = false;     // wait() runs without the channel's lock
   std::optional<Failure> lost_;
 };
 

@@ -10,6 +10,7 @@ namespace offpath::link {
 [[nodiscard]] Result<std::unique_ptr<TlsContext>> openssl_tls_for_host(const std::string& ca_file);
 [[nodiscard]] wire::Proof openssl_hmac_sha256(Bytes key, Bytes message);
 
-inline constexpr Crypto openssl_crypto{OFFPATH_VERSION, openssl_hmac_sha256, openssl_tls_for_agent, openssl_tls_for_host};
+inline constexpr Crypto openssl_crypto{OFFPATH_VERSION, openssl_hmac_sha256, openssl_tls_for_agent,
+                                       openssl_tls_for_host};
 
 }  // namespace offpath::link

@@ -70,8 +70,10 @@ std::string about_dates(long verified) {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   if (gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
-  return fmt::format("; this machine's clock says {}: correct it if it is wrong, else renew the agent's certificate (SIGHUP has the "
-                     "agent read it)", text);
+  return fmt::format(
+      "; this machine's clock says {}: correct it if it is wrong, else renew the agent's certificate (SIGHUP has the "
+      "agent read it)",
+      text);
 }
 
 class OpensslSession final : public TlsSession {
@@ -118,17 +120,19 @@ bool OpensslSession::only_waits(int returned, bool& wants_write) {
 tl::unexpected<Failure> OpensslSession::failure(int returned, std::string_view call) {
   const int error_number = errno;  // of the socket, if it was that
   switch (SSL_get_error(session_, returned)) {
-    case SSL_ERROR_ZERO_RETURN: return fail(Error::peer_lost, "the other side closed the connection");
+    case SSL_ERROR_ZERO_RETURN:
+      return fail(Error::peer_lost, "the other side closed the connection");
     case SSL_ERROR_SYSCALL:
       ERR_clear_error();
       if (is_silence(error_number)) return fail(Error::timeout, "the other machine does not answer");
       return fail(Error::peer_lost, "the other side closed the connection");
-    default: break;
+    default:
+      break;
   }
   if (const long verified = SSL_get_verify_result(session_); verified != X509_V_OK) {
     ERR_clear_error();
-    return fail(Error::denied, "{}: the agent's certificate is refused: {}{}", call, X509_verify_cert_error_string(verified),
-                about_dates(verified));
+    return fail(Error::denied, "{}: the agent's certificate is refused: {}{}", call,
+                X509_verify_cert_error_string(verified), about_dates(verified));
   }
   const unsigned long code = ERR_peek_error();
   if (ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
@@ -141,8 +145,8 @@ tl::unexpected<Failure> OpensslSession::failure(int returned, std::string_view c
 TlsSession::Binding OpensslSession::binding() const {
   Binding bytes{};
   static constexpr std::string_view label = "EXPORTER-offpath-shared-key";
-  const int made = SSL_export_keying_material(session_, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), label.data(),
-                                              label.size(), nullptr, 0, 0);
+  const int made = SSL_export_keying_material(session_, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+                                              label.data(), label.size(), nullptr, 0, 0);
   OFP_ASSERT(made == 1);
   return bytes;
 }
@@ -152,7 +156,8 @@ Result<std::size_t> OpensslSession::receive(MutableBytes to) {
   receive_wants_write_ = false;
   while (total < to.size()) {
     ERR_clear_error();
-    const int got = SSL_read(session_, to.data() + total, static_cast<int>(std::min<std::size_t>(to.size() - total, INT_MAX)));
+    const int got =
+        SSL_read(session_, to.data() + total, static_cast<int>(std::min<std::size_t>(to.size() - total, INT_MAX)));
     if (got > 0) {
       total += static_cast<std::size_t>(got);
       continue;
@@ -182,7 +187,8 @@ Result<std::size_t> OpensslSession::send(Bytes from) {
 
 Result<std::unique_ptr<OpensslContext>> OpensslContext::create(bool server) {
   ERR_clear_error();
-  std::unique_ptr<OpensslContext> made(new OpensslContext(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method())));
+  std::unique_ptr<OpensslContext> made(
+      new OpensslContext(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method())));
   SSL_CTX* context = made->get();
   if (context == nullptr) return fail(Error::no_memory, "SSL_CTX_new: {}", why());
   // Before 1.3 what binding() exports is one session's alone only with the extended master secret (RFC 7627).
@@ -219,7 +225,8 @@ Result<std::unique_ptr<TlsSession>> OpensslContext::connect(int socket, const st
   if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) != 1) {  // not an IP address: a name
     ERR_clear_error();
     X509_VERIFY_PARAM_set_hostflags(wanted, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    if (X509_VERIFY_PARAM_set1_host(wanted, host.c_str(), host.size()) != 1 || SSL_set_tlsext_host_name(session, host.c_str()) != 1)
+    if (X509_VERIFY_PARAM_set1_host(wanted, host.c_str(), host.size()) != 1 ||
+        SSL_set_tlsext_host_name(session, host.c_str()) != 1)
       return fail(Error::invalid, "TLS: the host name '{}' cannot be checked: {}", host, why());
   }
   return made;
@@ -227,7 +234,8 @@ Result<std::unique_ptr<TlsSession>> OpensslContext::connect(int socket, const st
 
 }  // namespace
 
-Result<std::unique_ptr<TlsContext>> openssl_tls_for_agent(const std::string& certificate_file, const std::string& key_file) {
+Result<std::unique_ptr<TlsContext>> openssl_tls_for_agent(const std::string& certificate_file,
+                                                          const std::string& key_file) {
   OFP_ASSIGN(auto made, OpensslContext::create(true));
   SSL_CTX* context = made->get();
   if (SSL_CTX_use_certificate_chain_file(context, certificate_file.c_str()) != 1)

@@ -57,7 +57,8 @@ std::uint64_t ticks_since_boot() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   const auto ticks = static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK));
-  return static_cast<std::uint64_t>(now.tv_sec) * ticks + static_cast<std::uint64_t>(now.tv_nsec) * ticks / 1'000'000'000u;
+  return static_cast<std::uint64_t>(now.tv_sec) * ticks +
+         static_cast<std::uint64_t>(now.tv_nsec) * ticks / 1'000'000'000u;
 }
 
 // For kernels before 6.5. The process with this number may be another one by now: one that started after this
@@ -93,25 +94,31 @@ std::string why_refused(const Peer& peer) {
     return "the program runs in another user namespace (a container): run the agent in the same one, or give the agent "
            "CAP_SYS_PTRACE over it";
   if (peer.uid != own)
-    return fmt::format("the program runs as uid {}, the agent as uid {}: run both as the same user, or give the agent "
-                       "CAP_SYS_PTRACE",
-                       peer.uid, own);
+    return fmt::format(
+        "the program runs as uid {}, the agent as uid {}: run both as the same user, or give the agent "
+        "CAP_SYS_PTRACE",
+        peer.uid, own);
   if (const int scope = yama_scope(); scope > 0) {
     if (scope == 1)
-      return "kernel.yama.ptrace_scope is 1 and the program's permission names another process: let one agent serve it, or "
+      return "kernel.yama.ptrace_scope is 1 and the program's permission names another process: let one agent serve "
+             "it, or "
              "set kernel.yama.ptrace_scope to 0";
-    return fmt::format("kernel.yama.ptrace_scope is {}: set it to 0 or 1{}", scope,
-                       scope == 2 ? ", or give the agent CAP_SYS_PTRACE" : " at boot, it cannot be lowered while running");
+    return fmt::format(
+        "kernel.yama.ptrace_scope is {}: set it to 0 or 1{}", scope,
+        scope == 2 ? ", or give the agent CAP_SYS_PTRACE" : " at boot, it cannot be lowered while running");
   }
   struct stat file{};  // files there belong to root where the process is not dumpable (proc(5))
   if (peer.uid != 0 && stat(fmt::format("/proc/{}/status", peer.pid).c_str(), &file) == 0 && file.st_uid != peer.uid)
-    return "the program made itself unreadable (PR_SET_DUMPABLE 0, or it was started with more rights than its user has)";
+    return "the program made itself unreadable (PR_SET_DUMPABLE 0, or it was started with more rights than its user "
+           "has)";
   const std::string theirs = status_field(status, "CapPrm");
   const std::string ours = status_field(read_proc("/proc/self/status"), "CapPrm");
   if (const auto their_set = to_number(theirs, 16), our_set = to_number(ours, 16);
       their_set && our_set && (*their_set & ~*our_set) != 0)
-    return fmt::format("the program has capabilities ({}) that the agent lacks ({}): start both with the same", theirs, ours);
-  return "the kernel's policy forbids it (a container's seccomp profile or a security module): allow process_vm_readv, in a "
+    return fmt::format("the program has capabilities ({}) that the agent lacks ({}): start both with the same", theirs,
+                       ours);
+  return "the kernel's policy forbids it (a container's seccomp profile or a security module): allow process_vm_readv, "
+         "in a "
          "container with --cap-add=SYS_PTRACE";
 }
 
@@ -144,7 +151,8 @@ bool has_ended(const Peer& peer) noexcept {
 DirectReads try_direct_reads(const Peer& peer, Witness& witness) {
   if (peer.pid == 0)
     return {false,
-            "the program's process id is not visible to the agent (another PID namespace): run the container with --pid=host"};
+            "the program's process id is not visible to the agent (another PID namespace): run the container with "
+            "--pid=host"};
   witness.renew();
   const iovec to = witness.to(), from = witness.from();
   const ssize_t got = process_vm_readv(peer.pid, &to, 1, &from, 1, 0);
@@ -153,11 +161,13 @@ DirectReads try_direct_reads(const Peer& peer, Witness& witness) {
   if (got == whole && witness.seen() && !has_ended(peer))
     return {true, "one machine: the agent reads the program's memory where it lies"};
   if (got == whole || (got < 0 && error_number == EFAULT))
-    return {false, fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork", peer.pid)};
+    return {false, fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork",
+                               peer.pid)};
   if (got < 0 && error_number == EPERM) return {false, "direct reads are not permitted: " + why_refused(peer)};
   if (got < 0 && error_number == ENOSYS)
     return {false, "direct reads are not permitted: a seccomp profile forbids process_vm_readv, allow it"};
-  return {false, fmt::format("direct reads do not work: {}", got < 0 ? std::strerror(error_number) : "the read fell short")};
+  return {false,
+          fmt::format("direct reads do not work: {}", got < 0 ? std::strerror(error_number) : "the read fell short")};
 }
 
 int yama_scope() {

@@ -16,7 +16,7 @@ struct Peer {
   pid_t pid = 0;  // 0: in a process-id namespace this process cannot see
   uid_t uid = 0;
   gid_t gid = 0;
-  Fd pidfd;       // empty where the kernel gives none; then the socket alone tells of life
+  Fd pidfd;  // empty where the kernel gives none; then the socket alone tells of life
 };
 
 // Of the process that connected (seen by the agent) or listened (seen by the host).

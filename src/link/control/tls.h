@@ -23,8 +23,9 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
   virtual ~TlsSession() = default;
 
-  // TLS's own handshake is part of the first receive and send. Error::timeout: the other machine was given up (address.h).
-  // What only the two ends of this session know (RFC 5705), for authentication.h. Not before something was received.
+  // TLS's own handshake is part of the first receive and send. Error::timeout: the other machine was given up
+  // (address.h). What only the two ends of this session know (RFC 5705), for authentication.h. Not before something was
+  // received.
   [[nodiscard]] virtual Binding binding() const = 0;
   [[nodiscard]] virtual Result<std::size_t> receive(MutableBytes to) = 0;  // 0: nothing now
   // 0: nothing now; then the next call has to offer the same bytes, or more.
@@ -35,8 +36,8 @@ class TlsSession {
 
 // What a socket's error number is when the kernel gave the other machine up.
 [[nodiscard]] constexpr bool is_silence(int error_number) noexcept {
-  return error_number == ETIMEDOUT || error_number == EHOSTUNREACH || error_number == ENETUNREACH || error_number == EHOSTDOWN ||
-         error_number == ENETDOWN;
+  return error_number == ETIMEDOUT || error_number == EHOSTUNREACH || error_number == ENETUNREACH ||
+         error_number == EHOSTDOWN || error_number == ENETDOWN;
 }
 
 class TlsContext {

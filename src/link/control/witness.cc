@@ -18,7 +18,8 @@ void Witness::renew() {
   }
   stored_ = fresh_[used_++];
   seen_ = {};
-  for (std::size_t i = 0; i < stored_.size(); ++i) std::atomic_ref((*here_)[i]).store(stored_[i], std::memory_order_relaxed);
+  for (std::size_t i = 0; i < stored_.size(); ++i)
+    std::atomic_ref((*here_)[i]).store(stored_[i], std::memory_order_relaxed);
 }
 
 }  // namespace offpath::link

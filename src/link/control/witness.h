@@ -1,7 +1,8 @@
-// That what a pid names is still the address space that shook hands. A pid and its pidfd outlive an exec, and descriptors
-// that tell of one are held by children: so the proof is in the memory itself. One call of process_vm_readv finds its
-// address space once, for all its vectors. Each call's first vector is the channel's WitnessLine, in which the agent has just
-// stored a random value: it comes back only from a process that has the channel's memory mapped where the program said.
+// That what a pid names is still the address space that shook hands. A pid and its pidfd outlive an exec, and
+// descriptors that tell of one are held by children: so the proof is in the memory itself. One call of process_vm_readv
+// finds its address space once, for all its vectors. Each call's first vector is the channel's WitnessLine, in which
+// the agent has just stored a random value: it comes back only from a process that has the channel's memory mapped
+// where the program said.
 #pragma once
 
 #include <sys/uio.h>
@@ -17,7 +18,8 @@ class Witness {
  public:
   static constexpr std::size_t bytes = 16;
 
-  // `channel` is the agent's mapping of the channel segment, which outlives this; `there` is the program's, by its own word.
+  // `channel` is the agent's mapping of the channel segment, which outlives this; `there` is the program's, by its own
+  // word.
   Witness(MutableBytes channel, std::uint64_t there) noexcept;
 
   void renew();  // before each call; what earlier calls read says nothing about the next

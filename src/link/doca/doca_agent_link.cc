@@ -14,12 +14,14 @@ namespace {
 constexpr std::uint32_t tasks_wanted = 512;
 constexpr std::uint64_t task_bytes_wanted = 1 << 20;
 constexpr unsigned progress_of_a_look = 4096;
-constexpr TimeNs stop_wait_ns = second_ns;                 // for the engine to give its tasks back
-constexpr TimeNs socket_wait_ns = 50 * millisecond_ns;     // after a failed task, for the socket to say that the program ended
+constexpr TimeNs stop_wait_ns = second_ns;  // for the engine to give its tasks back
+// after a failed task, for the socket to say that the program ended
+constexpr TimeNs socket_wait_ns = 50 * millisecond_ns;
 
 class MappedForDoca final : public Registration {
  public:
-  explicit MappedForDoca(DocaMap map) noexcept : Registration(reinterpret_cast<std::uint64_t>(map.get())), map_(std::move(map)) {}
+  explicit MappedForDoca(DocaMap map) noexcept
+      : Registration(reinterpret_cast<std::uint64_t>(map.get())), map_(std::move(map)) {}
 
  private:
   DocaMap map_;
@@ -35,21 +37,25 @@ Status check_doca(const Address& address) {
   return {};
 }
 
-Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes,
+                                               const SegmentLimits& limits,
                                                std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
   auto device = open_doca_device(DocaRole::imports);
   if (!device) {  // the program waits for an answer to its export
     send_refusal(socket, device.error());
     return tl::unexpected<Failure>(std::move(device).error());
   }
-  return DocaAgentLink::create(std::move(socket), std::move(*device), channel_segment_bytes, limits, std::move(lasting), deadline);
+  return DocaAgentLink::create(std::move(socket), std::move(*device), channel_segment_bytes, limits, std::move(lasting),
+                               deadline);
 }
 
 Result<std::unique_ptr<DocaAgentLink>> DocaAgentLink::create(ControlSocket socket, DocaDevice device,
-                                                             std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                             std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
-  std::unique_ptr<DocaAgentLink> link(new DocaAgentLink(std::move(socket), std::move(device), channel_segment_bytes, limits,
-                                                        std::move(lasting), deadline));
+                                                             std::uint64_t channel_segment_bytes,
+                                                             const SegmentLimits& limits,
+                                                             std::shared_ptr<const LastingMemory> lasting,
+                                                             TimeNs deadline) {
+  std::unique_ptr<DocaAgentLink> link(new DocaAgentLink(std::move(socket), std::move(device), channel_segment_bytes,
+                                                        limits, std::move(lasting), deadline));
   if (auto started = link->start(); !started) {
     send_refusal(link->socket(), started.error());
     return tl::unexpected<Failure>(std::move(started).error());
@@ -57,10 +63,10 @@ Result<std::unique_ptr<DocaAgentLink>> DocaAgentLink::create(ControlSocket socke
   return link;
 }
 
-DocaAgentLink::DocaAgentLink(ControlSocket socket, DocaDevice device, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                             std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
-    : CardAgentLink(std::move(socket), {"doca", true, false, 0, std::string(doca_reason)}, WriteOrder::none, channel_segment_bytes,
-                    limits, std::move(lasting), deadline),
+DocaAgentLink::DocaAgentLink(ControlSocket socket, DocaDevice device, std::uint64_t channel_segment_bytes,
+                             const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline)
+    : CardAgentLink(std::move(socket), {"doca", true, false, 0, std::string(doca_reason)}, WriteOrder::none,
+                    channel_segment_bytes, limits, std::move(lasting), deadline),
       device_(std::move(device)) {}
 
 DocaAgentLink::~DocaAgentLink() { close(); }
@@ -82,7 +88,8 @@ Status DocaAgentLink::start() {
   transfers_.resize(tasks);
   for (Transfer& transfer : transfers_) idle_transfers_.push_back(&transfer);
   std::uint64_t task_bytes = 0;
-  if (const doca_error_t code = calls.doca_dma_cap_task_memcpy_get_max_buf_size(calls.doca_dev_as_devinfo(device_.dev.get()), &task_bytes);
+  if (const doca_error_t code =
+          calls.doca_dma_cap_task_memcpy_get_max_buf_size(calls.doca_dev_as_devinfo(device_.dev.get()), &task_bytes);
       code != DOCA_SUCCESS)
     return doca_failure(calls, code, "doca_dma_cap_task_memcpy_get_max_buf_size");
   return begin_posting({tasks, std::clamp<std::uint64_t>(task_bytes, 1, task_bytes_wanted), 0});
@@ -120,7 +127,8 @@ void DocaAgentLink::break_off() noexcept {
   (void)calls.doca_ctx_stop(context_);
   doca_ctx_states state = DOCA_CTX_STATE_STOPPING;
   const TimeNs deadline = monotonic_ns() + stop_wait_ns;
-  while (calls.doca_ctx_get_state(context_, &state) == DOCA_SUCCESS && state != DOCA_CTX_STATE_IDLE && monotonic_ns() < deadline)
+  while (calls.doca_ctx_get_state(context_, &state) == DOCA_SUCCESS && state != DOCA_CTX_STATE_IDLE &&
+         monotonic_ns() < deadline)
     (void)calls.doca_pe_progress(progress_.get());
   context_ = nullptr;
 }
@@ -135,7 +143,9 @@ void DocaAgentLink::end_card() noexcept {
   device_.dev.reset();
 }
 
-Failure DocaAgentLink::why_not_open() const { return {Error::timeout, "the program did not export its channel segment in time"}; }
+Failure DocaAgentLink::why_not_open() const {
+  return {Error::timeout, "the program did not export its channel segment in time"};
+}
 
 // ---- what the program exports
 
@@ -143,11 +153,13 @@ Status DocaAgentLink::take_announcement(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::memory_export) return unexpected_frame(frame.type, "on an open channel");
   OFP_ASSIGN(const wire::MemoryExport exported, wire::decode_memory_export(frame.payload));
   const bool opens = exported.region == wire::channel_segment;
-  if (!opens && !is_open()) return fail(Error::protocol, "memory export: region {:#x} before the channel segment", exported.region);
+  if (!opens && !is_open())
+    return fail(Error::protocol, "memory export: region {:#x} before the channel segment", exported.region);
   if (wire::is_segment(exported.region)) OFP_TRY(check_segment(exported.region, exported.length));
   if (imports_.contains(exported.key)) return fail(Error::protocol, "memory export: key {} twice", exported.key);
   if (keys_.contains(name_of(exported.region, exported.generation)))
-    return fail(Error::protocol, "memory export: region {:#x} of generation {} twice", exported.region, exported.generation);
+    return fail(Error::protocol, "memory export: region {:#x} of generation {} twice", exported.region,
+                exported.generation);
   wire::Outcome outcome{exported.key, import(exported)};
   if (!outcome.status && outcome.status.error().code == Error::protocol) return std::move(outcome.status);
   if (outcome.status && wire::is_segment(exported.region))
@@ -159,9 +171,11 @@ Status DocaAgentLink::take_announcement(const ControlSocket::Frame& frame) {
 }
 
 Status DocaAgentLink::import(const wire::MemoryExport& exported) {
-  if (imports_.size() >= imports_max) return fail(Error::too_large, "the agent imports at most {} ranges and segments", imports_max);
+  if (imports_.size() >= imports_max)
+    return fail(Error::too_large, "the agent imports at most {} ranges and segments", imports_max);
   OFP_ASSIGN(DocaMap map, import_map(device_, exported.descriptor, exported.address, exported.length));
-  imports_.emplace(exported.key, Import{exported.region, exported.generation, exported.address, exported.length, std::move(map)});
+  imports_.emplace(exported.key,
+                   Import{exported.region, exported.generation, exported.address, exported.length, std::move(map)});
   keys_.emplace(name_of(exported.region, exported.generation), exported.key);
   return {};
 }
@@ -171,8 +185,10 @@ Status DocaAgentLink::attach_range(RegionId range, std::uint32_t generation, std
                                    std::uint32_t key) {
   const auto at = imports_.find(key);
   if (!wire::is_segment(range) && length > 0 &&
-      (at == imports_.end() || at->second.region != range || at->second.generation != generation || at->second.address != base || at->second.length != length))
-    return fail(Error::unannounced, "range {}: {} bytes of generation {} were not exported with key {}", range, length, generation, key);
+      (at == imports_.end() || at->second.region != range || at->second.generation != generation ||
+       at->second.address != base || at->second.length != length))
+    return fail(Error::unannounced, "range {}: {} bytes of generation {} were not exported with key {}", range, length,
+                generation, key);
   return CardAgentLink::attach_range(range, generation, base, length, key);
 }
 
@@ -185,8 +201,10 @@ void DocaAgentLink::forget(const wire::Withdrawal& withdrawal) noexcept {
 
 // ---- posting
 
-Result<std::unique_ptr<Registration>> DocaAgentLink::register_own(const void* base, std::uint64_t length, bool written) {
-  OFP_ASSIGN(DocaMap map, map_memory(device_, base, length, written ? DOCA_ACCESS_FLAG_LOCAL_READ_WRITE : DOCA_ACCESS_FLAG_LOCAL_READ_ONLY));
+Result<std::unique_ptr<Registration>> DocaAgentLink::register_own(const void* base, std::uint64_t length,
+                                                                  bool written) {
+  OFP_ASSIGN(DocaMap map, map_memory(device_, base, length,
+                                     written ? DOCA_ACCESS_FLAG_LOCAL_READ_WRITE : DOCA_ACCESS_FLAG_LOCAL_READ_ONLY));
   return std::make_unique<MappedForDoca>(std::move(map));
 }
 
@@ -207,8 +225,8 @@ Status DocaAgentLink::post(bool is_read, Chain& chain, std::span<const Request> 
 
 Result<doca_buf*> DocaAgentLink::buffer(doca_mmap* map, void* memory, std::uint64_t length, std::uint64_t data_length) {
   doca_buf* made = nullptr;
-  const doca_error_t code =
-      device_.calls->doca_buf_inventory_buf_get_by_args(inventory_.get(), map, memory, length, memory, data_length, &made);
+  const doca_error_t code = device_.calls->doca_buf_inventory_buf_get_by_args(inventory_.get(), map, memory, length,
+                                                                              memory, data_length, &made);
   if (code != DOCA_SUCCESS) return doca_failure(*device_.calls, code, fmt::format("a DOCA buffer of {} bytes", length));
   return made;
 }
@@ -221,7 +239,8 @@ Status DocaAgentLink::submit(bool is_read, Chain& chain, const Request& request,
   OFP_ASSERT(!idle_transfers_.empty());
   Transfer& transfer = *idle_transfers_.back();
   transfer = {this, &chain, nullptr, nullptr};
-  OFP_ASSIGN(transfer.from, is_read ? buffer(remote, there, request.length, request.length) : buffer(own, request.local, request.length, request.length));
+  OFP_ASSIGN(transfer.from, is_read ? buffer(remote, there, request.length, request.length)
+                                    : buffer(own, request.local, request.length, request.length));
   idle_transfers_.pop_back();
   doca_dma_task_memcpy* task = nullptr;
   auto target = is_read ? buffer(own, request.local, request.length, 0) : buffer(remote, there, request.length, 0);
@@ -262,8 +281,9 @@ void DocaAgentLink::on_failed(doca_dma_task_memcpy* task, doca_data transfer, do
   const DocaCalls& calls = *link.device_.calls;
   const doca_error_t code = calls.doca_task_get_status(calls.doca_dma_task_memcpy_as_task(task));
   link.end_transfer(of, task);
-  link.failed({Error::io, fmt::format("a DMA task failed (\"{}\", {}): the program's memory is gone, or the card failed",
-                                      calls.doca_error_get_descr(code), static_cast<int>(code))});
+  link.failed(
+      {Error::io, fmt::format("a DMA task failed (\"{}\", {}): the program's memory is gone, or the card failed",
+                              calls.doca_error_get_descr(code), static_cast<int>(code))});
 }
 
 void DocaAgentLink::on_state(doca_data link, doca_ctx*, doca_ctx_states, doca_ctx_states now) {

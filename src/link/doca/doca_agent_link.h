@@ -1,13 +1,13 @@
-// The agent's end over DOCA DMA: reads and writes are memcpy tasks of the card's engine between memory the program exported
-// and the agent's own. Read doca_link.h, doca_device.h and card_agent_link.h first.
+// The agent's end over DOCA DMA: reads and writes are memcpy tasks of the card's engine between memory the program
+// exported and the agent's own. Read doca_link.h, doca_device.h and card_agent_link.h first.
 //
-// A chain of requests is as many tasks. The engine completes them in any order and promises none, so a write begins when the
-// one before it was moved; reads go past writes and each other.
+// A chain of requests is as many tasks. The engine completes them in any order and promises none, so a write begins
+// when the one before it was moved; reads go past writes and each other.
 //
-// A task that fails ends the link, as a context that stops does: nothing can be posted to it any more. Of a program that was
-// killed a failed task may tell before its socket does, so the link looks at the socket for a moment before it says what it
-// was. When the link ends the context is stopped first and its tasks are taken back, for a second at most: from then on the card
-// touches nothing.
+// A task that fails ends the link, as a context that stops does: nothing can be posted to it any more. Of a program
+// that was killed a failed task may tell before its socket does, so the link looks at the socket for a moment before it
+// says what it was. When the link ends the context is stopped first and its tasks are taken back, for a second at most:
+// from then on the card touches nothing.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,10 @@ class DocaAgentLink final : public CardAgentLink {
   static constexpr std::size_t imports_max = 65536;  // of one channel
 
   [[nodiscard]] static Result<std::unique_ptr<DocaAgentLink>> create(ControlSocket socket, DocaDevice device,
-                                                                     std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                                     std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+                                                                     std::uint64_t channel_segment_bytes,
+                                                                     const SegmentLimits& limits,
+                                                                     std::shared_ptr<const LastingMemory> lasting,
+                                                                     TimeNs deadline);
   ~DocaAgentLink() override;
 
   Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
@@ -46,8 +48,8 @@ class DocaAgentLink final : public CardAgentLink {
     doca_buf *from, *to;
   };
 
-  DocaAgentLink(ControlSocket socket, DocaDevice device, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+  DocaAgentLink(ControlSocket socket, DocaDevice device, std::uint64_t channel_segment_bytes,
+                const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
   [[nodiscard]] Status start();
   [[nodiscard]] Status start_context(std::uint32_t tasks);
 
@@ -84,7 +86,7 @@ class DocaAgentLink final : public CardAgentLink {
   std::vector<Transfer> transfers_;
   std::vector<Transfer*> idle_transfers_;
   std::vector<Chain*> moved_;  // one for each task the engine told of, until progress() has done with it
-  std::unordered_map<std::uint32_t, Import> imports_;  // by their keys
+  std::unordered_map<std::uint32_t, Import> imports_;      // by their keys
   std::unordered_map<std::uint64_t, std::uint32_t> keys_;  // by region and generation, each of which is there once
   std::optional<Failure> failed_;
   TimeNs failed_until_ = 0;

@@ -18,11 +18,13 @@ namespace offpath::link {
 namespace {
 
 constexpr std::string_view next_step =
-    "`lspci -d 15b3:` lists the cards; the agent runs on the card's own processor, in DPU mode, as root (docs/bluefield.md)";
+    "`lspci -d 15b3:` lists the cards; the agent runs on the card's own processor, in DPU mode, as root "
+    "(docs/bluefield.md)";
 
 bool can(const DocaCalls& calls, const doca_devinfo* info, DocaRole role) {
   std::uint8_t yes = 0;
-  if (role == DocaRole::exports) return calls.doca_mmap_cap_is_export_pci_supported(info, &yes) == DOCA_SUCCESS && yes != 0;
+  if (role == DocaRole::exports)
+    return calls.doca_mmap_cap_is_export_pci_supported(info, &yes) == DOCA_SUCCESS && yes != 0;
   return calls.doca_dma_cap_task_memcpy_is_supported(info) == DOCA_SUCCESS &&
          calls.doca_mmap_cap_is_create_from_export_pci_supported(info, &yes) == DOCA_SUCCESS && yes != 0;
 }
@@ -35,7 +37,8 @@ std::string address_of(const DocaCalls& calls, const doca_devinfo* info) {
 
 bool is_named(const DocaCalls& calls, const doca_devinfo* info, const std::string& wanted) {
   std::uint8_t same = 0;
-  return wanted.empty() || (calls.doca_devinfo_is_equal_pci_addr(info, wanted.c_str(), &same) == DOCA_SUCCESS && same != 0);
+  return wanted.empty() ||
+         (calls.doca_devinfo_is_equal_pci_addr(info, wanted.c_str(), &same) == DOCA_SUCCESS && same != 0);
 }
 
 struct DeviceList {
@@ -74,7 +77,8 @@ Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted) {
   OFP_ASSIGN(device.calls, load_doca());
   const DocaCalls& calls = *device.calls;
   const DeviceList list(device.calls);
-  const char* const what = role == DocaRole::exports ? "can export memory over PCIe" : "can import a program's memory and copy it by DMA";
+  const char* const what =
+      role == DocaRole::exports ? "can export memory over PCIe" : "can import a program's memory and copy it by DMA";
   std::vector<std::string> found;
   for (std::uint32_t i = 0; i < list.count; ++i) {
     doca_devinfo* info = list.first[i];
@@ -88,9 +92,11 @@ Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted) {
   }
   if (found.empty()) return fail(Error::unsupported, "DOCA DMA: this machine has no DOCA device: {}", next_step);
   if (!wanted.empty())
-    return fail(Error::unsupported, "DOCA DMA: OFFPATH_DOCA_DEVICE is {}, no device of that address {}; there are {}: {}", wanted, what,
+    return fail(Error::unsupported,
+                "DOCA DMA: OFFPATH_DOCA_DEVICE is {}, no device of that address {}; there are {}: {}", wanted, what,
                 fmt::join(found, ", "), next_step);
-  return fail(Error::unsupported, "DOCA DMA: no device here {} (there are {}): {}", what, fmt::join(found, ", "), next_step);
+  return fail(Error::unsupported, "DOCA DMA: no device here {} (there are {}): {}", what, fmt::join(found, ", "),
+              next_step);
 }
 
 Result<DocaDevice> open_doca_device(DocaRole role) {
@@ -98,7 +104,8 @@ Result<DocaDevice> open_doca_device(DocaRole role) {
   return open_doca_device(role, named != nullptr ? named : "");
 }
 
-Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length, std::uint32_t permissions) {
+Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length,
+                           std::uint32_t permissions) {
   const DocaCalls& calls = *device.calls;
   doca_mmap* made = nullptr;
   doca_error_t code = calls.doca_mmap_create(&made);
@@ -109,31 +116,36 @@ Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint
   if (code == DOCA_SUCCESS) code = calls.doca_mmap_start(map.get());
   if (code == DOCA_SUCCESS) return map;
   if (!is_mapped(base, length))
-    return fail(Error::unreadable, "{} bytes at {} cannot be mapped for DOCA DMA: no memory is mapped there", length, fmt::ptr(base));
-  return fail(Error::no_memory,
-              "{} bytes cannot be mapped for DOCA DMA (\"{}\"): that locks them in memory, and this process may lock {} "
-              "(ulimit -l, LimitMEMLOCK=, docker --ulimit memlock=-1), or the device has no room for more",
-              length, calls.doca_error_get_descr(code), locked_memory_limit());
+    return fail(Error::unreadable, "{} bytes at {} cannot be mapped for DOCA DMA: no memory is mapped there", length,
+                fmt::ptr(base));
+  return fail(
+      Error::no_memory,
+      "{} bytes cannot be mapped for DOCA DMA (\"{}\"): that locks them in memory, and this process may lock {} "
+      "(ulimit -l, LimitMEMLOCK=, docker --ulimit memlock=-1), or the device has no room for more",
+      length, calls.doca_error_get_descr(code), locked_memory_limit());
 }
 
 Result<Bytes> export_map(const DocaDevice& device, doca_mmap* map) {
   const void* descriptor = nullptr;
   std::size_t length = 0;
-  if (const doca_error_t code = device.calls->doca_mmap_export_pci(map, device.dev.get(), &descriptor, &length); code != DOCA_SUCCESS)
+  if (const doca_error_t code = device.calls->doca_mmap_export_pci(map, device.dev.get(), &descriptor, &length);
+      code != DOCA_SUCCESS)
     return doca_failure(*device.calls, code, "exporting memory over PCIe");
   if (length == 0 || length > wire::MemoryExport::descriptor_bytes_max)
-    return fail(Error::unsupported, "exporting memory over PCIe: DOCA's descriptor has {} bytes, at most {} are sent", length,
-                wire::MemoryExport::descriptor_bytes_max);
+    return fail(Error::unsupported, "exporting memory over PCIe: DOCA's descriptor has {} bytes, at most {} are sent",
+                length, wire::MemoryExport::descriptor_bytes_max);
   return Bytes(static_cast<const std::byte*>(descriptor), length);
 }
 
 Result<DocaMap> import_map(const DocaDevice& device, Bytes descriptor, std::uint64_t address, std::uint64_t length) {
   const DocaCalls& calls = *device.calls;
   doca_mmap* made = nullptr;
-  const doca_error_t code = calls.doca_mmap_create_from_export(nullptr, descriptor.data(), descriptor.size(), device.dev.get(), &made);
+  const doca_error_t code =
+      calls.doca_mmap_create_from_export(nullptr, descriptor.data(), descriptor.size(), device.dev.get(), &made);
   if (code != DOCA_SUCCESS)
     return fail(code == DOCA_ERROR_NO_MEMORY ? Error::no_memory : Error::io,
-                "the agent's card cannot import {} bytes of the program's memory: DOCA says \"{}\" ({}). Both ends need the same "
+                "the agent's card cannot import {} bytes of the program's memory: DOCA says \"{}\" ({}). Both ends "
+                "need the same "
                 "card (OFFPATH_DOCA_DEVICE names one by its PCI address)",
                 length, calls.doca_error_get_descr(code), static_cast<int>(code));
   DocaMap map(made, {calls.doca_mmap_destroy});
@@ -142,8 +154,8 @@ Result<DocaMap> import_map(const DocaDevice& device, Bytes descriptor, std::uint
   // Not every version answers for imported memory; the card checks each access all the same.
   if (calls.doca_mmap_get_memrange(map.get(), &base, &bytes) == DOCA_SUCCESS &&
       (reinterpret_cast<std::uint64_t>(base) != address || bytes != length))
-    return fail(Error::protocol, "memory export: {} bytes at {:#x} were announced, the descriptor is of {} at {}", length, address, bytes,
-                fmt::ptr(base));
+    return fail(Error::protocol, "memory export: {} bytes at {:#x} were announced, the descriptor is of {} at {}",
+                length, address, bytes, fmt::ptr(base));
   return map;
 }
 

@@ -6,8 +6,8 @@
 // | ranges      | program  | PCI read              | exported; the agent's card reads            |
 // | the agent's | agent    | local                 | never exported                              |
 //
-// Making a map pins the pages. A program's device must be able to export, an agent's to import and to copy; of several the
-// first that can is taken, or the one whose PCI address OFFPATH_DOCA_DEVICE names: both ends need the same card.
+// Making a map pins the pages. A program's device must be able to export, an agent's to import and to copy; of several
+// the first that can is taken, or the one whose PCI address OFFPATH_DOCA_DEVICE names: both ends need the same card.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,12 @@ enum class DocaRole { exports, imports };
 [[nodiscard]] Result<DocaDevice> open_doca_device(DocaRole role);
 
 // A map of this process's memory with `permissions`, started. Error::no_memory and Error::unreadable say why.
-[[nodiscard]] Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length, std::uint32_t permissions);
+[[nodiscard]] Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length,
+                                         std::uint32_t permissions);
 // The driver's descriptor of a map for the other side of the PCIe bus; it lives as long as the map.
 [[nodiscard]] Result<Bytes> export_map(const DocaDevice& device, doca_mmap* map);
 // The other side's memory, of which it said that it lies there. Error::protocol if the descriptor says otherwise.
-[[nodiscard]] Result<DocaMap> import_map(const DocaDevice& device, Bytes descriptor, std::uint64_t address, std::uint64_t length);
+[[nodiscard]] Result<DocaMap> import_map(const DocaDevice& device, Bytes descriptor, std::uint64_t address,
+                                         std::uint64_t length);
 
 }  // namespace offpath::link

@@ -10,34 +10,42 @@ namespace offpath::link {
 
 namespace {
 
-// Never closed again: what the libraries load besides does not bear it. Where the loader does not know DOCA's folder, it is
-// the one this was built with.
+// Never closed again: what the libraries load besides does not bear it. Where the loader does not know DOCA's folder,
+// it is the one this was built with.
 Result<void*> open_library(const char* name) {
   constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   if (void* library = dlopen(name, how); library != nullptr) return library;
   const char* said = dlerror();
   const std::string why = said != nullptr ? said : "no reason given";
-  if (void* library = dlopen(fmt::format("{}/{}", OFFPATH_DOCA_LIBRARY_DIR, name).c_str(), how); library != nullptr) return library;
-  return fail(Error::unsupported,
-              "DOCA DMA needs {}, which cannot be loaded ({}): install DOCA's runtime (doca-sdk-dma), or use an address of "
-              "another kind",
-              name, why);
+  if (void* library = dlopen(fmt::format("{}/{}", OFFPATH_DOCA_LIBRARY_DIR, name).c_str(), how); library != nullptr)
+    return library;
+  return fail(
+      Error::unsupported,
+      "DOCA DMA needs {}, which cannot be loaded ({}): install DOCA's runtime (doca-sdk-dma), or use an address of "
+      "another kind",
+      name, why);
 }
 
 template <class Call>
 Status find(void* library, const char* name, Call& call) {
   call = reinterpret_cast<Call>(dlsym(library, name));
-  if (call == nullptr) return fail(Error::unsupported, "DOCA DMA: the DOCA installed has no {}: version 2.5 or newer is needed", name);
+  if (call == nullptr)
+    return fail(Error::unsupported, "DOCA DMA: the DOCA installed has no {}: version 2.5 or newer is needed", name);
   return {};
 }
 
 Error code_of(doca_error_t code) noexcept {
   switch (code) {
-    case DOCA_ERROR_NOT_PERMITTED: return Error::denied;
-    case DOCA_ERROR_NOT_SUPPORTED: return Error::unsupported;
-    case DOCA_ERROR_NO_MEMORY: return Error::no_memory;
-    case DOCA_ERROR_INVALID_VALUE: return Error::invalid;
-    default: return Error::io;
+    case DOCA_ERROR_NOT_PERMITTED:
+      return Error::denied;
+    case DOCA_ERROR_NOT_SUPPORTED:
+      return Error::unsupported;
+    case DOCA_ERROR_NO_MEMORY:
+      return Error::no_memory;
+    case DOCA_ERROR_INVALID_VALUE:
+      return Error::invalid;
+    default:
+      return Error::io;
   }
 }
 
@@ -57,7 +65,8 @@ Result<DocaCallsPtr> load_doca() {
 }
 
 tl::unexpected<Failure> doca_failure(const DocaCalls& calls, doca_error_t code, std::string_view what) {
-  return fail(code_of(code), "{}: DOCA says \"{}\" ({})", what, calls.doca_error_get_descr(code), static_cast<int>(code));
+  return fail(code_of(code), "{}: DOCA says \"{}\" ({})", what, calls.doca_error_get_descr(code),
+              static_cast<int>(code));
 }
 
 }  // namespace offpath::link

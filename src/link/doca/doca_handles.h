@@ -20,23 +20,28 @@
 
 namespace offpath::link {
 
-#define OFFPATH_DOCA_COMMON_CALLS(X)                                                                                      \
-  X(doca_error_get_descr)                                                                                                 \
-  X(doca_devinfo_create_list) X(doca_devinfo_destroy_list) X(doca_devinfo_get_pci_addr_str) X(doca_devinfo_is_equal_pci_addr) \
-  X(doca_dev_open) X(doca_dev_close) X(doca_dev_as_devinfo)                                                                                    \
-  X(doca_mmap_create) X(doca_mmap_destroy) X(doca_mmap_start) X(doca_mmap_add_dev) X(doca_mmap_set_memrange)              \
-  X(doca_mmap_get_memrange) X(doca_mmap_set_permissions) X(doca_mmap_export_pci) X(doca_mmap_create_from_export)          \
-  X(doca_mmap_cap_is_export_pci_supported) X(doca_mmap_cap_is_create_from_export_pci_supported)                           \
-  X(doca_buf_inventory_create) X(doca_buf_inventory_destroy) X(doca_buf_inventory_start)                                  \
-  X(doca_buf_inventory_buf_get_by_args) X(doca_buf_dec_refcount)                                                          \
-  X(doca_pe_create) X(doca_pe_destroy) X(doca_pe_connect_ctx) X(doca_pe_progress) X(doca_pe_get_notification_handle)      \
-  X(doca_pe_clear_notification) X(doca_pe_request_notification)                                                           \
-  X(doca_task_submit) X(doca_task_free) X(doca_task_get_status)                                                           \
+// clang-format off: a list
+#define OFFPATH_DOCA_COMMON_CALLS(X) \
+  X(doca_error_get_descr) \
+  X(doca_devinfo_create_list) X(doca_devinfo_destroy_list) X(doca_devinfo_get_pci_addr_str) \
+  X(doca_devinfo_is_equal_pci_addr) \
+  X(doca_dev_open) X(doca_dev_close) X(doca_dev_as_devinfo) \
+  X(doca_mmap_create) X(doca_mmap_destroy) X(doca_mmap_start) X(doca_mmap_add_dev) X(doca_mmap_set_memrange) \
+  X(doca_mmap_get_memrange) X(doca_mmap_set_permissions) X(doca_mmap_export_pci) X(doca_mmap_create_from_export) \
+  X(doca_mmap_cap_is_export_pci_supported) X(doca_mmap_cap_is_create_from_export_pci_supported) \
+  X(doca_buf_inventory_create) X(doca_buf_inventory_destroy) X(doca_buf_inventory_start) \
+  X(doca_buf_inventory_buf_get_by_args) X(doca_buf_dec_refcount) \
+  X(doca_pe_create) X(doca_pe_destroy) X(doca_pe_connect_ctx) X(doca_pe_progress) X(doca_pe_get_notification_handle) \
+  X(doca_pe_clear_notification) X(doca_pe_request_notification) \
+  X(doca_task_submit) X(doca_task_free) X(doca_task_get_status) \
   X(doca_ctx_start) X(doca_ctx_stop) X(doca_ctx_get_state) X(doca_ctx_set_state_changed_cb) X(doca_ctx_set_user_data)
-#define OFFPATH_DOCA_DMA_CALLS(X)                                                                                         \
-  X(doca_dma_create) X(doca_dma_destroy) X(doca_dma_as_ctx) X(doca_dma_cap_task_memcpy_is_supported)                      \
-  X(doca_dma_cap_get_max_num_tasks) X(doca_dma_cap_task_memcpy_get_max_buf_size) X(doca_dma_task_memcpy_set_conf)         \
+// clang-format on
+// clang-format off: a list
+#define OFFPATH_DOCA_DMA_CALLS(X) \
+  X(doca_dma_create) X(doca_dma_destroy) X(doca_dma_as_ctx) X(doca_dma_cap_task_memcpy_is_supported) \
+  X(doca_dma_cap_get_max_num_tasks) X(doca_dma_cap_task_memcpy_get_max_buf_size) X(doca_dma_task_memcpy_set_conf) \
   X(doca_dma_task_memcpy_alloc_init) X(doca_dma_task_memcpy_as_task)
+// clang-format on
 
 struct DocaCalls {
 #define X(name) decltype(&::name) name = nullptr;

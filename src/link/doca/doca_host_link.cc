@@ -15,14 +15,16 @@ constexpr std::uint32_t range_permissions = DOCA_ACCESS_FLAG_PCI_READ_ONLY;
 
 }  // namespace
 
-Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket socket, SegmentMemory channel_segment, wire::Welcome welcome,
-                                               TimeNs deadline) {
+Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket socket, SegmentMemory channel_segment,
+                                               wire::Welcome welcome, TimeNs deadline) {
   OFP_ASSIGN(DocaDevice device, open_doca_device(DocaRole::exports));
-  return DocaHostLink::create(std::move(socket), std::move(device), std::move(channel_segment), std::move(welcome), deadline);
+  return DocaHostLink::create(std::move(socket), std::move(device), std::move(channel_segment), std::move(welcome),
+                              deadline);
 }
 
-Result<std::unique_ptr<DocaHostLink>> DocaHostLink::create(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment,
-                                                           wire::Welcome welcome, TimeNs deadline) {
+Result<std::unique_ptr<DocaHostLink>> DocaHostLink::create(ControlSocket socket, DocaDevice device,
+                                                           SegmentMemory channel_segment, wire::Welcome welcome,
+                                                           TimeNs deadline) {
   OFP_ASSIGN(Fd events, HostControl::watch(socket, {}));
   std::unique_ptr<DocaHostLink> link(new DocaHostLink(std::move(socket), std::move(device), std::move(channel_segment),
                                                       std::move(welcome), std::move(events)));
@@ -30,7 +32,8 @@ Result<std::unique_ptr<DocaHostLink>> DocaHostLink::create(ControlSocket socket,
   return link;
 }
 
-DocaHostLink::DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment, wire::Welcome welcome, Fd events)
+DocaHostLink::DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment,
+                           wire::Welcome welcome, Fd events)
     : control_(std::move(socket), Peer(), std::move(events), *this),
       device_(std::move(device)),
       channel_segment_(std::move(channel_segment)),
@@ -52,7 +55,8 @@ Status DocaHostLink::announce_segment(RegionId segment, const SegmentMemory& mem
 
 void DocaHostLink::retire_segment(RegionId segment) { (void)announced_.withdraw(control_, segment, 0); }
 
-Result<std::uint32_t> DocaHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
+Result<std::uint32_t> DocaHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                                   std::uint64_t length) {
   OFP_TRY(control_.usable());
   if (length == 0) {  // nothing to map
     if (const auto before = announced_.generation_of(range)) retire_range(range, *before);
@@ -62,12 +66,15 @@ Result<std::uint32_t> DocaHostLink::announce_range(RegionId range, std::uint32_t
   return announce(range, generation, base, length, range_permissions, deadline_after(monotonic_ns(), import_wait_ns));
 }
 
-void DocaHostLink::retire_range(RegionId range, std::uint32_t generation) { announced_.retire(control_, range, generation); }
+void DocaHostLink::retire_range(RegionId range, std::uint32_t generation) {
+  announced_.retire(control_, range, generation);
+}
 
-Result<std::uint32_t> DocaHostLink::announce(RegionId region, std::uint32_t generation, const void* base, std::uint64_t length,
-                                             std::uint32_t permissions, TimeNs deadline) {
+Result<std::uint32_t> DocaHostLink::announce(RegionId region, std::uint32_t generation, const void* base,
+                                             std::uint64_t length, std::uint32_t permissions, TimeNs deadline) {
   const auto of_region = [region](const Failure& why) {
-    return fail(why.code, "{} {}: {}", wire::is_segment(region) ? "segment" : "range", region & ~wire::segment_flag, why.message);
+    return fail(why.code, "{} {}: {}", wire::is_segment(region) ? "segment" : "range", region & ~wire::segment_flag,
+                why.message);
   };
   auto map = map_memory(device_, base, length, permissions);
   if (!map) return of_region(map.error());
@@ -76,7 +83,8 @@ Result<std::uint32_t> DocaHostLink::announce(RegionId region, std::uint32_t gene
   if (const auto before = announced_.generation_of(region)) announced_.retire(control_, region, *before);
   const std::uint32_t key = next_key_++;
   std::vector<std::byte> payload;
-  wire::encode(wire::MemoryExport{region, generation, reinterpret_cast<std::uint64_t>(base), length, key, *descriptor}, payload);
+  wire::encode(wire::MemoryExport{region, generation, reinterpret_cast<std::uint64_t>(base), length, key, *descriptor},
+               payload);
   announced_.keep(region, generation, std::move(*map));
   answer_ = Answer{key, std::nullopt};
   OFP_TRY(control_.send(ControlType::memory_export, payload));

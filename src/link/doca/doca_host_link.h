@@ -1,10 +1,10 @@
-// The host's end over DOCA DMA: maps and exports what is announced and is done; the agent's card copies. No thread. Read
-// doca_link.h and doca_device.h first.
+// The host's end over DOCA DMA: maps and exports what is announced and is done; the agent's card copies. No thread.
+// Read doca_link.h and doca_device.h first.
 //
-// The agent has to have imported memory before a request names it, so announcing waits for its answer: a round trip of the
-// control connection. announced_memory.h says how an export ends; an agent that still uses one that ended loses its DMA
-// context. When the agent is lost the maps go before anything else: from then on its card reads and writes nothing here,
-// and memory that was leased is the program's.
+// The agent has to have imported memory before a request names it, so announcing waits for its answer: a round trip of
+// the control connection. announced_memory.h says how an export ends; an agent that still uses one that ended loses its
+// DMA context. When the agent is lost the maps go before anything else: from then on its card reads and writes nothing
+// here, and memory that was leased is the program's.
 //
 // Mapping pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
 #pragma once
@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "link/card/announced_memory.h"
-#include "link/doca/doca_device.h"
 #include "link/control/host_control.h"
+#include "link/doca/doca_device.h"
 #include "link/link.h"
 
 namespace offpath::link {
@@ -23,8 +23,8 @@ class DocaHostLink final : public HostLink, private HostControl::Owner {
   static constexpr TimeNs import_wait_ns = 5 * second_ns;  // for the agent to import a range
 
   [[nodiscard]] static Result<std::unique_ptr<DocaHostLink>> create(ControlSocket socket, DocaDevice device,
-                                                                    SegmentMemory channel_segment, wire::Welcome welcome,
-                                                                    TimeNs deadline);
+                                                                    SegmentMemory channel_segment,
+                                                                    wire::Welcome welcome, TimeNs deadline);
   ~DocaHostLink() override;
 
   const LinkTraits& traits() const override { return traits_; }
@@ -36,7 +36,9 @@ class DocaHostLink final : public HostLink, private HostControl::Owner {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
-  void withdraw_range(RegionId range, std::uint32_t generation) override { (void)announced_.withdraw(control_, range, generation); }
+  void withdraw_range(RegionId range, std::uint32_t generation) override {
+    (void)announced_.withdraw(control_, range, generation);
+  }
   bool is_withdrawn(RegionId range, std::uint32_t generation) override { return announced_.is_gone(range, generation); }
   void wake() override { control_.wake(); }
   void wait(TimeNs deadline) override { control_.wait(deadline); }
@@ -51,10 +53,11 @@ class DocaHostLink final : public HostLink, private HostControl::Owner {
     std::optional<Status> status;
   };
 
-  DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
+  DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment, wire::Welcome welcome,
+               Fd events);
 
-  [[nodiscard]] Result<std::uint32_t> announce(RegionId region, std::uint32_t generation, const void* base, std::uint64_t length,
-                                               std::uint32_t permissions, TimeNs deadline);
+  [[nodiscard]] Result<std::uint32_t> announce(RegionId region, std::uint32_t generation, const void* base,
+                                               std::uint64_t length, std::uint32_t permissions, TimeNs deadline);
   Status take_frame(const ControlSocket::Frame& frame) override;
   void on_lost() noexcept override { end_device(); }
   void end_device() noexcept;

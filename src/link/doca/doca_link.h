@@ -1,5 +1,5 @@
-// DMA over PCIe: what the handshake needs to know of doca_link. Read this first, then doca_device.h (devices and memory),
-// then doca_agent_link.h and doca_host_link.h.
+// DMA over PCIe: what the handshake needs to know of doca_link. Read this first, then doca_device.h (devices and
+// memory), then doca_agent_link.h and doca_host_link.h.
 //
 // For an agent on a BlueField and a program on the host that the card sits in. The card's DMA engine copies between the
 // agent's memory and what the program exported; no packet is sent. The control connection is that of tcp_link, with its
@@ -38,11 +38,12 @@ inline constexpr std::string_view doca_reason =
 // Whether an agent of this machine can import a program's memory; where it cannot, what is missing and what to do.
 [[nodiscard]] Status check_doca(const Address& address);
 
-// Operations posted before the program has exported its channel segment wait for it, until `deadline`. `lasting`: what is
-// worth registering once; may be null.
+// Operations posted before the program has exported its channel segment wait for it, until `deadline`. `lasting`: what
+// is worth registering once; may be null.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes,
                                                              const SegmentLimits& limits,
-                                                             std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+                                                             std::shared_ptr<const LastingMemory> lasting,
+                                                             TimeNs deadline);
 // Blocks until the agent has imported the channel segment.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket socket, SegmentMemory channel_segment,
                                                              wire::Welcome welcome, TimeNs deadline);

@@ -6,9 +6,10 @@ namespace offpath::link {
 namespace {
 
 tl::unexpected<Failure> not_built() {
-  return fail(Error::unsupported,
-              "this build has no DOCA DMA: install doca-sdk-dma and its headers (Debian: libdoca-sdk-dma-dev) and configure "
-              "with OFFPATH_DOCA=on, or use an address of another kind");
+  return fail(
+      Error::unsupported,
+      "this build has no DOCA DMA: install doca-sdk-dma and its headers (Debian: libdoca-sdk-dma-dev) and configure "
+      "with OFFPATH_DOCA=on, or use an address of another kind");
 }
 
 }  // namespace
@@ -22,6 +23,8 @@ Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64
   return why;
 }
 
-Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket, SegmentMemory, wire::Welcome, TimeNs) { return not_built(); }
+Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket, SegmentMemory, wire::Welcome, TimeNs) {
+  return not_built();
+}
 
 }  // namespace offpath::link

@@ -64,8 +64,10 @@ Result<AgentHandshake::State> AgentHandshake::step() {
   OFP_ASSIGN(const bool there, socket_.next(frame));
   if (!there) return State::pending;
   switch (step_) {
-    case Step::hello: return take_hello(frame);
-    case Step::proof: return take_proof(frame);
+    case Step::hello:
+      return take_hello(frame);
+    case Step::proof:
+      return take_proof(frame);
   }
   return State::pending;
 }
@@ -86,17 +88,20 @@ Result<AgentHandshake::State> AgentHandshake::take_hello(const ControlSocket::Fr
 Status AgentHandshake::admit() const {
   if (transport_ != Address::Kind::unix_socket) {
     if (!policy_->key)
-      return fail(Error::denied, "this agent takes no network connections: it was started without a key file (key_file)");
+      return fail(Error::denied,
+                  "this agent takes no network connections: it was started without a key file (key_file)");
     return {};
   }
-  if (peer_.uid == 0 || peer_.uid == geteuid() || std::ranges::find(policy_->uids, peer_.uid) != policy_->uids.end()) return {};
+  if (peer_.uid == 0 || peer_.uid == geteuid() || std::ranges::find(policy_->uids, peer_.uid) != policy_->uids.end())
+    return {};
   return fail(Error::denied, "uid {} may not use this agent; allowed are 0, {}{}{}", peer_.uid, geteuid(),
               policy_->uids.empty() ? "" : ", ", fmt::join(policy_->uids, ", "));
 }
 
 Result<AgentHandshake::State> AgentHandshake::take_local() {
   const Fd memory = socket_.take_descriptor();
-  OFP_ASSIGN(channel_segment_, map_sealed(memory.get(), hello_.layout.total_bytes(), "channel segment", socket_.user()));
+  OFP_ASSIGN(channel_segment_,
+             map_sealed(memory.get(), hello_.layout.total_bytes(), "channel segment", socket_.user()));
   if (hello_.force_staging != 0) {
     direct_ = {false, "the program asked for staging"};
   } else if (policy_->force_staging) {
@@ -121,7 +126,8 @@ Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Fr
   if (is_of(*policy_->key)) key_ = &*policy_->key;
   for (const SharedKey& key : policy_->old_keys)
     if (key_ == nullptr && is_of(key)) key_ = &key;
-  if (key_ == nullptr) return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
+  if (key_ == nullptr)
+    return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
   return State::ready;
 }
 
@@ -145,8 +151,8 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   state_ = State::failed;  // whatever happens, this object is done
   OFP_TRY(socket_.send(ControlType::welcome, payload));
   if (local)
-    return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_), std::move(channel_segment_),
-                                            hello_.channel_address, policy_->segments);
+    return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_),
+                                            std::move(channel_segment_), hello_.channel_address, policy_->segments);
   socket_.end_when_silent(policy_->silence_ns);
   if (transport_ == Address::Kind::verbs)
     return accept_verbs(std::move(socket_), verbs_proofs(*key_, hello_.nonce, nonce_, session_binding(socket_)),
@@ -155,7 +161,8 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (transport_ == Address::Kind::doca)
     return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
                        deadline_after(monotonic_ns(), handshake_wait_ns));
-  return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, std::move(welcome.reason));
+  return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments,
+                              std::move(welcome.reason));
 }
 
 void AgentHandshake::refuse(Error code, std::string message) {

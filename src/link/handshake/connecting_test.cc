@@ -12,7 +12,8 @@ namespace offpath::link {
 namespace {
 
 TEST(Addresses, AreWhatTheySay) {
-  for (const char* text : {"unix:/run/offpath/agent", "tcp:node7:7700", "tls:10.0.0.1:0", "tcp:[::1]:65535", "verbs:node7-ib:7700", "doca:192.168.100.2:7700"}) {
+  for (const char* text : {"unix:/run/offpath/agent", "tcp:node7:7700", "tls:10.0.0.1:0", "tcp:[::1]:65535",
+                           "verbs:node7-ib:7700", "doca:192.168.100.2:7700"}) {
     auto address = Address::parse(text);
     ASSERT_TRUE(address) << text;
     EXPECT_EQ(address->text(), text);
@@ -55,7 +56,7 @@ TEST(Connecting, SaysThatNobodyListens) {
     EXPECT_EQ(listen_at(address, false).error().code, Error::exists);
   }
   EXPECT_EQ(connect(address, {}, soon()).error().message, wanted);  // the file is there, its agent is not
-  EXPECT_TRUE(listen_at(address, false));                          // and gives way to the next one
+  EXPECT_TRUE(listen_at(address, false));                           // and gives way to the next one
 }
 
 TEST(Connecting, WaitsForTheAgentUntilTheDeadlineOnly) {

@@ -11,8 +11,10 @@ std::vector<std::byte> session_binding(const ControlSocket& socket) {
   return {binding.begin(), binding.end()};
 }
 
-VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce, Bytes binding) {
-  static constexpr std::string_view said = "queue pair";  // shorter than any hello: no proof of the handshake is one of these
+VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
+                         Bytes binding) {
+  // shorter than any hello: no proof of the handshake is one of these
+  static constexpr std::string_view said = "queue pair";
   const Bytes bytes = std::as_bytes(std::span(said));
   return {key.prove(SharedKey::Side::host, host_nonce, agent_nonce, binding, bytes),
           key.prove(SharedKey::Side::agent, host_nonce, agent_nonce, binding, bytes)};

@@ -24,11 +24,11 @@
 #include "link/address.h"
 #include "link/control/authentication.h"
 #include "link/control/control_socket.h"
+#include "link/control/peer.h"
+#include "link/control/tls.h"
 #include "link/doca/doca_link.h"
 #include "link/link.h"
 #include "link/local/local_agent_link.h"
-#include "link/control/peer.h"
-#include "link/control/tls.h"
 #include "link/verbs/verbs_link.h"
 #include "wire/control.h"
 
@@ -45,19 +45,21 @@ struct HostOptions {
 };
 
 // Connects and shakes hands; blocks until the deadline at most.
-[[nodiscard]] Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOptions& options, TimeNs deadline);
+[[nodiscard]] Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOptions& options,
+                                                        TimeNs deadline);
 
 // ---- the agent's end
 
 // Who may connect and with what; outlives the handshakes that use it. When keys change, new handshakes get a new one.
 struct AgentPolicy {
-  std::vector<uid_t> uids;           // on a Unix socket, besides root and the agent's own user
-  std::optional<SharedKey> key;      // without one every network connection is refused
+  std::vector<uid_t> uids;            // on a Unix socket, besides root and the agent's own user
+  std::optional<SharedKey> key;       // without one every network connection is refused
   std::vector<SharedKey> old_keys{};  // good enough besides `key`, while programs change over to that one
-  std::unique_ptr<TlsContext> tls;   // for listeners at tls: addresses
+  std::unique_ptr<TlsContext> tls;    // for listeners at tls: addresses
   SegmentLimits segments;
-  std::shared_ptr<LastingMemory> lasting;  // the agent's frames, for listeners at verbs: and doca: addresses; may be null
-  bool force_staging = false;        // as if direct reads were not permitted
+  std::shared_ptr<LastingMemory>
+      lasting;                 // the agent's frames, for listeners at verbs: and doca: addresses; may be null
+  bool force_staging = false;  // as if direct reads were not permitted
   std::shared_ptr<ReceivedFds> received = std::make_shared<ReceivedFds>();  // over Unix sockets
   TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides keep to it
 };
@@ -70,8 +72,8 @@ class AgentHandshake {
  public:
   enum class State { pending, ready, failed };
 
-  // `transport` is the kind of address the listener has, `socket` what accept_from() gave. On a Unix socket a user who is
-  // not on the list has `failed` at once, and been told.
+  // `transport` is the kind of address the listener has, `socket` what accept_from() gave. On a Unix socket a user who
+  // is not on the list has `failed` at once, and been told.
   AgentHandshake(Fd socket, Address::Kind transport, const AgentPolicy& policy, TimeNs now);
   AgentHandshake(AgentHandshake&&) = default;
   AgentHandshake& operator=(AgentHandshake&&) = default;
@@ -126,7 +128,7 @@ class AgentHandshake {
 [[nodiscard]] std::vector<std::byte> session_binding(const ControlSocket& socket);
 [[nodiscard]] std::string network_reason(Address::Kind transport);
 // What the two ends of this control connection, and nobody else, can say when its queue pair is connected.
-[[nodiscard]] VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
-                                       Bytes binding);
+[[nodiscard]] VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce,
+                                       const wire::Nonce& agent_nonce, Bytes binding);
 
 }  // namespace offpath::link

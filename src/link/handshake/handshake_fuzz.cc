@@ -49,8 +49,9 @@ void use_link(Address::Kind kind, Bytes bytes, std::size_t cut) {
   Pair pair = connected();
   std::unique_ptr<AgentLink> link;
   if (kind == Address::Kind::unix_socket) {
-    link = std::make_unique<LocalAgentLink>(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::unix_socket), Peer{},
-                                            DirectReads{false, "fuzzed"}, std::move(*allocate_sealed(65536)), 0, SegmentLimits{});
+    link = std::make_unique<LocalAgentLink>(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::unix_socket),
+                                            Peer{}, DirectReads{false, "fuzzed"}, std::move(*allocate_sealed(65536)), 0,
+                                            SegmentLimits{});
   } else {
     link = std::move(*TcpAgentLink::create(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::network), 65536,
                                            SegmentLimits{}, "fuzzed"));
@@ -58,7 +59,8 @@ void use_link(Address::Kind kind, Bytes bytes, std::size_t cut) {
   }
   // Transfers number 1 to 4 are under way, so that answers to them can come.
   static std::byte memory[4][256];
-  const ReadPiece reads[] = {{wire::channel_segment, 0, 0, memory[0], 100}, {wire::channel_segment, 0, 64, memory[1], 256}};
+  const ReadPiece reads[] = {{wire::channel_segment, 0, 0, memory[0], 100},
+                             {wire::channel_segment, 0, 64, memory[1], 256}};
   const WritePiece write{wire::channel_segment, 128, memory[2], 8};
   link->read(1, reads);
   link->write(2, {&write, 1});

@@ -2,9 +2,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "testing/link/raw_client.h"
 #include "link/local/sealed_memory.h"
 #include "testing/link/certificate.h"
+#include "testing/link/raw_client.h"
 
 namespace offpath::link {
 namespace {
@@ -23,13 +23,15 @@ TEST_F(Network, NeedsTheKeyAtBothEnds) {
   auto met = agent.meet({.key_file = right});
   ASSERT_FALSE(met.first);
   EXPECT_EQ(met.first.error().code, Error::denied);
-  EXPECT_NE(met.first.error().message.find("was started without a key file"), std::string::npos) << met.first.error().message;
+  EXPECT_NE(met.first.error().message.find("was started without a key file"), std::string::npos)
+      << met.first.error().message;
 
   agent.policy.key = std::move(*SharedKey::load(right));
   met = agent.meet({.key_file = wrong});
   ASSERT_FALSE(met.first);
   EXPECT_EQ(met.first.error().code, Error::denied);
-  EXPECT_NE(met.first.error().message.find("does not know the agent's key"), std::string::npos) << met.first.error().message;
+  EXPECT_NE(met.first.error().message.find("does not know the agent's key"), std::string::npos)
+      << met.first.error().message;
   EXPECT_FALSE(met.second.link);
 
   met = agent.meet({.name = "simulation", .key_file = right});
@@ -37,7 +39,8 @@ TEST_F(Network, NeedsTheKeyAtBothEnds) {
   EXPECT_EQ(met.second.hello.name, "simulation");
 }
 
-// What the kernel was told: how long what was sent may stay unacknowledged, and when it asks an idle connection's other end.
+// What the kernel was told: how long what was sent may stay unacknowledged, and when it asks an idle connection's other
+// end.
 struct Silence {
   explicit Silence(int socket) {
     const auto option = [socket](int name) {
@@ -166,8 +169,10 @@ TEST_F(Tls, ACertificateOfAnotherTimeIsRefusedWithThisMachinesDate) {
     const auto met = agent.meet({.key_file = shared_key, .tls_ca_file = certificate});
     ASSERT_FALSE(met.first);
     EXPECT_EQ(met.first.error().code, Error::denied);
-    EXPECT_NE(met.first.error().message.find(why + "; this machine's clock says 20"), std::string::npos) << met.first.error().message;
-    EXPECT_NE(met.first.error().message.find("renew the agent's certificate"), std::string::npos) << met.first.error().message;
+    EXPECT_NE(met.first.error().message.find(why + "; this machine's clock says 20"), std::string::npos)
+        << met.first.error().message;
+    EXPECT_NE(met.first.error().message.find("renew the agent's certificate"), std::string::npos)
+        << met.first.error().message;
   };
   refused(3600, 7200, "not yet valid");
   refused(-7200, -3600, "has expired");
@@ -183,7 +188,8 @@ TEST_F(Tls, ChecksAuthorityAndAddress) {
   met = agent.meet({.key_file = shared_key, .tls_ca_file = certificate});
   ASSERT_FALSE(met.first);
   EXPECT_EQ(met.first.error().code, Error::denied);
-  EXPECT_NE(met.first.error().message.find("certificate is refused: IP address mismatch"), std::string::npos) << met.first.error().message;
+  EXPECT_NE(met.first.error().message.find("certificate is refused: IP address mismatch"), std::string::npos)
+      << met.first.error().message;
 
   serve_with("IP:127.0.0.1");
   const std::string other = directory.file("other");
@@ -202,7 +208,8 @@ TEST_F(Tls, StillNeedsTheKey) {
   serve_with("IP:127.0.0.1");
   const auto met = agent.meet({.key_file = key("wrong", "the wrong key of one"), .tls_ca_file = certificate});
   ASSERT_FALSE(met.first);
-  EXPECT_NE(met.first.error().message.find("does not know the agent's key"), std::string::npos) << met.first.error().message;
+  EXPECT_NE(met.first.error().message.find("does not know the agent's key"), std::string::npos)
+      << met.first.error().message;
 }
 
 TEST_F(Tls, IsNotSpokenBelowVersion13) {
@@ -224,8 +231,10 @@ TEST_F(Tls, APrivateKeyThatOthersMayUseIsRefused) {
   const auto refused = TlsContext::for_agent(certificate, private_key);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Error::denied);
-  EXPECT_EQ(refused.error().message, fmt::format("TLS key file {0}: its mode is 640, others may use it; allowed is 600 or less "
-                                                 "(chmod 600 {0})", private_key));
+  EXPECT_EQ(refused.error().message,
+            fmt::format("TLS key file {0}: its mode is 640, others may use it; allowed is 600 or less "
+                        "(chmod 600 {0})",
+                        private_key));
 }
 
 TEST_F(Tls, ACertificateAndAKeyThatDoNotBelongTogether) {
@@ -246,8 +255,8 @@ TEST_F(Tls, PlainAndEncryptedDoNotMeet) {
     agent.address = agent_encrypts ? encrypted : plain;
     TestAgent::Arrival arrival;
     std::thread serving([&] { arrival = agent.serve(); });
-    const auto connected =
-        connect(agent_encrypts ? plain : encrypted, {.key_file = shared_key, .tls_ca_file = certificate}, monotonic_ns() + second_ns);
+    const auto connected = connect(agent_encrypts ? plain : encrypted,
+                                   {.key_file = shared_key, .tls_ca_file = certificate}, monotonic_ns() + second_ns);
     serving.join();
     EXPECT_FALSE(connected);
     EXPECT_FALSE(arrival.link);

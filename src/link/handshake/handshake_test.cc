@@ -7,8 +7,8 @@
 
 #include <random>
 
-#include "testing/link/raw_client.h"
 #include "link/local/sealed_memory.h"
+#include "testing/link/raw_client.h"
 
 namespace offpath::link {
 namespace {
@@ -18,7 +18,9 @@ using State = AgentHandshake::State;
 
 Fd memory_with(int seals, std::uint64_t length, unsigned flags = 0) {
   Fd memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
-  if (!memory || ftruncate(memory.get(), static_cast<off_t>(length)) != 0 || fcntl(memory.get(), F_ADD_SEALS, seals) != 0) return Fd();
+  if (!memory || ftruncate(memory.get(), static_cast<off_t>(length)) != 0 ||
+      fcntl(memory.get(), F_ADD_SEALS, seals) != 0)
+    return Fd();
   return memory;
 }
 
@@ -77,7 +79,8 @@ TEST(BadHello, IsRefusedWithBothValues) {
     wire::Hello hello = good_hello();
     hello.layout.streams_max = 1 << 30;
     client.say(hello, memory->fd());
-    EXPECT_NE(client.refused().message.find("streams_max is 1073741824; it must be from 1 to 65536"), std::string::npos);
+    EXPECT_NE(client.refused().message.find("streams_max is 1073741824; it must be from 1 to 65536"),
+              std::string::npos);
   }
   {
     RawClient client(agent);
@@ -158,7 +161,8 @@ TEST(Garbage, EndsInRefusalOrWaits) {
     std::vector<std::byte> frame(sizeof(wire::ControlHeader));
     store(frame.data(), wire::ControlHeader{static_cast<std::uint32_t>(bytes.size()), ControlType::hello, 0});
     frame.insert(frame.end(), bytes.begin(), bytes.end());
-    for (unsigned flips = 1 + random() % 8; flips > 0; --flips) frame[random() % frame.size()] = static_cast<std::byte>(random());
+    for (unsigned flips = 1 + random() % 8; flips > 0; --flips)
+      frame[random() % frame.size()] = static_cast<std::byte>(random());
     frame.resize(1 + random() % frame.size());
     ASSERT_EQ(::send(dialled->get(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
     auto accepted = accept_from(agent.listener.get());

@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "link/local/sealed_memory.h"
 #include "testing/link/emulated.h"
 #include "testing/link/raw_client.h"
-#include "link/local/sealed_memory.h"
 
 namespace offpath::link {
 namespace {
@@ -13,10 +13,11 @@ namespace {
 TEST(Strangers, ProcessThatSpeaksForAnotherIsNotReadDirectly) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   TestAgent agent;
-  RawClient client(agent);  // this process connects
+  RawClient client(agent);     // this process connects
   const pid_t child = fork();  // another one speaks
   if (child == 0) {
-    // This process is the agent as well, and maps the memory where the child would have: so the child has its own elsewhere.
+    // This process is the agent as well, and maps the memory where the child would have: so the child has its own
+    // elsewhere.
     const auto first = allocate_sealed(wire::ChannelLayout{}.total_bytes());
     const auto memory = allocate_sealed(wire::ChannelLayout{}.total_bytes());
     wire::Hello hello = good_hello();
@@ -30,8 +31,9 @@ TEST(Strangers, ProcessThatSpeaksForAnotherIsNotReadDirectly) {
   ASSERT_TRUE(arrival.link) << arrival.failure.message;
   EXPECT_EQ(arrival.pid, getpid());
   EXPECT_TRUE(arrival.link->traits().staged);
-  EXPECT_EQ(arrival.link->traits().reason,
-            fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork", getpid()));
+  EXPECT_EQ(
+      arrival.link->traits().reason,
+      fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork", getpid()));
   waitpid(child, nullptr, 0);
 }
 
@@ -56,8 +58,9 @@ class Users : public testing::Test {
     if (program == 0) {
       become(host, host_readable);
       auto connected = connect(agent.address, {}, soon());
-      const std::string text = !connected ? connected.error().message
-                                          : ((*connected)->traits().staged ? "staged: " : "direct: ") + (*connected)->traits().reason;
+      const std::string text =
+          !connected ? connected.error().message
+                     : ((*connected)->traits().staged ? "staged: " : "direct: ") + (*connected)->traits().reason;
       (void)!::write(pipe_ends[1], text.data(), text.size());
       _exit(0);
     }
@@ -89,25 +92,30 @@ TEST_F(Users, TheSameUserIsReadDirectly) {
 TEST_F(Users, AnotherUserHasToBeOnTheList) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   const std::string refused = meet(host_uid);
-  EXPECT_NE(refused.find(fmt::format("refuses: uid {} may not use this agent; allowed are 0, {}", host_uid, agent_uid)), std::string::npos)
+  EXPECT_NE(refused.find(fmt::format("refuses: uid {} may not use this agent; allowed are 0, {}", host_uid, agent_uid)),
+            std::string::npos)
       << refused;
   agent.policy.uids = {host_uid};
-  EXPECT_EQ(meet(host_uid), fmt::format("staged: direct reads are not permitted: the program runs as uid {}, the agent as uid {}: run "
-                                        "both as the same user, or give the agent CAP_SYS_PTRACE",
-                                        host_uid, agent_uid));
+  EXPECT_EQ(meet(host_uid),
+            fmt::format("staged: direct reads are not permitted: the program runs as uid {}, the agent as uid {}: run "
+                        "both as the same user, or give the agent CAP_SYS_PTRACE",
+                        host_uid, agent_uid));
 }
 
 TEST_F(Users, RootIsServedButNotReadByOthers) {
   OFP_NEEDS_KERNEL("process_vm_readv");
-  EXPECT_EQ(meet(0), fmt::format("staged: direct reads are not permitted: the program runs as uid 0, the agent as uid {}: run both as "
-                                 "the same user, or give the agent CAP_SYS_PTRACE",
-                                 agent_uid));
+  EXPECT_EQ(
+      meet(0),
+      fmt::format("staged: direct reads are not permitted: the program runs as uid 0, the agent as uid {}: run both as "
+                  "the same user, or give the agent CAP_SYS_PTRACE",
+                  agent_uid));
 }
 
 TEST_F(Users, AProgramThatMadeItselfUnreadableIsStaged) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   const std::string text = meet(agent_uid, false);
-  EXPECT_NE(text.find("staged: direct reads are not permitted: the program made itself unreadable"), std::string::npos) << text;
+  EXPECT_NE(text.find("staged: direct reads are not permitted: the program made itself unreadable"), std::string::npos)
+      << text;
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "link/handshake/handshake.h"
+#include "link/handshake/job_labels.h"
 #include "link/local/local_host_link.h"
 #include "link/local/sealed_memory.h"
 #include "link/stream/stream_host_link.h"
-#include "link/handshake/job_labels.h"
 
 namespace offpath::link {
 
@@ -54,7 +54,8 @@ Result<std::unique_ptr<HostLink>> connect_local(Fd connected, const Address& add
   hello.channel_address = reinterpret_cast<std::uint64_t>(channel_segment.data());
   std::vector<std::byte> payload;
   wire::encode(hello, payload);
-  if (auto sent = socket.send(ControlType::hello, payload, channel_segment.fd()); !sent && sent.error().code != Error::peer_lost)
+  if (auto sent = socket.send(ControlType::hello, payload, channel_segment.fd());
+      !sent && sent.error().code != Error::peer_lost)
     return handshake_failure(address, std::move(sent).error());
   OFP_ASSIGN(const ControlSocket::Frame frame, await(socket, ControlType::welcome, address, deadline));
   OFP_ASSIGN(wire::Welcome welcome, wire::decode_welcome(frame.payload));
@@ -63,13 +64,15 @@ Result<std::unique_ptr<HostLink>> connect_local(Fd connected, const Address& add
 
 Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const HostOptions& options, TimeNs deadline) {
   if (options.key_file.empty())
-    return fail(Error::denied, "the agent at {} is reached over the network: name the key file that both sides share (key_file)",
+    return fail(Error::denied,
+                "the agent at {} is reached over the network: name the key file that both sides share (key_file)",
                 address.text());
   OFP_ASSIGN(const SharedKey key, SharedKey::load(options.key_file));
   std::unique_ptr<TlsContext> tls;
   if (address.kind == Address::Kind::tls) {
     if (options.tls_ca_file.empty())
-      return fail(Error::denied, "the agent at {} is reached over TLS: name the file with its certificate authority (tls_ca_file)",
+      return fail(Error::denied,
+                  "the agent at {} is reached over TLS: name the file with its certificate authority (tls_ca_file)",
                   address.text());
     OFP_ASSIGN(tls, TlsContext::for_host(options.tls_ca_file));
   }
@@ -105,8 +108,8 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   socket.end_when_silent(TimeNs{welcome.silence_ms} * millisecond_ns);
   OFP_ASSIGN(SegmentMemory channel_segment, allocate_shared(options.layout.total_bytes()));
   if (address.kind == Address::Kind::verbs)
-    return connect_verbs(std::move(socket), verbs_proofs(key, hello.nonce, agent_nonce, binding), std::move(channel_segment),
-                         std::move(welcome), deadline);
+    return connect_verbs(std::move(socket), verbs_proofs(key, hello.nonce, agent_nonce, binding),
+                         std::move(channel_segment), std::move(welcome), deadline);
   if (address.kind == Address::Kind::doca)
     return connect_doca(std::move(socket), std::move(channel_segment), std::move(welcome), deadline);
   return TcpHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));

@@ -23,7 +23,9 @@ std::string_view next_part(std::string_view& rest, char separator) {
   return part;
 }
 
-std::string shown(std::string_view text, std::size_t bytes_max) { return text.size() <= bytes_max ? std::string(text) : std::string(); }
+std::string shown(std::string_view text, std::size_t bytes_max) {
+  return text.size() <= bytes_max ? std::string(text) : std::string();
+}
 
 // Directories named job_... that are not below one of Slurm's are something else.
 wire::JobLabels labels_of_path(std::string_view path) {
@@ -32,9 +34,12 @@ wire::JobLabels labels_of_path(std::string_view path) {
   bool is_slurm = false;
   while (!path.empty()) {
     const std::string_view part = next_part(path, '/');
-    if (part.find("slurm") != std::string_view::npos) is_slurm = true;
-    else if (is_slurm && labels.job.empty() && part.starts_with("job_")) labels.job = shown(part.substr(4), wire::job_bytes_max);
-    else if (!labels.job.empty() && labels.step.empty() && part.starts_with("step_")) labels.step = shown(part.substr(5), wire::job_bytes_max);
+    if (part.find("slurm") != std::string_view::npos)
+      is_slurm = true;
+    else if (is_slurm && labels.job.empty() && part.starts_with("job_"))
+      labels.job = shown(part.substr(4), wire::job_bytes_max);
+    else if (!labels.job.empty() && labels.step.empty() && part.starts_with("step_"))
+      labels.step = shown(part.substr(5), wire::job_bytes_max);
   }
   return labels;
 }
@@ -43,7 +48,8 @@ wire::JobLabels labels_of_file(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
   std::array<char, 4096> some{};
-  for (ssize_t got = 0; file && text.size() < 16 * some.size() && (got = read(file.get(), some.data(), some.size())) > 0;)
+  for (ssize_t got = 0;
+       file && text.size() < 16 * some.size() && (got = read(file.get(), some.data(), some.size())) > 0;)
     text.append(some.data(), static_cast<std::size_t>(got));
   return parse_cgroups(text);
 }

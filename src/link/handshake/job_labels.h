@@ -1,5 +1,6 @@
-// The work that a program is part of: its job and step in Slurm, its cgroup. Labels of what is shown of it, and never a right to
-// anything: over the network a program may say what it likes. Of a process of this machine the kernel's word counts.
+// The work that a program is part of: its job and step in Slurm, its cgroup. Labels of what is shown of it, and never a
+// right to anything: over the network a program may say what it likes. Of a process of this machine the kernel's word
+// counts.
 #pragma once
 
 #include <sys/types.h>

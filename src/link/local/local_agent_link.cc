@@ -35,7 +35,10 @@ iovec vector_of(void* at, std::uint64_t length) { return {at, length}; }
 
 LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
                                std::uint64_t channel_address, const SegmentLimits& limits)
-    : socket_(std::move(socket)), peer_(std::move(peer)), limits_(limits), witness_(channel_segment.bytes(), channel_address) {
+    : socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      limits_(limits),
+      witness_(channel_segment.bytes(), channel_address) {
   traits_ = {"local", direct.permitted, !direct.permitted, 0, std::move(direct.reason)};
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, base, channel_segment.length(), 0));
@@ -103,7 +106,8 @@ Status LocalAgentLink::gather(std::span<const ReadPiece> pieces) {
       iovec& to = to_[vectors_ - 1];
       iovec& from = from_[vectors_ - 1];
       if (static_cast<std::byte*>(to.iov_base) + to.iov_len == piece.to &&
-          reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address && ranges_[vectors_ - 1] == piece.region) {
+          reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address &&
+          ranges_[vectors_ - 1] == piece.region) {
         to.iov_len += piece.length;
         from.iov_len += piece.length;
         continue;
@@ -123,7 +127,8 @@ Status LocalAgentLink::gather(std::span<const ReadPiece> pieces) {
 }
 
 LocalAgentLink::Read& LocalAgentLink::read_of(std::size_t vector) noexcept {
-  const auto read = std::ranges::find_if(reads_, [&](const Read& each) { return each.first <= vector && vector < each.end; });
+  const auto read =
+      std::ranges::find_if(reads_, [&](const Read& each) { return each.first <= vector && vector < each.end; });
   OFP_ASSERT(read != reads_.end());
   return *read;
 }
@@ -174,8 +179,10 @@ void LocalAgentLink::finish_reads() {
     lose({Error::peer_lost, "the program ended"});
   for (Read& read : reads_) {
     LinkEvent& event = events_.push(LinkEvent::Kind::read_done, read.token);
-    if (lost_) event.status = tl::unexpected<Failure>(why_);
-    else event.status = std::move(read.status);
+    if (lost_)
+      event.status = tl::unexpected<Failure>(why_);
+    else
+      event.status = std::move(read.status);
   }
   reads_.clear();
 }
@@ -186,8 +193,9 @@ tl::unexpected<Failure> LocalAgentLink::call_failure(int error_number) {
     return tl::unexpected<Failure>(why_);
   }
   if (error_number == EPERM)
-    return fail(Error::denied, "the program's memory may not be read any more: its rights changed (new user, PR_SET_DUMPABLE, or "
-                               "PR_SET_PTRACER for another process)");
+    return fail(Error::denied,
+                "the program's memory may not be read any more: its rights changed (new user, PR_SET_DUMPABLE, or "
+                "PR_SET_PTRACER for another process)");
   return fail_errno(error_number, "process_vm_readv");
 }
 
@@ -195,7 +203,8 @@ tl::unexpected<Failure> LocalAgentLink::unreadable(std::size_t vector) const {
   const auto address = reinterpret_cast<std::uint64_t>(from_[vector].iov_base);
   const Region* region = regions_.find(ranges_[vector]);
   if (region == nullptr) return fail(Error::unreadable, "no memory is mapped at address {:#x}", address);
-  return fail(Error::unreadable, "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
+  return fail(Error::unreadable,
+              "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
               ranges_[vector], region->length, address - region->base);
 }
 
@@ -279,20 +288,28 @@ Status LocalAgentLink::take_frames() {
     OFP_ASSIGN(const bool there, socket_.next(frame));
     if (!there) return {};
     switch (frame.type) {
-      case ControlType::wake: woken_ = true; break;
-      case ControlType::segment: OFP_TRY(take_segment(frame.payload)); break;
-      case ControlType::segment_gone: OFP_TRY(drop_segment(frame.payload)); break;
+      case ControlType::wake:
+        woken_ = true;
+        break;
+      case ControlType::segment:
+        OFP_TRY(take_segment(frame.payload));
+        break;
+      case ControlType::segment_gone:
+        OFP_TRY(drop_segment(frame.payload));
+        break;
       case ControlType::offer: {
         OFP_ASSIGN(const std::uint64_t number, wire::decode_number(frame.payload));
         if (++offers_ > offers_waiting_max)
-          return fail(Error::protocol, "offer: {} descriptors at once, at most {} are allowed", offers_, offers_waiting_max);
+          return fail(Error::protocol, "offer: {} descriptors at once, at most {} are allowed", offers_,
+                      offers_waiting_max);
         LinkEvent& event = events_.push(LinkEvent::Kind::offered, number);
         event.fd = socket_.take_descriptor();
         if (socket_.user()) event.status = socket_.user()->may_take();
         if (!event.status) event.fd.reset();
         break;
       }
-      default: return unexpected_frame(frame.type, "on an open channel");
+      default:
+        return unexpected_frame(frame.type, "on an open channel");
     }
   }
   next_look_ = 0;  // there may be more
@@ -306,7 +323,8 @@ Status LocalAgentLink::take_segment(Bytes payload) {
   if ((number < segments_.size() && segments_[number].data() != nullptr) || refused_.contains(notice.region))
     return fail(Error::protocol, "segment {}: announced twice", number);
   auto accepted = accept_segment(notice, number);
-  if (!accepted && refused_.size() < refused_max && (accepted.error().code == Error::too_large || accepted.error().code == Error::no_memory)) {
+  if (!accepted && refused_.size() < refused_max &&
+      (accepted.error().code == Error::too_large || accepted.error().code == Error::no_memory)) {
     refused_.insert(notice.region);
     std::vector<std::byte> outcome;
     wire::encode(wire::Outcome{notice.region, tl::unexpected(std::move(accepted).error())}, outcome);
@@ -323,10 +341,13 @@ Status LocalAgentLink::take_segment(Bytes payload) {
 
 Result<SegmentMemory> LocalAgentLink::accept_segment(const wire::SegmentNotice& notice, std::uint32_t number) {
   if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
-    return fail(Error::too_large, "segment {}: at most {} segments are allowed (limits.segments_max)", number, limits_.count_max);
+    return fail(Error::too_large, "segment {}: at most {} segments are allowed (limits.segments_max)", number,
+                limits_.count_max);
   if (notice.length > limits_.bytes_max - segment_bytes_)
-    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed (limits.segment_bytes_max)", number,
-                notice.length, segment_bytes_, limits_.bytes_max);
+    return fail(
+        Error::too_large,
+        "segment {}: its {} bytes and the {} of other segments are more than the {} allowed (limits.segment_bytes_max)",
+        number, notice.length, segment_bytes_, limits_.bytes_max);
   const Fd fd = socket_.take_descriptor();
   return map_sealed(fd.get(), notice.length, fmt::format("segment {}", number), socket_.user());
 }

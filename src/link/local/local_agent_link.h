@@ -1,9 +1,11 @@
 // The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read where they lie,
-// a whole plan by one process_vm_readv, whose first vector is the witness. Read sealed_memory.h, peer.h and witness.h first.
+// a whole plan by one process_vm_readv, whose first vector is the witness. Read sealed_memory.h, peer.h and witness.h
+// first.
 //
-// Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost. After it
-// the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do not count. Writes are over when the
-// call returns. The socket is also looked at by poll, but at most once in look_interval_ns, because a look is a system call.
+// Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost.
+// After it the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do not count. Writes are
+// over when the call returns. The socket is also looked at by poll, but at most once in look_interval_ns, because a
+// look is a system call.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,12 +15,12 @@
 #include <vector>
 
 #include "link/control/control_socket.h"
+#include "link/control/peer.h"
+#include "link/control/witness.h"
 #include "link/event_queue.h"
 #include "link/link.h"
-#include "link/control/peer.h"
-#include "link/region_table.h"
 #include "link/local/sealed_memory.h"
-#include "link/control/witness.h"
+#include "link/region_table.h"
 
 namespace offpath::link {
 
@@ -32,8 +34,8 @@ class LocalAgentLink final : public AgentLink {
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
   // `channel_address` is where the program has the channel segment mapped.
-  LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment, std::uint64_t channel_address,
-                 const SegmentLimits& limits);
+  LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
+                 std::uint64_t channel_address, const SegmentLimits& limits);
 
   const LinkTraits& traits() const override { return traits_; }
   Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,

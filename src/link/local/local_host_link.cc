@@ -16,14 +16,15 @@ Bytes bytes_of_number(const auto& number) { return std::as_bytes(std::span(&numb
 
 }  // namespace
 
-Result<std::unique_ptr<LocalHostLink>> LocalHostLink::create(ControlSocket socket, Peer agent, SegmentMemory channel_segment,
-                                                             wire::Welcome welcome) {
+Result<std::unique_ptr<LocalHostLink>> LocalHostLink::create(ControlSocket socket, Peer agent,
+                                                             SegmentMemory channel_segment, wire::Welcome welcome) {
   OFP_ASSIGN(Fd events, HostControl::watch(socket, agent));
-  return std::unique_ptr<LocalHostLink>(new LocalHostLink(std::move(socket), std::move(agent), std::move(channel_segment),
-                                                          std::move(welcome), std::move(events)));
+  return std::unique_ptr<LocalHostLink>(new LocalHostLink(
+      std::move(socket), std::move(agent), std::move(channel_segment), std::move(welcome), std::move(events)));
 }
 
-LocalHostLink::LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome, Fd events)
+LocalHostLink::LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome,
+                             Fd events)
     : control_(std::move(socket), std::move(agent), std::move(events), *this),
       channel_segment_(std::move(channel_segment)),
       welcome_(std::move(welcome)) {
@@ -41,10 +42,13 @@ Status LocalHostLink::announce_segment(RegionId segment, const SegmentMemory& me
   return announced;
 }
 
-void LocalHostLink::retire_segment(RegionId segment) { (void)control_.send(ControlType::segment_gone, bytes_of_number(segment)); }
+void LocalHostLink::retire_segment(RegionId segment) {
+  (void)control_.send(ControlType::segment_gone, bytes_of_number(segment));
+}
 
 Result<std::uint32_t> LocalHostLink::announce_range(RegionId range, std::uint32_t, const void*, std::uint64_t) {
-  if (traits_.staged) return fail(Error::unsupported, "range {} cannot be read where it lies; {}", range, traits_.reason);
+  if (traits_.staged)
+    return fail(Error::unsupported, "range {} cannot be read where it lies; {}", range, traits_.reason);
   return 0;
 }
 
@@ -71,7 +75,9 @@ Result<Fd> LocalHostLink::take_descriptor(std::uint64_t ticket, TimeNs deadline)
   return fd;
 }
 
-Status LocalHostLink::offer(std::uint64_t number, int fd) { return control_.send(ControlType::offer, bytes_of_number(number), fd); }
+Status LocalHostLink::offer(std::uint64_t number, int fd) {
+  return control_.send(ControlType::offer, bytes_of_number(number), fd);
+}
 
 void LocalHostLink::abandon() { control_.abandon(); }
 

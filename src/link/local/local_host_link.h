@@ -14,7 +14,8 @@ namespace offpath::link {
 class LocalHostLink final : public HostLink, private HostControl::Owner {
  public:
   [[nodiscard]] static Result<std::unique_ptr<LocalHostLink>> create(ControlSocket socket, Peer agent,
-                                                                     SegmentMemory channel_segment, wire::Welcome welcome);
+                                                                     SegmentMemory channel_segment,
+                                                                     wire::Welcome welcome);
   ~LocalHostLink() override;
 
   const LinkTraits& traits() const override { return traits_; }

@@ -11,9 +11,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "link/local/sealed_memory.h"
 #include "testing/link/connected_pair.h"
 #include "testing/link/emulated.h"
-#include "link/local/sealed_memory.h"
 #include "testing/link/seeded_random.h"
 #include "wire/region.h"
 
@@ -112,15 +112,16 @@ TEST(HostReplaced, ByAnotherProgramIsNoticed) {
   EXPECT_EQ(await_kind(*arrival.link, LinkEvent::Kind::closed).status.error().code, Error::peer_lost);
 }
 
-// A program that executes another one while a companion of its own keeps the connection and the channel's memory. The pid
-// stays the same, no descriptor ends, and the agent may read everybody; the other program's memory is not the connection's.
+// A program that executes another one while a companion of its own keeps the connection and the channel's memory. The
+// pid stays the same, no descriptor ends, and the agent may read everybody; the other program's memory is not the
+// connection's.
 class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   static constexpr uid_t plain_user = 64'002;
   static constexpr char own_byte = 'o';
 
-  [[nodiscard]] static bool gains_rights() { return std::get<0>(GetParam()); }        // the program is root's, setuid
-  [[nodiscard]] static bool shares_memory() { return std::get<1>(GetParam()); }       // the companion, with the old program
+  [[nodiscard]] static bool gains_rights() { return std::get<0>(GetParam()); }   // the program is root's, setuid
+  [[nodiscard]] static bool shares_memory() { return std::get<1>(GetParam()); }  // the companion, with the old program
   void SetUp() override {
     OFP_NEEDS_KERNEL("process_vm_readv");
     if (gains_rights() && geteuid() != 0) GTEST_SKIP() << "only root can make a program that others execute as root";
@@ -142,16 +143,19 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
   // The program: connects, starts its companion, and executes the keeper `delay_us` after it was told to.
   void run(SharedBlackboard& board, int told, unsigned delay_us) {
     if (gains_rights()) {
-      OFP_ASSERT(setresgid(plain_user, plain_user, plain_user) == 0 && setresuid(plain_user, plain_user, plain_user) == 0);
+      OFP_ASSERT(setresgid(plain_user, plain_user, plain_user) == 0 &&
+                 setresuid(plain_user, plain_user, plain_user) == 0);
       prctl(PR_SET_DUMPABLE, 1);
     }
-    void* mapped = mmap(secret, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    void* mapped =
+        mmap(secret, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     OFP_ASSERT(mapped == secret);
     std::memset(mapped, own_byte, length);
     auto connected = connect(agent.address, {}, soon());
     OFP_ASSERT(connected);
     alignas(16) static std::array<char, 65536> stack;
-    const pid_t other = shares_memory() ? clone(companion, stack.data() + stack.size(), CLONE_VM | SIGCHLD, &board) : fork();
+    const pid_t other =
+        shares_memory() ? clone(companion, stack.data() + stack.size(), CLONE_VM | SIGCHLD, &board) : fork();
     if (other == 0) companion(&board);
     OFP_ASSERT(other > 0);
     while (board->ready != 2) usleep(50);
@@ -210,9 +214,11 @@ TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, HostReplacedWithCompanion, testing::Combine(testing::Bool(), testing::Bool()), [](const auto& each) {
-  return std::string(std::get<0>(each.param) ? "Setuid" : "Plain") + (std::get<1>(each.param) ? "SharedMemory" : "Fork");
-});
+INSTANTIATE_TEST_SUITE_P(Ways, HostReplacedWithCompanion, testing::Combine(testing::Bool(), testing::Bool()),
+                         [](const auto& each) {
+                           return std::string(std::get<0>(each.param) ? "Setuid" : "Plain") +
+                                  (std::get<1>(each.param) ? "SharedMemory" : "Fork");
+                         });
 
 TEST(AgentKilled, IsNoticedThoughItsChildHoldsTheSocket) {
   TestDirectory directory;
@@ -260,7 +266,8 @@ TEST(AgentThatEndsAChannel, IsHeardByAHostThatOnlyWakesIt) {
   const Status looked = (*host)->look();
   ASSERT_FALSE(looked);
   EXPECT_EQ(looked.error().code, Error::protocol);
-  EXPECT_NE(looked.error().message.find("the channel segment cannot be withdrawn"), std::string::npos) << looked.error().message;
+  EXPECT_NE(looked.error().message.find("the channel segment cannot be withdrawn"), std::string::npos)
+      << looked.error().message;
 }
 
 TEST(AgentStopped, AnnouncingASegmentEndsAtTheDeadlineAndMayBeTriedAgain) {
@@ -275,7 +282,8 @@ TEST(AgentStopped, AnnouncingASegmentEndsAtTheDeadlineAndMayBeTriedAgain) {
   std::thread going_on([&] { EXPECT_TRUE(host.announce_segment(segment, *second, soon())); });
   const TimeNs deadline = soon();
   std::array<LinkEvent, 4> events;
-  while (arrival.link->mapped(segment).size() != 8192 && monotonic_ns() < deadline) arrival.link->poll(monotonic_ns(), events);
+  while (arrival.link->mapped(segment).size() != 8192 && monotonic_ns() < deadline)
+    arrival.link->poll(monotonic_ns(), events);
   going_on.join();
   EXPECT_EQ(arrival.link->mapped(segment).size(), 8192u);
 }
@@ -310,7 +318,8 @@ TEST(SharedMemory, CannotBeTakenBack) {
   const MutableBytes theirs = arrival.link->mapped(wire::channel_segment);
   const MutableBytes mine = (*host)->channel_memory();
   theirs[5000] = std::byte{1};
-  ASSERT_NE(mmap(mine.data(), mine.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), MAP_FAILED);
+  ASSERT_NE(mmap(mine.data(), mine.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
   EXPECT_EQ(mine[5000], std::byte{0});
   EXPECT_EQ(theirs[5000], std::byte{1});
 }
@@ -425,13 +434,15 @@ TEST_F(RawHost, SegmentsBeyondTheLimits) {
   announce({wire::segment_flag | 1, 4096, 0, 0}, memory_with(seals, 4096).get());
   announce({wire::segment_flag | 2, 8192, 0, 0}, memory_with(seals, 8192).get());
   EXPECT_EQ(refused(wire::segment_flag | 1, wire::segment_flag | 2),
-            fmt::format("segment 2: its 8192 bytes and the {} of other segments are more than the {} allowed (limits.segment_bytes_max)", channel + 4096,
-                        channel + 8192));
+            fmt::format("segment 2: its 8192 bytes and the {} of other segments are more than the {} allowed "
+                        "(limits.segment_bytes_max)",
+                        channel + 4096, channel + 8192));
   announce({wire::segment_flag | 3, 4096, 0, 0}, memory_with(seals, 4096).get());
   EXPECT_EQ(refused(0, wire::segment_flag | 3), "segment 3: at most 3 segments are allowed (limits.segments_max)");
   // The channel goes on.
   const RegionId first = wire::segment_flag | 1, second = wire::segment_flag | 2;
-  for (const RegionId& each : {first, second}) ASSERT_TRUE(socket.send(ControlType::segment_gone, std::as_bytes(std::span(&each, 1))));
+  for (const RegionId& each : {first, second})
+    ASSERT_TRUE(socket.send(ControlType::segment_gone, std::as_bytes(std::span(&each, 1))));
   announce({second, 8192, 0, 0}, memory_with(seals, 8192).get());
   EXPECT_EQ(answered(ControlType::segment_ok), second);
 }
@@ -448,7 +459,8 @@ TEST_F(RawHost, SegmentsBeyondTheirUsersMappings) {
   open();
   announce({wire::segment_flag | 1, 4096, 0, 0}, memory_with(seals, 4096).get());
   announce({wire::segment_flag | 2, 4096, 0, 0}, memory_with(seals, 4096).get());
-  EXPECT_NE(refused(wire::segment_flag | 1, wire::segment_flag | 2).find("limits.user_mappings_max"), std::string::npos);
+  EXPECT_NE(refused(wire::segment_flag | 1, wire::segment_flag | 2).find("limits.user_mappings_max"),
+            std::string::npos);
 }
 
 TEST_F(RawHost, OffersBeyondItsUsersDescriptors) {
@@ -456,7 +468,8 @@ TEST_F(RawHost, OffersBeyondItsUsersDescriptors) {
   open();
   const std::uint64_t number = 1;
   Fd file(memfd_create("offered", MFD_CLOEXEC));
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(socket.send(ControlType::offer, std::as_bytes(std::span(&number, 1)), file.get()));
+  for (int i = 0; i < 2; ++i)
+    ASSERT_TRUE(socket.send(ControlType::offer, std::as_bytes(std::span(&number, 1)), file.get()));
   const LinkEvent first = await_kind(*there, LinkEvent::Kind::offered);
   EXPECT_EQ(first.status.error().code, Error::too_large);
   EXPECT_FALSE(first.fd);
@@ -472,22 +485,26 @@ TEST_F(RawHost, SegmentsThatMayNotBeWithdrawn) {
 }
 
 TEST_F(RawHost, FramesOutOfPlace) {
-  for (const ControlType type : {ControlType::hello, ControlType::proof, ControlType::welcome, ControlType::refusal, ControlType::read,
-                                 ControlType::write, ControlType::read_done, ControlType::descriptor}) {
+  for (const ControlType type :
+       {ControlType::hello, ControlType::proof, ControlType::welcome, ControlType::refusal, ControlType::read,
+        ControlType::write, ControlType::read_done, ControlType::descriptor}) {
     open();
     const Fd memory = memory_with(seals, 4096);
     ASSERT_TRUE(socket.send(type, bytes_of("12345678"), descriptors_of(type) > 0 ? memory.get() : -1));
     const Failure failure = ended();
     EXPECT_EQ(failure.code, Error::protocol);
-    EXPECT_EQ(failure.message, fmt::format("{}: a frame that has no place on an open channel", control_type_name(type)));
+    EXPECT_EQ(failure.message,
+              fmt::format("{}: a frame that has no place on an open channel", control_type_name(type)));
   }
 }
 
 TEST_F(RawHost, OffersNobodyTakes) {
   open();
   const Fd memory = memory_with(seals, 4096);
-  for (std::uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(socket.send(ControlType::offer, std::as_bytes(std::span(&i, 1)), memory.get()));
-  for (std::uint64_t i = 0; i < 200; ++i) EXPECT_EQ(await_kind(*there, LinkEvent::Kind::offered, [&] { (void)socket.flush(); }).token, i);
+  for (std::uint64_t i = 0; i < 200; ++i)
+    ASSERT_TRUE(socket.send(ControlType::offer, std::as_bytes(std::span(&i, 1)), memory.get()));
+  for (std::uint64_t i = 0; i < 200; ++i)
+    EXPECT_EQ(await_kind(*there, LinkEvent::Kind::offered, [&] { (void)socket.flush(); }).token, i);
 }
 
 TEST_F(RawHost, GarbageEndsTheLinkOnly) {

@@ -10,9 +10,9 @@
 #include <numeric>
 #include <utility>
 
+#include "link/local/sealed_memory.h"
 #include "testing/link/connected_pair.h"
 #include "testing/link/emulated.h"
-#include "link/local/sealed_memory.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -96,7 +96,8 @@ TEST_F(LocalLink, RefusesWhatWasNotAnnounced) {
 
 TEST_F(LocalLink, FreedMemoryFailsThatReadOnly) {
   OFP_NEEDS_KERNEL("process_vm_readv");
-  auto* memory = static_cast<std::byte*>(mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<std::byte*>(mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   std::memset(memory, 5, 3 * 4096);
   ASSERT_TRUE(announce(1, 1, memory, 3 * 4096));
@@ -105,7 +106,8 @@ TEST_F(LocalLink, FreedMemoryFailsThatReadOnly) {
   const Status failed = read_one(*there, {1, 1, 0, target.data(), target.size()});
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, Error::unreadable);
-  EXPECT_NE(failed.error().message.find("range 1 of 12288 bytes: no memory is mapped at its offset 4096"), std::string::npos)
+  EXPECT_NE(failed.error().message.find("range 1 of 12288 bytes: no memory is mapped at its offset 4096"),
+            std::string::npos)
       << failed.error().message;
   EXPECT_TRUE(read_one(*there, {1, 1, 8192, target.data(), 4096}));
   munmap(memory, 3 * 4096);
@@ -113,7 +115,8 @@ TEST_F(LocalLink, FreedMemoryFailsThatReadOnly) {
 
 TEST_F(LocalLink, OneOfSeveralReadsGatheredFailsAlone) {
   OFP_NEEDS_KERNEL("process_vm_readv");
-  auto* memory = static_cast<std::byte*>(mmap(nullptr, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<std::byte*>(mmap(nullptr, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   for (int page = 0; page < 5; ++page) std::memset(memory + page * 4096, 10 + page, 4096);
   ASSERT_TRUE(announce(1, 1, memory, 5 * 4096));
@@ -122,7 +125,8 @@ TEST_F(LocalLink, OneOfSeveralReadsGatheredFailsAlone) {
   const auto piece = [&](std::uint64_t page, std::uint64_t to) {
     return ReadPiece{1, 1, page * 4096, target.data() + to * 4096, 4096};
   };
-  const ReadPiece first[] = {piece(0, 0), piece(4, 1)}, second[] = {piece(1, 2), piece(2, 3), piece(3, 4)}, third[] = {piece(4, 5)};
+  const ReadPiece first[] = {piece(0, 0), piece(4, 1)}, second[] = {piece(1, 2), piece(2, 3), piece(3, 4)},
+                  third[] = {piece(4, 5)};
   const ReadPiece fourth[] = {piece(0, 6), {2, 1, 0, target.data() + 7 * 4096, 4096}};
   there->read(1, first);
   there->read(2, second);
@@ -130,7 +134,8 @@ TEST_F(LocalLink, OneOfSeveralReadsGatheredFailsAlone) {
   there->read(3, third);
   std::map<std::uint64_t, Status> ended;
   std::array<LinkEvent, 8> events;
-  for (std::size_t i = 0, count = there->poll(monotonic_ns(), events); i < count; ++i) ended.emplace(events[i].token, events[i].status);
+  for (std::size_t i = 0, count = there->poll(monotonic_ns(), events); i < count; ++i)
+    ended.emplace(events[i].token, events[i].status);
   ASSERT_EQ(ended.size(), 4u);  // one poll tells of all
   EXPECT_TRUE(ended.at(1));
   ASSERT_FALSE(ended.at(2));
@@ -154,7 +159,8 @@ TEST_F(LocalLink, SegmentsComeAndGo) {
   const std::uint64_t word = 0x0123'4567'89ab'cdef;
   ASSERT_TRUE(write_one(*there, {segment, 512, reinterpret_cast<const std::byte*>(&word), 8}));
   EXPECT_EQ(load<std::uint64_t>(memory->data() + 512), word);
-  EXPECT_EQ(write_one(*there, {segment, 99'993, reinterpret_cast<const std::byte*>(&word), 8}).error().code, Error::too_large);
+  EXPECT_EQ(write_one(*there, {segment, 99'993, reinterpret_cast<const std::byte*>(&word), 8}).error().code,
+            Error::too_large);
 
   host->retire_segment(segment);
   const TimeNs deadline = soon();
@@ -270,7 +276,8 @@ TEST_F(LocalLink, AChildThatAbandonsHarmsNobody) {
   EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
 }
 
-// The agent has no descriptor left for a program that has just been welcomed: that program's channel ends, and says why.
+// The agent has no descriptor left for a program that has just been welcomed: that program's channel ends, and says
+// why.
 TEST(LocalLinkResources, WithoutADescriptorForItsLifeAChannelEnds) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
@@ -282,8 +289,8 @@ TEST(LocalLinkResources, WithoutADescriptorForItsLifeAChannelEnds) {
   rlimit none = before;
   none.rlim_cur = 0;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  LocalAgentLink link(ControlSocket(Fd(ends[0]), ControlSocket::Kind::unix_socket), Peer{}, DirectReads{false, "tested"}, std::move(*memory),
-                      0, SegmentLimits{});
+  LocalAgentLink link(ControlSocket(Fd(ends[0]), ControlSocket::Kind::unix_socket), Peer{},
+                      DirectReads{false, "tested"}, std::move(*memory), 0, SegmentLimits{});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   std::array<LinkEvent, 4> events;
   ASSERT_EQ(link.poll(0, events), 1u);

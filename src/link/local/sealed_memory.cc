@@ -26,7 +26,10 @@ std::string names_of(int seals) {
   static constexpr struct {
     int seal;
     const char* name;
-  } table[] = {{F_SEAL_SHRINK, "SHRINK"}, {F_SEAL_GROW, "GROW"}, {F_SEAL_SEAL, "SEAL"}, {F_SEAL_WRITE, "WRITE"},
+  } table[] = {{F_SEAL_SHRINK, "SHRINK"},
+               {F_SEAL_GROW, "GROW"},
+               {F_SEAL_SEAL, "SEAL"},
+               {F_SEAL_WRITE, "WRITE"},
                {F_SEAL_FUTURE_WRITE, "FUTURE_WRITE"}};
   std::string names;
   for (const auto& [seal, name] : table) {
@@ -37,7 +40,8 @@ std::string names_of(int seals) {
   return names.empty() ? "none" : names;
 }
 
-Result<SegmentMemory> map_shared(Fd fd, int descriptor, std::uint64_t length, std::shared_ptr<ReceivedFds::User> user = nullptr) {
+Result<SegmentMemory> map_shared(Fd fd, int descriptor, std::uint64_t length,
+                                 std::shared_ptr<ReceivedFds::User> user = nullptr) {
   void* data = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", length));
   return SegmentMemory(static_cast<std::byte*>(data), length, std::move(fd), std::move(user));
@@ -57,18 +61,21 @@ Result<SegmentMemory> allocate_sealed(std::uint64_t length) {
   return map_shared(std::move(fd), descriptor, length);
 }
 
-Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what, std::shared_ptr<ReceivedFds::User> user) {
+Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what,
+                                 std::shared_ptr<ReceivedFds::User> user) {
   struct statfs system{};
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
   if (system.f_type != TMPFS_MAGIC)
-    return fail(Error::denied, "{}: the descriptor is not an ordinary memfd (file system {:#x}, allowed is {:#x})", what,
-                static_cast<unsigned long>(system.f_type), static_cast<unsigned long>(TMPFS_MAGIC));
+    return fail(Error::denied, "{}: the descriptor is not an ordinary memfd (file system {:#x}, allowed is {:#x})",
+                what, static_cast<unsigned long>(system.f_type), static_cast<unsigned long>(TMPFS_MAGIC));
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return fail(Error::denied, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   if ((seals & seals_required) != seals_required)
-    return fail(Error::denied, "{}: the memfd has the seals {}, needed are {}", what, names_of(seals), names_of(seals_required));
+    return fail(Error::denied, "{}: the memfd has the seals {}, needed are {}", what, names_of(seals),
+                names_of(seals_required));
   if ((seals & seals_refused) != 0)
-    return fail(Error::denied, "{}: the memfd has the seals {}, so the agent could not write to it", what, names_of(seals));
+    return fail(Error::denied, "{}: the memfd has the seals {}, so the agent could not write to it", what,
+                names_of(seals));
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) != length)

@@ -1,5 +1,6 @@
-// For tests: a program whose memory is nobody else's business. Alone it prints where its secret will lie, which is the same
-// place in each run. With the number of a descriptor it takes its secret in, writes there as which user it runs, and stays.
+// For tests: a program whose memory is nobody else's business. Alone it prints where its secret will lie, which is the
+// same place in each run. With the number of a descriptor it takes its secret in, writes there as which user it runs,
+// and stays.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -35,13 +35,17 @@ Result<std::unique_ptr<TcpAgentLink>> TcpAgentLink::create(ControlSocket socket,
   if (epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.fd(), &readable) != 0 ||
       epoll_ctl(events.get(), EPOLL_CTL_ADD, more.get(), &nothing) != 0)
     return fail_errno(errno, "epoll_ctl");
-  return std::unique_ptr<TcpAgentLink>(new TcpAgentLink(std::move(socket), channel_segment_bytes, limits, std::move(reason),
-                                                        std::move(events), std::move(more)));
+  return std::unique_ptr<TcpAgentLink>(new TcpAgentLink(std::move(socket), channel_segment_bytes, limits,
+                                                        std::move(reason), std::move(events), std::move(more)));
 }
 
 TcpAgentLink::TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
                            std::string reason, Fd events_fd, Fd more_fd)
-    : socket_(std::move(socket)), events_fd_(std::move(events_fd)), more_fd_(std::move(more_fd)), limits_(limits), segments_{channel_segment_bytes},
+    : socket_(std::move(socket)),
+      events_fd_(std::move(events_fd)),
+      more_fd_(std::move(more_fd)),
+      limits_(limits),
+      segments_{channel_segment_bytes},
       segment_bytes_(channel_segment_bytes) {
   traits_ = {"tcp", false, false, 1, std::move(reason)};
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, 0, channel_segment_bytes, 0));
@@ -86,7 +90,8 @@ void TcpAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) 
       transfer.status = tl::unexpected<Failure>(std::move(region).error());
       break;
     }
-    if (piece.length > 0) transfer.pieces.push_back({{piece.region, piece.generation, piece.offset, piece.length}, piece.to});
+    if (piece.length > 0)
+      transfer.pieces.push_back({{piece.region, piece.generation, piece.offset, piece.length}, piece.to});
   }
   begin(transfer);
 }
@@ -110,8 +115,8 @@ void TcpAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces
 void TcpAgentLink::begin(Transfer& transfer) {
   if (lost_) transfer.status = tl::unexpected<Failure>(why_);
   if (transfers_.size() - idle_.size() > operations_max)
-    transfer.status = fail(Error::would_block, "{} transfers are under way, at most {} are allowed", transfers_.size() - idle_.size(),
-                           operations_max);
+    transfer.status = fail(Error::would_block, "{} transfers are under way, at most {} are allowed",
+                           transfers_.size() - idle_.size(), operations_max);
   if (!transfer.status || transfer.pieces.empty()) {
     transfer.all_asked = true;
     return finish(transfer);
@@ -147,7 +152,8 @@ Status TcpAgentLink::send_part(Transfer& transfer) {
   const std::uint64_t bytes_max = transfer.is_read ? read_part_bytes_max : write_part_bytes_max;
   scratch_.clear();
   std::uint64_t bytes = 0;
-  for (std::size_t count = 0; count < TransferRequest::pieces_max && transfer.asked_piece < transfer.pieces.size(); ++count) {
+  for (std::size_t count = 0; count < TransferRequest::pieces_max && transfer.asked_piece < transfer.pieces.size();
+       ++count) {
     TransferPiece piece = transfer.pieces[transfer.asked_piece].region;
     piece.offset += transfer.asked_offset;
     piece.length -= transfer.asked_offset;
@@ -230,7 +236,8 @@ void TcpAgentLink::watch() {
 
 std::size_t TcpAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
-  const bool due = more_ || !parts_.empty() || socket_.output_waits() || now >= next_look_ || ++polls_since_look_ >= polls_between_looks;
+  const bool due = more_ || !parts_.empty() || socket_.output_waits() || now >= next_look_ ||
+                   ++polls_since_look_ >= polls_between_looks;
   if (!lost_ && due) {
     next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
@@ -276,13 +283,21 @@ Status TcpAgentLink::receive() {
 
 Status TcpAgentLink::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
-    case ControlType::wake: woken_ = true; return {};
-    case ControlType::read_data: return begin_data(frame.payload);
-    case ControlType::read_done: return take_outcome(frame.payload, true);
-    case ControlType::write_done: return take_outcome(frame.payload, false);
-    case ControlType::segment: return take_segment(frame.payload);
-    case ControlType::segment_gone: return drop_segment(frame.payload);
-    default: return unexpected_frame(frame.type, "on an open channel");
+    case ControlType::wake:
+      woken_ = true;
+      return {};
+    case ControlType::read_data:
+      return begin_data(frame.payload);
+    case ControlType::read_done:
+      return take_outcome(frame.payload, true);
+    case ControlType::write_done:
+      return take_outcome(frame.payload, false);
+    case ControlType::segment:
+      return take_segment(frame.payload);
+    case ControlType::segment_gone:
+      return drop_segment(frame.payload);
+    default:
+      return unexpected_frame(frame.type, "on an open channel");
   }
 }
 
@@ -322,8 +337,8 @@ Result<std::size_t> TcpAgentLink::receive_data() {
 
 Status TcpAgentLink::take_outcome(Bytes payload, bool of_read) {
   OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(payload));
-  if (parts_.empty() || parts_.front().transfer->is_read != of_read || parts_.front().transfer->number != outcome.token ||
-      (!of_read && parts_.size() == 1 && sending_ != nullptr))
+  if (parts_.empty() || parts_.front().transfer->is_read != of_read ||
+      parts_.front().transfer->number != outcome.token || (!of_read && parts_.size() == 1 && sending_ != nullptr))
     return fail(Error::protocol, "the outcome of transfer {}, whose turn it is not", outcome.token);
   const Part part = parts_.front();
   parts_.pop_front();
@@ -358,9 +373,10 @@ Status TcpAgentLink::take_segment(Bytes payload) {
   if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
     return fail(Error::too_large, "segment {}: at most {} segments are allowed", number, limits_.count_max);
   if (notice.length > limits_.bytes_max - segment_bytes_)
-    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed", number,
-                notice.length, segment_bytes_, limits_.bytes_max);
-  if (number < segments_.size() && segments_[number] != 0) return fail(Error::protocol, "segment {}: announced twice", number);
+    return fail(Error::too_large, "segment {}: its {} bytes and the {} of other segments are more than the {} allowed",
+                number, notice.length, segment_bytes_, limits_.bytes_max);
+  if (number < segments_.size() && segments_[number] != 0)
+    return fail(Error::protocol, "segment {}: announced twice", number);
   OFP_TRY(regions_.attach(notice.region, 0, 0, notice.length, notice.key));
   if (segments_.size() <= number) segments_.resize(number + 1);
   segments_[number] = notice.length;

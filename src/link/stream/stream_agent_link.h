@@ -25,7 +25,8 @@ class TcpAgentLink final : public AgentLink {
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // while nothing is outstanding
   static constexpr std::size_t parts_max = 64;                     // requests sent and not answered
 
-  [[nodiscard]] static Result<std::unique_ptr<TcpAgentLink>> create(ControlSocket socket, std::uint64_t channel_segment_bytes,
+  [[nodiscard]] static Result<std::unique_ptr<TcpAgentLink>> create(ControlSocket socket,
+                                                                    std::uint64_t channel_segment_bytes,
                                                                     const SegmentLimits& limits, std::string reason);
 
   const LinkTraits& traits() const override { return traits_; }
@@ -49,7 +50,7 @@ class TcpAgentLink final : public AgentLink {
   struct Transfer {
     bool is_read = false;
     std::uint64_t token = 0;
-    std::uint64_t number = 0;   // names it on the wire
+    std::uint64_t number = 0;  // names it on the wire
     std::vector<Piece> pieces;
     std::size_t asked_piece = 0, asked_offset = 0;  // what the parts sent so far cover
     std::size_t moved_piece = 0, moved_offset = 0;  // received, or given to the socket
@@ -62,8 +63,8 @@ class TcpAgentLink final : public AgentLink {
     std::uint64_t bytes;  // still to come (reads)
   };
 
-  TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits, std::string reason,
-               Fd events_fd, Fd more_fd);
+  TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+               std::string reason, Fd events_fd, Fd more_fd);
 
   [[nodiscard]] Transfer& new_transfer(bool is_read, std::uint64_t token);
   void begin(Transfer& transfer);

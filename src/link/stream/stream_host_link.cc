@@ -30,7 +30,8 @@ Result<std::unique_ptr<TcpHostLink>> TcpHostLink::create(ControlSocket socket, S
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_TRY(server->attach(wire::channel_segment, 0, base, channel_segment.length()));
   OFP_TRY(server->start());
-  return std::unique_ptr<TcpHostLink>(new TcpHostLink(std::move(server), std::move(channel_segment), std::move(welcome)));
+  return std::unique_ptr<TcpHostLink>(
+      new TcpHostLink(std::move(server), std::move(channel_segment), std::move(welcome)));
 }
 
 TcpHostLink::TcpHostLink(std::unique_ptr<TcpServer> server, SegmentMemory channel_segment, wire::Welcome welcome)
@@ -59,7 +60,8 @@ void TcpHostLink::retire_segment(RegionId segment) {
   (void)server_->send(ControlType::segment_gone, std::as_bytes(std::span(&segment, 1)));
 }
 
-Result<std::uint32_t> TcpHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
+Result<std::uint32_t> TcpHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                                  std::uint64_t length) {
   if (abandoned_) return forked();
   OFP_TRY(server_->attach(range, generation, reinterpret_cast<std::uint64_t>(base), length));
   return 0;
@@ -73,7 +75,9 @@ void TcpHostLink::withdraw_range(RegionId range, std::uint32_t generation) {
   if (!abandoned_) server_->withdraw(range, generation);
 }
 
-bool TcpHostLink::is_withdrawn(RegionId range, std::uint32_t /*generation*/) { return abandoned_ || !server_->is_moving(range); }
+bool TcpHostLink::is_withdrawn(RegionId range, std::uint32_t /*generation*/) {
+  return abandoned_ || !server_->is_moving(range);
+}
 
 void TcpHostLink::wake() {
   if (!abandoned_) server_->wake_agent();

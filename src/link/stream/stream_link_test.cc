@@ -6,8 +6,8 @@
 #include <atomic>
 #include <numeric>
 
-#include "testing/link/connected_pair.h"
 #include "testing/link/certificate.h"
+#include "testing/link/connected_pair.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -100,7 +100,8 @@ TEST_P(TcpLink, TheHostChecksWhatTheAgentBelieves) {
   // A plan whose third piece is refused: what was sent of it counts for nothing, and the next one works.
   ASSERT_TRUE(host->announce_range(3, 8, source.data(), source.size()));
   ASSERT_TRUE(there->attach_range(3, 8, 0, 1 << 20, 0));
-  const ReadPiece pieces[] = {{3, 8, 0, target.data(), 4096}, {3, 8, 0, target.data(), 4096}, {3, 8, 0, target.data(), 1 << 20}};
+  const ReadPiece pieces[] = {
+      {3, 8, 0, target.data(), 4096}, {3, 8, 0, target.data(), 4096}, {3, 8, 0, target.data(), 1 << 20}};
   there->read(1, pieces);
   EXPECT_EQ(await_kind(*there, LinkEvent::Kind::read_done).status.error().code, Error::too_large);
   EXPECT_TRUE(read_one(*there, {3, 8, 0, target.data(), 4096}));
@@ -108,7 +109,8 @@ TEST_P(TcpLink, TheHostChecksWhatTheAgentBelieves) {
 
 TEST_P(TcpLink, FreedMemoryFailsThatReadOnly) {
   constexpr std::size_t bytes = 4 << 20;
-  auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   std::memset(memory, 5, bytes);
   ASSERT_TRUE(announce(1, 1, memory, bytes));
@@ -119,7 +121,8 @@ TEST_P(TcpLink, FreedMemoryFailsThatReadOnly) {
     const Status failed = read_one(*there, {1, 1, 0, target.data(), bytes});
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code, Error::unreadable);
-    EXPECT_NE(failed.error().message.find(fmt::format("range 1 of {} bytes: no memory is mapped at its offset {}", bytes, hole)),
+    EXPECT_NE(failed.error().message.find(
+                  fmt::format("range 1 of {} bytes: no memory is mapped at its offset {}", bytes, hole)),
               std::string::npos)
         << failed.error().message;
     ASSERT_TRUE(read_one(*there, {1, 1, hole + 4096, target.data(), 4096}));
@@ -173,7 +176,8 @@ TEST_P(TcpLink, WritesBecomeVisibleInOrder) {
   }
   const TimeNs deadline = soon();
   std::array<LinkEvent, 16> events;
-  while (std::atomic_ref<std::uint64_t>(tail).load() < rounds && monotonic_ns() < deadline) there->poll(monotonic_ns(), events);
+  while (std::atomic_ref<std::uint64_t>(tail).load() < rounds && monotonic_ns() < deadline)
+    there->poll(monotonic_ns(), events);
   program.join();
   EXPECT_EQ(disorder, 0u);
 }
@@ -278,7 +282,8 @@ TEST_P(TcpLink, AChildThatAbandonsHarmsNobody) {
   EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, TcpLink, testing::Values("tcp", "tls"), [](const auto& chosen) { return std::string(chosen.param); });
+INSTANTIATE_TEST_SUITE_P(Over, TcpLink, testing::Values("tcp", "tls"),
+                         [](const auto& chosen) { return std::string(chosen.param); });
 
 }  // namespace
 }  // namespace offpath::link

@@ -60,7 +60,8 @@ Result<std::unique_ptr<TcpServer>> TcpServer::create(ControlSocket socket) {
   Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   Fd kick(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event || !kick) return fail_errno(errno, "eventfd");
-  return std::unique_ptr<TcpServer>(new TcpServer(std::move(socket), std::move(guarded), std::move(event), std::move(kick)));
+  return std::unique_ptr<TcpServer>(
+      new TcpServer(std::move(socket), std::move(guarded), std::move(event), std::move(kick)));
 }
 
 TcpServer::TcpServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick)
@@ -144,9 +145,12 @@ Status TcpServer::serve_one() {
 }
 
 Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
-  if (write_expected_ && frame.type != ControlType::write_data) return unexpected_frame(frame.type, "between write and write_data");
+  if (write_expected_ && frame.type != ControlType::write_data)
+    return unexpected_frame(frame.type, "between write and write_data");
   switch (frame.type) {
-    case ControlType::wake: signal_program(); return {};
+    case ControlType::wake:
+      signal_program();
+      return {};
     case ControlType::segment_ok: {
       OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
       {
@@ -156,7 +160,8 @@ Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
       changed_.notify_all();
       return {};
     }
-    case ControlType::read: return serve_read(frame.payload);
+    case ControlType::read:
+      return serve_read(frame.payload);
     case ControlType::write: {
       OFP_TRY(wire::decode_transfer(frame.payload));
       request_.assign(frame.payload.begin(), frame.payload.end());
@@ -167,8 +172,10 @@ Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
       if (!write_expected_) return unexpected_frame(frame.type, "without a write before it");
       write_expected_ = false;
       return serve_write(load<std::uint64_t>(frame.payload.data()));
-    case ControlType::refusal: return refused(frame.payload, "the agent ended the channel");
-    default: return unexpected_frame(frame.type, "on an open channel");
+    case ControlType::refusal:
+      return refused(frame.payload, "the agent ended the channel");
+    default:
+      return unexpected_frame(frame.type, "on an open channel");
   }
 }
 
@@ -298,7 +305,8 @@ Status TcpServer::send_zeros_instead() {
     if (readable == vectors_[i].iov_len) continue;
     const std::lock_guard lock(table_);
     if (const Region* region = regions_.find(frame_regions_[i]); region != nullptr)
-      why = fail(Error::unreadable, "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
+      why = fail(Error::unreadable,
+                 "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
                  frame_regions_[i], region->length, reinterpret_cast<std::uint64_t>(from) + readable - region->base);
     break;
   }
@@ -316,7 +324,8 @@ Status TcpServer::send_zeros_instead() {
 
 Status TcpServer::serve_write(std::uint64_t number) {
   OFP_ASSIGN(const TransferRequest request, wire::decode_transfer(request_));
-  if (request.token != number) return fail(Error::protocol, "write_data: for transfer {}, expected is {}", number, request.token);
+  if (request.token != number)
+    return fail(Error::protocol, "write_data: for transfer {}, expected is {}", number, request.token);
   const std::uint32_t bytes = socket_.streamed_left();
   std::uint64_t total = 0;
   Status outcome;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "link/control/control_socket.h"
-#include "link/guarded_copy.h"
 #include "link/control/host_control.h"
+#include "link/guarded_copy.h"
 #include "link/link.h"
 #include "link/region_table.h"
 
@@ -31,7 +31,8 @@ class TcpServer {
   [[nodiscard]] Status attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length);
   // Returns when the thread does not touch the region any more, but waits for a stuck network at most a second.
   void detach(RegionId region, std::uint32_t generation);
-  // The same without waiting: the thread may touch it while is_moving says so; where it does, the event descriptor tells of the end.
+  // The same without waiting: the thread may touch it while is_moving says so; where it does, the event descriptor
+  // tells of the end.
   void withdraw(RegionId region, std::uint32_t generation);
   [[nodiscard]] bool is_moving(RegionId region);
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload);

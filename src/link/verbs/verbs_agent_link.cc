@@ -25,23 +25,25 @@ class RegisteredForVerbs final : public Registration {
 
 // ---- life
 
-Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs, std::uint64_t channel_segment_bytes,
-                                                const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting,
-                                                TimeNs deadline) {
+Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs,
+                                                std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+                                                std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
   return VerbsAgentLink::create(std::move(socket), proofs, channel_segment_bytes, limits, std::move(lasting), deadline);
 }
 
 Result<std::unique_ptr<VerbsAgentLink>> VerbsAgentLink::create(ControlSocket socket, const VerbsProofs& proofs,
-                                                               std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                               std::shared_ptr<const LastingMemory> lasting, TimeNs deadline) {
+                                                               std::uint64_t channel_segment_bytes,
+                                                               const SegmentLimits& limits,
+                                                               std::shared_ptr<const LastingMemory> lasting,
+                                                               TimeNs deadline) {
   auto listening = listen_for_queue_pair(socket);
   if (!listening) {  // the program waits for the port
     send_refusal(socket, listening.error());
     return tl::unexpected<Failure>(std::move(listening).error());
   }
   const std::uint64_t port = port_of(*listening);
-  std::unique_ptr<VerbsAgentLink> link(new VerbsAgentLink(std::move(socket), proofs, std::move(*listening), channel_segment_bytes, limits,
-                                                          std::move(lasting), deadline));
+  std::unique_ptr<VerbsAgentLink> link(new VerbsAgentLink(std::move(socket), proofs, std::move(*listening),
+                                                          channel_segment_bytes, limits, std::move(lasting), deadline));
   OFP_TRY(link->watch_descriptors());
   OFP_TRY(link->watch_descriptor(link->connection_.events->fd));
   OFP_TRY(link->socket().send(ControlType::rendezvous, std::as_bytes(std::span(&port, 1))));
@@ -59,7 +61,8 @@ VerbsAgentLink::VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, 
 VerbsAgentLink::~VerbsAgentLink() { close(); }
 
 Failure VerbsAgentLink::why_not_open() const {
-  return {Error::timeout, "the program did not connect its queue pair in time: RDMA packets (RoCE: UDP port 4791) do not get through"};
+  return {Error::timeout,
+          "the program did not connect its queue pair in time: RDMA packets (RoCE: UDP port 4791) do not get through"};
 }
 
 Status VerbsAgentLink::advance_connection() {
@@ -88,7 +91,8 @@ Status VerbsAgentLink::take_announcement(const ControlSocket::Frame& frame) {
 
 // ---- posting
 
-Result<std::unique_ptr<Registration>> VerbsAgentLink::register_own(const void* base, std::uint64_t length, bool written) {
+Result<std::unique_ptr<Registration>> VerbsAgentLink::register_own(const void* base, std::uint64_t length,
+                                                                   bool written) {
   OFP_ASSIGN(MemoryRegion region, register_memory(*connection_.calls, connection_.domain.get(), base, length,
                                                   written ? IBV_ACCESS_LOCAL_WRITE : 0));
   return std::make_unique<RegisteredForVerbs>(std::move(region));
@@ -142,7 +146,8 @@ Status VerbsAgentLink::take_completions() {
     if (more) continue;
     if (armed_ || lost()) break;
     // Completions that come before this call raise no event: look once more after it.
-    if (const int code = ibv_req_notify_cq(connection_.queue.get(), 0); code != 0) return fail_errno(code, "ibv_req_notify_cq");
+    if (const int code = ibv_req_notify_cq(connection_.queue.get(), 0); code != 0)
+      return fail_errno(code, "ibv_req_notify_cq");
     armed_ = true;
   }
   return {};
@@ -155,9 +160,11 @@ void VerbsAgentLink::fail_oldest(const ibv_wc& completion) {
   if (completion.status == IBV_WC_RETRY_EXC_ERR || completion.status == IBV_WC_RNR_RETRY_EXC_ERR ||
       completion.status == IBV_WC_WR_FLUSH_ERR || completion.status == IBV_WC_RESP_TIMEOUT_ERR)
     why = {Error::peer_lost, fmt::format("the program's RDMA device does not answer ({})", text)};
-  else if (completion.status == IBV_WC_REM_ACCESS_ERR || completion.status == IBV_WC_REM_INV_REQ_ERR || completion.status == IBV_WC_REM_OP_ERR)
-    why = {Error::unreadable, fmt::format("the program's RDMA device refused a piece of it ({}): the memory is not what was announced",
-                                          text)};
+  else if (completion.status == IBV_WC_REM_ACCESS_ERR || completion.status == IBV_WC_REM_INV_REQ_ERR ||
+           completion.status == IBV_WC_REM_OP_ERR)
+    why = {Error::unreadable,
+           fmt::format("the program's RDMA device refused a piece of it ({}): the memory is not what was announced",
+                       text)};
   // Of a program that ended this is how it shows, too: its socket says whether it did.
   if (auto taken = take_frames(); !taken && taken.error().code == Error::peer_lost) why = std::move(taken).error();
   if (lost()) return;

@@ -1,13 +1,13 @@
 // The agent's end over RDMA: reads and writes are work requests that its card serves with the host's, whatever the
 // host's processor does. Read verbs_link.h, verbs_connection.h and card_agent_link.h first.
 //
-// A chain of requests is one list of linked work requests, handed to the card by one call; only the last one of a chain is
-// signalled. The queue pair completes requests in order, so the completion under way is always that of the oldest chain.
-// Writes up to 64 bytes, which is what rings and lines mostly are, travel inside their work request.
+// A chain of requests is one list of linked work requests, handed to the card by one call; only the last one of a chain
+// is signalled. The queue pair completes requests in order, so the completion under way is always that of the oldest
+// chain. Writes up to 64 bytes, which is what rings and lines mostly are, travel inside their work request.
 //
-// A request that fails puts the whole queue pair into its error state, and what was posted behind it is flushed: the link
-// ends, with the reason. Since everything is checked before it is posted, what remains are a host that lies about its
-// memory, and a card that fails.
+// A request that fails puts the whole queue pair into its error state, and what was posted behind it is flushed: the
+// link ends, with the reason. Since everything is checked before it is posted, what remains are a host that lies about
+// its memory, and a card that fails.
 #pragma once
 
 #include <memory>
@@ -24,12 +24,14 @@ class VerbsAgentLink final : public CardAgentLink {
   [[nodiscard]] static Result<std::unique_ptr<VerbsAgentLink>> create(ControlSocket socket, const VerbsProofs& proofs,
                                                                       std::uint64_t channel_segment_bytes,
                                                                       const SegmentLimits& limits,
-                                                                      std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+                                                                      std::shared_ptr<const LastingMemory> lasting,
+                                                                      TimeNs deadline);
   ~VerbsAgentLink() override;
 
  private:
-  VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, VerbsConnection connection, std::uint64_t channel_segment_bytes,
-                 const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+  VerbsAgentLink(ControlSocket socket, const VerbsProofs& proofs, VerbsConnection connection,
+                 std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+                 std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
 
   Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length, bool written) override;
   Status post(bool is_read, Chain& chain, std::span<const Request> requests) override;

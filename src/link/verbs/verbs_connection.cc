@@ -43,7 +43,8 @@ struct SocketAddress {
 Result<SocketAddress> address_of(const ControlSocket& socket, bool of_peer) {
   SocketAddress address;
   socklen_t length = sizeof address.storage;
-  const int code = of_peer ? getpeername(socket.fd(), address.get(), &length) : getsockname(socket.fd(), address.get(), &length);
+  const int code =
+      of_peer ? getpeername(socket.fd(), address.get(), &length) : getsockname(socket.fd(), address.get(), &length);
   if (code != 0) return fail_errno(errno, of_peer ? "getpeername" : "getsockname");
   return address;
 }
@@ -87,7 +88,8 @@ Status open_queue_pair(VerbsConnection& connection, bool posts) {
     return fail_errno(code, "ibv_query_device");
   connection.domain = ProtectionDomain(calls.ibv_alloc_pd(connection.context.get()), {calls.ibv_dealloc_pd});
   if (!connection.domain) return fail_errno(errno, "ibv_alloc_pd");
-  const unsigned requests = posts ? std::min<unsigned>(send_requests_wanted, static_cast<unsigned>(limits.max_qp_wr)) : 1;
+  const unsigned requests =
+      posts ? std::min<unsigned>(send_requests_wanted, static_cast<unsigned>(limits.max_qp_wr)) : 1;
   if (posts) {
     connection.completions =
         CompletionChannel(calls.ibv_create_comp_channel(connection.context.get()), {calls.ibv_destroy_comp_channel});
@@ -96,9 +98,9 @@ Status open_queue_pair(VerbsConnection& connection, bool posts) {
     if (fcntl(connection.completions->fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
   }
   // Every request of a queue pair that failed completes, signalled or not: room for all of them.
-  connection.queue = CompletionQueue(
-      calls.ibv_create_cq(connection.context.get(), static_cast<int>(requests) + 1, nullptr, connection.completions.get(), 0),
-      {calls.ibv_destroy_cq});
+  connection.queue = CompletionQueue(calls.ibv_create_cq(connection.context.get(), static_cast<int>(requests) + 1,
+                                                         nullptr, connection.completions.get(), 0),
+                                     {calls.ibv_destroy_cq});
   if (!connection.queue) return fail_errno(errno, "ibv_create_cq");
   for (const unsigned inline_bytes : {posts ? inline_bytes_wanted : 0u, 0u}) {
     ibv_qp_init_attr attributes{};
@@ -114,8 +116,8 @@ Status open_queue_pair(VerbsConnection& connection, bool posts) {
   return {};
 }
 
-// A device waits 4.096 us * 2^timeout for an acknowledgement, again after each retry. The longest with which the first try and
-// all retries are over in this time.
+// A device waits 4.096 us * 2^timeout for an acknowledgement, again after each retry. The longest with which the first
+// try and all retries are over in this time.
 std::uint8_t timeout_within(TimeNs silence_ns) noexcept {
   std::uint8_t timeout = 1;
   while (timeout < 31 && (TimeNs{4096} << (timeout + 1)) * (retries + 1) <= silence_ns) ++timeout;
@@ -123,7 +125,8 @@ std::uint8_t timeout_within(TimeNs silence_ns) noexcept {
 }
 
 // `reads_out`: what this side may have outstanding; `reads_in`: what it serves.
-Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int rights, unsigned reads_out, unsigned reads_in) {
+Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int rights, unsigned reads_out,
+                       unsigned reads_in) {
   ibv_qp_attr attributes{};
   int mask = 0;
   attributes.qp_state = state;
@@ -148,8 +151,8 @@ Result<unsigned> reads_of_device(const VerbsConnection& connection, bool out) {
   return std::clamp<unsigned>(static_cast<unsigned>(std::max(most, 1)), 1, reads_outstanding_max);
 }
 
-// The largest packet that both ports take. The one who asks for the connection names its own port's; a larger packet than the
-// other one takes would be lost without a word.
+// The largest packet that both ports take. The one who asks for the connection names its own port's; a larger packet
+// than the other one takes would be lost without a word.
 Result<ibv_mtu> packet_of_port(const VerbsConnection& connection) {
   ibv_port_attr port{};
   const int code = connection.calls->ibv_query_port(connection.context.get(), connection.id->port_num,
@@ -195,7 +198,8 @@ Status accept_program(VerbsConnection& connection, const ConnectionEvent& reques
 }
 
 // The host waits for each step of its own.
-Result<ConnectionEvent> await_event(VerbsConnection& connection, rdma_cm_event_type wanted, SocketAddress& to, TimeNs deadline) {
+Result<ConnectionEvent> await_event(VerbsConnection& connection, rdma_cm_event_type wanted, SocketAddress& to,
+                                    TimeNs deadline) {
   for (;;) {
     OFP_ASSIGN(std::optional<ConnectionEvent> event, connection.next_event());
     if (event && event->type == wanted) return std::move(*event);
@@ -208,9 +212,10 @@ Result<ConnectionEvent> await_event(VerbsConnection& connection, rdma_cm_event_t
                   connection.calls->rdma_event_str(event->type), event->status);
     const TimeNs left = deadline == never ? second_ns : deadline - monotonic_ns();
     if (left <= 0)
-      return fail(Error::timeout,
-                  "no queue pair with {} came about in time: RDMA packets (RoCE: UDP port 4791) do not get through, or {}",
-                  text_of(to), next_step);
+      return fail(
+          Error::timeout,
+          "no queue pair with {} came about in time: RDMA packets (RoCE: UDP port 4791) do not get through, or {}",
+          text_of(to), next_step);
     pollfd look{connection.events->fd, POLLIN, 0};
     (void)poll(&look, 1, static_cast<int>(std::min<TimeNs>(left / millisecond_ns + 1, 1000)));
   }
@@ -305,13 +310,19 @@ Result<bool> advance_accept(VerbsConnection& connection, const VerbsProofs& proo
       case RDMA_CM_EVENT_ESTABLISHED:
         connection.listener.reset();
         break;
-      case RDMA_CM_EVENT_DISCONNECTED: case RDMA_CM_EVENT_CONNECT_ERROR: case RDMA_CM_EVENT_UNREACHABLE:
-      case RDMA_CM_EVENT_REJECTED: case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      case RDMA_CM_EVENT_DISCONNECTED:
+      case RDMA_CM_EVENT_CONNECT_ERROR:
+      case RDMA_CM_EVENT_UNREACHABLE:
+      case RDMA_CM_EVENT_REJECTED:
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         if (event->id == connection.id.get())
-          return fail(Error::peer_lost, "the program's queue pair ended ({})", connection.calls->rdma_event_str(event->type));
+          return fail(Error::peer_lost, "the program's queue pair ended ({})",
+                      connection.calls->rdma_event_str(event->type));
         break;
-      case RDMA_CM_EVENT_DEVICE_REMOVAL: return fail(Error::io, "the RDMA device was removed");
-      default: break;  // of addresses and multicast, which nothing depends on
+      case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        return fail(Error::io, "the RDMA device was removed");
+      default:
+        break;  // of addresses and multicast, which nothing depends on
     }
   }
 }
@@ -329,7 +340,8 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
   if (calls.rdma_resolve_addr(connection.id.get(), from.get(), to.get(), milliseconds_until(deadline)) != 0)
     return fail(Error::unsupported, "no RDMA device of this machine reaches {}: {}", text_of(to), next_step);
   OFP_TRY(await_event(connection, RDMA_CM_EVENT_ADDR_RESOLVED, to, deadline));
-  if (calls.rdma_resolve_route(connection.id.get(), milliseconds_until(deadline)) != 0) return fail_errno(errno, "rdma_resolve_route");
+  if (calls.rdma_resolve_route(connection.id.get(), milliseconds_until(deadline)) != 0)
+    return fail_errno(errno, "rdma_resolve_route");
   OFP_TRY(await_event(connection, RDMA_CM_EVENT_ROUTE_RESOLVED, to, deadline));
 
   OFP_TRY(open_queue_pair(connection, false));

@@ -30,8 +30,8 @@ struct ConnectionEvent {
   rdma_cm_event_type type{};
   int status = 0;
   rdma_cm_id* id = nullptr;
-  std::vector<std::byte> said;       // private data
-  unsigned reads_granted = 0;        // of a request: how many this side may have outstanding
+  std::vector<std::byte> said;  // private data
+  unsigned reads_granted = 0;   // of a request: how many this side may have outstanding
 };
 
 // In the order in which they depend on each other; destroyed from the last to the first. Memory regions of the domain
@@ -49,15 +49,15 @@ struct VerbsConnection {
   unsigned send_requests_max = 0;
   unsigned inline_bytes_max = 0;
   ibv_mtu packet_max = IBV_MTU_4096;  // of both sides' ports
-  TimeNs silence_ns = 0;  // of the control connection: its retries take no longer
+  TimeNs silence_ns = 0;              // of the control connection: its retries take no longer
 
   // The next thing that happened, without blocking.
   [[nodiscard]] Result<std::optional<ConnectionEvent>> next_event();
   // Nothing of this side's memory is touched any more when it returns, and the other side hears of it.
   void break_off() noexcept;
   void close() noexcept;
-  // In a forked child: closes the child's copies of descriptors, so that only the parent keeps the queue pair alive, and
-  // leaves every object as it is, for they are the parent's.
+  // In a forked child: closes the child's copies of descriptors, so that only the parent keeps the queue pair alive,
+  // and leaves every object as it is, for they are the parent's.
   void abandon() noexcept;
 };
 
@@ -73,6 +73,7 @@ struct VerbsConnection {
 
 // `reads_out`: how many reads of the agent's memory may be outstanding. A program reads none; tests try.
 [[nodiscard]] Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uint16_t port,
-                                                         const VerbsProofs& proofs, TimeNs deadline, unsigned reads_out = 0);
+                                                         const VerbsProofs& proofs, TimeNs deadline,
+                                                         unsigned reads_out = 0);
 
 }  // namespace offpath::link

@@ -17,10 +17,11 @@ Result<void*> open_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library != nullptr) return library;
   const char* why = dlerror();
-  return fail(Error::unsupported,
-              "RDMA needs {}, which cannot be loaded ({}): install rdma-core (Debian: librdmacm1 ibverbs-providers), or use "
-              "an address of another kind",
-              name, why != nullptr ? why : "no reason given");
+  return fail(
+      Error::unsupported,
+      "RDMA needs {}, which cannot be loaded ({}): install rdma-core (Debian: librdmacm1 ibverbs-providers), or use "
+      "an address of another kind",
+      name, why != nullptr ? why : "no reason given");
 }
 
 template <class Call>
@@ -63,7 +64,8 @@ Result<MemoryRegion> register_memory(const VerbsCalls& calls, ibv_pd* domain, co
                 "(ulimit -l, LimitMEMLOCK=, docker --ulimit memlock=-1), or the device has no more memory regions",
                 length, locked_memory_limit());
   if (error_number == EFAULT)
-    return fail(Error::unreadable, "{} bytes at {} cannot be registered for RDMA: no memory is mapped there", length, fmt::ptr(base));
+    return fail(Error::unreadable, "{} bytes at {} cannot be registered for RDMA: no memory is mapped there", length,
+                fmt::ptr(base));
   return fail_errno(error_number, fmt::format("registering {} bytes for RDMA", length));
 }
 

@@ -1,7 +1,7 @@
 // libibverbs and librdmacm, loaded on demand, and one owner for each of their objects.
 //
-// Nothing of Offpath is linked with these libraries: a program that reaches its agent in another way loads neither. What
-// their headers define inline (posting, polling) goes through the objects themselves.
+// Nothing of Offpath is linked with these libraries: a program that reaches its agent in another way loads neither.
+// What their headers define inline (posting, polling) goes through the objects themselves.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,17 +16,21 @@
 
 namespace offpath::link {
 
-#define OFFPATH_VERBS_CALLS(X)                                                                                          \
-  X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_open_device) X(ibv_close_device) X(ibv_query_device)             \
-  X(ibv_query_port)                                                                                                     \
-  X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr)                                                       \
-  X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_create_cq) X(ibv_destroy_cq)                             \
+// clang-format off: a list
+#define OFFPATH_VERBS_CALLS(X) \
+  X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_open_device) X(ibv_close_device) X(ibv_query_device) \
+  X(ibv_query_port) \
+  X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_dereg_mr) \
+  X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_create_cq) X(ibv_destroy_cq) \
   X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_wc_status_str)
-#define OFFPATH_RDMACM_CALLS(X)                                                                                         \
-  X(rdma_create_event_channel) X(rdma_destroy_event_channel) X(rdma_create_id) X(rdma_destroy_id) X(rdma_bind_addr)     \
-  X(rdma_listen) X(rdma_get_src_port) X(rdma_resolve_addr) X(rdma_resolve_route) X(rdma_connect) X(rdma_accept)         \
-  X(rdma_reject) X(rdma_establish) X(rdma_disconnect) X(rdma_get_cm_event) X(rdma_ack_cm_event) X(rdma_init_qp_attr)    \
+// clang-format on
+// clang-format off: a list
+#define OFFPATH_RDMACM_CALLS(X) \
+  X(rdma_create_event_channel) X(rdma_destroy_event_channel) X(rdma_create_id) X(rdma_destroy_id) X(rdma_bind_addr) \
+  X(rdma_listen) X(rdma_get_src_port) X(rdma_resolve_addr) X(rdma_resolve_route) X(rdma_connect) X(rdma_accept) \
+  X(rdma_reject) X(rdma_establish) X(rdma_disconnect) X(rdma_get_cm_event) X(rdma_ack_cm_event) X(rdma_init_qp_attr) \
   X(rdma_event_str)
+// clang-format on
 
 struct VerbsCalls {
 #define X(name) decltype(&::name) name = nullptr;

@@ -15,28 +15,32 @@ constexpr int range_rights = IBV_ACCESS_REMOTE_READ;
 
 }  // namespace
 
-Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs, SegmentMemory channel_segment,
-                                                wire::Welcome welcome, TimeNs deadline) {
+Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs,
+                                                SegmentMemory channel_segment, wire::Welcome welcome, TimeNs deadline) {
   OFP_ASSIGN(const ControlSocket::Frame frame, await_frame(socket, deadline));
   if (frame.type == ControlType::refusal) return refused(frame.payload, "the agent refuses");
-  if (frame.type != ControlType::rendezvous) return unexpected_frame(frame.type, "before rendezvous: is the agent's address one of verbs?");
+  if (frame.type != ControlType::rendezvous)
+    return unexpected_frame(frame.type, "before rendezvous: is the agent's address one of verbs?");
   OFP_ASSIGN(const std::uint64_t port, wire::decode_number(frame.payload));
   if (port == 0 || port > 65535) return fail(Error::protocol, "rendezvous: {} is no port", port);
-  OFP_ASSIGN(VerbsConnection connection, connect_queue_pair(socket, static_cast<std::uint16_t>(port), proofs, deadline));
-  return VerbsHostLink::create(std::move(socket), std::move(connection), std::move(channel_segment), std::move(welcome), deadline);
+  OFP_ASSIGN(VerbsConnection connection,
+             connect_queue_pair(socket, static_cast<std::uint16_t>(port), proofs, deadline));
+  return VerbsHostLink::create(std::move(socket), std::move(connection), std::move(channel_segment), std::move(welcome),
+                               deadline);
 }
 
 Result<std::unique_ptr<VerbsHostLink>> VerbsHostLink::create(ControlSocket socket, VerbsConnection connection,
-                                                             SegmentMemory channel_segment, wire::Welcome welcome, TimeNs deadline) {
+                                                             SegmentMemory channel_segment, wire::Welcome welcome,
+                                                             TimeNs deadline) {
   OFP_ASSIGN(Fd events, HostControl::watch(socket, {}));
-  std::unique_ptr<VerbsHostLink> link(new VerbsHostLink(std::move(socket), std::move(connection), std::move(channel_segment),
-                                                        std::move(welcome), std::move(events)));
+  std::unique_ptr<VerbsHostLink> link(new VerbsHostLink(
+      std::move(socket), std::move(connection), std::move(channel_segment), std::move(welcome), std::move(events)));
   OFP_TRY(link->announce_segment(wire::channel_segment, link->channel_segment_, deadline));
   return link;
 }
 
-VerbsHostLink::VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome,
-                             Fd events)
+VerbsHostLink::VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment,
+                             wire::Welcome welcome, Fd events)
     : control_(std::move(socket), Peer(), std::move(events), *this),
       connection_(std::move(connection)),
       channel_segment_(std::move(channel_segment)),
@@ -52,9 +56,10 @@ Result<SegmentMemory> VerbsHostLink::allocate(std::uint64_t length) { return all
 
 Status VerbsHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
   OFP_TRY(look());
-  OFP_ASSIGN(MemoryRegion region, register_memory(*connection_.calls, connection_.domain.get(), memory.data(), memory.length(),
-                                                  segment_rights));
-  const wire::SegmentNotice notice{segment, memory.length(), reinterpret_cast<std::uint64_t>(memory.data()), region->rkey};
+  OFP_ASSIGN(MemoryRegion region, register_memory(*connection_.calls, connection_.domain.get(), memory.data(),
+                                                  memory.length(), segment_rights));
+  const wire::SegmentNotice notice{segment, memory.length(), reinterpret_cast<std::uint64_t>(memory.data()),
+                                   region->rkey};
   announced_.keep(segment, 0, std::move(region));
   auto announced = control_.announce(notice, -1, deadline);
   if (!announced) retire_segment(segment);  // for when the agent comes to it
@@ -63,7 +68,8 @@ Status VerbsHostLink::announce_segment(RegionId segment, const SegmentMemory& me
 
 void VerbsHostLink::retire_segment(RegionId segment) { (void)announced_.withdraw(control_, segment, 0); }
 
-Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base, std::uint64_t length) {
+Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                                    std::uint64_t length) {
   OFP_TRY(control_.usable());
   MemoryRegion region;
   if (length > 0) {
@@ -77,7 +83,9 @@ Result<std::uint32_t> VerbsHostLink::announce_range(RegionId range, std::uint32_
   return key;
 }
 
-void VerbsHostLink::retire_range(RegionId range, std::uint32_t generation) { announced_.retire(control_, range, generation); }
+void VerbsHostLink::retire_range(RegionId range, std::uint32_t generation) {
+  announced_.retire(control_, range, generation);
+}
 
 Status VerbsHostLink::take_frame(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::withdrawn) return unexpected_frame(frame.type, "on an open channel");

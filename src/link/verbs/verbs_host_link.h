@@ -1,9 +1,9 @@
 // The host's end over RDMA: registers what is announced and is done; its card serves the agent. No thread. Read
 // verbs_link.h and verbs_connection.h first.
 //
-// Segments are registered for remote reads and writes, ranges for remote reads; announced_memory.h says how a key ends. An
-// agent that still uses one that ended loses its queue pair. When the agent is lost the queue pair goes before anything
-// else: from then on nobody reads or writes here, and memory that was leased is the program's.
+// Segments are registered for remote reads and writes, ranges for remote reads; announced_memory.h says how a key ends.
+// An agent that still uses one that ended loses its queue pair. When the agent is lost the queue pair goes before
+// anything else: from then on nobody reads or writes here, and memory that was leased is the program's.
 //
 // Registering pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
 #pragma once
@@ -18,8 +18,8 @@ namespace offpath::link {
 class VerbsHostLink final : public HostLink, private HostControl::Owner {
  public:
   [[nodiscard]] static Result<std::unique_ptr<VerbsHostLink>> create(ControlSocket socket, VerbsConnection connection,
-                                                                     SegmentMemory channel_segment, wire::Welcome welcome,
-                                                                     TimeNs deadline);
+                                                                     SegmentMemory channel_segment,
+                                                                     wire::Welcome welcome, TimeNs deadline);
   ~VerbsHostLink() override;
 
   const LinkTraits& traits() const override { return traits_; }
@@ -31,7 +31,9 @@ class VerbsHostLink final : public HostLink, private HostControl::Owner {
   Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
-  void withdraw_range(RegionId range, std::uint32_t generation) override { (void)announced_.withdraw(control_, range, generation); }
+  void withdraw_range(RegionId range, std::uint32_t generation) override {
+    (void)announced_.withdraw(control_, range, generation);
+  }
   bool is_withdrawn(RegionId range, std::uint32_t generation) override { return announced_.is_gone(range, generation); }
   void wake() override { control_.wake(); }
   void wait(TimeNs deadline) override { control_.wait(deadline); }
@@ -41,7 +43,8 @@ class VerbsHostLink final : public HostLink, private HostControl::Owner {
   void close() override;
 
  private:
-  VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
+  VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome,
+                Fd events);
 
   Status take_frame(const ControlSocket::Frame& frame) override;
   void on_lost() noexcept override { end_connection(); }

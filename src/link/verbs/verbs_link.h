@@ -9,10 +9,11 @@
 //   compares it <-- accepts, with its own proof ---   and the packet its port takes: both send the smaller one
 //   segment: address and key of the channel's ---->   reads and writes may begin
 //
-// The proofs are HMACs of both nonces of the control connection's handshake under the shared key: nobody without the key
-// can make them, they are worth something for one connection and once, and the control connection never carries them.
-// So the queue pair belongs to the program that was authenticated, whoever else can reach the port. rdmacm sends them in
-// the clear and RDMA sends data in the clear: as for tcp, whoever sits on the wire can read and change what passes.
+// The proofs are HMACs of both nonces of the control connection's handshake under the shared key: nobody without the
+// key can make them, they are worth something for one connection and once, and the control connection never carries
+// them. So the queue pair belongs to the program that was authenticated, whoever else can reach the port. rdmacm sends
+// them in the clear and RDMA sends data in the clear: as for tcp, whoever sits on the wire can read and change what
+// passes.
 //
 // libibverbs and librdmacm are loaded when the first address of this kind is used, and by nothing else.
 #pragma once
@@ -32,7 +33,8 @@
 namespace offpath::link {
 
 inline constexpr std::string_view verbs_reason =
-    "RDMA: the agent's network card reads and writes what the program registered, and the program's processor does nothing";
+    "RDMA: the agent's network card reads and writes what the program registered, and the program's processor does "
+    "nothing";
 
 struct VerbsProofs {
   wire::Proof host{}, agent{};
@@ -41,11 +43,13 @@ struct VerbsProofs {
 // Whether queue pairs can be made at an address of this machine; where they cannot, what is missing and what to do.
 [[nodiscard]] Status check_verbs(const Address& address);
 
-// The queue pair comes later, by itself: operations posted before wait for it, until `deadline`. `lasting`: what is worth
-// registering once; may be null.
+// The queue pair comes later, by itself: operations posted before wait for it, until `deadline`. `lasting`: what is
+// worth registering once; may be null.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs,
-                                                              std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                                                              std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
+                                                              std::uint64_t channel_segment_bytes,
+                                                              const SegmentLimits& limits,
+                                                              std::shared_ptr<const LastingMemory> lasting,
+                                                              TimeNs deadline);
 // Blocks until the queue pair is there.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs,
                                                               SegmentMemory channel_segment, wire::Welcome welcome,

@@ -1,5 +1,6 @@
-// Who misbehaves over RDMA: agents with forged keys, addresses and lengths, programs that reach for agent memory, strangers.
-// Everything here posts work requests by hand. Needs an RDMA device; ./dev hw runs it in a guest that has one.
+// Who misbehaves over RDMA: agents with forged keys, addresses and lengths, programs that reach for agent memory,
+// strangers. Everything here posts work requests by hand. Needs an RDMA device; ./dev hw runs it in a guest that has
+// one.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -9,12 +10,12 @@
 #include <atomic>
 #include <thread>
 
-#include "link/control/authentication.h"
-#include "testing/link/connected_pair.h"
 #include "link/card/registered_memory.h"
+#include "link/control/authentication.h"
 #include "link/stream/stream_host_link.h"
 #include "link/verbs/verbs_connection.h"
 #include "link/verbs/verbs_link.h"
+#include "testing/link/connected_pair.h"
 
 namespace offpath::link {
 namespace {
@@ -36,7 +37,8 @@ Sockets connect_sockets(Address address) {
   OFP_ASSERT(::poll(&look, 1, 10'000) == 1);
   auto agent = accept_from(listener->get());
   OFP_ASSERT(agent && *agent);
-  return {ControlSocket(std::move(*host), ControlSocket::Kind::network), ControlSocket(std::move(*agent), ControlSocket::Kind::network)};
+  return {ControlSocket(std::move(*host), ControlSocket::Kind::network),
+          ControlSocket(std::move(*agent), ControlSocket::Kind::network)};
 }
 
 VerbsProofs new_proofs() { return {random_nonce(), random_nonce()}; }
@@ -58,7 +60,8 @@ class VerbsLink : public testing::Test {
     address_.host = *found;
   }
 
-  // A program as the library makes it, with an agent of this test's own: it knows the proofs, and then does as it likes.
+  // A program as the library makes it, with an agent of this test's own: it knows the proofs, and then does as it
+  // likes.
   void meet_hostile_agent() {
     Sockets sockets = connect_sockets(address_);
     agent_socket_ = std::move(sockets.agent);
@@ -93,7 +96,8 @@ class VerbsLink : public testing::Test {
   static ibv_wc_status attempt(VerbsConnection& connection, const Attempt& what) {
     static std::array<std::byte, 2 * channel_bytes> local;
     local.fill(std::byte{0xEE});
-    auto region = register_memory(*connection.calls, connection.domain.get(), local.data(), local.size(), IBV_ACCESS_LOCAL_WRITE);
+    auto region =
+        register_memory(*connection.calls, connection.domain.get(), local.data(), local.size(), IBV_ACCESS_LOCAL_WRITE);
     OFP_ASSERT(region);
     ibv_sge piece{reinterpret_cast<std::uint64_t>(local.data()), what.length, (*region)->lkey};
     ibv_send_wr request{};
@@ -112,10 +116,12 @@ class VerbsLink : public testing::Test {
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(connection.pair.get(), &request, &bad) != 0) return IBV_WC_LOC_QP_OP_ERR;
     ibv_wc completion{};
-    for (const TimeNs deadline = monotonic_ns() + 30 * second_ns; ibv_poll_cq(connection.queue.get(), 1, &completion) == 0;)
+    for (const TimeNs deadline = monotonic_ns() + 30 * second_ns;
+         ibv_poll_cq(connection.queue.get(), 1, &completion) == 0;)
       if (monotonic_ns() > deadline) return IBV_WC_RESP_TIMEOUT_ERR;
     if (completion.status != IBV_WC_SUCCESS && what.opcode == IBV_WR_RDMA_READ) {
-      EXPECT_TRUE(std::ranges::all_of(local, [](std::byte b) { return b == std::byte{0xEE}; })) << "a read that failed brought bytes";
+      EXPECT_TRUE(std::ranges::all_of(local, [](std::byte b) { return b == std::byte{0xEE}; }))
+          << "a read that failed brought bytes";
     }
     return completion.status;
   }
@@ -167,7 +173,8 @@ TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
     if (one.target == Target::retired) host_->retire_range(7, 1);
     std::ranges::fill(host_->channel_memory(), std::byte{0x33});
 
-    const bool of_segment = one.target == Target::segment || (one.target == Target::hidden && one.opcode == IBV_WR_RDMA_WRITE);
+    const bool of_segment =
+        one.target == Target::segment || (one.target == Target::hidden && one.opcode == IBV_WR_RDMA_WRITE);
     Attempt attempt_{one.opcode, 0, (of_segment ? channel_.key : *key) ^ one.key_change, one.length};
     const std::uint64_t base = one.target == Target::segment  ? channel_.address
                                : one.target == Target::hidden ? reinterpret_cast<std::uint64_t>(hidden.data())
@@ -179,7 +186,8 @@ TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
 
     EXPECT_TRUE(std::ranges::all_of(range, [](std::byte b) { return b == std::byte{0x11}; }));
     EXPECT_TRUE(std::ranges::all_of(hidden, [](std::byte b) { return b == std::byte{0x22}; }));
-    const auto changed = std::ranges::count_if(host_->channel_memory(), [](std::byte b) { return b != std::byte{0x33}; });
+    const auto changed =
+        std::ranges::count_if(host_->channel_memory(), [](std::byte b) { return b != std::byte{0x33}; });
     EXPECT_EQ(changed, one.permitted && one.opcode == IBV_WR_RDMA_WRITE ? 64 : 0);
     host_.reset();
     agent_->close();
@@ -251,7 +259,8 @@ TEST_F(VerbsLink, MemoryMappedAnewAtOneAddressIsRegisteredAnew) {
       std::fill_n(target, length, std::byte{0});
       const ReadPiece piece{3, 1, offset, target + offset, length - offset};
       ASSERT_TRUE(read_one(**agent, piece));
-      ASSERT_TRUE(std::equal(source.begin() + static_cast<std::ptrdiff_t>(offset), source.end(), target + offset)) << "round " << round;
+      ASSERT_TRUE(std::equal(source.begin() + static_cast<std::ptrdiff_t>(offset), source.end(), target + offset))
+          << "round " << round;
       ASSERT_TRUE(std::all_of(target, target + offset, [](std::byte b) { return b == std::byte{0}; }));
     }
     lasting->remove(target);

@@ -6,9 +6,10 @@ namespace offpath::link {
 namespace {
 
 tl::unexpected<Failure> not_built() {
-  return fail(Error::unsupported,
-              "this build has no RDMA: install libibverbs-dev and librdmacm-dev and configure with OFFPATH_VERBS=on, or use an "
-              "address of another kind");
+  return fail(
+      Error::unsupported,
+      "this build has no RDMA: install libibverbs-dev and librdmacm-dev and configure with OFFPATH_VERBS=on, or use an "
+      "address of another kind");
 }
 
 }  // namespace
@@ -20,7 +21,8 @@ Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket, const VerbsProofs
   return not_built();
 }
 
-Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket, const VerbsProofs&, SegmentMemory, wire::Welcome, TimeNs) {
+Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket, const VerbsProofs&, SegmentMemory, wire::Welcome,
+                                                TimeNs) {
   return not_built();
 }
 

@@ -30,7 +30,8 @@ Status copy_output(const plugin::Output& output, const mover::Frame& frame) {
     const ssize_t got = pread(output.memory.get(), to.data() + at, to.size() - at, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno(errno, "pread of a function's output");
-    if (got == 0) return fail(Error::protocol, "output \"{}\" has {} bytes, it was to have {}", output.name, at, to.size());
+    if (got == 0)
+      return fail(Error::protocol, "output \"{}\" has {} bytes, it was to have {}", output.name, at, to.size());
     at += static_cast<std::size_t>(got);
   }
   return {};
@@ -51,7 +52,9 @@ struct ComputeService::Copies {
       outputs[i].memory = {};
       if (!outputs[i].arrow) continue;
       const auto view = frame::parse_frame(frame.buffer.bytes());
-      if (!view) return fail(Error::function_failed, "output \"{}\" is said to be Arrow, and is not: {}", outputs[i].name, view.error().message);
+      if (!view)
+        return fail(Error::function_failed, "output \"{}\" is said to be Arrow, and is not: {}", outputs[i].name,
+                    view.error().message);
       frame.arrow = true;
       frame.rows = static_cast<std::uint64_t>(view->rows);
     }
@@ -76,7 +79,11 @@ struct ComputeService::Work {
 
 ComputeService::ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools,
                                std::function<bool(std::uint64_t)> room)
-    : limits_(std::move(limits)), cache_(std::move(cache)), pools_(pools), room_(std::move(room)), triggers_(std::move(limits_.triggers)) {
+    : limits_(std::move(limits)),
+      cache_(std::move(cache)),
+      pools_(pools),
+      room_(std::move(room)),
+      triggers_(std::move(limits_.triggers)) {
   pools_.serve_computes(*this);
 }
 
@@ -98,7 +105,10 @@ void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, Time
   ++counters_.waiting;
   Work& begun = *works_.emplace(work->number, std::move(work)).first->second;
   if (counters_.waiting > limits_.waiting_max)
-    return fail_work(begun, {Error::too_large, fmt::format("{} computations are waiting for objects, which is the limit", limits_.waiting_max)}, now, effects);
+    return fail_work(begun,
+                     {Error::too_large,
+                      fmt::format("{} computations are waiting for objects, which is the limit", limits_.waiting_max)},
+                     now, effects);
   // Before the function runs for nothing.
   if (begun.what->stores && !begun.get.of_member) {
     const auto pool = pools_.admit(begun.get.pool, begun.get.user, effects);
@@ -113,13 +123,15 @@ void ComputeService::try_inputs(Work& work, TimeNs now, Effects& effects) {
   if (inputs) return call(work, std::move(*inputs), effects);
   const bool may_come = inputs.error().code == Error::not_found && work.get.wait_ns != 0;
   if (!may_come) return fail_work(work, std::move(inputs).error(), now, effects);
-  if (work.get.deadline <= now) return fail_work(work, {Error::timeout, std::move(inputs).error().message}, now, effects);
+  if (work.get.deadline <= now)
+    return fail_work(work, {Error::timeout, std::move(inputs).error().message}, now, effects);
   next_ = std::min(next_, work.get.deadline);
 }
 
 void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
   if (work.state == Work::State::waiting) --counters_.waiting;
-  if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; })) return read_inputs(work, std::move(inputs), effects);
+  if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; }))
+    return read_inputs(work, std::move(inputs), effects);
   if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->updatable; }))
     return copy_inputs(work, std::move(inputs), effects);
   work.state = Work::State::calling;
@@ -135,8 +147,13 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
   for (QuerySource& each : inputs) {
     const FramePtr& frame = each.frame;
     counters_.input_bytes += frame->bytes;
-    asked->inputs.push_back({.row = std::move(each.row_key), .column = std::move(each.column_key), .arrow = frame->arrow,
-                             .fd = frame->buffer.fd(), .bytes = frame->bytes, .data = {frame->buffer.data(), frame->bytes}, .owner = frame});
+    asked->inputs.push_back({.row = std::move(each.row_key),
+                             .column = std::move(each.column_key),
+                             .arrow = frame->arrow,
+                             .fd = frame->buffer.fd(),
+                             .bytes = frame->bytes,
+                             .data = {frame->buffer.data(), frame->bytes},
+                             .owner = frame});
   }
   effects.push_back(mover::CallEffect{work.token(), std::move(asked)});
 }
@@ -144,18 +161,20 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
 // Those that lie on disk, one after the other; then the call.
 void ComputeService::read_inputs(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
   work.state = Work::State::reading;
-  const auto unread = std::ranges::find_if(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; });
+  const auto unread =
+      std::ranges::find_if(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; });
   const FramePtr frame = unread->frame;
   const auto place = static_cast<std::size_t>(unread - inputs.begin());
-  pools_.read_back(frame, read_wait_ns + pools_.now(),
-                   [this, token = work.token(), place, inputs = std::move(inputs)](Result<FramePtr> read, Effects& then) mutable {
-                     Work* const waiting = find(token);
-                     if (waiting == nullptr) return;  // cancelled
-                     if (!read) return fail_call(*waiting, std::move(read).error(), pools_.now(), then);
-                     inputs[place].frame = std::move(*read);
-                     call(*waiting, std::move(inputs), then);
-                   },
-                   effects);
+  pools_.read_back(
+      frame, read_wait_ns + pools_.now(),
+      [this, token = work.token(), place, inputs = std::move(inputs)](Result<FramePtr> read, Effects& then) mutable {
+        Work* const waiting = find(token);
+        if (waiting == nullptr) return;  // cancelled
+        if (!read) return fail_call(*waiting, std::move(read).error(), pools_.now(), then);
+        inputs[place].frame = std::move(*read);
+        call(*waiting, std::move(inputs), then);
+      },
+      effects);
 }
 
 // Those that their user may update while the function runs: it is given copies, which stay the same.
@@ -167,8 +186,10 @@ void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Ef
     if (!each.frame->updatable) continue;
     bytes += each.frame->bytes;
     if (!room_(bytes))
-      return fail_call(work, {Error::no_memory, fmt::format("there is no room for copies of {} bytes of inputs, which may be "
-                                                            "updated in place", bytes)},
+      return fail_call(work,
+                       {Error::no_memory, fmt::format("there is no room for copies of {} bytes of inputs, which may be "
+                                                      "updated in place",
+                                                      bytes)},
                        pools_.now(), effects);
     auto buffer = cache_->take(each.frame->bytes, work.get.user);
     if (!buffer) return fail_call(work, std::move(buffer).error(), pools_.now(), effects);
@@ -191,7 +212,8 @@ void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Ef
   effects.push_back(mover::JobEffect{work.token(), std::move(copy_all)});
 }
 
-void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) {
+void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame,
+                              bool first) {
   if (first) triggers_.on_shown(pool, keys, frame);
   if (counters_.waiting != 0) next_ = 0;  // to be looked at as soon as the table may be asked
 }
@@ -217,7 +239,8 @@ void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outc
   --counters_.calling;
   work->state = Work::State::copying;
   if (!outcome) return fail_call(*work, std::move(outcome).error(), now, effects);
-  if (Status usable = check_outputs(*work, *outcome); !usable) return fail_call(*work, std::move(usable).error(), now, effects);
+  if (Status usable = check_outputs(*work, *outcome); !usable)
+    return fail_call(*work, std::move(usable).error(), now, effects);
   auto copies = std::make_shared<Copies>();
   std::uint64_t bytes = 0;
   for (const plugin::Output& output : *outcome) {
@@ -239,16 +262,18 @@ void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outc
 
 Status ComputeService::check_outputs(const Work& work, const plugin::Outputs& outputs) {
   if (!work.what->stores && outputs.size() > 1)
-    return fail(Error::invalid, "{} has made {} outputs, and one can be given back: name keys to put them under", name_of(*work.what), outputs.size());
+    return fail(Error::invalid, "{} has made {} outputs, and one can be given back: name keys to put them under",
+                name_of(*work.what), outputs.size());
   std::uint64_t bytes = 0;
   for (const plugin::Output& output : outputs) {
     bytes += output.bytes;
     const std::string column = result_column_of(work.what->result_column, output.name, outputs.size() == 1);
     if (work.what->stores && column.size() > wire::key_bytes_max)
-      return fail(Error::too_large, "{}: column key \"{}\" of an output has {} bytes, at most {} are allowed", name_of(*work.what), brief(column),
-                  column.size(), wire::key_bytes_max);
+      return fail(Error::too_large, "{}: column key \"{}\" of an output has {} bytes, at most {} are allowed",
+                  name_of(*work.what), brief(column), column.size(), wire::key_bytes_max);
   }
-  if (!room_(bytes)) return fail(Error::no_memory, "there is no room for {} bytes of outputs of {}", bytes, name_of(*work.what));
+  if (!room_(bytes))
+    return fail(Error::no_memory, "there is no room for {} bytes of outputs of {}", bytes, name_of(*work.what));
   return {};
 }
 
@@ -257,15 +282,18 @@ void ComputeService::on_job(std::uint64_t token, Status status, TimeNs now, Effe
   if (work == nullptr) return;
   if (work->state == Work::State::reading) return call(*work, std::exchange(work->inputs, {}), effects);
   if (status) return give(*work, now, effects);
-  fail_call(*work, {status.error().code, fmt::format("{}: {}", name_of(*work->what), status.error().message)}, now, effects);
+  fail_call(*work, {status.error().code, fmt::format("{}: {}", name_of(*work->what), status.error().message)}, now,
+            effects);
 }
 
 void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
   const Computation& what = *work.what;
   const std::vector<FramePtr> frames = std::move(work.copies->frames);
   if (!what.stores) {
-    if (frames.empty()) effects.push_back(ReplyEffect{work.get.channel, work.get.ticket, wire::Done{0}});
-    else pools_.answer(work.get, frames.front(), now, effects);
+    if (frames.empty())
+      effects.push_back(ReplyEffect{work.get.channel, work.get.ticket, wire::Done{0}});
+    else
+      pools_.answer(work.get, frames.front(), now, effects);
     works_.erase(work.number);
     return;
   }
@@ -274,9 +302,13 @@ void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
   work.state = Work::State::storing;
   work.storing = frames.size() + 1;  // so that it does not end within the loop
   for (std::size_t i = 0; i < frames.size(); ++i) {
-    const mover::Store::Place place{*pool, what.result_row,
-                                    result_column_of(what.result_column, work.copies->outputs[i].name, frames.size() == 1),
-                                    work.get.user, 0, false};
+    const mover::Store::Place place{
+        *pool,
+        what.result_row,
+        result_column_of(what.result_column, work.copies->outputs[i].name, frames.size() == 1),
+        work.get.user,
+        0,
+        false};
     const auto stored = pools_.put(place, frames[i], work.token(), now, effects);
     if (!stored) work.failure = stored.error();
     if (!stored || *stored == mover::Stored::now) --work.storing;
@@ -325,11 +357,17 @@ void ComputeService::on_channel_closed(ChannelNumber channel, Effects& effects) 
 }
 
 void ComputeService::cancel(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
-  cancel_if([&](const Work& work) { return work.get.of_member && work.get.channel == channel && work.get.delivery == delivery; }, effects);
+  cancel_if(
+      [&](const Work& work) {
+        return work.get.of_member && work.get.channel == channel && work.get.delivery == delivery;
+      },
+      effects);
 }
 
 void ComputeService::cancel_request(ChannelNumber channel, std::uint64_t ticket, Effects& effects) {
-  cancel_if([&](const Work& work) { return !work.get.of_member && work.get.channel == channel && work.get.ticket == ticket; }, effects);
+  cancel_if(
+      [&](const Work& work) { return !work.get.of_member && work.get.channel == channel && work.get.ticket == ticket; },
+      effects);
 }
 
 void ComputeService::cancel_if(const std::function<bool(const Work&)>& meant, Effects& effects) {
@@ -337,8 +375,11 @@ void ComputeService::cancel_if(const std::function<bool(const Work&)>& meant, Ef
       [&](const Work& work) {
         if (!meant(work)) return false;
         if (work.state != Work::State::storing)  // what is being put is answered when it is there
-          effects.push_back(FailEffect{work.get.channel, work.get.ticket, wire::any_reply,
-                                       {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
+          effects.push_back(
+              FailEffect{work.get.channel,
+                         work.get.ticket,
+                         wire::any_reply,
+                         {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
         return true;
       },
       effects);

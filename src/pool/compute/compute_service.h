@@ -1,13 +1,14 @@
-// Functions of plug-ins over objects, called where these lie: the objects' own memory is the function's input, its outputs become
-// an answer or objects. Read computation.h and plugin/call.h first. A state machine as the other services; it knows no process.
+// Functions of plug-ins over objects, called where these lie: the objects' own memory is the function's input, its
+// outputs become an answer or objects. Read computation.h and plugin/call.h first. A state machine as the other
+// services; it knows no process.
 //
 //   begin ---> waiting for objects ---> calling ---> copying (a job, if they are large) ---> answer: the one output
-//                   | deadline             | failed      | no Arrow, no room          `---> storing ---> answer: how many
+//                   | deadline             | failed      | no Arrow, no room          `---> storing ---> answer: count
 //                   v                      v             v                                    | put failed
 //                 failure, with the member named where a function had been called            v
 //
-// An output is a memfd of the worker's. It is copied once: what a pool keeps has the seals and the places in memory that the
-// cache's buffers have, and is counted as they are.
+// An output is a memfd of the worker's. It is copied once: what a pool keeps has the seals and the places in memory
+// that the cache's buffers have, and is counted as they are.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@
 #include "base/clock.h"
 #include "mover/effects.h"
 #include "plugin/call.h"
+#include "pool/compute/triggers.h"
 #include "pool/members/computation.h"
 #include "pool/members/pools.h"
-#include "pool/compute/triggers.h"
 
 namespace offpath::pool {
 
@@ -40,14 +41,16 @@ class ComputeService final : public Computes {
     std::vector<TriggerOptions> triggers;
   };
   // `room` says whether so many bytes of memory may be taken.
-  ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools, std::function<bool(std::uint64_t bytes)> room);
+  ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools,
+                 std::function<bool(std::uint64_t bytes)> room);
   ~ComputeService();
 
   void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, mover::Effects& effects) override;
   void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) override;
   void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) override;
   void cancel_request(mover::ChannelNumber channel, std::uint64_t ticket, mover::Effects& effects) override;
-  [[nodiscard]] std::vector<Waiting> take_waiting(const std::function<bool(const FrameTable::Get& get)>& chosen) override;
+  [[nodiscard]] std::vector<Waiting> take_waiting(
+      const std::function<bool(const FrameTable::Get& get)>& chosen) override;
 
   void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
   void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);

@@ -9,8 +9,8 @@
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/pool_messages.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 namespace offpath::pool {
 namespace {
@@ -38,8 +38,8 @@ class ComputeServiceTest : public ::testing::Test {
     made.triggers = {trigger};
     return made;
   }
-  void put(const std::string& row, const std::string& column, const std::string& bytes, const std::string& pool = "local:/p",
-           bool updatable = false) {
+  void put(const std::string& row, const std::string& column, const std::string& bytes,
+           const std::string& pool = "local:/p", bool updatable = false) {
     auto frame = std::make_shared<mover::Frame>();
     frame->buffer = *cache_->take(bytes.size(), 1000);
     frame->bytes = bytes.size();
@@ -48,7 +48,8 @@ class ComputeServiceTest : public ::testing::Test {
     ASSERT_TRUE(pools_.admit(pool, 1000, effects_));
     ASSERT_TRUE(pools_.put({pool, row, column, 1000, 0, false}, std::move(frame), 0, now_, effects_));
   }
-  static wire::PoolCompute request(std::string_view row = "r", std::string_view column = "c", std::int64_t wait_ns = 0) {
+  static wire::PoolCompute request(std::string_view row = "r", std::string_view column = "c",
+                                   std::int64_t wait_ns = 0) {
     wire::PoolCompute made{};
     made.pool = "local:/p";
     made.row_key = row;
@@ -61,7 +62,8 @@ class ComputeServiceTest : public ::testing::Test {
   void ask(const wire::PoolCompute& asked, mover::ChannelNumber channel = asker) {
     std::vector<std::byte> payload;
     wire::encode(asked, payload);
-    pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::pool_compute), payload}, now_, effects_);
+    pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::pool_compute), payload}, now_,
+                      effects_);
   }
   void pass_time(TimeNs now) {
     now_ = now;
@@ -305,13 +307,16 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   put("r", "c", "abc");
   const auto ask_as_member = [this](std::uint64_t delivery) {
     std::vector<std::byte> payload;
-    wire::encode(wire::PeerCompute{1000, -1, delivery, {}, "b", "local:/p", "r", "c", false, "plugin", "f", "", "", {}}, payload);
-    pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_compute), payload}, true, now_, effects_);
+    wire::encode(wire::PeerCompute{1000, -1, delivery, {}, "b", "local:/p", "r", "c", false, "plugin", "f", "", "", {}},
+                 payload);
+    pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_compute), payload}, true, now_,
+                           effects_);
   };
   const auto cancel_as_member = [this](std::uint64_t delivery, bool is_member) {
     std::vector<std::byte> payload;
     wire::encode(wire::PeerCancel{wire::PeerCancel::What::computation, delivery}, payload);
-    pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_cancel), payload}, is_member, now_, effects_);
+    pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_cancel), payload}, is_member,
+                           now_, effects_);
   };
   ask_as_member(8);
   ASSERT_NE(call(), nullptr);

@@ -10,9 +10,11 @@ namespace offpath::pool {
 
 namespace {
 
-// Of a trigger whose results lie under `result_column`. It holds for those of other members and of the agent before this one, too.
+// Of a trigger whose results lie under `result_column`. It holds for those of other members and of the agent before
+// this one, too.
 bool is_result(std::string_view result_column, std::string_view column) {
-  return column.starts_with(result_column) && (column.size() == result_column.size() || column[result_column.size()] == '.');
+  return column.starts_with(result_column) &&
+         (column.size() == result_column.size() || column[result_column.size()] == '.');
 }
 
 }  // namespace
@@ -41,8 +43,10 @@ void Triggers::on_shown(const std::string& pool, const FrameTable::Keys& keys, c
     if (trigger.queue.size() < options.queue_max) {
       trigger.queue.push_back({keys, frame});
     } else if (trigger.counters.dropped++ == 0) {
-      log(LogLevel::warning, "pool \"{}\": {}.{} is slower than objects come; it is not called for ({}, {}) and others (trigger.queue is {})", pool,
-          options.plugin, options.function, brief(keys.first), brief(keys.second), options.queue_max);
+      log(LogLevel::warning,
+          "pool \"{}\": {}.{} is slower than objects come; it is not called for ({}, {}) and others (trigger.queue is "
+          "{})",
+          pool, options.plugin, options.function, brief(keys.first), brief(keys.second), options.queue_max);
     }
   }
 }
@@ -98,7 +102,8 @@ void Triggers::on_ended(std::size_t number, const Status& status, std::optional<
 TimeNs Triggers::next_deadline() const noexcept {
   TimeNs soonest = never;
   for (const Trigger& trigger : triggers_) {
-    if (trigger.options.every_ns != 0) soonest = std::min(soonest, trigger.next_at);
+    if (trigger.options.every_ns != 0)
+      soonest = std::min(soonest, trigger.next_at);
     else if (!trigger.queue.empty() && trigger.running < trigger.options.calls_max)
       soonest = std::min(soonest, trigger.next_at == never ? 0 : trigger.next_at);
   }

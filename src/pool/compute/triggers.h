@@ -1,8 +1,8 @@
-// What the configuration says is to be computed without anybody asking: on each object that comes into a pool, or again and
-// again ([[trigger]], docs/pool.md). Which calls are due; compute_service.h carries them out.
+// What the configuration says is to be computed without anybody asking: on each object that comes into a pool, or again
+// and again ([[trigger]], docs/pool.md). Which calls are due; compute_service.h carries them out.
 //
-// An object's function is called by the first owner of its row. Its results go under the same row and the trigger's own column,
-// and such objects are never the trigger's inputs, whoever put them.
+// An object's function is called by the first owner of its row. Its results go under the same row and the trigger's own
+// column, and such objects are never the trigger's inputs, whoever put them.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace offpath::pool {
 
 struct TriggerOptions {
-  std::string pool;                       // may say its options
-  std::string row = "*", column = "*";    // patterns
+  std::string pool;                     // may say its options
+  std::string row = "*", column = "*";  // patterns
   std::string plugin, function;
   std::string result_row, result_column;  // the row only with `every_ns`: otherwise it is the object's
   TimeNs every_ns = 0;                    // not 0: called without objects
@@ -55,7 +55,8 @@ class Triggers {
   // Calls `start` for each call that is due now. Without an object it is a timer's.
   using Start = std::function<void(std::size_t trigger, std::optional<Trigger::Object> object)>;
   void run(TimeNs now, const Start& start);
-  // A call is over. One that found no room to wait at the plug-in comes back with its object, and is made again a little later.
+  // A call is over. One that found no room to wait at the plug-in comes back with its object, and is made again a
+  // little later.
   void on_ended(std::size_t trigger, const Status& status, std::optional<Trigger::Object> object, TimeNs now);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
   [[nodiscard]] const std::vector<Trigger>& all() const noexcept { return triggers_; }

@@ -28,8 +28,8 @@ bool set_matches(std::string_view pattern, std::size_t& at, char character) noex
 
 constexpr std::size_t nowhere = std::string_view::npos;
 
-// The pattern from its first star to its last, both included, and what is before and behind: those match one character by each of
-// their elements (itself, ?, a set), at the beginning and at the end of a text.
+// The pattern from its first star to its last, both included, and what is before and behind: those match one character
+// by each of their elements (itself, ?, a set), at the beginning and at the end of a text.
 struct Parts {
   std::string_view head, middle, tail;
   std::size_t tail_elements = 0;
@@ -114,17 +114,22 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
 
 Status check_glob(std::string_view pattern) {
   if (const std::size_t bytes = parts_of(pattern).middle.size(); bytes > glob_middle_bytes_max)
-    return fail(Error::too_large, "a pattern has {} bytes from its first * to its last, at most {} are allowed", bytes, glob_middle_bytes_max);
+    return fail(Error::too_large, "a pattern has {} bytes from its first * to its last, at most {} are allowed", bytes,
+                glob_middle_bytes_max);
   return {};
 }
 
-std::string_view glob_prefix(std::string_view pattern) noexcept { return pattern.substr(0, pattern.find_first_of("*?[")); }
+std::string_view glob_prefix(std::string_view pattern) noexcept {
+  return pattern.substr(0, pattern.find_first_of("*?["));
+}
 
 std::string literal_glob(std::string_view text) {
   std::string made;
   for (const char each : text) {
-    if (is_special(each)) made += {'[', each, ']'};
-    else made += each;
+    if (is_special(each))
+      made += {'[', each, ']'};
+    else
+      made += each;
   }
   return made;
 }

@@ -8,8 +8,8 @@
 
 namespace offpath::pool {
 
-// An empty pattern matches everything. What is before the first * and behind the last takes time as the pattern is long; what is
-// between, at most as pattern times text.
+// An empty pattern matches everything. What is before the first * and behind the last takes time as the pattern is
+// long; what is between, at most as pattern times text.
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
 
 // Of a pattern that somebody else chose: so that no object takes longer to match than some milliseconds.

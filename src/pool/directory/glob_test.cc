@@ -37,11 +37,13 @@ TEST(Glob, ManyStarsStayCheap) {
 // As the elements of a pattern are defined, without any thought of time.
 bool matches_plainly(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
-  if (pattern.front() == '*') return matches_plainly(pattern.substr(1), text) || (!text.empty() && matches_plainly(pattern, text.substr(1)));
+  if (pattern.front() == '*')
+    return matches_plainly(pattern.substr(1), text) || (!text.empty() && matches_plainly(pattern, text.substr(1)));
   if (text.empty()) return false;
   const std::size_t close = pattern.front() == '[' ? pattern.find(']', 2) : std::string_view::npos;
   if (close == std::string_view::npos)
-    return (pattern.front() == text.front() || pattern.front() == '?') && matches_plainly(pattern.substr(1), text.substr(1));
+    return (pattern.front() == text.front() || pattern.front() == '?') &&
+           matches_plainly(pattern.substr(1), text.substr(1));
   const bool negated = pattern[1] == '!';
   bool found = false;
   for (std::size_t i = negated ? 2 : 1; i < close; ++i) {
@@ -94,7 +96,8 @@ TEST(Glob, WhatLiesBetweenStarsIsBounded) {
 TEST(Glob, OfATextMatchesThatTextAlone) {
   for (const char* text : {"step", "s*p", "a[b]c?", "[*]", "[!x]", "]"}) {
     EXPECT_TRUE(glob_matches(literal_glob(text), text)) << text;
-    for (const char* other : {"stepp", "sxxp", "abc1", "*", "y"}) EXPECT_FALSE(glob_matches(literal_glob(text), other)) << text << ' ' << other;
+    for (const char* other : {"stepp", "sxxp", "abc1", "*", "y"})
+      EXPECT_FALSE(glob_matches(literal_glob(text), other)) << text << ' ' << other;
   }
 }
 

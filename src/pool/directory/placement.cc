@@ -40,9 +40,9 @@ std::vector<std::string> rendezvous(std::string_view text, std::size_t count, st
   std::vector<std::pair<std::uint64_t, const std::string*>> ranked;
   ranked.reserve(members.size());
   for (const std::string& member : members) ranked.emplace_back(mix(row ^ hash_of(member)), &member);
-  std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(count), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : *a.second < *b.second;
-  });
+  std::ranges::partial_sort(
+      ranked, ranked.begin() + static_cast<std::ptrdiff_t>(count),
+      [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : *a.second < *b.second; });
   std::vector<std::string> owners;
   for (std::size_t i = 0; i < count; ++i) owners.push_back(*ranked[i].second);
   return owners;
@@ -70,8 +70,10 @@ std::vector<std::string> owners_of(Policy policy, std::uint32_t replicas, std::s
   if (members.empty()) return {};
   const std::size_t count = std::min<std::size_t>(replicas, members.size());
   switch (policy) {
-    case Policy::local: return from_place(0, count, members);
-    case Policy::hash: return rendezvous(row, count, members);
+    case Policy::local:
+      return from_place(0, count, members);
+    case Policy::hash:
+      return rendezvous(row, count, members);
     case Policy::rank:
       if (const auto rank = number_of<std::uint64_t>(digits_at_end(row))) return from_place(*rank, count, members);
       return rendezvous(row, count, members);

@@ -20,7 +20,8 @@ std::string refusal(std::string_view text) {
 }
 
 TEST(PoolName, OptionsComeBackAsTheyWereSaid) {
-  const auto parsed = parse_pool_name("hash:/particles?members=dpu*,x&replicas=2&budget=4GiB&ttl=250ms&overwrite=no&readers=1000,7&spill=durable");
+  const auto parsed = parse_pool_name(
+      "hash:/particles?members=dpu*,x&replicas=2&budget=4GiB&ttl=250ms&overwrite=no&readers=1000,7&spill=durable");
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(parsed->name, "hash:/particles");
   EXPECT_EQ(parsed->policy, Policy::hash);
@@ -47,7 +48,8 @@ TEST(PoolName, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal("hash:/a?ttl=1us"), "pool \"hash:/a\": ttl: \"1us\" is less than 1ms");
   EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is none of off, on, durable");
   EXPECT_EQ(refusal("hash:/a?copies=2"),
-            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, min_copies, budget, ttl, overwrite, readers, spill");
+            "pool \"hash:/a\": copies: there is no such option; those there are: members, replicas, min_copies, "
+            "budget, ttl, overwrite, readers, spill");
   EXPECT_EQ(refusal("local:/a?replicas=2"), "pool \"local:/a\": a local pool has neither members nor replicas");
   EXPECT_NE(refusal("hash:/" + std::string(2000, 'a')), "");
 }
@@ -55,7 +57,8 @@ TEST(PoolName, WhatIsWrongIsNamed) {
 TEST(Placement, MembersAreChosenByTheirNames) {
   PoolOptions options;
   options.members = {"dpu0?", "x"};
-  EXPECT_EQ(members_of(options, std::vector<std::string>{"dpu01", "dpu10", "x", "y"}), (std::vector<std::string>{"dpu01", "x"}));
+  EXPECT_EQ(members_of(options, std::vector<std::string>{"dpu01", "dpu10", "x", "y"}),
+            (std::vector<std::string>{"dpu01", "x"}));
   EXPECT_TRUE(owners_of(Policy::hash, 1, "row", {}).empty());
 }
 
@@ -89,8 +92,10 @@ TEST(Placement, OneMemberMoreOrLessMovesItsShareOfRowsAndNoOther) {
   for (int i = 0; i < 10'000; ++i) {
     const auto row = fmt::format("step{}", i);
     const auto before = owners_of(Policy::hash, 1, row, many), after = owners_of(Policy::hash, 1, row, fewer);
-    if (before[0] == "dpu04") ++moved;
-    else ASSERT_EQ(before, after) << row;
+    if (before[0] == "dpu04")
+      ++moved;
+    else
+      ASSERT_EQ(before, after) << row;
   }
   EXPECT_NEAR(moved, 1000, 150);
 }

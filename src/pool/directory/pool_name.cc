@@ -29,7 +29,8 @@ std::vector<std::string> split(std::string_view text, char separator) {
 template <class Number>
 Result<Number> parse_number(std::string_view text, Number min, Number max) {
   const auto number = number_of<Number>(text);
-  if (!number || *number < min || *number > max) return fail(Error::invalid, "\"{}\" is no number from {} to {}", text, min, max);
+  if (!number || *number < min || *number > max)
+    return fail(Error::invalid, "\"{}\" is no number from {} to {}", text, min, max);
   return *number;
 }
 
@@ -61,7 +62,9 @@ Status set_option(PoolOptions& options, std::string_view key, std::string_view v
     if (at == std::end(spills)) return fail(Error::invalid, "\"{}\" is none of off, on, durable", value);
     options.spill = static_cast<Spill>(at - std::begin(spills));
   } else {
-    return fail(Error::invalid, "there is no such option; those there are: members, replicas, min_copies, budget, ttl, overwrite, readers, spill");
+    return fail(Error::invalid,
+                "there is no such option; those there are: members, replicas, min_copies, budget, ttl, overwrite, "
+                "readers, spill");
   }
   return {};
 }
@@ -80,7 +83,8 @@ std::string PoolName::text() const {
   if (options.ttl_ns != 0) said.push_back(fmt::format("ttl={}ns", options.ttl_ns));
   if (!options.overwrite) said.emplace_back("overwrite=no");
   if (!options.readers.empty()) said.push_back(fmt::format("readers={}", fmt::join(options.readers, ",")));
-  if (options.spill != usual.spill) said.push_back(fmt::format("spill={}", spills[static_cast<std::size_t>(options.spill)]));
+  if (options.spill != usual.spill)
+    said.push_back(fmt::format("spill={}", spills[static_cast<std::size_t>(options.spill)]));
   return said.empty() ? name : fmt::format("{}?{}", name, fmt::join(said, "&"));
 }
 
@@ -89,17 +93,20 @@ bool is_reserved(std::string_view name) noexcept { return name.find(kept_mark) !
 Status check_not_reserved(std::string_view text) {
   const std::string_view name = text.substr(0, text.find('?'));
   if (!is_reserved(name)) return {};
-  return fail(Error::denied, "pool \"{}\": names with \"{}\" are for what the agent itself keeps; choose another one", brief(name), kept_mark);
+  return fail(Error::denied, "pool \"{}\": names with \"{}\" are for what the agent itself keeps; choose another one",
+              brief(name), kept_mark);
 }
 
 Result<PoolName> parse_pool_name(std::string_view text) {
   if (text.size() > wire::pool_bytes_max)
-    return fail(Error::too_large, "a pool's name of {} bytes, at most {} are allowed", text.size(), wire::pool_bytes_max);
+    return fail(Error::too_large, "a pool's name of {} bytes, at most {} are allowed", text.size(),
+                wire::pool_bytes_max);
   PoolName parsed;
   const std::size_t mark = text.find('?');
   parsed.name = text.substr(0, mark);
   const std::size_t colon = parsed.name.find(":/");
-  const auto policy = std::ranges::find(policies, std::string_view(parsed.name).substr(0, colon == std::string::npos ? 0 : colon));
+  const auto policy =
+      std::ranges::find(policies, std::string_view(parsed.name).substr(0, colon == std::string::npos ? 0 : colon));
   if (colon == std::string::npos || policy == std::end(policies))
     return fail(Error::unsupported, "pool \"{}\": a pool's name begins with one of local:/ hash:/ rank:/ tag:/", text);
   if (colon + 2 == parsed.name.size()) return fail(Error::invalid, "pool \"{}\" has no name", text);
@@ -109,14 +116,16 @@ Result<PoolName> parse_pool_name(std::string_view text) {
   for (const std::string& option : split(text.substr(mark + 1), '&')) {
     const std::size_t equals = option.find('=');
     const std::string key = option.substr(0, equals);
-    if (equals == std::string::npos) return fail(Error::invalid, "pool \"{}\": option \"{}\" has no value", parsed.name, option);
+    if (equals == std::string::npos)
+      return fail(Error::invalid, "pool \"{}\": option \"{}\" has no value", parsed.name, option);
     if (auto set = set_option(parsed.options, key, std::string_view(option).substr(equals + 1)); !set)
       return fail(set.error().code, "pool \"{}\": {}: {}", parsed.name, key, set.error().message);
   }
   if (parsed.options.min_copies > parsed.options.replicas)
-    return fail(Error::invalid, "pool \"{}\": min_copies: {} of {} replicas; there cannot be more copies than replicas", parsed.name,
-                parsed.options.min_copies, parsed.options.replicas);
-  if (parsed.policy == Policy::local && (parsed.options.replicas > 1 || parsed.options.members != PoolOptions().members))
+    return fail(Error::invalid, "pool \"{}\": min_copies: {} of {} replicas; there cannot be more copies than replicas",
+                parsed.name, parsed.options.min_copies, parsed.options.replicas);
+  if (parsed.policy == Policy::local &&
+      (parsed.options.replicas > 1 || parsed.options.members != PoolOptions().members))
     return fail(Error::invalid, "pool \"{}\": a local pool has neither members nor replicas", parsed.name);
   return parsed;
 }

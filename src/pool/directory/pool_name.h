@@ -1,10 +1,11 @@
-// A pool's name as people write it: `policy:/name?option=value&…`. Where its rows lie, and what it may take, is said there
-// and nowhere in the program that uses it.
+// A pool's name as people write it: `policy:/name?option=value&…`. Where its rows lie, and what it may take, is said
+// there and nowhere in the program that uses it.
 //
 //   local:/particles                              on the agent that is asked
 //   hash:/particles?members=dpu*&replicas=2       spread over members by rendezvous hashing of the row
 //   rank:/blocks                                  by the number at the end of the row: that modulo members
-//   tag:/blocks                                   by the part of the row in braces, "{7}step0": a number modulo members, else hashed
+//   tag:/blocks                                   by the part of the row in braces, "{7}step0": a number modulo
+//                                                 members, else hashed
 //
 //   option     value                                              without it
 //   members    patterns of members' names, by commas              all
@@ -38,7 +39,7 @@ enum class Spill : std::uint8_t { off, on, durable };
 struct PoolOptions {
   std::vector<std::string> members{"*"};
   std::uint32_t replicas = 1;
-  std::uint32_t min_copies = 1;  // of replicas
+  std::uint32_t min_copies = 1;    // of replicas
   std::uint64_t budget_bytes = 0;  // 0: as much as the agent has
   TimeNs ttl_ns = 0;               // 0: for ever
   bool overwrite = true;
@@ -58,7 +59,8 @@ struct PoolName {
   [[nodiscard]] std::string text() const;
 };
 
-// In the names of pools where services keep objects of their own (sift/kept/sift_kept.cc). What lies there is believed, so no program names one.
+// In the names of pools where services keep objects of their own (sift/kept/sift_kept.cc). What lies there is believed,
+// so no program names one.
 inline constexpr std::string_view kept_mark = ".kept-";
 [[nodiscard]] bool is_reserved(std::string_view name) noexcept;
 // Of a name that a program said, with its options or without. Error::denied: it is reserved.

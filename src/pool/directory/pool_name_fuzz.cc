@@ -16,10 +16,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const auto again = pool::parse_pool_name(parsed->text());
   // A budget or a time to live may have more digits than it was said with.
-  if (again) OFP_ASSERT(again->name == parsed->name && again->options == parsed->options);
-  else OFP_ASSERT(again.error().code == Error::too_large);
+  if (again)
+    OFP_ASSERT(again->name == parsed->name && again->options == parsed->options);
+  else
+    OFP_ASSERT(again.error().code == Error::too_large);
   const std::vector<std::string> members{"dpu0", "dpu1", "dpu2"};
-  const auto owners = pool::owners_of(parsed->policy, parsed->options.replicas, text, pool::members_of(parsed->options, members));
+  const auto owners =
+      pool::owners_of(parsed->policy, parsed->options.replicas, text, pool::members_of(parsed->options, members));
   OFP_ASSERT(owners.size() <= parsed->options.replicas);
   return 0;
 }

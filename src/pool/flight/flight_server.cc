@@ -24,20 +24,30 @@ constexpr auto shutdown_wait = std::chrono::milliseconds(500);
 
 arrow::Status status_of(const Failure& failure) {
   switch (failure.code) {
-    case Error::not_found: return arrow::Status::KeyError(failure.message);
-    case Error::denied: return fl::MakeFlightError(fl::FlightStatusCode::Unauthorized, failure.message);
-    case Error::timeout: return fl::MakeFlightError(fl::FlightStatusCode::TimedOut, failure.message);
-    case Error::cancelled: return fl::MakeFlightError(fl::FlightStatusCode::Cancelled, failure.message);
-    case Error::peer_lost: case Error::would_block: return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, failure.message);
-    case Error::closed: return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, failure.message);
-    case Error::unsupported: return arrow::Status::NotImplemented(failure.message);
-    default: return arrow::Status::Invalid(failure.message);
+    case Error::not_found:
+      return arrow::Status::KeyError(failure.message);
+    case Error::denied:
+      return fl::MakeFlightError(fl::FlightStatusCode::Unauthorized, failure.message);
+    case Error::timeout:
+      return fl::MakeFlightError(fl::FlightStatusCode::TimedOut, failure.message);
+    case Error::cancelled:
+      return fl::MakeFlightError(fl::FlightStatusCode::Cancelled, failure.message);
+    case Error::peer_lost:
+    case Error::would_block:
+      return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, failure.message);
+    case Error::closed:
+      return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, failure.message);
+    case Error::unsupported:
+      return arrow::Status::NotImplemented(failure.message);
+    default:
+      return arrow::Status::Invalid(failure.message);
   }
 }
 
-#define OFP_FLIGHT_ASSIGN_(result, target, expression)         \
-  auto result = (expression);                                  \
-  if (!result) [[unlikely]] return status_of(result.error()); \
+#define OFP_FLIGHT_ASSIGN_(result, target, expression) \
+  auto result = (expression);                          \
+  if (!result) [[unlikely]]                            \
+    return status_of(result.error());                  \
   target = std::move(*result)
 #define OFP_FLIGHT_ASSIGN(target, expression) OFP_FLIGHT_ASSIGN_(OFP_CONCAT(ofp_flight_, __LINE__), target, expression)
 
@@ -60,7 +70,8 @@ class TokenCheck final : public fl::ServerMiddlewareFactory {
                           std::shared_ptr<fl::ServerMiddleware>*) override {
     const auto [begin, end] = context.incoming_headers().equal_range("authorization");
     if (begin == end)
-      return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated, "the call brings no token (authorization: Bearer …)");
+      return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated,
+                                 "the call brings no token (authorization: Bearer …)");
     const std::lock_guard lock(mutex_);
     if (std::next(begin) != end || !equal(expected_, begin->second))
       return fl::MakeFlightError(fl::FlightStatusCode::Unauthenticated, "the call's token is not this agent's");
@@ -100,7 +111,8 @@ Result<Command> command_of(const fl::FlightDescriptor& descriptor) {
   if (descriptor.type == fl::FlightDescriptor::CMD) return Command::decode(descriptor.cmd);
   const auto& path = descriptor.path;
   if (path.empty() || path.size() > 3)
-    return fail(Error::invalid, "a path of {} parts; it is pool, or pool and row, or pool, row and column", path.size());
+    return fail(Error::invalid, "a path of {} parts; it is pool, or pool and row, or pool, row and column",
+                path.size());
   return Command{path[0], path.size() > 1 ? path[1] : "*", path.size() > 2 ? path[2] : "*", ""};
 }
 
@@ -149,11 +161,13 @@ class Service final : public fl::FlightServerBase {
   Service(FlightOptions options, FlightBackend& backend, std::shared_ptr<mover::BufferCache> cache)
       : options_(std::move(options)), backend_(backend), cache_(std::move(cache)) {}
 
-  arrow::Status ListFlights(const fl::ServerCallContext& context, const fl::Criteria*, std::unique_ptr<fl::FlightListing>* listing) override {
+  arrow::Status ListFlights(const fl::ServerCallContext& context, const fl::Criteria*,
+                            std::unique_ptr<fl::FlightListing>* listing) override {
     OFP_FLIGHT_ASSIGN(const auto pools, backend_.pools(cancelled(context)));
     std::vector<fl::FlightInfo> flights;
     for (const std::string& pool : pools) {
-      const auto info = info_of(context, {.pool = pool, .rows = "*", .columns = "*", .query = ""}, fl::FlightDescriptor::Path({pool}));
+      const auto info = info_of(context, {.pool = pool, .rows = "*", .columns = "*", .query = ""},
+                                fl::FlightDescriptor::Path({pool}));
       if (info.ok()) flights.push_back(*info);  // one without Arrow objects is no flight
     }
     *listing = std::make_unique<fl::SimpleFlightListing>(std::move(flights));
@@ -173,7 +187,8 @@ class Service final : public fl::FlightServerBase {
     *schema = std::make_unique<fl::SchemaResult>(info->serialized_schema());
     return arrow::Status::OK();
   }
-  arrow::Status DoGet(const fl::ServerCallContext& context, const fl::Ticket& ticket, std::unique_ptr<fl::FlightDataStream>* stream) override {
+  arrow::Status DoGet(const fl::ServerCallContext& context, const fl::Ticket& ticket,
+                      std::unique_ptr<fl::FlightDataStream>* stream) override {
     OFP_FLIGHT_ASSIGN(const Command command, Command::decode(ticket.ticket));
     ARROW_ASSIGN_OR_RAISE(auto reader, answer(context, command));
     *stream = std::make_unique<fl::RecordBatchStream>(std::move(reader));
@@ -183,7 +198,8 @@ class Service final : public fl::FlightServerBase {
                       std::unique_ptr<fl::FlightMetadataWriter>) override {
     const auto& path = reader->descriptor().path;
     if (path.size() < 2 || path.size() > 3)
-      return arrow::Status::Invalid("an object is put under the path pool, row, or pool, row, column; this one has ", path.size(), " parts");
+      return arrow::Status::Invalid("an object is put under the path pool, row, or pool, row, column; this one has ",
+                                    path.size(), " parts");
     ARROW_ASSIGN_OR_RAISE(const auto schema, reader->GetSchema());
     arrow::RecordBatchVector batches;
     for (std::uint64_t bytes = 0;;) {
@@ -191,10 +207,11 @@ class Service final : public fl::FlightServerBase {
       if (chunk.data == nullptr) break;
       ARROW_RETURN_NOT_OK(chunk.data->ValidateFull());
       for (const auto& column : chunk.data->columns())
-        for (const auto& buffer : column->data()->buffers) bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
+        for (const auto& buffer : column->data()->buffers)
+          bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
       if (cache_->used_bytes() + bytes > options_.memory_bytes_max)
-        return arrow::Status::CapacityError("the agent holds ", cache_->used_bytes(), " bytes and would hold ", bytes, " more, its limit is ",
-                                            options_.memory_bytes_max, " (memory.bytes_max)");
+        return arrow::Status::CapacityError("the agent holds ", cache_->used_bytes(), " bytes and would hold ", bytes,
+                                            " more, its limit is ", options_.memory_bytes_max, " (memory.bytes_max)");
       batches.push_back(std::move(chunk.data));
     }
     ARROW_ASSIGN_OR_RAISE(const auto table, arrow::Table::FromRecordBatches(schema, batches));
@@ -209,8 +226,10 @@ class Service final : public fl::FlightServerBase {
                 {"query", "asks about objects: pool, row pattern, column pattern, query; answers Arrow IPC streams"}};
     return arrow::Status::OK();
   }
-  arrow::Status DoAction(const fl::ServerCallContext& context, const fl::Action& action, std::unique_ptr<fl::ResultStream>* results) override {
-    OFP_FLIGHT_ASSIGN(const Command command, Command::decode(action.body != nullptr ? std::string_view(*action.body) : ""));
+  arrow::Status DoAction(const fl::ServerCallContext& context, const fl::Action& action,
+                         std::unique_ptr<fl::ResultStream>* results) override {
+    OFP_FLIGHT_ASSIGN(const Command command,
+                      Command::decode(action.body != nullptr ? std::string_view(*action.body) : ""));
     std::vector<fl::Result> made;
     if (action.type == "drop") {
       OFP_FLIGHT_ASSIGN(const auto call, backend_.open(cancelled(context)));
@@ -241,19 +260,22 @@ class Service final : public fl::FlightServerBase {
   }
 
   // Objects as they are, too, are the answer of a query: it reads them in order and finds that their schemas agree.
-  arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> answer(const fl::ServerCallContext& context, const Command& command) {
+  arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> answer(const fl::ServerCallContext& context,
+                                                                  const Command& command) {
     Query query;
     if (!command.query.empty()) {
       OFP_FLIGHT_ASSIGN(query, decode_query(bytes_of(command.query)));
     }
     return answer(context, command.pool, command.rows, command.columns, query);
   }
-  arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> answer(const fl::ServerCallContext& context, const std::string& pool,
-                                                                  const std::string& rows, const std::string& columns, const Query& query) {
+  arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> answer(const fl::ServerCallContext& context,
+                                                                  const std::string& pool, const std::string& rows,
+                                                                  const std::string& columns, const Query& query) {
     OFP_FLIGHT_ASSIGN(auto call, backend_.open(cancelled(context)));
     if (running_->fetch_add(1) >= static_cast<int>(options_.queries_max)) {
       --*running_;
-      return fl::MakeFlightError(fl::FlightStatusCode::Unavailable, "as many answers as may be are being read; try again");
+      return fl::MakeFlightError(fl::FlightStatusCode::Unavailable,
+                                 "as many answers as may be are being read; try again");
     }
     FlightCall& asked = *call;
     auto reader = std::make_shared<AnswerReader>(std::move(call), running_, memory_);
@@ -262,7 +284,8 @@ class Service final : public fl::FlightServerBase {
     return std::static_pointer_cast<arrow::RecordBatchReader>(std::move(reader));
   }
 
-  arrow::Result<fl::FlightInfo> info_of(const fl::ServerCallContext& context, const Command& command, const fl::FlightDescriptor& descriptor) {
+  arrow::Result<fl::FlightInfo> info_of(const fl::ServerCallContext& context, const Command& command,
+                                        const fl::FlightDescriptor& descriptor) {
     std::int64_t rows = -1, bytes = -1;
     std::shared_ptr<arrow::RecordBatchReader> reader;
     // What a query answers is known from its beginning, and tracks are not objects.
@@ -272,7 +295,8 @@ class Service final : public fl::FlightServerBase {
       OFP_FLIGHT_ASSIGN(const auto call, backend_.open(cancelled(context)));
       OFP_FLIGHT_ASSIGN(const auto items, call->list(command.pool, command.rows, command.columns));
       if (items.empty())
-        return status_of({Error::not_found, fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", command.pool, brief(command.rows), brief(command.columns))});
+        return status_of({Error::not_found, fmt::format("pool \"{}\" has no objects whose keys match ({}, {})",
+                                                        command.pool, brief(command.rows), brief(command.columns))});
       rows = bytes = 0;
       for (const FrameTable::Item& item : items) {
         rows += static_cast<std::int64_t>(item.rows);
@@ -282,7 +306,8 @@ class Service final : public fl::FlightServerBase {
       Query none;
       none.filter = Expression{};
       none.filter->literal = {ValueType::boolean, false};
-      ARROW_ASSIGN_OR_RAISE(reader, answer(context, command.pool, literal_glob(items.front().row), literal_glob(items.front().column), none));
+      ARROW_ASSIGN_OR_RAISE(reader, answer(context, command.pool, literal_glob(items.front().row),
+                                           literal_glob(items.front().column), none));
     }
     const fl::FlightEndpoint here{fl::Ticket{command.encode()}, {}, std::nullopt, ""};
     return fl::FlightInfo::Make(*reader->schema(), descriptor, {here}, rows, bytes, true);
@@ -320,7 +345,8 @@ Result<std::unique_ptr<FlightServer>> FlightServer::start(FlightOptions options,
   if (options.token.empty()) return fail(Error::invalid, "a Flight endpoint needs a token");
   const bool tls = !options.certificate.empty();
   const auto make_location = tls ? fl::Location::ForGrpcTls : fl::Location::ForGrpcTcp;
-  OFP_ARROW_ASSIGN(const fl::Location location, make_location(options.host, options.port), "naming the Flight endpoint");
+  OFP_ARROW_ASSIGN(const fl::Location location, make_location(options.host, options.port),
+                   "naming the Flight endpoint");
   fl::FlightServerOptions server(location);
   if (tls) server.tls_certificates.push_back({options.certificate, options.key});
   const auto tokens = std::make_shared<TokenCheck>(options.token);

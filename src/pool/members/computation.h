@@ -1,4 +1,5 @@
-// A function over objects of a pool, as it was asked for, and who carries it out where the row lies (compute_service.h).
+// A function over objects of a pool, as it was asked for, and who carries it out where the row lies
+// (compute_service.h).
 #pragma once
 
 #include <functional>
@@ -34,7 +35,8 @@ class Computes {
     FrameTable::Get get;
     ComputationPtr computation;
   };
-  [[nodiscard]] virtual std::vector<Waiting> take_waiting(const std::function<bool(const FrameTable::Get& get)>& chosen) = 0;
+  [[nodiscard]] virtual std::vector<Waiting> take_waiting(
+      const std::function<bool(const FrameTable::Get& get)>& chosen) = 0;
 
  protected:
   ~Computes() = default;

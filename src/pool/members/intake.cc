@@ -27,7 +27,8 @@ Status read_whole(int fd, MutableBytes to) {
 
 Status Intake::may_fit(std::uint64_t bytes) const {
   if (bytes <= bytes_max_) return {};
-  return fail(Error::too_large, "an object of {} bytes; the agent it is for has memory for {} (memory.bytes_max)", bytes, bytes_max_);
+  return fail(Error::too_large, "an object of {} bytes; the agent it is for has memory for {} (memory.bytes_max)",
+              bytes, bytes_max_);
 }
 
 // What goes soon has the reserve first, what stays has it last: then that is there for those that have to pass.
@@ -42,7 +43,8 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
   OFP_TRY(may_fit(object.bytes));
   if (object.offer != 0 && !object.descriptor) {
     object.descriptor = take_offer_(object.channel, object.offer);
-    if (!object.descriptor && now >= object.offer_until) return fail(Error::invalid, "no descriptor was offered under number {}", object.offer);
+    if (!object.descriptor && now >= object.offer_until)
+      return fail(Error::invalid, "no descriptor was offered under number {}", object.offer);
     if (!object.descriptor) return Begun::not_yet;
   }
   std::shared_ptr<const void> room;
@@ -54,7 +56,9 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
   if (object.bytes == 0) return Begun::now;
   if (object.offer == 0) {
     effects.push_back(mover::PullEffect{
-        object.channel, token, {{object.from.region, object.from.generation, object.from.offset, buffer->data(), object.bytes}}});
+        object.channel,
+        token,
+        {{object.from.region, object.from.generation, object.from.offset, buffer->data(), object.bytes}}});
     return Begun::later;
   }
   if (object.bytes <= inline_bytes_max) {
@@ -63,7 +67,8 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
     forget(token);
     return tl::unexpected(std::move(read).error());
   }
-  effects.push_back(mover::JobEffect{token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), buffer->bytes()); }});
+  effects.push_back(mover::JobEffect{
+      token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), buffer->bytes()); }});
   return Begun::later;
 }
 

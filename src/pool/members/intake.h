@@ -1,5 +1,5 @@
-// Objects that other members name: pulled from where they lie, or read from a descriptor that came over the socket, into a
-// buffer of one's own.
+// Objects that other members name: pulled from where they lie, or read from a descriptor that came over the socket,
+// into a buffer of one's own.
 #pragma once
 
 #include <functional>
@@ -23,8 +23,8 @@ class Intake {
     wire::BufferRef from{};   // otherwise
     std::uint64_t bytes = 0;
     uid_t user = 0;
-    TimeNs offer_until = never;  // then a descriptor that has not come fails it
-    Fd descriptor{};             // once it has
+    TimeNs offer_until = never;          // then a descriptor that has not come fails it
+    Fd descriptor{};                     // once it has
     std::shared_ptr<Reserve> reserve{};  // memory set aside for objects like it; null: there is none
     bool stays = false;                  // for long: it takes of the reserve only when there is no other room
 
@@ -36,11 +36,17 @@ class Intake {
     later,    // a transfer or a job with the token ends it
     now,      // it is all there
   };
-  // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a descriptor
-  // that came, none if it has not. `unused`: may so many bytes of a reserve be taken now, where they are left there.
+  // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a
+  // descriptor that came, none if it has not. `unused`: may so many bytes of a reserve be taken now, where they are
+  // left there.
   Intake(std::shared_ptr<mover::BufferCache> buffers, std::uint64_t bytes_max, std::function<bool(std::uint64_t)> room,
-         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer, std::function<bool(std::uint64_t)> unused = {})
-      : buffers_(std::move(buffers)), bytes_max_(bytes_max), room_(std::move(room)), take_offer_(std::move(take_offer)), unused_(std::move(unused)) {}
+         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer,
+         std::function<bool(std::uint64_t)> unused = {})
+      : buffers_(std::move(buffers)),
+        bytes_max_(bytes_max),
+        room_(std::move(room)),
+        take_offer_(std::move(take_offer)),
+        unused_(std::move(unused)) {}
 
   // Error::too_large: there is no use in waiting.
   [[nodiscard]] Status may_fit(std::uint64_t bytes) const;

@@ -11,23 +11,31 @@ namespace offpath::pool {
 using mover::FailEffect;
 using wire::EntryKind;
 
-Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t)> room,
-             std::function<std::uint64_t()> wanted, std::function<bool(std::uint64_t)> unused)
+Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+             std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
+             std::function<bool(std::uint64_t)> unused)
     : options_(options),
       buffers_(std::move(buffers)),
       table_(options.table),
-      intake_(buffers_, options.object_bytes_max, room,
-              [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }, std::move(unused)),
+      intake_(
+          buffers_, options.object_bytes_max, room,
+          [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); },
+          std::move(unused)),
       alive_{""} {
-  table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) { deliver(get, std::move(frame), effects); };
+  table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
+    deliver(get, std::move(frame), effects);
+  };
   if (!options_.store) return;
   const auto wanted_here = [this, room, wanted = std::move(wanted)] {
     const std::uint64_t elsewhere = wanted ? wanted() : 0;
-    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere : std::max(elsewhere, waiting_.front().object.bytes);
+    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere
+                                                                   : std::max(elsewhere, waiting_.front().object.bytes);
   };
   table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
   table_.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
-  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) { on_unreadable(std::move(get), std::move(why), effects); };
+  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
+    on_unreadable(std::move(get), std::move(why), effects);
+  };
 }
 
 void Pools::set_self(std::string name, std::uint64_t process) {
@@ -50,7 +58,8 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   for (const FrameTable::PoolStatus& held : table_.pools()) {
     const auto known = definitions_.find(held.name);
     const std::string text = known != definitions_.end() ? known->second.text : held.name;
-    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, text.substr(std::min(text.size(), held.name.size() + 1)),
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes,
+                   text.substr(std::min(text.size(), held.name.size() + 1)),
                    known != definitions_.end() ? known->second.members.size() : 1});
   }
   return all;
@@ -65,7 +74,8 @@ Result<const Pools::Definition*> Pools::find_definition(std::string_view text) {
   OFP_ASSIGN(const PoolName name, parse_pool_name(text));
   if (known == definitions_.end()) return nullptr;
   if (name.has_options && name.options != known->second.name.options)
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text, known->second.text);
+    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
+                known->second.text);
   return &known->second;
 }
 
@@ -82,7 +92,8 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
   OFP_ASSIGN(made.name, parse_pool_name(text));
   made.text = made.name.text();
   if (made.name.options.spill != Spill::off && !has_disk())
-    return fail(Error::unsupported, "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
+    return fail(Error::unsupported,
+                "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
   made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
   made.before = made.members;
   OFP_TRY(table_.define(made.name.name, made.name.options, user));
@@ -96,18 +107,21 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
 }
 
 bool Pools::is_elsewhere(const Definition& definition) const noexcept {
-  return definition.name.policy != Policy::local && (definition.members.size() != 1 || definition.members.front() != self_);
+  return definition.name.policy != Policy::local &&
+         (definition.members.size() != 1 || definition.members.front() != self_);
 }
 
 std::vector<std::string> Pools::owners(const Definition& definition, std::string_view row) const {
   return owners_of(definition.name.policy, definition.name.options.replicas, row, definition.members);
 }
 
-void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now, Effects& effects) {
+void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
+                       Effects& effects) {
   now_ = now;
   std::vector<std::string> newcomers;
   for (const std::string& member : alive)
-    if (member != self_ && (!std::ranges::binary_search(alive_, member) || std::ranges::find(anew, member) != anew.end()))
+    if (member != self_ &&
+        (!std::ranges::binary_search(alive_, member) || std::ranges::find(anew, member) != anew.end()))
       newcomers.push_back(member);
   if (alive == alive_ && newcomers.empty()) return;
   alive_ = std::move(alive);
@@ -150,7 +164,12 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
 std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                          ComposeAsk compose, Effects& effects, std::vector<std::byte> body) {
   const std::uint64_t number = next_number_++;
-  mover::AskEffect asked{mover::token_of(mover::Service::peers, number), asking.member, kind, deadline, std::move(object), inbox_bytes,
+  mover::AskEffect asked{mover::token_of(mover::Service::peers, number),
+                         asking.member,
+                         kind,
+                         deadline,
+                         std::move(object),
+                         inbox_bytes,
                          std::move(compose)};
   asked.body = std::move(body);
   effects.emplace_back(std::move(asked));
@@ -174,22 +193,35 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     return word.value;
   };
   switch (asked.kind) {
-    case Asking::Kind::put: return on_put_answer(asked, done(), now, effects);
-    case Asking::Kind::compare: return on_compared(asked, done());
-    case Asking::Kind::get: return on_get_answer(asked.number, std::move(answer), now, effects);
-    case Asking::Kind::gather: return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
-    case Asking::Kind::cancel: return;
-    case Asking::Kind::listing: return on_listing(asked.number, asked.member, std::move(answer), effects);
-    case Asking::Kind::follow: return on_followed(asked.number, answer, effects);
-    case Asking::Kind::removal: return on_removal_answer(asked, status());
-    case Asking::Kind::deliver: return on_deliver_answer(asked.get, *asked.object, status(), effects);
+    case Asking::Kind::put:
+      return on_put_answer(asked, done(), now, effects);
+    case Asking::Kind::compare:
+      return on_compared(asked, done());
+    case Asking::Kind::get:
+      return on_get_answer(asked.number, std::move(answer), now, effects);
+    case Asking::Kind::gather:
+      return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
+    case Asking::Kind::cancel:
+      return;
+    case Asking::Kind::listing:
+      return on_listing(asked.number, asked.member, std::move(answer), effects);
+    case Asking::Kind::follow:
+      return on_followed(asked.number, answer, effects);
+    case Asking::Kind::removal:
+      return on_removal_answer(asked, status());
+    case Asking::Kind::deliver:
+      return on_deliver_answer(asked.get, *asked.object, status(), effects);
   }
 }
 
-// Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel ends.
+// Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel
+// ends.
 void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects) {
-  ask({Asking::Kind::cancel, 0, member}, EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-      [what, number](const mover::AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerCancel{what, number}, payload); },
+  ask(
+      {Asking::Kind::cancel, 0, member}, EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+      [what, number](const mover::AskedMemory&, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerCancel{what, number}, payload);
+      },
       effects);
 }
 
@@ -200,10 +232,17 @@ void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure,
 // Whether asking again, or another member, may end otherwise.
 bool Pools::may_pass(Error code) noexcept {
   switch (code) {
-    case Error::peer_lost: case Error::timeout: case Error::closed: case Error::would_block: case Error::cancelled:
-    case Error::not_found: case Error::no_memory: case Error::no_space:
+    case Error::peer_lost:
+    case Error::timeout:
+    case Error::closed:
+    case Error::would_block:
+    case Error::cancelled:
+    case Error::not_found:
+    case Error::no_memory:
+    case Error::no_space:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -237,15 +276,19 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   now_ = now;
   const auto kind = static_cast<EntryKind>(request.kind);
-  if (kind == EntryKind::release || kind == EntryKind::push_lease) return table_.on_request(channel, request, now, effects);
+  if (kind == EntryKind::release || kind == EntryKind::push_lease)
+    return table_.on_request(channel, request, now, effects);
   if (kind == EntryKind::pool_cancel) return cancel_get(channel, request, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
   if (text.starts_with("sift:/"))
-    return refuse(channel, request.ticket,
-                  {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)}, effects);
-  if (Status may = check_not_reserved(text); !may) return refuse(channel, request.ticket, std::move(may).error(), effects);
+    return refuse(
+        channel, request.ticket,
+        {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)},
+        effects);
+  if (Status may = check_not_reserved(text); !may)
+    return refuse(channel, request.ticket, std::move(may).error(), effects);
   auto known = find_definition(text);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
@@ -256,14 +299,19 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
   if (local) return table_.on_request(channel, request, now, effects);
   switch (kind) {
-    case EntryKind::pool_get: return get(channel, request, now, effects);
-    case EntryKind::pool_list: return gather(channel, request, false, now, effects);
-    case EntryKind::pool_drop: return gather(channel, request, true, now, effects);
+    case EntryKind::pool_get:
+      return get(channel, request, now, effects);
+    case EntryKind::pool_list:
+      return gather(channel, request, false, now, effects);
+    case EntryKind::pool_drop:
+      return gather(channel, request, true, now, effects);
     case EntryKind::pool_write:
       return refuse(channel, request.ticket,
-                    {Error::unsupported, fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
+                    {Error::unsupported,
+                     fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
                     effects);
-    default: OFP_ASSERT(!"a request of another service");
+    default:
+      OFP_ASSERT(!"a request of another service");
   }
 }
 
@@ -292,8 +340,10 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   waits_for_budget_ = false;
   std::vector<std::uint64_t> ready;
   for (const auto& [number, put] : puts_)
-    if ((freed && put.waits_for_budget) || put.retry_at <= now || put.deadline <= now) ready.push_back(number);
-    else waits_for_budget_ |= put.waits_for_budget;
+    if ((freed && put.waits_for_budget) || put.retry_at <= now || put.deadline <= now)
+      ready.push_back(number);
+    else
+      waits_for_budget_ |= put.waits_for_budget;
   for (const std::uint64_t number : ready) work(number, now, effects);
   ready.clear();
   for (const auto& [number, remote] : gets_)
@@ -308,7 +358,8 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   start_moves(now, effects);
   ask_removals_again(now, effects);
   due(std::min(joining_until_, compare_at_));
-  for (const auto& [number, put] : puts_) due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+  for (const auto& [number, put] : puts_)
+    due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
   if (!again_.empty()) due(again_.front().begin_at);
   for (const auto& [number, remote] : gets_)
     if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
@@ -320,7 +371,8 @@ void Pools::on_memory_freed(TimeNs now, Effects& effects) {
 }
 
 TimeNs Pools::next_deadline() const noexcept {
-  if (waits_for_budget_ && freed_seen_ != table_.freed()) return now_;  // a drop frees a budget even if readers hold the memory yet
+  if (waits_for_budget_ && freed_seen_ != table_.freed())
+    return now_;  // a drop frees a budget even if readers hold the memory yet
   return std::min(next_, table_.next_deadline());
 }
 

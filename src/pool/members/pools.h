@@ -1,21 +1,32 @@
-// Pools over the members of a group: which member a row lives on, and what one asks of another because of it. Read pool_name.h
-// and placement.h first. What this agent holds itself is in frame_table.h.
+// Pools over the members of a group: which member a row lives on, and what one asks of another because of it. Read
+// pool_name.h and placement.h first. What this agent holds itself is in frame_table.h.
 //
-//   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it   pools_put.cc
-//   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled            pools_get.cc
-//   compute       a function over objects, called where they lie (compute_service.h)                                pools_compute.cc
-//   query         each member's part of it, for query_service.h                                                       pools_query.cc
-//   list, drop    asked of all members, and put together                                                              pools_gather.cc
-//   what other members ask of this one                                                                                 pools_serve.cc
-//   rows whose owners change when members come and go; which of two objects of the same keys stays                     pools_move.cc
-//   what owners have is compared after that                                                                            pools_compare.cc
-//   objects on disk                                                                                                   pools_spill.cc
-//   objects of services beside this one                                                                                pools_keep.cc
-//   how many pools a user has, and which go                                                                          pools_bounds.cc
+//   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it
+//          pools_put.cc
+//   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled
+//          pools_get.cc
+//   compute       a function over objects, called where they lie (compute_service.h)
+//                 pools_compute.cc
+//   query         each member's part of it, for query_service.h
+//                 pools_query.cc
+//   list, drop    asked of all members, and put together
+//                 pools_gather.cc
+//   what other members ask of this one
+//   pools_serve.cc
+//   rows whose owners change when members come and go; which of two objects of the same keys stays
+//   pools_move.cc
+//   what owners have is compared after that
+//   pools_compare.cc
+//   objects on disk
+//   pools_spill.cc
+//   objects of services beside this one
+//   pools_keep.cc
+//   how many pools a user has, and which go
+//   pools_bounds.cc
 //
-// A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its own
-// agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay where they
-// are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
+// A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its
+// own agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay
+// where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
 #include <array>
@@ -33,11 +44,11 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
-#include "pool/members/computation.h"
-#include "pool/table/frame_table.h"
-#include "pool/members/intake.h"
 #include "pool/directory/pool_name.h"
+#include "pool/members/computation.h"
+#include "pool/members/intake.h"
 #include "pool/query/query_members.h"
+#include "pool/table/frame_table.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
@@ -46,23 +57,25 @@ namespace offpath::pool {
 
 struct PoolsOptions {
   FrameTable::Limits table;
-  TimeNs put_wait_ns = 30 * second_ns;         // until a put whose owners cannot be reached, or are full, has failed
-  TimeNs ask_wait_ns = 5 * second_ns;          // for an answer to what is answered at once
-  TimeNs retry_ns = 50 * millisecond_ns;       // between attempts at one member
-  std::uint32_t moves_max = 16;                // rows under way to new owners at a time
-  TimeNs move_retry_ns = 5 * second_ns;        // until one that failed is tried again
-  std::uint64_t object_bytes_max = UINT64_MAX; // of an object of another member: the memory there is
-  std::uint64_t reserved_bytes_max = UINT64_MAX; // of all that is set aside for what other members keep here
-  TimeNs compare_wait_ns = second_ns;          // after members changed, until owners compare what they have
-  std::int64_t (*real_clock)() = nullptr;      // CLOCK_REALTIME, which stamps puts; null: the time that is given
-  TimeNs join_wait_ns = 3 * second_ns;         // at start, until rows from disk go where they belong: until then members are still met
-  std::shared_ptr<ObjectStore> store{};        // where objects of pools with spill go; null: there are none
+  TimeNs put_wait_ns = 30 * second_ns;            // until a put whose owners cannot be reached, or are full, has failed
+  TimeNs ask_wait_ns = 5 * second_ns;             // for an answer to what is answered at once
+  TimeNs retry_ns = 50 * millisecond_ns;          // between attempts at one member
+  std::uint32_t moves_max = 16;                   // rows under way to new owners at a time
+  TimeNs move_retry_ns = 5 * second_ns;           // until one that failed is tried again
+  std::uint64_t object_bytes_max = UINT64_MAX;    // of an object of another member: the memory there is
+  std::uint64_t reserved_bytes_max = UINT64_MAX;  // of all that is set aside for what other members keep here
+  TimeNs compare_wait_ns = second_ns;             // after members changed, until owners compare what they have
+  std::int64_t (*real_clock)() = nullptr;         // CLOCK_REALTIME, which stamps puts; null: the time that is given
+  // at start, until rows from disk go where they belong: until then members are still met
+  TimeNs join_wait_ns = 3 * second_ns;
+  std::shared_ptr<ObjectStore> store{};  // where objects of pools with spill go; null: there are none
 };
 
 struct PoolsCounters {
-  std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;   // asked of other members
-  std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;   // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0, removals_waiting = 0;
+  std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;  // asked of other members
+  std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;  // asked by them
+  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0,
+                removals_waiting = 0;
   std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
   std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
 };
@@ -76,10 +89,11 @@ struct Answer {
 class Pools final : public mover::Store, public QueryMembers {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
-  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes are
-  // free, or set aside.
-  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers, std::function<bool(std::uint64_t bytes)> room,
-        std::function<std::uint64_t()> wanted = {}, std::function<bool(std::uint64_t bytes)> unused = {});
+  // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
+  // are free, or set aside.
+  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+        std::function<bool(std::uint64_t bytes)> room, std::function<std::uint64_t()> wanted = {},
+        std::function<bool(std::uint64_t bytes)> unused = {});
 
   // Whose agent this is, and a number of this process, before anything else is asked of it.
   void set_self(std::string name, std::uint64_t process);
@@ -92,10 +106,10 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, Effects& effects) override;
   [[nodiscard]] Result<mover::Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
                                           Effects& effects) override;
-  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
-                                      uid_t user) override;
-  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
-                                Effects& effects) override;
+  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key,
+                                      const std::string& column_key, uid_t user) override;
+  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
+                                std::uint32_t ranks, TimeNs now, Effects& effects) override;
   void leave(const std::string& pool) override;
   // A pool of the configuration: it stays, though nobody uses it.
   [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
@@ -105,9 +119,13 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::vector<QuerySource>> row(const FrameTable::Get& get) {
     return table_.row(get.pool, get.keys.first, get.keys.second, get.user);
   }
-  void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) { table_.answer(get, frame, effects); }
+  void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) {
+    table_.answer(get, frame, effects);
+  }
   // Whose a pool is; if there is none yet, the agent's own user.
-  [[nodiscard]] uid_t owner_of(const std::string& pool) const { return table_.has(pool) ? table_.user_of(pool) : own_user_; }
+  [[nodiscard]] uid_t owner_of(const std::string& pool) const {
+    return table_.has(pool) ? table_.user_of(pool) : own_user_;
+  }
   void set_own_user(uid_t user) noexcept { own_user_ = user; }
   [[nodiscard]] const std::string& self() const noexcept override { return self_; }
   [[nodiscard]] TimeNs now() const noexcept { return now_; }  // of the last event
@@ -121,45 +139,55 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
-  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
-                  Fetched fetched, TimeNs now, Effects& effects) override;
+  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
+                  Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
 
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
-  using ComposeFetch = std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
-  void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
-             Effects& effects);
+  using ComposeFetch =
+      std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+  void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
+             TimeNs now, Effects& effects);
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
-  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); }
+  [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) {
+    return table_.take_offer(channel, number);
+  }
 
   // ---- objects of services beside this one, in pools of their own
   using Kept = std::function<void(const Status& status, TimeNs now, Effects& effects)>;
   using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
-  using ListedThere = std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
+  using ListedThere =
+      std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
-  // Memory for what other members keep in the pool here, from now until unreserve or forget_all: nobody else is given it. All of it
-  // or, if there is not so much, none: Error::too_large. `stays`: of objects of these columns, which take of it only when there is no other room.
-  [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, std::function<bool(std::string_view column)> stays);
+  // Memory for what other members keep in the pool here, from now until unreserve or forget_all: nobody else is given
+  // it. All of it or, if there is not so much, none: Error::too_large. `stays`: of objects of these columns, which take
+  // of it only when there is no other room.
+  [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes,
+                               std::function<bool(std::string_view column)> stays);
   void unreserve(const std::string& pool) { reserves_.erase(pool); }
   [[nodiscard]] std::uint64_t reserved() const noexcept;
   [[nodiscard]] std::uint64_t reserved_left() const noexcept;  // of that, not in use
-  // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at once, as the others.
+  // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at
+  // once, as the others.
   void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
   // Members that do not confirm it, or are away, are asked again until they do.
   void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
   void forget_all(const std::string& pool, TimeNs now, Effects& effects);  // here
   // `member`: who has it, if this agent has not; may be empty.
-  void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now, Effects& effects);
+  void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now,
+            Effects& effects);
   // What a member has of a row, though it may know nothing of the pool.
-  void list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed, TimeNs now, Effects& effects);
+  void list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed,
+               TimeNs now, Effects& effects);
 
   // ---- requests of programs and of members
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   // `is_member`: the channel is one of an agent of this agent's user.
-  void on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects);
+  void on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                       Effects& effects);
   void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects);
 
   // ---- completions
@@ -171,7 +199,9 @@ class Pools final : public mover::Store, public QueryMembers {
   void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void spill(TimeNs now, Effects& effects);
   void flush() { table_.flush(); }
-  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) { table_.read_back(frame, until, std::move(done), effects); }
+  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {
+    table_.read_back(frame, until, std::move(done), effects);
+  }
 
   void on_time(TimeNs now, Effects& effects);
   // To be told when memory becomes free.
@@ -210,25 +240,25 @@ class Pools final : public mover::Store, public QueryMembers {
     Place place{};
     FramePtr frame{};  // the object
     std::uint32_t rank = 0, ranks = 0;
-    PutId id{};                     // the object's
-    std::uint64_t token = 0;        // the mover's; 0: nobody waits for it
-    bool moves = false;             // to new owners, because members changed
-    bool drop_after = false;        // and does not stay here
-    std::uint32_t failures = 0;     // of this move before
+    PutId id{};                                // the object's
+    std::uint64_t token = 0;                   // the mover's; 0: nobody waits for it
+    bool moves = false;                        // to new owners, because members changed
+    bool drop_after = false;                   // and does not stay here
+    std::uint32_t failures = 0;                // of this move before
     std::vector<std::uint64_t> followed_by{};  // drops of its row meanwhile, of followings_
-    bool keeping = false;           // it is being written to disk here
-    std::uint64_t number = 0;       // of this process's puts
-    std::vector<std::string> owners{};  // that are to have it
+    bool keeping = false;                      // it is being written to disk here
+    std::uint64_t number = 0;                  // of this process's puts
+    std::vector<std::string> owners{};         // that are to have it
     std::set<std::string> done{}, asked{};
     bool waits_for_budget = false;  // of its pool here
     TimeNs retry_at = never, deadline = never;
     Failure last{Error::timeout, "its owners did not answer in time"};
-    Kept kept{};                    // a service's: how it ended
+    Kept kept{};  // a service's: how it ended
   };
   struct RemoteGet {
     FrameTable::Get get;             // of no channel, if it repairs
     RecordPtr repairs{};             // what was lost here; its copy is put in its place
-    ComputationPtr computation{};  // what is wanted is its output; null: the object itself
+    ComputationPtr computation{};    // what is wanted is its output; null: the object itself
     std::vector<std::string> tried;  // owners that had it not, or did not answer
     std::uint64_t asking = 0;        // the token's number; 0: none
     std::string owner;               // that is asked
@@ -309,7 +339,11 @@ class Pools final : public mover::Store, public QueryMembers {
   // pools.cc
   // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
   [[nodiscard]] Result<const Definition*> find_definition(std::string_view text);
-  enum class By { program, member, disk };  // who names it: a program's is told to others, and what is on disk counts for no limit
+  enum class By {
+    program,
+    member,
+    disk
+  };  // who names it: a program's is told to others, and what is on disk counts for no limit
   using Access = FrameTable::Access;
   // Error::denied: it is there, and the user may not use it so.
   [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
@@ -318,7 +352,9 @@ class Pools final : public mover::Store, public QueryMembers {
   void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
   void on_removal_answer(const Asking& asked, const Status& status);
   void ask_removals_again(TimeNs now, Effects& effects);
-  [[nodiscard]] const std::string& text_of(const std::string& pool) const { return definitions_.find(pool)->second.text; }  // one that is there
+  [[nodiscard]] const std::string& text_of(const std::string& pool) const {
+    return definitions_.find(pool)->second.text;
+  }  // one that is there
   using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
@@ -354,9 +390,10 @@ class Pools final : public mover::Store, public QueryMembers {
 
   // pools_compute.cc
   void compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects);
-  [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner, std::int64_t wait_ns,
-                                          std::uint32_t inbox_bytes, Effects& effects);
-  [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
+                                          std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects);
+  [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                     Effects& effects);
   [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
 
   // pools_query.cc
@@ -370,29 +407,34 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
                                                 std::string_view column_glob);
   void ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects);
-  void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now, Effects& effects);
+  void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now,
+                        Effects& effects);
   void gathered(std::uint64_t number, Effects& effects);
-  static void answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after, Effects& effects);
+  static void answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after,
+                          Effects& effects);
 
   // pools_drop.cc
   void remember_move(const Put& put);
-  void follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob, Followed over,
-                   Effects& effects);
-  void drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys, const std::vector<std::string>& owners,
-               Effects& effects);
+  void follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob,
+                   Followed over, Effects& effects);
+  void drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys,
+               const std::vector<std::string>& owners, Effects& effects);
   void on_followed(std::uint64_t number, const Result<Answer>& answer, Effects& effects);
   void end_following(std::uint64_t number, Effects& effects);
 
   // pools_serve.cc
   [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                      Effects& effects);
   [[nodiscard]] Status serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
+  [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                      Effects& effects);
   void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
-  static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects);
+  static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status,
+                                Effects& effects);
   void admit_incoming(TimeNs now, Effects& effects);
   [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
   void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
@@ -416,10 +458,11 @@ class Pools final : public mover::Store, public QueryMembers {
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
   void moved(const Put& put, const Status& status);
-  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be stamped again. Nothing: it is
-  // wanted. Says so if one is given up of which the other does not know.
+  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
+  // stamped again. Nothing: it is wanted. Says so if one is given up of which the other does not know.
   [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
-  [[nodiscard]] Status take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file = nullptr);
+  [[nodiscard]] Status take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects,
+                            const RecordPtr& file = nullptr);
   void note_conflict(const Place& place, const PutId& stays, const PutId& goes);
 
   // pools_compare.cc
@@ -453,15 +496,15 @@ class Pools final : public mover::Store, public QueryMembers {
   std::unordered_map<std::uint64_t, Asking> askings_;
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
-  std::uint64_t freed_seen_ = 0;  // of the table
-  bool waits_for_budget_ = false;  // some put, or some object of another member
-  TimeNs now_ = 0, next_ = never;  // the earliest time at which something has to be done
-  std::map<uid_t, TimeNs> swept_at_;  // when nothing of the user's could go
-  std::map<uid_t, std::size_t> ends_under_way_;  // of steps, to other members
-  std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
+  std::uint64_t freed_seen_ = 0;                          // of the table
+  bool waits_for_budget_ = false;                         // some put, or some object of another member
+  TimeNs now_ = 0, next_ = never;                         // the earliest time at which something has to be done
+  std::map<uid_t, TimeNs> swept_at_;                      // when nothing of the user's could go
+  std::map<uid_t, std::size_t> ends_under_way_;           // of steps, to other members
+  std::map<std::string, std::uint64_t> arriving_bytes_;   // on their way into pools
 
-  std::uint64_t clock_ = 0;  // the largest counter of a put that was seen
-  std::uint64_t view_ = 1;   // grows whenever members change
+  std::uint64_t clock_ = 0;             // the largest counter of a put that was seen
+  std::uint64_t view_ = 1;              // grows whenever members change
   std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
   std::uint64_t conflicts_logged_ = 0;  // since then
   TimeNs compare_at_ = never;

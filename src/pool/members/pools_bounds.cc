@@ -1,6 +1,6 @@
-// How many pools a user has. A pool that is empty and that nobody uses goes when its user has as many as are allowed and names another:
-// not before, for a program may name it without its options again. One that other members have, too, may not be empty there: it goes
-// only after all of it was dropped.
+// How many pools a user has. A pool that is empty and that nobody uses goes when its user has as many as are allowed
+// and names another: not before, for a program may name it without its options again. One that other members have, too,
+// may not be empty there: it goes only after all of it was dropped.
 #include <algorithm>
 
 #include "base/log.h"
@@ -10,8 +10,10 @@ namespace offpath::pool {
 
 namespace {
 
-constexpr TimeNs sweep_again_ns = second_ns;  // where nothing could go: a look at all pools for each refused name would take the loop's time
-constexpr std::size_t share_that_goes = 8;    // of those that can, an eighth at a time: so that one look is for many names
+// where nothing could go: a look at all pools for each refused name would take the loop's time
+constexpr TimeNs sweep_again_ns = second_ns;
+// of those that can, an eighth at a time: so that one look is for many names
+constexpr std::size_t share_that_goes = 8;
 
 }  // namespace
 
@@ -36,15 +38,20 @@ Status Pools::make_room(uid_t user) {
   const std::size_t pools = table_.pools_of(user);
   if (pools < options_.table.user_pools_max) return {};
   const auto full = [&]() -> Status {
-    return fail(Error::too_large, "user {} has {} pools, which is the limit of each user (limits.user_pools_max); one that is empty and not in use "
-                "makes room, on several members after all of it was dropped", user, pools);
+    return fail(Error::too_large,
+                "user {} has {} pools, which is the limit of each user (limits.user_pools_max); one that is empty and "
+                "not in use "
+                "makes room, on several members after all of it was dropped",
+                user, pools);
   };
-  if (const auto swept = swept_at_.find(user); swept != swept_at_.end() && now_ < swept->second + sweep_again_ns) return full();
+  if (const auto swept = swept_at_.find(user); swept != swept_at_.end() && now_ < swept->second + sweep_again_ns)
+    return full();
   const std::set<std::string_view> used = in_use();
   std::vector<const Definition*> unused;
   for (const auto& [name, definition] : definitions_) {
     const bool here_alone = !is_elsewhere(definition) && !is_reserved(name);
-    if (definition.stays || definition.streams > 0 || !definition.lost.empty() || !(here_alone || definition.dropped)) continue;
+    if (definition.stays || definition.streams > 0 || !definition.lost.empty() || !(here_alone || definition.dropped))
+      continue;
     if (table_.user_of(name) == user && table_.is_empty(name) && !used.contains(name)) unused.push_back(&definition);
   }
   if (unused.empty()) {
@@ -52,7 +59,8 @@ Status Pools::make_room(uid_t user) {
     return full();
   }
   // Those without options are the same when they are named again.
-  std::ranges::sort(unused, {}, [](const Definition* each) { return std::pair(each->text != each->name.name, each->named_at); });
+  std::ranges::sort(unused, {},
+                    [](const Definition* each) { return std::pair(each->text != each->name.name, each->named_at); });
   unused.resize((unused.size() + share_that_goes - 1) / share_that_goes);
   log(LogLevel::info, "user {} has {} pools: {} that were empty and not in use made room", user, pools, unused.size());
   for (const Definition* each : unused) {

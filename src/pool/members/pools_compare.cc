@@ -1,10 +1,10 @@
 // What owners have is compared a while after members have changed, when rows have moved.
 //
-// Moves follow what each member believed of the others when they began. Members learn of a change at different times, so a row may
-// have gone to one that is no owner any more, or have stayed where it was: each then sends what it has and does not own to the
-// owners. What it does own it compares with each other owner, by digests of keys and versions; what differs it offers, and the other
-// one takes what it has not, or has of an earlier put. Objects that members drop by themselves (`keep`, `ttl`) are not compared: they
-// would come back.
+// Moves follow what each member believed of the others when they began. Members learn of a change at different times,
+// so a row may have gone to one that is no owner any more, or have stayed where it was: each then sends what it has and
+// does not own to the owners. What it does own it compares with each other owner, by digests of keys and versions; what
+// differs it offers, and the other one takes what it has not, or has of an earlier put. Objects that members drop by
+// themselves (`keep`, `ttl`) are not compared: they would come back.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -27,7 +27,8 @@ std::uint64_t digest_of(const FrameTable::Held& held) {
   std::string text = held.keys.first;
   text += '\0';
   text += held.keys.second;
-  for (const std::uint64_t number : {held.id.counter, held.id.writer}) text.append(reinterpret_cast<const char*>(&number), sizeof number);
+  for (const std::uint64_t number : {held.id.counter, held.id.writer})
+    text.append(reinterpret_cast<const char*>(&number), sizeof number);
   return hash_of(text);
 }
 
@@ -64,7 +65,8 @@ const std::map<std::string, Pools::Digests>& Pools::digests_of(const Definition&
 }
 
 void Pools::compare(TimeNs now, Effects& effects) {
-  if (moving_ > 0 || !moves_.empty() || joining_until_ != never || comparing_ > 0) return compare_later(now + options_.retry_ns);
+  if (moving_ > 0 || !moves_.empty() || joining_until_ != never || comparing_ > 0)
+    return compare_later(now + options_.retry_ns);
   compare_at_ = never;
   compared_.clear();
   for (const auto& [name, definition] : definitions_) {
@@ -72,16 +74,17 @@ void Pools::compare(TimeNs now, Effects& effects) {
     const std::set<FrameTable::Keys> tried = tried_again(name);
     for (const FrameTable::Held& held : table_.held(name)) {
       std::vector<std::string> all = owners(definition, held.keys.first);
-      if (!all.empty() && std::ranges::find(all, self_) == all.end() && !tried.contains(held.keys)) moves_.push_back({name, held.keys, std::move(all), true});
+      if (!all.empty() && std::ranges::find(all, self_) == all.end() && !tried.contains(held.keys))
+        moves_.push_back({name, held.keys, std::move(all), true});
     }
     for (const auto& [member, digests] : digests_of(definition)) {
       ++comparing_;
       Asking asking{Asking::Kind::compare, view_, member};
       asking.get.pool = name;
-      ask(std::move(asking), EntryKind::peer_compare,
-          deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-          [user = std::uint64_t{table_.user_of(name)}, view = view_of(definition), reader = self_, text = definition.text, digests = digests](
-              const mover::AskedMemory&, std::vector<std::byte>& payload) {
+      ask(
+          std::move(asking), EntryKind::peer_compare, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+          [user = std::uint64_t{table_.user_of(name)}, view = view_of(definition), reader = self_,
+           text = definition.text, digests = digests](const mover::AskedMemory&, std::vector<std::byte>& payload) {
             wire::encode(wire::PeerCompare{user, view, reader, text, std::as_bytes(std::span(digests))}, payload);
           },
           effects);
@@ -92,9 +95,11 @@ void Pools::compare(TimeNs now, Effects& effects) {
 Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PeerCompare asked{};
   OFP_TRY(wire::decode(request.payload, asked));
-  OFP_ASSIGN(const Definition* const definition, define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
+  OFP_ASSIGN(const Definition* const definition,
+             define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
   if (view_of(*definition) != asked.view)
-    return fail(Error::would_block, "member {} knows of other members of pool \"{}\" than {}", self_, definition->name.name, asked.reader);
+    return fail(Error::would_block, "member {} knows of other members of pool \"{}\" than {}", self_,
+                definition->name.name, asked.reader);
   Digests theirs;
   std::memcpy(theirs.data(), asked.digests.data(), sizeof theirs);
   const auto& all = digests_of(*definition);
@@ -114,7 +119,8 @@ void Pools::on_compared(const Asking& asked, Result<std::uint64_t> differs) {
   if (*differs == 0) return;
   const std::set<FrameTable::Keys> tried = tried_again(asked.get.pool);
   for (const FrameTable::Held& held : table_.held(asked.get.pool)) {
-    if ((*differs >> part_of(held.keys) & 1) == 0 || !is_compared(known->second, held) || tried.contains(held.keys)) continue;
+    if ((*differs >> part_of(held.keys) & 1) == 0 || !is_compared(known->second, held) || tried.contains(held.keys))
+      continue;
     const std::vector<std::string> all = owners(known->second, held.keys.first);
     if (std::ranges::find(all, self_) == all.end() || std::ranges::find(all, asked.member) == all.end()) continue;
     moves_.push_back({asked.get.pool, held.keys, {asked.member}, false});

@@ -15,9 +15,12 @@ namespace {
 
 template <class Message>
 ComputationPtr computation_of(const Message& asked) {
-  return std::make_shared<const Computation>(Computation{std::string(asked.plugin), std::string(asked.function),
-                                                         {asked.arguments.begin(), asked.arguments.end()}, asked.stores,
-                                                         std::string(asked.result_row), std::string(asked.result_column)});
+  return std::make_shared<const Computation>(Computation{std::string(asked.plugin),
+                                                         std::string(asked.function),
+                                                         {asked.arguments.begin(), asked.arguments.end()},
+                                                         asked.stores,
+                                                         std::string(asked.result_row),
+                                                         std::string(asked.result_column)});
 }
 
 }  // namespace
@@ -26,7 +29,8 @@ void Pools::serve_computes(Computes& computes) {
   computes_ = &computes;
   table_.shown = [this](const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame) {
     bool first = !taking_moved_;
-    if (const auto known = definitions_.find(pool); first && known != definitions_.end() && is_elsewhere(known->second)) {
+    if (const auto known = definitions_.find(pool);
+        first && known != definitions_.end() && is_elsewhere(known->second)) {
       const std::vector<std::string> all = owners(known->second, keys.first);
       first = !all.empty() && all.front() == self_;
     }
@@ -36,12 +40,17 @@ void Pools::serve_computes(Computes& computes) {
 
 void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects) {
   wire::PoolCompute asked{};
-  if (auto status = wire::decode(request.payload, asked); !status) return refuse(channel, request.ticket, std::move(status).error(), effects);
-  FrameTable::Get get{.channel = channel, .ticket = request.ticket, .user = channels_.at(channel).user,
+  if (auto status = wire::decode(request.payload, asked); !status)
+    return refuse(channel, request.ticket, std::move(status).error(), effects);
+  FrameTable::Get get{.channel = channel,
+                      .ticket = request.ticket,
+                      .user = channels_.at(channel).user,
                       .pool = std::string(asked.pool.substr(0, asked.pool.find('?'))),
                       .keys = {std::string(asked.row_key), std::string(asked.column_key)},
-                      .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)};
-  if (computes_ == nullptr) return refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
+                      .wait_ns = asked.wait_ns,
+                      .deadline = deadline_after(now, asked.wait_ns)};
+  if (computes_ == nullptr)
+    return refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
   if (local) return computes_->begin(std::move(get), computation_of(asked), now, effects);
   RemoteGet remote;
   remote.get = std::move(get);
@@ -53,19 +62,19 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
 }
 
 // The owner waits for the objects; how long the function may take only it knows, unless the program said so.
-std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner, std::int64_t wait_ns,
-                                 std::uint32_t inbox_bytes, Effects& effects) {
+std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
+                                 std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects) {
   const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, options_.ask_wait_ns);
-  return ask({Asking::Kind::get, number, owner}, EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
-             [user = std::uint64_t{remote.get.user}, wait_ns, number, reader = self_,
-              text = text_of(remote.get.pool), keys = remote.get.keys,
-              what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
-               wire::encode(wire::PeerCompute{user, wait_ns, number, memory.inbox, reader, text, keys.first, keys.second,
-                                              what->stores, what->plugin, what->function, what->result_row,
-                                              what->result_column, what->arguments},
-                            payload);
-             },
-             effects);
+  return ask(
+      {Asking::Kind::get, number, owner}, EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
+      [user = std::uint64_t{remote.get.user}, wait_ns, number, reader = self_, text = text_of(remote.get.pool),
+       keys = remote.get.keys, what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        wire::encode(
+            wire::PeerCompute{user, wait_ns, number, memory.inbox, reader, text, keys.first, keys.second, what->stores,
+                              what->plugin, what->function, what->result_row, what->result_column, what->arguments},
+            payload);
+      },
+      effects);
 }
 
 Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -73,22 +82,34 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_TRY(check_not_reserved(asked.pool));
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
-  OFP_ASSIGN(const Definition* const definition, define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
-  computes_->begin({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(asked.user), .pool = definition->name.name,
-                    .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .of_member = true, .inbox = asked.inbox,
-                    .reader = std::string(asked.reader), .delivery = asked.delivery, .wait_ns = asked.wait_ns,
+  OFP_ASSIGN(const Definition* const definition,
+             define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
+  computes_->begin({.channel = channel,
+                    .ticket = request.ticket,
+                    .user = static_cast<uid_t>(asked.user),
+                    .pool = definition->name.name,
+                    .keys = {std::string(asked.row_key), std::string(asked.column_key)},
+                    .of_member = true,
+                    .inbox = asked.inbox,
+                    .reader = std::string(asked.reader),
+                    .delivery = asked.delivery,
+                    .wait_ns = asked.wait_ns,
                     .deadline = deadline_after(now, asked.wait_ns)},
                    computation_of(asked), now, effects);
   return {};
 }
 
-// A function that failed is not called once more: what it does at another owner would be the same, or happen twice. Asked again
-// is only what nobody has answered, or what lies elsewhere.
+// A function that failed is not called once more: what it does at another owner would be the same, or happen twice.
+// Asked again is only what nobody has answered, or what lies elsewhere.
 bool Pools::may_compute_elsewhere(const RemoteGet& remote) noexcept {
   switch (remote.last.code) {
-    case Error::peer_lost: case Error::closed: return true;
-    case Error::not_found: return remote.get.wait_ns == 0;
-    default: return false;
+    case Error::peer_lost:
+    case Error::closed:
+      return true;
+    case Error::not_found:
+      return remote.get.wait_ns == 0;
+    default:
+      return false;
   }
 }
 

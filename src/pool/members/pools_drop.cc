@@ -1,8 +1,9 @@
 // Drops that follow rows on their way.
 //
-// A drop is asked of all members. One that has sent a row to its new owner may be asked before that one has it, or after, when the new
-// owner was asked before it came: either way nobody had it to drop. So who sends a row, or has sent it within the time that a drop
-// takes, asks its new owners to drop it too, once they have it, and answers the drop only then: what is put after that is not touched.
+// A drop is asked of all members. One that has sent a row to its new owner may be asked before that one has it, or
+// after, when the new owner was asked before it came: either way nobody had it to drop. So who sends a row, or has sent
+// it within the time that a drop takes, asks its new owners to drop it too, once they have it, and answers the drop
+// only then: what is put after that is not touched.
 #include <algorithm>
 #include <utility>
 
@@ -24,8 +25,8 @@ void Pools::remember_move(const Put& put) {
 }
 
 // `over` is told how many rows new owners had when all have dropped theirs: there and then, if none is on its way.
-void Pools::follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob, Followed over,
-                        Effects& effects) {
+void Pools::follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob,
+                        Followed over, Effects& effects) {
   const auto is_meant = [&](const std::string& of, const std::string& row, const std::string& column) {
     return of == pool && glob_matches(row_glob, row) && glob_matches(column_glob, column);
   };
@@ -47,15 +48,19 @@ void Pools::follow_rows(const std::string& pool, uid_t user, std::string_view ro
   end_following(number, effects);
 }
 
-void Pools::drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys, const std::vector<std::string>& owners,
-                    Effects& effects) {
+void Pools::drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys,
+                    const std::vector<std::string>& owners, Effects& effects) {
   Following& following = followings_.at(number);
   for (const std::string& owner : owners) {
     if (owner == self_ || !std::ranges::binary_search(alive_, owner)) continue;
     ++following.open;
-    ask({Asking::Kind::follow, number, owner}, EntryKind::peer_drop, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user = std::uint64_t{following.user}, text = text_of(pool), row = literal_glob(keys.first), column = literal_glob(keys.second)](
-            const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDrop{user, text, row, column}, payload); },
+    ask(
+        {Asking::Kind::follow, number, owner}, EntryKind::peer_drop, deadline_after(now_, options_.ask_wait_ns),
+        nullptr, 0,
+        [user = std::uint64_t{following.user}, text = text_of(pool), row = literal_glob(keys.first),
+         column = literal_glob(keys.second)](const AskedMemory&, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerDrop{user, text, row, column}, payload);
+        },
         effects);
   }
 }
@@ -64,16 +69,20 @@ void Pools::on_followed(std::uint64_t number, const Result<Answer>& answer, Effe
   const auto at = followings_.find(number);
   if (at == followings_.end()) return;
   wire::Done done{};
-  if (answer && wire::decode(answer->payload, done)) at->second.dropped += done.value;
-  else if (!answer && answer.error().code != Error::not_found && !at->second.failure) at->second.failure = answer.error();
+  if (answer && wire::decode(answer->payload, done))
+    at->second.dropped += done.value;
+  else if (!answer && answer.error().code != Error::not_found && !at->second.failure)
+    at->second.failure = answer.error();
   end_following(number, effects);
 }
 
 void Pools::end_following(std::uint64_t number, Effects& effects) {
   if (--followings_.at(number).open > 0) return;
   const Following following = std::move(followings_.extract(number).mapped());
-  if (following.failure) following.over(tl::unexpected(*following.failure), effects);
-  else following.over(following.dropped, effects);
+  if (following.failure)
+    following.over(tl::unexpected(*following.failure), effects);
+  else
+    following.over(following.dropped, effects);
 }
 
 }  // namespace offpath::pool

@@ -17,7 +17,7 @@ using wire::EntryKind;
 namespace {
 
 constexpr std::size_t page_of_reply_bytes = 16 * 1024;
-constexpr std::size_t items_max = 1 << 20;  // of one listing
+constexpr std::size_t items_max = 1 << 20;            // of one listing
 constexpr std::uint64_t items_bytes_max = 512 << 20;  // of their keys
 
 }  // namespace
@@ -38,7 +38,8 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
     return answer_page(channel, request.ticket, before, list.after, effects);
   const auto known = definitions_.find(made.pool);
   if (known == definitions_.end())
-    return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)}, effects);
+    return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)},
+                  effects);
   const std::uint64_t number = next_number_++;
   Gather& gather = gathers_.emplace(number, std::move(made)).first->second;
   std::vector<std::string> members = known->second.members;
@@ -49,9 +50,13 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
       ask_page(number, member, 0, now, effects);
       continue;
     }
-    ask({Asking::Kind::gather, number, member}, EntryKind::peer_drop, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-        [user = std::uint64_t{gather.user}, text = text_of(gather.pool), row = gather.row_glob, column = gather.column_glob](
-            const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDrop{user, text, row, column}, payload); },
+    ask(
+        {Asking::Kind::gather, number, member}, EntryKind::peer_drop, deadline_after(now, options_.ask_wait_ns),
+        nullptr, 0,
+        [user = std::uint64_t{gather.user}, text = text_of(gather.pool), row = gather.row_glob,
+         column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerDrop{user, text, row, column}, payload);
+        },
         effects);
   }
   ++gather.asked;  // this member
@@ -70,13 +75,18 @@ void Pools::gather_here(std::uint64_t number, Effects& effects) {
       if (--gather.asked == 0) gathered(number, effects);
       return;
     }
-    return follow_rows(gather.pool, gather.user, gather.row_glob, gather.column_glob, [this, number](Result<std::uint64_t> dropped, Effects& then) {
-      const auto at = gathers_.find(number);
-      if (at == gathers_.end()) return;
-      if (dropped) at->second.dropped += *dropped;
-      else if (!at->second.failure) at->second.failure = std::move(dropped).error();
-      if (--at->second.asked == 0) gathered(number, then);
-    }, effects);
+    return follow_rows(
+        gather.pool, gather.user, gather.row_glob, gather.column_glob,
+        [this, number](Result<std::uint64_t> dropped, Effects& then) {
+          const auto at = gathers_.find(number);
+          if (at == gathers_.end()) return;
+          if (dropped)
+            at->second.dropped += *dropped;
+          else if (!at->second.failure)
+            at->second.failure = std::move(dropped).error();
+          if (--at->second.asked == 0) gathered(number, then);
+        },
+        effects);
   }
   bool more = false;
   auto items = table_.list(gather.pool, gather.user, gather.row_glob, gather.column_glob, 0, SIZE_MAX, more);
@@ -90,7 +100,8 @@ void Pools::gather_here(std::uint64_t number, Effects& effects) {
 }
 
 // Rows of which this member is the first owner are counted; the other owners drop theirs.
-Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob) {
+Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
+                                       std::string_view column_glob) {
   OFP_ASSIGN(const std::vector<FrameTable::Keys> dropped, table_.drop(pool, user, row_glob, column_glob));
   const auto known = definitions_.find(pool);
   const auto says_all = [](std::string_view glob) { return glob.empty() || glob == "*"; };
@@ -105,24 +116,31 @@ Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std:
   }));
 }
 
-Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user) {
+Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::string_view row_glob,
+                                               std::string_view column_glob, uid_t user) {
   OFP_TRY(check_not_reserved(pool));
   OFP_ASSIGN(const Definition* const definition, find_definition(pool));
   if (definition != nullptr && is_elsewhere(*definition))
-    return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects", definition->name.name,
-                definition->members.size());
+    return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects",
+                definition->name.name, definition->members.size());
   return table_.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
 }
 
-void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects) {
+void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now,
+                     Effects& effects) {
   const Gather& gather = gathers_.at(number);
-  ask({Asking::Kind::gather, number, member}, EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{gather.user}, after, text = text_of(gather.pool), row = gather.row_glob, column = gather.column_glob](
-          const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerList{user, after, text, row, column}, payload); },
+  ask(
+      {Asking::Kind::gather, number, member}, EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr,
+      0,
+      [user = std::uint64_t{gather.user}, after, text = text_of(gather.pool), row = gather.row_glob,
+       column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerList{user, after, text, row, column}, payload);
+      },
       effects);
 }
 
-void Pools::on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now, Effects& effects) {
+void Pools::on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now,
+                             Effects& effects) {
   const auto at = gathers_.find(number);
   if (at == gathers_.end()) return;
   Gather& gather = at->second;
@@ -141,15 +159,19 @@ void Pools::on_gather_answer(std::uint64_t number, const std::string& member, Re
       if (!status || gather.items.size() >= items_max || gather.key_bytes >= items_bytes_max) break;
       gather.key_bytes += entry.row_key.size() + entry.column_key.size();
       gather.items.emplace(FrameTable::Keys{entry.row_key, entry.column_key},
-                           FrameTable::Item{entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
+                           FrameTable::Item{entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key),
+                                            std::string(entry.column_key)});
       after = std::max(after, entry.sequence);
     }
     if (!listed.more) after = 0;
     if (gather.items.size() >= items_max || gather.key_bytes >= items_bytes_max)
-      status = fail(Error::too_large, "more than {} objects, or keys of more than {} bytes; ask for fewer by a pattern", items_max, items_bytes_max);
+      status = fail(Error::too_large, "more than {} objects, or keys of more than {} bytes; ask for fewer by a pattern",
+                    items_max, items_bytes_max);
   }
-  if (status) gather.found = true;
-  else if (status.error().code != Error::not_found && !gather.failure) gather.failure = std::move(status).error();
+  if (status)
+    gather.found = true;
+  else if (status.error().code != Error::not_found && !gather.failure)
+    gather.failure = std::move(status).error();
   if (after != 0 && !gather.failure) return ask_page(number, member, after, now, effects);
   if (--gather.asked == 0) gathered(number, effects);
 }
@@ -161,7 +183,8 @@ void Pools::gathered(std::uint64_t number, Effects& effects) {
   if (channel == channels_.end()) return;
   if (gather.failure) return refuse(gather.channel, gather.ticket, *gather.failure, effects);
   if (!gather.found)
-    return refuse(gather.channel, gather.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", gather.pool)}, effects);
+    return refuse(gather.channel, gather.ticket,
+                  {Error::not_found, fmt::format("there is no pool \"{}\"", gather.pool)}, effects);
   if (gather.drops) {
     effects.push_back(mover::ReplyEffect{gather.channel, gather.ticket, wire::Done{gather.dropped}});
     return;
@@ -177,7 +200,8 @@ void Pools::gathered(std::uint64_t number, Effects& effects) {
   answer_page(gather.channel, gather.ticket, channel->second.listing, 0, effects);
 }
 
-void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after, Effects& effects) {
+void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after,
+                        Effects& effects) {
   wire::Listed listed{};
   std::size_t bytes = 0;
   for (std::size_t i = after; i < listing.items->size() && !listed.more; ++i) {

@@ -24,13 +24,18 @@ constexpr std::uint32_t inbox_bytes = 16 << 10;
 
 void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PoolGet asked{};
-  if (auto status = wire::decode(request.payload, asked); !status) return refuse(channel, request.ticket, std::move(status).error(), effects);
+  if (auto status = wire::decode(request.payload, asked); !status)
+    return refuse(channel, request.ticket, std::move(status).error(), effects);
   const auto name = parse_pool_name(asked.pool);
   if (!name) return refuse(channel, request.ticket, name.error(), effects);
   RemoteGet remote;
-  remote.get = {.channel = channel, .ticket = request.ticket, .user = channels_.at(channel).user, .pool = name->name,
+  remote.get = {.channel = channel,
+                .ticket = request.ticket,
+                .user = channels_.at(channel).user,
+                .pool = name->name,
                 .keys = {std::string(asked.row_key), std::string(asked.column_key)},
-                .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)};
+                .wait_ns = asked.wait_ns,
+                .deadline = deadline_after(now, asked.wait_ns)};
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
   const std::uint64_t number = next_number_++;
   gets_.emplace(number, std::move(remote));
@@ -44,7 +49,8 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   remote.retry_at = never;
   const bool wanted_later = get.wait_ns != 0;
   const auto give_up = [&] {
-    if (wanted_later && remote.last.code != Error::denied) remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
+    if (wanted_later && remote.last.code != Error::denied)
+      remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
     refuse(get.channel, get.ticket, remote.last, effects);
     gets_.erase(number);
   };
@@ -59,9 +65,12 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   // All owners are asked before one is waited at: it may have been the last to come.
   remote.waits |= wanted_later && (candidates.size() < 2 || remote.computation);
   const bool waits = remote.waits;
-  const auto is_here = [&] { return remote.computation ? table_.holds_row(get.pool, get.keys.first) : table_.holds(get.pool, get.keys); };
+  const auto is_here = [&] {
+    return remote.computation ? table_.holds_row(get.pool, get.keys.first) : table_.holds(get.pool, get.keys);
+  };
   if (!waits || is_here())
-    for (std::string& before : owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
+    for (std::string& before :
+         owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
       if (std::ranges::binary_search(alive_, before) && std::ranges::find(candidates, before) == candidates.end())
         candidates.push_back(std::move(before));
   for (const std::string& candidate : candidates) {
@@ -75,7 +84,8 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
         return table_.get(std::move(here), effects);
       }
       remote.tried.push_back(self_);
-      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first), brief(get.keys.second))};
+      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool,
+                                                   brief(get.keys.first), brief(get.keys.second))};
       continue;
     }
     remote.owner = candidate;
@@ -85,18 +95,20 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
       remote.asking = ask_compute(number, remote, candidate, wait, inbox_bytes, effects);
       return;
     }
-    remote.asking = ask({Asking::Kind::get, number, candidate}, EntryKind::peer_get,
-                        waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
-                        inbox_bytes,
-                        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.text,
-                         keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
-                          wire::encode(wire::PeerGet{user, wait, number, memory.inbox, reader, text, keys.first, keys.second}, payload);
-                        },
-                        effects);
+    remote.asking = ask(
+        {Asking::Kind::get, number, candidate}, EntryKind::peer_get,
+        waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
+        inbox_bytes,
+        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.text, keys = get.keys](
+            const AskedMemory& memory, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerGet{user, wait, number, memory.inbox, reader, text, keys.first, keys.second}, payload);
+        },
+        effects);
     return;
   }
   if (candidates.empty())
-    remote.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
+    remote.last = {Error::not_found,
+                   fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
   if (!wanted_later) return give_up();
   remote.tried.clear();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
@@ -107,15 +119,19 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
 void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PoolCancel asked{};
   if (!wire::decode(request.payload, asked)) return;
-  const auto is_meant = [&](const FrameTable::Get& get) { return get.channel == channel && get.ticket == asked.ticket && !get.of_member; };
+  const auto is_meant = [&](const FrameTable::Get& get) {
+    return get.channel == channel && get.ticket == asked.ticket && !get.of_member;
+  };
   const auto end = [&](const FrameTable::Get& get) {
-    refuse(get.channel, get.ticket, {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more", brief(get.keys.first),
-                                                                   brief(get.keys.second), get.pool)},
+    refuse(get.channel, get.ticket,
+           {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more",
+                                          brief(get.keys.first), brief(get.keys.second), get.pool)},
            effects);
   };
   for (const FrameTable::Get& get : table_.take_waiting(is_meant)) end(get);
   if (computes_ != nullptr) computes_->cancel_request(channel, asked.ticket, effects);
-  const auto at = std::ranges::find_if(gets_, [&](const auto& each) { return is_meant(each.second.get) && !each.second.fetched; });
+  const auto at =
+      std::ranges::find_if(gets_, [&](const auto& each) { return is_meant(each.second.get) && !each.second.fetched; });
   if (at == gets_.end()) return;
   cancel_at_owner(at->first, at->second, effects);
   end(at->second.get);
@@ -125,7 +141,8 @@ void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Eff
 // It waits there, or computes; what is fetched does not wait.
 void Pools::cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects) {
   if (remote.asking == 0 || remote.fetched) return;
-  cancel(remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number, effects);
+  cancel(remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number,
+         effects);
 }
 
 void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
@@ -143,18 +160,23 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     const FrameTable::Get get = std::move(remote.get);
     status = wire::decode(answer->payload, done);
     gets_.erase(at);
-    if (status) effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
-    else refuse(get.channel, get.ticket, std::move(status).error(), effects);
+    if (status)
+      effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
+    else
+      refuse(get.channel, get.ticket, std::move(status).error(), effects);
     return;
   } else {
     wire::Got got{};
-    status = answer->kind == wire::ReplyKind::got ? wire::decode(answer->payload, got)
-                                                  : Status(fail(Error::protocol, "member {} answered a get with reply kind {}", remote.owner,
-                                                                static_cast<int>(answer->kind)));
+    status = answer->kind == wire::ReplyKind::got
+                 ? wire::decode(answer->payload, got)
+                 : Status(fail(Error::protocol, "member {} answered a get with reply kind {}", remote.owner,
+                               static_cast<int>(answer->kind)));
     if (status) {
       auto made = frame_of(remote, got, answer->inbox);
-      if (made) frame = std::move(*made);
-      else status = tl::unexpected(std::move(made).error());
+      if (made)
+        frame = std::move(*made);
+      else
+        status = tl::unexpected(std::move(made).error());
     }
   }
   if (frame) {
@@ -166,7 +188,8 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     return table_.answer(get, frame, effects);
   }
   remote.last = std::move(status).error();
-  if (remote.fetched || !(remote.computation ? may_compute_elsewhere(remote) : may_pass(remote.last.code)) || (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
+  if (remote.fetched || !(remote.computation ? may_compute_elsewhere(remote) : may_pass(remote.last.code)) ||
+      (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
     refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
     gets_.erase(at);
     return;
@@ -175,19 +198,20 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
   ask_next(number, now, effects);
 }
 
-void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose, TimeNs now,
-                  Effects& effects) {
+void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
+                  TimeNs now, Effects& effects) {
   now_ = now;
   const std::uint64_t number = next_number_++;
   RemoteGet& remote = gets_[number];
   remote.get = std::move(get);
   remote.owner = std::move(member);
   remote.fetched = true;
-  remote.asking = ask({Asking::Kind::get, number, remote.owner}, kind, deadline, nullptr, inbox_bytes,
-                      [compose = std::move(compose), number](const AskedMemory& memory, std::vector<std::byte>& payload) {
-                        compose(memory, number, payload);
-                      },
-                      effects);
+  remote.asking = ask(
+      {Asking::Kind::get, number, remote.owner}, kind, deadline, nullptr, inbox_bytes,
+      [compose = std::move(compose), number](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        compose(memory, number, payload);
+      },
+      effects);
 }
 
 void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
@@ -198,11 +222,13 @@ void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now
 Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox) {
   counters_.remote_bytes += got.length;
   if (got.how == wire::Got::How::delivered) {
-    if (!remote.delivered) return fail(Error::protocol, "member {} has answered that it delivered an object, and has not", remote.owner);
+    if (!remote.delivered)
+      return fail(Error::protocol, "member {} has answered that it delivered an object, and has not", remote.owner);
     return remote.delivered;
   }
   if (got.how != wire::Got::How::pushed || got.length > inbox.size())
-    return fail(Error::protocol, "member {} has pushed {} bytes to an inbox of {}", remote.owner, got.length, inbox.size());
+    return fail(Error::protocol, "member {} has pushed {} bytes to an inbox of {}", remote.owner, got.length,
+                inbox.size());
   auto frame = std::make_shared<mover::Frame>();
   OFP_ASSIGN(frame->buffer, buffers_->take(got.length, remote.get.user));
   if (got.length > 0) std::memcpy(frame->buffer.data(), inbox.data(), got.length);
@@ -245,7 +271,9 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
            return known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
          })) {
       if (each.get.of_member) {
-        refuse(each.get.channel, each.get.ticket, {Error::closed, fmt::format("row \"{}\" lies on other members now", brief(each.get.keys.first))}, effects);
+        refuse(each.get.channel, each.get.ticket,
+               {Error::closed, fmt::format("row \"{}\" lies on other members now", brief(each.get.keys.first))},
+               effects);
         continue;
       }
       const std::uint64_t number = next_number_++;

@@ -1,5 +1,5 @@
-// Objects that a service beside this one has in a pool of its own, so that they survive this agent: by the pool's owners, its
-// copies and its disk.
+// Objects that a service beside this one has in a pool of its own, so that they survive this agent: by the pool's
+// owners, its copies and its disk.
 #include <algorithm>
 #include <utility>
 
@@ -30,11 +30,14 @@ Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& eff
 
 // ---- memory for what others keep here
 
-Status Pools::reserve(const std::string& pool, std::uint64_t bytes, std::function<bool(std::string_view column)> stays) {
+Status Pools::reserve(const std::string& pool, std::uint64_t bytes,
+                      std::function<bool(std::string_view column)> stays) {
   const auto before = reserves_.find(pool);
   const std::uint64_t others = reserved() - (before != reserves_.end() ? before->second.memory->bytes() : 0);
   if (bytes > options_.reserved_bytes_max || others > options_.reserved_bytes_max - bytes)
-    return fail(Error::too_large, "copies of other members' objects need {} bytes of memory at {}, where {} of {} are set aside for copies already",
+    return fail(Error::too_large,
+                "copies of other members' objects need {} bytes of memory at {}, where {} of {} are set aside for "
+                "copies already",
                 bytes, self_, others, options_.reserved_bytes_max);
   reserves_.insert_or_assign(pool, SetAside{std::make_shared<Reserve>(bytes), std::move(stays)});
   return {};
@@ -61,7 +64,8 @@ void Pools::set_reserve(Incoming& incoming) const {
 
 void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
   now_ = now;
-  if (removals_.erase({place.pool, {place.row_key, place.column_key}}) != 0) counters_.removals_waiting = removals_.size();
+  if (removals_.erase({place.pool, {place.row_key, place.column_key}}) != 0)
+    counters_.removals_waiting = removals_.size();
   Put put;
   put.place = place;
   put.frame = std::move(object);
@@ -75,7 +79,8 @@ void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs
   table_.remove(pool, keys);
   const auto known = definitions_.find(pool);
   if (known == definitions_.end()) return;
-  // Those that live, and those that would be owners if all of the pool's members did: their disks have it when they are back.
+  // Those that live, and those that would be owners if all of the pool's members did: their disks have it when they are
+  // back.
   const PoolOptions& options = known->second.name.options;
   std::vector<std::string> named = options.members, holders = owners(known->second, keys.first);
   std::ranges::sort(named);
@@ -93,9 +98,13 @@ void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs
 void Pools::ask_removal(const Removed& removed, const std::string& member, Effects& effects) {
   if (!std::ranges::binary_search(alive_, member)) return;
   const auto& [pool, keys] = removed;
-  ask({Asking::Kind::removal, 0, member, {.pool = pool, .keys = keys}}, EntryKind::peer_drop, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{table_.user_of(pool)}, text = text_of(pool), row = literal_glob(keys.first), column = literal_glob(keys.second)](
-          const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDrop{user, text, row, column}, payload); },
+  ask(
+      {Asking::Kind::removal, 0, member, {.pool = pool, .keys = keys}}, EntryKind::peer_drop,
+      deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+      [user = std::uint64_t{table_.user_of(pool)}, text = text_of(pool), row = literal_glob(keys.first),
+       column = literal_glob(keys.second)](const AskedMemory&, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerDrop{user, text, row, column}, payload);
+      },
       effects);
 }
 
@@ -129,7 +138,8 @@ void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
   std::vector<std::uint64_t> open;
   for (const auto& [number, put] : puts_)
     if (put.kept && put.place.pool == pool) open.push_back(number);
-  for (const std::uint64_t number : open) finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
+  for (const std::uint64_t number : open)
+    finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
   for (const FrameTable::Held& held : table_.held(pool)) table_.remove(pool, held.keys);
   unreserve(pool);
   if (const auto known = definitions_.find(pool); known != definitions_.end()) {
@@ -141,36 +151,51 @@ void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
 }
 
 // Here, or of the member that said it has it.
-void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now, Effects& effects) {
+void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done,
+                 TimeNs now, Effects& effects) {
   now_ = now;
   if (const auto held = table_.held(pool, keys)) {
     if (!held->frame->unread) return done(held->frame, now, effects);
-    return table_.read_back(held->frame, 0, [this, done = std::move(done)](Result<FramePtr> read, Effects& then) { done(std::move(read), now_, then); },
-                            effects);
+    return table_.read_back(
+        held->frame, 0,
+        [this, done = std::move(done)](Result<FramePtr> read, Effects& then) { done(std::move(read), now_, then); },
+        effects);
   }
   const auto known = definitions_.find(pool);
   if (member.empty() || known == definitions_.end())
-    return done(fail(Error::not_found, "pool \"{}\" has no object ({}, {}) here", pool, brief(keys.first), brief(keys.second)), now, effects);
+    return done(
+        fail(Error::not_found, "pool \"{}\" has no object ({}, {}) here", pool, brief(keys.first), brief(keys.second)),
+        now, effects);
   const uid_t user = table_.user_of(pool);
-  fetch_part(member, user, EntryKind::peer_get, deadline_after(now, options_.put_wait_ns), {},
-             [user, keys, text = known->second.text, self = self_](const AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {
-               wire::encode(wire::PeerGet{.user = user, .wait_ns = 0, .delivery = delivery, .inbox = memory.inbox, .reader = self, .pool = text,
-                                          .row_key = keys.first, .column_key = keys.second},
-                            payload);
-             },
-             [done = std::move(done)](Result<Reply> reply, TimeNs then_now, Effects& then) {
-               if (!reply) return done(tl::unexpected(std::move(reply).error()), then_now, then);
-               done(std::move(reply->frame), then_now, then);
-             },
-             now, effects);
+  fetch_part(
+      member, user, EntryKind::peer_get, deadline_after(now, options_.put_wait_ns), {},
+      [user, keys, text = known->second.text, self = self_](const AskedMemory& memory, std::uint64_t delivery,
+                                                            std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerGet{.user = user,
+                                   .wait_ns = 0,
+                                   .delivery = delivery,
+                                   .inbox = memory.inbox,
+                                   .reader = self,
+                                   .pool = text,
+                                   .row_key = keys.first,
+                                   .column_key = keys.second},
+                     payload);
+      },
+      [done = std::move(done)](Result<Reply> reply, TimeNs then_now, Effects& then) {
+        if (!reply) return done(tl::unexpected(std::move(reply).error()), then_now, then);
+        done(std::move(reply->frame), then_now, then);
+      },
+      now, effects);
 }
 
 // ---- what another member has of a row
 
-void Pools::list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed, TimeNs now, Effects& effects) {
+void Pools::list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed,
+                    TimeNs now, Effects& effects) {
   now_ = now;
   // One that this agent has not met yet is not one that has nothing, though the group says not_found as well.
-  if (!std::ranges::binary_search(alive_, member)) return listed(fail(Error::peer_lost, "member {} is not there", member), now, effects);
+  if (!std::ranges::binary_search(alive_, member))
+    return listed(fail(Error::peer_lost, "member {} is not there", member), now, effects);
   const std::uint64_t number = next_number_++;
   listings_.emplace(number, ListingThere{pool, row, {}, std::move(listed)});
   ask_listing(number, member, 0, effects);
@@ -178,9 +203,11 @@ void Pools::list_at(const std::string& member, const std::string& pool, const st
 
 void Pools::ask_listing(std::uint64_t number, const std::string& member, std::uint64_t after, Effects& effects) {
   const ListingThere& listing = listings_.at(number);
-  ask({Asking::Kind::listing, number, member}, EntryKind::peer_list, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{table_.user_of(listing.pool)}, after, text = text_of(listing.pool), row = listing.row](const AskedMemory&,
-                                                                                                               std::vector<std::byte>& payload) {
+  ask(
+      {Asking::Kind::listing, number, member}, EntryKind::peer_list, deadline_after(now_, options_.ask_wait_ns),
+      nullptr, 0,
+      [user = std::uint64_t{table_.user_of(listing.pool)}, after, text = text_of(listing.pool), row = listing.row](
+          const AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerList{user, after, text, row, "*"}, payload);
       },
       effects);
@@ -195,7 +222,8 @@ void Pools::on_listing(std::uint64_t number, const std::string& member, Result<A
     OFP_TRY(wire::decode(answer->payload, listed));
     std::uint64_t after = 0;
     for (const wire::ListedEntry& entry : listed.entries) {
-      listing.items.push_back({entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
+      listing.items.push_back(
+          {entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
       after = std::max(after, entry.sequence);
     }
     return listed.more ? after : 0;
@@ -203,8 +231,10 @@ void Pools::on_listing(std::uint64_t number, const std::string& member, Result<A
   const Result<std::uint64_t> after = take();
   if (after && *after != 0) return ask_listing(number, member, *after, effects);
   const ListingThere done = std::move(listings_.extract(number).mapped());
-  if (after) done.listed(done.items, now_, effects);
-  else done.listed(tl::unexpected(after.error()), now_, effects);
+  if (after)
+    done.listed(done.items, now_, effects);
+  else
+    done.listed(tl::unexpected(after.error()), now_, effects);
 }
 
 }  // namespace offpath::pool

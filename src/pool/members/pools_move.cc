@@ -1,8 +1,8 @@
 // Rows whose owners change when members come and go.
 //
-// Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner before
-// that is none any more sends to all, and drops its own when they have it. Of what arrives and what is there the later put stays
-// (put_id.h). A move that fails is tried again: its row has fewer copies than it is to have until then.
+// Of the owners before, the first that still lives sends each of its rows to the owners that have not got it; an owner
+// before that is none any more sends to all, and drops its own when they have it. Of what arrives and what is there the
+// later put stays (put_id.h). A move that fails is tried again: its row has fewer copies than it is to have until then.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -17,19 +17,22 @@ namespace offpath::pool {
 
 namespace {
 
-bool contains(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 }  // namespace
 
-// As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost. Members that are
-// back are what they are: with their disk, or without anything.
+// As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost.
+// Members that are back are what they are: with their disk, or without anything.
 void Pools::note_losses(Definition& definition, const std::vector<std::string>& before) {
   const std::string& pool = definition.name.name;
   std::erase_if(definition.lost, [&](const std::string& member) { return contains(definition.members, member); });
   std::erase_if(definition.missed, [&](const std::string& member) { return contains(definition.members, member); });
   const auto of_pool = [&](const Move& move) { return move.pool == pool; };
-  const bool moving = std::ranges::any_of(moves_, of_pool) || std::ranges::any_of(again_, of_pool) ||
-                      std::ranges::any_of(puts_, [&](const auto& each) { return each.second.moves && each.second.place.pool == pool; });
+  const bool moving =
+      std::ranges::any_of(moves_, of_pool) || std::ranges::any_of(again_, of_pool) ||
+      std::ranges::any_of(puts_, [&](const auto& each) { return each.second.moves && each.second.place.pool == pool; });
   std::vector<std::string> gone;
   for (const std::string& member : before)
     if (!contains(definition.members, member)) gone.push_back(member);
@@ -50,7 +53,9 @@ void Pools::plan_moves(const std::vector<std::string>& anew) {
       const std::vector<std::string> now = owners(definition, held.keys.first);
       std::vector<std::string> before =
           owners_of(definition.name.policy, definition.name.options.replicas, held.keys.first, definition.before);
-      std::erase_if(before, [&](const std::string& owner) { return !contains(definition.members, owner) || contains(anew, owner); });
+      std::erase_if(before, [&](const std::string& owner) {
+        return !contains(definition.members, owner) || contains(anew, owner);
+      });
       const bool stays = contains(now, self_);
       std::vector<std::string> to;
       for (const std::string& owner : now)
@@ -62,7 +67,8 @@ void Pools::plan_moves(const std::vector<std::string>& anew) {
 }
 
 void Pools::start_moves(TimeNs now, Effects& effects) {
-  for (; !again_.empty() && again_.front().begin_at <= now; again_.pop_front()) moves_.push_back(std::move(again_.front()));
+  for (; !again_.empty() && again_.front().begin_at <= now; again_.pop_front())
+    moves_.push_back(std::move(again_.front()));
   while (moving_ < options_.moves_max && !moves_.empty()) {
     Move move = std::move(moves_.front());
     moves_.pop_front();
@@ -79,16 +85,18 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
       start_move(move, held->frame, now, effects);
       continue;
     }
-    table_.read_back(held->frame, deadline_after(now, options_.put_wait_ns),
-                     [this, move](Result<FramePtr> read, Effects& then) {
-                       if (read) return start_move(move, *read, now_, then);
-                       log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
-                       --moving_;
-                       if (read.error().code != Error::io)
-                         again_.push_back({move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
-                       due(now_);
-                     },
-                     effects);
+    table_.read_back(
+        held->frame, deadline_after(now, options_.put_wait_ns),
+        [this, move](Result<FramePtr> read, Effects& then) {
+          if (read) return start_move(move, *read, now_, then);
+          log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
+          --moving_;
+          if (read.error().code != Error::io)
+            again_.push_back(
+                {move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
+          due(now_);
+        },
+        effects);
   }
 }
 
@@ -118,20 +126,25 @@ void Pools::moved(const Put& put, const Status& status) {
   const auto known = definitions_.find(put.place.pool);
   if (status) {
     ++counters_.moved_rows;
-    const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);  // again, meanwhile
+    // again, meanwhile
+    const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);
     const PutId* const here = table_.id_of(put.place.pool, keys);
     if (!put.drop_after || is_owner || here == nullptr) return;
-    if (here->version() == put.id.version()) table_.remove(put.place.pool, keys);
-    else give_away_later(put.place);  // it was put anew meanwhile
+    if (here->version() == put.id.version())
+      table_.remove(put.place.pool, keys);
+    else
+      give_away_later(put.place);  // it was put anew meanwhile
     return;
   }
   ++counters_.failed_moves;
   std::vector<std::string> left;
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner)) left.push_back(owner);
-  log(put.failures == 0 ? LogLevel::warning : LogLevel::debug, "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s",
-      put.place.pool, keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
-  again_.push_back({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
+  log(put.failures == 0 ? LogLevel::warning : LogLevel::debug,
+      "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s", put.place.pool,
+      keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
+  again_.push_back(
+      {put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
 }
 
 // ---- which of two objects of the same keys stays
@@ -145,7 +158,8 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
     if (!id.moved) id.view = view_;
     return std::nullopt;
   }
-  if (*here == id && *here != PutId{}) return here->counter >= id.counter ? std::optional<std::uint64_t>{0} : std::nullopt;
+  if (*here == id && *here != PutId{})
+    return here->counter >= id.counter ? std::optional<std::uint64_t>{0} : std::nullopt;
   const bool stays = here->version() > id.version();
   if (!id.moved) {
     if (!stays || here->counter == 0) return std::nullopt;
@@ -155,8 +169,8 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
     if (here->version() == id.version()) return 0;
     return std::nullopt;
   }
-  // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put by members
-  // that saw others: those here may never have noticed that they were cut off.
+  // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put
+  // by members that saw others: those here may never have noticed that they were cut off.
   if (!here->knows(id.version()) && (here->view != view_ || id.counter > view_began_)) note_conflict(place, *here, id);
   table_.learn(place.pool, keys, id);
   return 0;
@@ -165,7 +179,8 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
 // What another member has put, and is wanted.
 Status Pools::take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file) {
   const PutId* const here = table_.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});
-  const std::optional<PutId> replaced = here != nullptr && id.moved && !id.knows(here->version()) ? std::optional(*here) : std::nullopt;
+  const std::optional<PutId> replaced =
+      here != nullptr && id.moved && !id.knows(here->version()) ? std::optional(*here) : std::nullopt;
   taking_moved_ = id.moved;
   const Status taken = table_.put(place, std::move(frame), now, effects, id, file);
   taking_moved_ = false;
@@ -177,12 +192,13 @@ Status Pools::take(const Place& place, FramePtr frame, PutId id, TimeNs now, Eff
 }
 
 void Pools::note_conflict(const Place& place, const PutId& stays, const PutId& goes) {
-  constexpr std::uint64_t logged_max = 16;  // until members change again; all are counted
+  constexpr std::uint64_t logged_max = 16;              // until members change again; all are counted
   if (stays.counter == 0 || goes.counter == 0) return;  // of a time before there were versions
   ++counters_.conflicts;
   if (++conflicts_logged_ > logged_max) return;
-  log(LogLevel::warning, "pool \"{}\": object ({}, {}) was put on both sides of a cut: put {}.{:016x} stays, {}.{:016x} is given up{}", place.pool,
-      brief(place.row_key), brief(place.column_key), stays.counter, stays.writer, goes.counter, goes.writer,
+  log(LogLevel::warning,
+      "pool \"{}\": object ({}, {}) was put on both sides of a cut: put {}.{:016x} stays, {}.{:016x} is given up{}",
+      place.pool, brief(place.row_key), brief(place.column_key), stays.counter, stays.writer, goes.counter, goes.writer,
       conflicts_logged_ == logged_max ? "; further ones are counted only (pool_conflicts_total)" : "");
 }
 

@@ -37,7 +37,8 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   const PoolOptions& options = definition.name.options;
   if (!is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
     // Numbered, or another put of these keys were taken for this one again.
-    const Status status = table_.put(place, frame, now, effects, {process_, next_number_++, definition.name.policy == Policy::local ? 0 : stamp()});
+    const Status status = table_.put(place, frame, now, effects,
+                                     {process_, next_number_++, definition.name.policy == Policy::local ? 0 : stamp()});
     if (status) return Stored::now;
     if (status.error().code != Error::would_block) return tl::unexpected(status.error());
   }
@@ -50,14 +51,15 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   return Stored::later;
 }
 
-Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key, uid_t user) {
+Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                             uid_t user) {
   if (const auto known = definitions_.find(pool); known != definitions_.end() && is_elsewhere(known->second))
     return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
   return table_.find(pool, row_key, column_key, user);
 }
 
-Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks, TimeNs now,
-                       Effects& effects) {
+Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                       TimeNs now, Effects& effects) {
   now_ = now;
   const auto known = definitions_.find(pool);
   if (known == definitions_.end()) return {};
@@ -66,7 +68,9 @@ Status Pools::end_step(const std::string& pool, const std::string& row_key, std:
   const uid_t user = table_.user_of(pool);
   std::size_t& under_way = ends_under_way_[user];
   if (under_way >= options_.table.user_steps_max)
-    return fail(Error::too_large, "{} ends of steps of user {} are on their way to other members, which is the limit of each user (limits.user_steps_max)",
+    return fail(Error::too_large,
+                "{} ends of steps of user {} are on their way to other members, which is the limit of each user "
+                "(limits.user_steps_max)",
                 under_way, user);
   ++under_way;
   Put put;
@@ -119,7 +123,8 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   put.retry_at = never;
   put.waits_for_budget = false;
   if (put.owners.empty() && put.what != Put::What::definition) {
-    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
+    put.last = {Error::not_found,
+                fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
     put.retry_at = now + options_.retry_ns;
   }
   for (const std::string& owner : put.owners) {
@@ -131,8 +136,10 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
       continue;
     }
     Status status = put_here(put, now, effects);
-    if (status) put.done.insert(owner);
-    else if (!may_pass(status.error().code)) return finish(number, std::move(status), effects);
+    if (status)
+      put.done.insert(owner);
+    else if (!may_pass(status.error().code))
+      return finish(number, std::move(status), effects);
     else {
       waits_for_budget_ = put.waits_for_budget = true;  // until bytes of a pool become free
       put.last = std::move(status).error();
@@ -143,15 +150,17 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
     const PoolOptions& options = definitions_.find(put.place.pool)->second.name.options;
     if (put.owners.size() < options.min_copies) {
       all = false;
-      put.last = {Error::timeout, fmt::format("pool \"{}\": object ({}, {}) is to have min_copies={} before it is stored, and {} of its members live: {}",
-                                              put.place.pool, brief(put.place.row_key), brief(put.place.column_key), options.min_copies,
-                                              put.owners.size(), fmt::join(put.owners, ", "))};
+      put.last = {Error::timeout, fmt::format("pool \"{}\": object ({}, {}) is to have min_copies={} before it is "
+                                              "stored, and {} of its members live: {}",
+                                              put.place.pool, brief(put.place.row_key), brief(put.place.column_key),
+                                              options.min_copies, put.owners.size(), fmt::join(put.owners, ", "))};
     }
   }
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
   const TimeNs end = deadline_after(put.deadline, options_.ask_wait_ns);
   // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
-  if (now >= put.deadline && (put.asked.empty() || now >= end)) return finish(number, tl::unexpected(put.last), effects);
+  if (now >= put.deadline && (put.asked.empty() || now >= end))
+    return finish(number, tl::unexpected(put.last), effects);
   due(std::min(put.retry_at, now < put.deadline ? put.deadline : end));
 }
 
@@ -164,8 +173,10 @@ Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
       }
       if (table_.is_durable(put.place.pool)) return put_on_disk(put, now, effects);
       return table_.put(put.place, put.frame, now, effects, put.id);
-    case Put::What::step_end: return table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects);
-    case Put::What::definition: return {};
+    case Put::What::step_end:
+      return table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects);
+    case Put::What::definition:
+      return {};
   }
   return {};
 }
@@ -175,14 +186,19 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   asking.counter = put.id.counter;
   const std::uint64_t user = put.place.user;
   if (put.what == Put::What::definition) {
-    ask(asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) { wire::encode(wire::PeerDefine{user, text}, payload); },
+    ask(
+        asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+        [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerDefine{user, text}, payload);
+        },
         effects);
     return;
   }
   if (put.what == Put::What::step_end) {
-    ask(asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-        [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
+    ask(
+        asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+        [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](
+            const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
         },
         effects);
@@ -192,13 +208,27 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   ++counters_.remote_puts;
   counters_.remote_bytes += put.frame->bytes;
   const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
-  ask(asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
-      [place = put.place, text = text_of(put.place.pool), id = put.id, over = encode_over(put.id.over), moved = put.moves, rows = put.frame->rows,
-       arrow = put.frame->arrow, bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
-        wire::PeerPut message{.user = place.user, .writer = id.writer, .number = id.number, .rows = rows, .keep = place.keep,
-                              .wait_ns = wait_ns, .arrow = arrow, .hidden = place.hidden, .moved = moved, .offer = memory.offer,
-                              .object = memory.bytes, .pool = text, .row_key = place.row_key, .column_key = place.column_key,
-                              .counter = id.counter, .over = over};
+  ask(
+      asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
+      [place = put.place, text = text_of(put.place.pool), id = put.id, over = encode_over(put.id.over),
+       moved = put.moves, rows = put.frame->rows, arrow = put.frame->arrow, bytes = put.frame->bytes,
+       wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        wire::PeerPut message{.user = place.user,
+                              .writer = id.writer,
+                              .number = id.number,
+                              .rows = rows,
+                              .keep = place.keep,
+                              .wait_ns = wait_ns,
+                              .arrow = arrow,
+                              .hidden = place.hidden,
+                              .moved = moved,
+                              .offer = memory.offer,
+                              .object = memory.bytes,
+                              .pool = text,
+                              .row_key = place.row_key,
+                              .column_key = place.column_key,
+                              .counter = id.counter,
+                              .over = over};
         message.object.length = bytes;
         wire::encode(message, payload);
       },
@@ -233,7 +263,8 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
     if (--under_way->second == 0) ends_under_way_.erase(under_way);
   }
   if (put.what == Put::What::definition && !status && !may_pass(status.error().code))
-    log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool, status.error().message);
+    log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool,
+        status.error().message);
   if (put.moves) {
     moved(put, status);
     remember_move(put);

@@ -1,7 +1,8 @@
 // Parts of queries: which rows of a pool are this member's to answer for, and what is asked of the others.
 //
-// A row's part is its first living owner's. That is one member for each row as long as all go by the same members, so who asks
-// says which these are. After a change rows are under way for a while: a part is refused while one is that was to be here or there.
+// A row's part is its first living owner's. That is one member for each row as long as all go by the same members, so
+// who asks says which these are. After a change rows are under way for a while: a part is refused while one is that was
+// to be here or there.
 #include <algorithm>
 #include <utility>
 
@@ -60,10 +61,11 @@ Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& e
   OFP_TRY(check_not_reserved(part.pool));
   OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, Access::read, By::member, effects));
   if (view_of(*definition) != part.view)
-    return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked", self_,
-                definition->members.size(), definition->name.name);
+    return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
+                self_, definition->members.size(), definition->name.name);
   if (rows_come(*definition))
-    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way to other members", self_, definition->name.name);
+    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way to other members", self_,
+                definition->name.name);
   auto chosen = table_.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
   if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};
   if (!chosen) return chosen;
@@ -74,8 +76,8 @@ Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& e
   return chosen;
 }
 
-void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
-                       Fetched fetched, TimeNs now, Effects& effects) {
+void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
+                       Compose compose, Fetched fetched, TimeNs now, Effects& effects) {
   now_ = now;
   ++counters_.remote_gets;
   const std::uint64_t number = next_number_++;
@@ -85,12 +87,13 @@ void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs de
   remote.fetched = true;
   remote.tell = std::move(fetched);
   // The member's own time is over first, and its failure says more.
-  remote.asking = ask({Asking::Kind::get, number, remote.owner}, kind, deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns),
-                      nullptr, answer_inbox_bytes,
-                      [compose = std::move(compose), number](const mover::AskedMemory& memory, std::vector<std::byte>& payload) {
-                        compose(memory, number, payload);
-                      },
-                      effects, std::move(body));
+  remote.asking = ask(
+      {Asking::Kind::get, number, remote.owner}, kind,
+      deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns), nullptr, answer_inbox_bytes,
+      [compose = std::move(compose), number](const mover::AskedMemory& memory, std::vector<std::byte>& payload) {
+        compose(memory, number, payload);
+      },
+      effects, std::move(body));
 }
 
 void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
@@ -103,7 +106,8 @@ void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs n
       return Reply{nullptr, done.value};
     }
     if (answer->kind != wire::ReplyKind::got)
-      return fail(Error::protocol, "member {} answered a query with reply kind {}", remote.owner, static_cast<int>(answer->kind));
+      return fail(Error::protocol, "member {} answered a query with reply kind {}", remote.owner,
+                  static_cast<int>(answer->kind));
     wire::Got got{};
     OFP_TRY(wire::decode(answer->payload, got));
     OFP_ASSIGN(FramePtr frame, frame_of(remote, got, answer->inbox));

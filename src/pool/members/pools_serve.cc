@@ -1,5 +1,5 @@
-// What other members ask of this one. Their bytes are decoded and checked like those of any program; that they act for users
-// is taken from agents of this agent's own user only.
+// What other members ask of this one. Their bytes are decoded and checked like those of any program; that they act for
+// users is taken from agents of this agent's own user only.
 #include <utility>
 
 #include "pool/members/pools.h"
@@ -16,36 +16,49 @@ using wire::EntryKind;
 
 namespace {
 
-constexpr TimeNs offer_wait_ns = second_ns;             // for the descriptor of an object that was named already
+constexpr TimeNs offer_wait_ns = second_ns;  // for the descriptor of an object that was named already
 constexpr std::size_t listed_bytes_max = 16 * 1024;
 
 }  // namespace
 
-void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects) {
+void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                            Effects& effects) {
   now_ = now;
   const auto serve = [&]() -> Status {
     if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
     switch (static_cast<EntryKind>(request.kind)) {
-      case EntryKind::peer_put: return serve_put(channel, request, now, effects);
-      case EntryKind::peer_get: return serve_get(channel, request, now, effects);
-      case EntryKind::peer_compute: return serve_compute(channel, request, now, effects);
+      case EntryKind::peer_put:
+        return serve_put(channel, request, now, effects);
+      case EntryKind::peer_get:
+        return serve_get(channel, request, now, effects);
+      case EntryKind::peer_compute:
+        return serve_compute(channel, request, now, effects);
       case EntryKind::peer_cancel: {
         wire::PeerCancel cancelled{};
         OFP_TRY(wire::decode(request.payload, cancelled));
-        if (cancelled.what == wire::PeerCancel::What::get) end_get_of_member(channel, cancelled.number, effects);
-        else if (computes_ != nullptr) computes_->cancel(channel, cancelled.number, effects);
+        if (cancelled.what == wire::PeerCancel::What::get)
+          end_get_of_member(channel, cancelled.number, effects);
+        else if (computes_ != nullptr)
+          computes_->cancel(channel, cancelled.number, effects);
         effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
         return {};
       }
-      case EntryKind::peer_deliver: return serve_delivery(channel, request, now, effects);
-      case EntryKind::peer_list: return serve_list(channel, request, effects);
-      case EntryKind::peer_drop: return serve_drop(channel, request, effects);
-      case EntryKind::peer_compare: return serve_compare(channel, request, effects);
-      case EntryKind::peer_step_end: return serve_step_end(channel, request, now, effects);
-      case EntryKind::peer_define: return serve_definition(request, effects).map([&] {
-        effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
-      });
-      default: OFP_ASSERT(!"a request of another service");
+      case EntryKind::peer_deliver:
+        return serve_delivery(channel, request, now, effects);
+      case EntryKind::peer_list:
+        return serve_list(channel, request, effects);
+      case EntryKind::peer_drop:
+        return serve_drop(channel, request, effects);
+      case EntryKind::peer_compare:
+        return serve_compare(channel, request, effects);
+      case EntryKind::peer_step_end:
+        return serve_step_end(channel, request, now, effects);
+      case EntryKind::peer_define:
+        return serve_definition(request, effects).map([&] {
+          effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
+        });
+      default:
+        OFP_ASSERT(!"a request of another service");
     }
   };
   if (Status served = serve(); !served) refuse(channel, request.ticket, std::move(served).error(), effects);
@@ -56,14 +69,26 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
 Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
-  OFP_ASSIGN(Definition* const definition, define(put.pool, static_cast<uid_t>(put.user), Access::write, By::member, effects));
+  OFP_ASSIGN(Definition* const definition,
+             define(put.pool, static_cast<uid_t>(put.user), Access::write, By::member, effects));
   definition->dropped = false;
   Incoming incoming;
-  incoming.object = {channel, put.offer, put.object, put.object.length, static_cast<uid_t>(put.user), deadline_after(now, offer_wait_ns)};
+  incoming.object = {channel,
+                     put.offer,
+                     put.object,
+                     put.object.length,
+                     static_cast<uid_t>(put.user),
+                     deadline_after(now, offer_wait_ns)};
   incoming.ticket = request.ticket;
-  incoming.place = {definition->name.name, std::string(put.row_key), std::string(put.column_key), static_cast<uid_t>(put.user),
-                    put.keep, put.hidden};
-  if (put.counter > put_counter_max) return fail(Error::protocol, "put of a member: its counter is {}, at most {} is possible", put.counter, put_counter_max);
+  incoming.place = {definition->name.name,
+                    std::string(put.row_key),
+                    std::string(put.column_key),
+                    static_cast<uid_t>(put.user),
+                    put.keep,
+                    put.hidden};
+  if (put.counter > put_counter_max)
+    return fail(Error::protocol, "put of a member: its counter is {}, at most {} is possible", put.counter,
+                put_counter_max);
   incoming.id = {put.writer, put.number, put.counter, {}, put.moved};
   OFP_ASSIGN(incoming.id.over, decode_over(put.over));
   clock_ = std::max(clock_, put.counter);
@@ -88,7 +113,12 @@ Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& reques
   if (asked == gets_.end() || asked->second.asking == 0)
     return fail(Error::not_found, "nobody waits for delivery {} any more", delivery.delivery);
   Incoming incoming;
-  incoming.object = {channel, delivery.offer, delivery.object, delivery.object.length, asked->second.get.user, deadline_after(now, offer_wait_ns)};
+  incoming.object = {channel,
+                     delivery.offer,
+                     delivery.object,
+                     delivery.object.length,
+                     asked->second.get.user,
+                     deadline_after(now, offer_wait_ns)};
   incoming.ticket = request.ticket;
   incoming.delivery = delivery.delivery;
   incoming.rows = delivery.rows;
@@ -105,12 +135,14 @@ void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd,
   if (!waiting_.empty()) admit_incoming(now, effects);
 }
 
-// Starts pulls of all that there is room for. Those without room wait, and others may pass them: each pool has a budget of its own.
+// Starts pulls of all that there is room for. Those without room wait, and others may pass them: each pool has a budget
+// of its own.
 void Pools::admit_incoming(TimeNs now, Effects& effects) {
   for (std::size_t i = 0; i < waiting_.size();) {
     Incoming& incoming = waiting_[i];
     Result<bool> begun = begin_pull(incoming, now, effects);
-    if (begun && !*begun && now >= incoming.deadline) begun = tl::unexpected(Failure{Error::timeout, std::move(incoming.last.message)});
+    if (begun && !*begun && now >= incoming.deadline)
+      begun = tl::unexpected(Failure{Error::timeout, std::move(incoming.last.message)});
     if (begun && !*begun) {
       due(incoming.deadline);
       ++i;
@@ -124,9 +156,11 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
 Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects) {
   OFP_TRY(intake_.may_fit(incoming.object.bytes));
   if (incoming.delivery == 0) {
-    Status room = table_.may_put(incoming.place, incoming.object.bytes + arriving_bytes_[incoming.place.pool], incoming.id);
+    Status room =
+        table_.may_put(incoming.place, incoming.object.bytes + arriving_bytes_[incoming.place.pool], incoming.id);
     if (!room && (room.error().code == Error::would_block ||
-                  (room.error().code == Error::too_large && table_.may_put(incoming.place, incoming.object.bytes, incoming.id)))) {
+                  (room.error().code == Error::too_large &&
+                   table_.may_put(incoming.place, incoming.object.bytes, incoming.id)))) {
       waits_for_budget_ = true;
       incoming.last = std::move(room).error();
       return false;
@@ -148,7 +182,8 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
       waits_for_budget_ = true;
       due(now + options_.retry_ns);
     }
-    incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_, incoming.object.bytes)};
+    incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_,
+                                                   incoming.object.bytes)};
     return false;
   }
   counters_.served_bytes += incoming.object.bytes;
@@ -163,8 +198,10 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
 
 void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects) {
   const auto answer = [&](const Status& outcome) {
-    if (outcome) effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{0}});
-    else refuse(incoming.object.channel, incoming.ticket, outcome.error(), effects);
+    if (outcome)
+      effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{0}});
+    else
+      refuse(incoming.object.channel, incoming.ticket, outcome.error(), effects);
   };
   if (!object) return answer(tl::unexpected(object.error()));
   FramePtr frame = std::move(*object);
@@ -179,7 +216,8 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
     return answer(take(incoming.place, std::move(frame), std::move(incoming.id), now, effects));
   }
   const auto asked = gets_.find(incoming.delivery);
-  if (asked == gets_.end()) return answer(fail(Error::not_found, "nobody waits for delivery {} any more", incoming.delivery));
+  if (asked == gets_.end())
+    return answer(fail(Error::not_found, "nobody waits for delivery {} any more", incoming.delivery));
   asked->second.delivered = std::move(frame);
   answer({});
 }
@@ -189,27 +227,39 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
 Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerGet get{};
   OFP_TRY(wire::decode(request.payload, get));
-  OFP_ASSIGN(const Definition* const definition, define(get.pool, static_cast<uid_t>(get.user), Access::read, By::member, effects));
+  OFP_ASSIGN(const Definition* const definition,
+             define(get.pool, static_cast<uid_t>(get.user), Access::read, By::member, effects));
   ++counters_.served_gets;
-  table_.get({.channel = channel, .ticket = request.ticket, .user = static_cast<uid_t>(get.user), .pool = definition->name.name,
-              .keys = {std::string(get.row_key), std::string(get.column_key)}, .of_member = true, .inbox = get.inbox,
-              .reader = std::string(get.reader), .delivery = get.delivery, .wait_ns = get.wait_ns,
+  table_.get({.channel = channel,
+              .ticket = request.ticket,
+              .user = static_cast<uid_t>(get.user),
+              .pool = definition->name.name,
+              .keys = {std::string(get.row_key), std::string(get.column_key)},
+              .of_member = true,
+              .inbox = get.inbox,
+              .reader = std::string(get.reader),
+              .delivery = get.delivery,
+              .wait_ns = get.wait_ns,
               .deadline = deadline_after(now, get.wait_ns)},
              effects);
   return {};
 }
 
 void Pools::end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
-  const auto is_meant = [&](const FrameTable::Get& get) { return get.of_member && get.channel == channel && get.delivery == delivery; };
+  const auto is_meant = [&](const FrameTable::Get& get) {
+    return get.of_member && get.channel == channel && get.delivery == delivery;
+  };
   for (const FrameTable::Get& get : table_.take_waiting(is_meant))
     refuse(get.channel, get.ticket, {Error::cancelled, "the object is not wanted any more"}, effects);
 }
 
 void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects) {
   counters_.served_bytes += frame->bytes;
-  ask({Asking::Kind::deliver, 0, get.reader, get, frame}, EntryKind::peer_deliver, deadline_after(now_, options_.put_wait_ns), frame, 0,
-      [delivery = get.delivery, rows = frame->rows, arrow = frame->arrow, bytes = frame->bytes](const AskedMemory& memory,
-                                                                                                std::vector<std::byte>& payload) {
+  ask(
+      {Asking::Kind::deliver, 0, get.reader, get, frame}, EntryKind::peer_deliver,
+      deadline_after(now_, options_.put_wait_ns), frame, 0,
+      [delivery = get.delivery, rows = frame->rows, arrow = frame->arrow, bytes = frame->bytes](
+          const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerDeliver message{delivery, rows, arrow, memory.offer, memory.bytes};
         message.object.length = bytes;
         wire::encode(message, payload);
@@ -217,10 +267,15 @@ void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects
       effects);
 }
 
-void Pools::on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status, Effects& effects) {
+void Pools::on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status,
+                              Effects& effects) {
   if (!status) return refuse(get.channel, get.ticket, status.error(), effects);
   effects.push_back(ReplyEffect{get.channel, get.ticket,
-                                wire::Got{.how = wire::Got::How::delivered, .arrow = frame.arrow, .lease = 0, .length = frame.bytes, .rows = frame.rows}});
+                                wire::Got{.how = wire::Got::How::delivered,
+                                          .arrow = frame.arrow,
+                                          .lease = 0,
+                                          .length = frame.bytes,
+                                          .rows = frame.rows}});
 }
 
 // ---- the rest
@@ -231,10 +286,11 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
   wire::Listed listed{};
   OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
-  OFP_ASSIGN(auto items, table_.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob, list.column_glob, list.after,
-                                     listed_bytes_max, listed.more));
+  OFP_ASSIGN(auto items, table_.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
+                                     list.column_glob, list.after, listed_bytes_max, listed.more));
   const auto kept = std::make_shared<std::vector<FrameTable::Item>>(std::move(items));
-  for (const FrameTable::Item& item : *kept) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+  for (const FrameTable::Item& item : *kept)
+    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
   effects.push_back(mover::ListedEffect{channel, request.ticket, std::move(listed), kept});
   return {};
 }
@@ -244,13 +300,17 @@ Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, E
   OFP_TRY(wire::decode(request.payload, drop));
   OFP_ASSIGN(const Definition* const definition, find_definition(drop.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
-  OFP_ASSIGN(const std::uint64_t dropped, drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
-  follow_rows(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob,
-              [channel, ticket = request.ticket, dropped](Result<std::uint64_t> followed, Effects& then) {
-                if (followed) then.push_back(ReplyEffect{channel, ticket, wire::Done{dropped + *followed}});
-                else refuse(channel, ticket, std::move(followed).error(), then);
-              },
-              effects);
+  OFP_ASSIGN(const std::uint64_t dropped,
+             drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
+  follow_rows(
+      definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob,
+      [channel, ticket = request.ticket, dropped](Result<std::uint64_t> followed, Effects& then) {
+        if (followed)
+          then.push_back(ReplyEffect{channel, ticket, wire::Done{dropped + *followed}});
+        else
+          refuse(channel, ticket, std::move(followed).error(), then);
+      },
+      effects);
   return {};
 }
 
@@ -258,7 +318,8 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   wire::PeerStepEnd end{};
   OFP_TRY(wire::decode(request.payload, end));
   OFP_TRY(check_not_reserved(end.pool));
-  OFP_ASSIGN(const Definition* const definition, define(end.pool, static_cast<uid_t>(end.user), Access::write, By::member, effects));
+  OFP_ASSIGN(const Definition* const definition,
+             define(end.pool, static_cast<uid_t>(end.user), Access::write, By::member, effects));
   OFP_TRY(table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};

@@ -1,4 +1,5 @@
-// Pools with a disk: what is put into durable ones, what was there before this start, and objects that cannot be read back.
+// Pools with a disk: what is put into durable ones, what was there before this start, and objects that cannot be read
+// back.
 #include <algorithm>
 #include <utility>
 
@@ -25,9 +26,12 @@ Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
   }
   OFP_TRY(table_.may_put(put.place, put.frame->bytes, put.id));
   put.keeping = true;
-  table_.keep(put.place, put.frame, put.id,
-              [this, number = put.number](Result<RecordPtr> file, TimeNs then, Effects& more) { on_kept(number, std::move(file), then, more); },
-              effects);
+  table_.keep(
+      put.place, put.frame, put.id,
+      [this, number = put.number](Result<RecordPtr> file, TimeNs then, Effects& more) {
+        on_kept(number, std::move(file), then, more);
+      },
+      effects);
   return fail(Error::would_block, "{} is writing the object to disk", self_);
 }
 
@@ -60,21 +64,25 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
 
 void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
   const auto held = std::make_shared<Incoming>(std::move(incoming));
-  table_.keep(held->place, frame, held->id,
-              [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
-                now_ = then;
-                if (!file)  // the member tries again: a full disk may be emptied
-                  return refuse(held->object.channel, held->ticket, {Error::no_space, fmt::format("member {}: {}", self_, file.error().message)}, more);
-                if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
-                  table_.disk()->remove(*file);
-                  more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{*later}});
-                  return;
-                }
-                Status taken = take(held->place, frame, held->id, then, more, *file);
-                if (taken) more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{0}});
-                else refuse(held->object.channel, held->ticket, std::move(taken).error(), more);
-              },
-              effects);
+  table_.keep(
+      held->place, frame, held->id,
+      [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
+        now_ = then;
+        if (!file)  // the member tries again: a full disk may be emptied
+          return refuse(held->object.channel, held->ticket,
+                        {Error::no_space, fmt::format("member {}: {}", self_, file.error().message)}, more);
+        if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
+          table_.disk()->remove(*file);
+          more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{*later}});
+          return;
+        }
+        Status taken = take(held->place, frame, held->id, then, more, *file);
+        if (taken)
+          more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{0}});
+        else
+          refuse(held->object.channel, held->ticket, std::move(taken).error(), more);
+      },
+      effects);
 }
 
 // Members may have changed while it was on its way. Not at once: this agent may be the one that has not heard yet.
@@ -83,7 +91,8 @@ void Pools::give_away_later(const Place& place) {
   if (known == definitions_.end() || !is_elsewhere(known->second)) return;
   std::vector<std::string> all = owners(known->second, place.row_key);
   if (all.empty() || std::ranges::find(all, self_) != all.end()) return;
-  again_.push_back({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, now_ + options_.move_retry_ns});
+  again_.push_back(
+      {place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, now_ + options_.move_retry_ns});
   due(again_.front().begin_at);
 }
 
@@ -120,8 +129,8 @@ Status Pools::recover(TimeNs now, Effects& effects) {
   // One that knows half of the members would send half of its rows to wrong ones.
   if (!all.empty()) due(joining_until_ = now + options_.join_wait_ns);
   if (!all.empty())
-    log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken", table_.disk()->described(),
-        counters.frames, definitions_.size(), counters.bytes, left);
+    log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken",
+        table_.disk()->described(), counters.frames, definitions_.size(), counters.bytes, left);
   return {};
 }
 
@@ -160,7 +169,8 @@ void Pools::on_lost(const RecordPtr& record, Effects& effects) {
 
 void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects) {
   Incoming incoming;
-  incoming.place = {record->pool.substr(0, record->pool.find('?')), record->row, record->column, record->user, record->keep, false};
+  incoming.place = {
+      record->pool.substr(0, record->pool.find('?')), record->row, record->column, record->user, record->keep, false};
   incoming.id = record->id;
   incoming.id.moved = true;  // it was shown once: no trigger calls for it again
   if (table_.holds(incoming.place.pool, {record->row, record->column})) return;  // put anew meanwhile

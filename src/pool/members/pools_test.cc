@@ -1,4 +1,5 @@
-// The pools of one agent by themselves: requests and answers in, effects out. Several agents together: tests/sim/pool_sim_test.cc.
+// The pools of one agent by themselves: requests and answers in, effects out. Several agents together:
+// tests/sim/pool_sim_test.cc.
 #include "pool/members/pools.h"
 #include "wire/messages/pool_messages.h"
 
@@ -29,7 +30,8 @@ class PoolsTest : public ::testing::Test {
     std::memset(frame->buffer.data(), 'x', bytes);
     return frame;
   }
-  Result<mover::Stored> put(const std::string& pool, const std::string& row, std::size_t bytes, std::uint64_t token = 5) {
+  Result<mover::Stored> put(const std::string& pool, const std::string& row, std::size_t bytes,
+                            std::uint64_t token = 5) {
     return pools_.put({pool, row, "c", user, 0, false}, frame_of(bytes), token, now_, effects_);
   }
   template <class Message>
@@ -37,21 +39,49 @@ class PoolsTest : public ::testing::Test {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     const channel::Entry entry{++ticket_, static_cast<std::uint8_t>(kind), payload};
-    if (channel == member) pools_.on_peer_request(channel, entry, true, now_, effects_);
-    else pools_.on_request(channel, entry, now_, effects_);
+    if (channel == member)
+      pools_.on_peer_request(channel, entry, true, now_, effects_);
+    else
+      pools_.on_request(channel, entry, now_, effects_);
   }
   void put_of_member(const std::string& row, std::uint64_t bytes, const std::string& pool = "hash:/p") {
-    wire::PeerPut put{.user = user, .writer = 3, .number = ++ticket_, .rows = 0, .keep = 0, .wait_ns = 30 * second_ns, .arrow = false, .hidden = false,
-                      .moved = false, .offer = 0, .object = {.region = 1, .generation = 1, .offset = 0, .length = bytes},
-                      .pool = pool, .row_key = row, .column_key = "c", .counter = 0, .over = {}};
+    wire::PeerPut put{.user = user,
+                      .writer = 3,
+                      .number = ++ticket_,
+                      .rows = 0,
+                      .keep = 0,
+                      .wait_ns = 30 * second_ns,
+                      .arrow = false,
+                      .hidden = false,
+                      .moved = false,
+                      .offer = 0,
+                      .object = {.region = 1, .generation = 1, .offset = 0, .length = bytes},
+                      .pool = pool,
+                      .row_key = row,
+                      .column_key = "c",
+                      .counter = 0,
+                      .over = {}};
     ask(member, EntryKind::peer_put, put);
   }
   // Of a put at the member: of that version, which replaced those.
   void put_version(Version version, bool moved, const std::vector<Version>& over = {}) {
     const std::vector<std::byte> encoded = encode_over(over);
-    wire::PeerPut put{.user = user, .writer = version.writer, .number = 1, .rows = 0, .keep = 0, .wait_ns = 30 * second_ns, .arrow = false, .hidden = false,
-                      .moved = moved, .offer = 0, .object = {.region = 1, .generation = 1, .offset = 0, .length = 64},
-                      .pool = "hash:/p", .row_key = "r", .column_key = "c", .counter = version.counter, .over = encoded};
+    wire::PeerPut put{.user = user,
+                      .writer = version.writer,
+                      .number = 1,
+                      .rows = 0,
+                      .keep = 0,
+                      .wait_ns = 30 * second_ns,
+                      .arrow = false,
+                      .hidden = false,
+                      .moved = moved,
+                      .offer = 0,
+                      .object = {.region = 1, .generation = 1, .offset = 0, .length = 64},
+                      .pool = "hash:/p",
+                      .row_key = "r",
+                      .column_key = "c",
+                      .counter = version.counter,
+                      .over = encoded};
     ask(member, EntryKind::peer_put, put);
   }
   static Answer done(std::uint64_t value) {
@@ -183,7 +213,8 @@ TEST(PoolsReserve, ItIsAllOfItOrNone) {
   const Status refused = pools.reserve("hash:/q", 4001, nothing_stays);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Error::too_large);
-  for (const char* number : {"4001", "6000", "10000"}) EXPECT_NE(refused.error().message.find(number), std::string::npos) << refused.error().message;
+  for (const char* number : {"4001", "6000", "10000"})
+    EXPECT_NE(refused.error().message.find(number), std::string::npos) << refused.error().message;
   EXPECT_EQ(pools.reserved(), 6000u);
   EXPECT_TRUE(pools.reserve("hash:/q", 4000, nothing_stays));
 }
@@ -226,7 +257,8 @@ TEST_F(PoolsTest, APutIsStampedAgainWhereALaterOneIs) {
   ASSERT_TRUE(asked);
   const std::uint64_t first = message_of<wire::PeerPut>(*asked, payload).counter;
   pools_.on_answer(asked->token, done(first + 1000), now_, effects_);
-  EXPECT_FALSE(std::ranges::any_of(effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::StoredEffect>(each); }));
+  EXPECT_FALSE(std::ranges::any_of(
+      effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::StoredEffect>(each); }));
   asked = take<mover::AskEffect>();
   ASSERT_TRUE(asked);
   EXPECT_GT(message_of<wire::PeerPut>(*asked, payload).counter, first + 1000);
@@ -286,8 +318,9 @@ TEST_F(PoolsTest, FewerCopiesThanMinCopiesAreNotStored) {
   const auto failed = take<mover::StoredEffect>();
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->status.error().code, Error::timeout);
-  EXPECT_EQ(failed->status.error().message,
-            "pool \"hash:/p\": object (r, c) is to have min_copies=2 before it is stored, and 1 of its members live: a");
+  EXPECT_EQ(
+      failed->status.error().message,
+      "pool \"hash:/p\": object (r, c) is to have min_copies=2 before it is stored, and 1 of its members live: a");
   // With another member in time it is stored.
   ASSERT_EQ(*put("hash:/p", "s", 64, 10), mover::Stored::later);
   pools_.on_members({"a", "b"}, {}, now_, effects_);
@@ -377,7 +410,8 @@ TEST_F(PoolsTest, ARemovalIsAskedForUntilAllWhoMayHaveTheObjectHaveConfirmedIt) 
   const auto asked_to_drop = [&]() -> std::optional<std::uint64_t> {
     std::optional<std::uint64_t> token;
     for (const mover::Effect& effect : effects_)
-      if (const auto* ask = std::get_if<mover::AskEffect>(&effect); ask != nullptr && ask->kind == EntryKind::peer_drop) {
+      if (const auto* ask = std::get_if<mover::AskEffect>(&effect);
+          ask != nullptr && ask->kind == EntryKind::peer_drop) {
         EXPECT_EQ(ask->member, "b");
         token = ask->token;
       }
@@ -417,7 +451,8 @@ TEST_F(PoolsTest, ARemovalIsAskedForUntilAllWhoMayHaveTheObjectHaveConfirmedIt) 
   ASSERT_TRUE(back);
   pools_.on_answer(*back, fail(Error::peer_lost, "gone again"), now_, effects_);
   EXPECT_EQ(pools_.counters().removals_waiting, 1u);
-  pools_.keep({pool, "row", "away", user, 0, false}, frame_of(8), [](const Status&, TimeNs, Effects&) {}, now_, effects_);
+  pools_.keep(
+      {pool, "row", "away", user, 0, false}, frame_of(8), [](const Status&, TimeNs, Effects&) {}, now_, effects_);
   EXPECT_EQ(pools_.counters().removals_waiting, 0u) << "what is kept anew is not removed";
 }
 
@@ -469,7 +504,8 @@ TEST_F(PoolsTest, ADropFollowsARowThatIsOnItsWayAndIsAnsweredWhenItsNewOwnerHasD
   end(chase->token, 1);
   const auto reply = take<mover::ReplyEffect>();
   ASSERT_TRUE(reply);
-  EXPECT_EQ(std::get<wire::Done>(reply->message).value, 2u) << "that of a, which was its first owner, and what b counts";
+  EXPECT_EQ(std::get<wire::Done>(reply->message).value, 2u)
+      << "that of a, which was its first owner, and what b counts";
   // The move has ended: it is remembered as long as a drop may be on its way, and followed once.
   ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "*", "*"});
   chase = take<mover::AskEffect>();
@@ -541,11 +577,16 @@ TEST_F(PoolsTest, AGetThatIsCancelledWaitsNeitherHereNorAtItsOwner) {
 }
 
 TEST_F(PoolsTest, PoolsInWhichServicesKeepTheirObjectsAreNotForPrograms) {
-  for (const std::string pool : {"local:/t.kept-0badcafe", "hash:/t.kept-0badcafe?members=a&replicas=2", "local:/t.kept-"}) {
+  for (const std::string pool :
+       {"local:/t.kept-0badcafe", "hash:/t.kept-0badcafe?members=a&replicas=2", "local:/t.kept-"}) {
     SCOPED_TRACE(pool);
-    const auto refused = [&](const auto& result) { return !result && result.error().code == Error::denied && result.error().message.find(".kept-") != std::string::npos; };
+    const auto refused = [&](const auto& result) {
+      return !result && result.error().code == Error::denied &&
+             result.error().message.find(".kept-") != std::string::npos;
+    };
     EXPECT_TRUE(refused(pools_.admit(pool, user, effects_)));
-    EXPECT_TRUE(refused(pools_.admit(pool, 0, effects_))) << "not for root's programs either: they know nothing of its bytes";
+    EXPECT_TRUE(refused(pools_.admit(pool, 0, effects_)))
+        << "not for root's programs either: they know nothing of its bytes";
     EXPECT_TRUE(refused(pools_.choose(pool, "*", "*", user)));
     EXPECT_TRUE(refused(pools_.spread(pool)));
     const auto refused_reply = [&] {
@@ -572,7 +613,9 @@ TEST_F(PoolsTest, PoolsInWhichServicesKeepTheirObjectsAreNotForPrograms) {
     passed_on.pool = pool;
     ask(member, EntryKind::peer_compute, passed_on);
     EXPECT_TRUE(refused_reply());
-    EXPECT_EQ(pools_.choose_part({.pool = pool, .row_glob = "*", .column_glob = "*", .user = user}, effects_).error().code, Error::denied);
+    EXPECT_EQ(
+        pools_.choose_part({.pool = pool, .row_glob = "*", .column_glob = "*", .user = user}, effects_).error().code,
+        Error::denied);
     EXPECT_TRUE(pools_.pools().empty());
   }
   EXPECT_TRUE(pools_.open("local:/t.kept-0badcafe", user, now_, effects_)) << "a service has its own";
@@ -633,7 +676,9 @@ TEST_F(FewPools, AUserHasSoManyAndAnotherItsOwn) {
   const Status fourth = put_there("local:/4");
   ASSERT_FALSE(fourth);
   EXPECT_EQ(fourth.error().code, Error::too_large);
-  EXPECT_NE(fourth.error().message.find("user 1000 has 3 pools, which is the limit of each user (limits.user_pools_max)"), std::string::npos)
+  EXPECT_NE(
+      fourth.error().message.find("user 1000 has 3 pools, which is the limit of each user (limits.user_pools_max)"),
+      std::string::npos)
       << fourth.error().message;
   EXPECT_TRUE(admit_and_leave("local:/4", 1001));
   EXPECT_TRUE(put_there("local:/2")) << "it is there";
@@ -687,8 +732,11 @@ TEST_F(FewPools, StepsThatWaitForRanksAreBoundedForEachUserAndGoWithTheirRows) {
   const Status fifth = end("local:/p", "5", 0, 2);
   ASSERT_FALSE(fifth);
   EXPECT_EQ(fifth.error().code, Error::too_large);
-  EXPECT_NE(fifth.error().message.find("4 ends of steps of user 1000 wait for other ranks, which is the limit of each user (limits.user_steps_max)"),
-            std::string::npos) << fifth.error().message;
+  EXPECT_NE(
+      fifth.error().message.find(
+          "4 ends of steps of user 1000 wait for other ranks, which is the limit of each user (limits.user_steps_max)"),
+      std::string::npos)
+      << fifth.error().message;
   EXPECT_FALSE(end("local:/p", "4", 1, 3)) << "the third rank is still missing";
   EXPECT_TRUE(end("local:/p", "3", 1, 2)) << "it ends the step";
   EXPECT_TRUE(end("local:/p", "whole", 0, 1));

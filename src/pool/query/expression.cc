@@ -14,7 +14,8 @@ struct Arity {
 Arity arity_of(std::uint8_t number) noexcept {
   switch (number) {
 #define X(name, at, least, most, arrow) \
-  case at: return {least, most};
+  case at:                              \
+    return {least, most};
     OFFPATH_FUNCTIONS(X)
 #undef X
   }
@@ -29,8 +30,10 @@ constexpr bool may_be_literal(ValueType type) noexcept {
     case ValueType::int32:
     case ValueType::uint8:
     case ValueType::uint16:
-    case ValueType::uint32: return false;
-    default: return true;
+    case ValueType::uint32:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -40,12 +43,24 @@ Result<Literal> decode_literal(wire::Reader& from) {
     return fail(Error::protocol, "an expression has a literal of type {}, which there is none of", number);
   Literal made{static_cast<ValueType>(number), {}};
   switch (made.type) {
-    case ValueType::boolean: made.value = from.take<std::uint8_t>() != 0; break;
-    case ValueType::int64: made.value = from.take<std::int64_t>(); break;
-    case ValueType::uint64: made.value = from.take<std::uint64_t>(); break;
-    case ValueType::float32: made.value = from.take<float>(); break;
-    case ValueType::float64: made.value = from.take<double>(); break;
-    case ValueType::date32: made.value = from.take<std::int32_t>(); break;
+    case ValueType::boolean:
+      made.value = from.take<std::uint8_t>() != 0;
+      break;
+    case ValueType::int64:
+      made.value = from.take<std::int64_t>();
+      break;
+    case ValueType::uint64:
+      made.value = from.take<std::uint64_t>();
+      break;
+    case ValueType::float32:
+      made.value = from.take<float>();
+      break;
+    case ValueType::float64:
+      made.value = from.take<double>();
+      break;
+    case ValueType::date32:
+      made.value = from.take<std::int32_t>();
+      break;
     case ValueType::timestamp: {
       const auto unit = from.take<std::uint8_t>();
       if (unit > 3) return fail(Error::protocol, "a timestamp in an expression has unit {}, the last one is 3", unit);
@@ -60,7 +75,8 @@ Result<Literal> decode_literal(wire::Reader& from) {
       made.value = std::string(text_of(from.take_bytes(length)));
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return made;
 }
@@ -77,8 +93,8 @@ Result<Expression> decode_call(wire::Reader& from, std::uint32_t& nodes_left, st
   if (arity.most == 0) return fail(Error::protocol, "an expression calls function {}, which there is none of", number);
   made.function = static_cast<Function>(number);
   if (count < arity.least || count > arity.most)
-    return fail(Error::protocol, "{} is called with {} arguments, it takes {} to {}", function_name(made.function), count,
-                arity.least, arity.most);
+    return fail(Error::protocol, "{} is called with {} arguments, it takes {} to {}", function_name(made.function),
+                count, arity.least, arity.most);
   const bool cast = made.function == Function::cast;
   if (target > static_cast<std::uint8_t>(last_value_type) || (target != 0) != cast)
     return fail(Error::protocol, "{} is called with target type {}", function_name(made.function), target);
@@ -95,7 +111,8 @@ Result<Expression> decode_call(wire::Reader& from, std::uint32_t& nodes_left, st
 Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, std::uint32_t depth) {
   if (depth >= expression_depth_max)
     return fail(Error::too_large, "an expression is nested deeper than {} calls", expression_depth_max);
-  if (nodes_left == 0) return fail(Error::too_large, "the query's expressions have more than {} parts", expression_nodes_max);
+  if (nodes_left == 0)
+    return fail(Error::too_large, "the query's expressions have more than {} parts", expression_nodes_max);
   --nodes_left;
   Expression made;
   const auto kind = from.take<std::uint8_t>();
@@ -105,15 +122,18 @@ Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, st
       made.kind = Expression::Kind::field;
       made.field = from.take_text();
       if (made.field.size() > field_bytes_max)
-        return fail(Error::too_large, "a column's name has {} bytes, at most {} are allowed", made.field.size(), field_bytes_max);
+        return fail(Error::too_large, "a column's name has {} bytes, at most {} are allowed", made.field.size(),
+                    field_bytes_max);
       break;
     }
     case Expression::Kind::literal: {
       OFP_ASSIGN(made.literal, decode_literal(from));
       break;
     }
-    case Expression::Kind::call: return decode_call(from, nodes_left, depth);
-    default: return fail(Error::protocol, "an expression has a part of kind {}, which there is none of", kind);
+    case Expression::Kind::call:
+      return decode_call(from, nodes_left, depth);
+    default:
+      return fail(Error::protocol, "an expression has a part of kind {}, which there is none of", kind);
   }
   if (!from.ok()) return fail(Error::protocol, "an expression ends in its middle");
   return made;
@@ -122,12 +142,18 @@ Result<Expression> decode_node(wire::Reader& from, std::uint32_t& nodes_left, st
 void encode_literal(const Literal& from, wire::Writer& to) {
   to.put(from.type);
   switch (from.type) {
-    case ValueType::boolean: return to.put(static_cast<std::uint8_t>(std::get<bool>(from.value)));
-    case ValueType::int64: return to.put(std::get<std::int64_t>(from.value));
-    case ValueType::uint64: return to.put(std::get<std::uint64_t>(from.value));
-    case ValueType::float32: return to.put(std::get<float>(from.value));
-    case ValueType::float64: return to.put(std::get<double>(from.value));
-    case ValueType::date32: return to.put(std::get<std::int32_t>(from.value));
+    case ValueType::boolean:
+      return to.put(static_cast<std::uint8_t>(std::get<bool>(from.value)));
+    case ValueType::int64:
+      return to.put(std::get<std::int64_t>(from.value));
+    case ValueType::uint64:
+      return to.put(std::get<std::uint64_t>(from.value));
+    case ValueType::float32:
+      return to.put(std::get<float>(from.value));
+    case ValueType::float64:
+      return to.put(std::get<double>(from.value));
+    case ValueType::date32:
+      return to.put(std::get<std::int32_t>(from.value));
     case ValueType::timestamp: {
       const auto [unit, value] = std::get<Timestamp>(from.value);
       to.put(unit);
@@ -139,7 +165,8 @@ void encode_literal(const Literal& from, wire::Writer& to) {
       to.put(static_cast<std::uint32_t>(text.size()));
       return to.put_bytes(bytes_of(text));
     }
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -158,7 +185,8 @@ Expression literal_of(ValueType type, decltype(Literal::value) value) {
 std::string_view function_name(Function function) noexcept {
   switch (function) {
 #define X(name, number, least, most, arrow) \
-  case Function::name: return #name;
+  case Function::name:                      \
+    return #name;
     OFFPATH_FUNCTIONS(X)
 #undef X
   }
@@ -168,7 +196,8 @@ std::string_view function_name(Function function) noexcept {
 const char* arrow_name(Function function) noexcept {
   switch (function) {
 #define X(name, number, least, most, arrow) \
-  case Function::name: return arrow;
+  case Function::name:                      \
+    return arrow;
     OFFPATH_FUNCTIONS(X)
 #undef X
   }
@@ -178,9 +207,12 @@ const char* arrow_name(Function function) noexcept {
 void encode(const Expression& expression, wire::Writer& to) {
   to.put(expression.kind);
   switch (expression.kind) {
-    case Expression::Kind::field: return to.put_text(expression.field);
-    case Expression::Kind::literal: return encode_literal(expression.literal, to);
-    case Expression::Kind::call: break;
+    case Expression::Kind::field:
+      return to.put_text(expression.field);
+    case Expression::Kind::literal:
+      return encode_literal(expression.literal, to);
+    case Expression::Kind::call:
+      break;
   }
   to.put(expression.function);
   to.put(expression.target);
@@ -188,7 +220,9 @@ void encode(const Expression& expression, wire::Writer& to) {
   for (const Expression& argument : expression.arguments) encode(argument, to);
 }
 
-Result<Expression> decode_expression(wire::Reader& from, std::uint32_t& nodes_left) { return decode_node(from, nodes_left, 0); }
+Result<Expression> decode_expression(wire::Reader& from, std::uint32_t& nodes_left) {
+  return decode_node(from, nodes_left, 0);
+}
 
 Expression field(std::string name) { return {.kind = Expression::Kind::field, .field = std::move(name)}; }
 Expression literal(double value) { return literal_of(ValueType::float64, value); }

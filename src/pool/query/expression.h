@@ -25,6 +25,7 @@ namespace offpath::pool {
 
 // name here, number on the wire, arguments at least and at most, what the library that computes it calls it. Numbers
 // stay; new functions go at the end.
+// clang-format off: a list
 #define OFFPATH_FUNCTIONS(X)                          \
   X(equal, 1, 2, 2, "equal")                          \
   X(not_equal, 2, 2, 2, "not_equal")                  \
@@ -48,6 +49,7 @@ namespace offpath::pool {
   X(is_in, 20, 1, 4096, "is_in")                      \
   X(cast, 21, 1, 1, "cast")                           \
   X(if_else, 22, 3, 3, "if_else")
+// clang-format on
 
 enum class Function : std::uint8_t {
 #define X(name, number, least, most, arrow) name = number,
@@ -57,7 +59,22 @@ enum class Function : std::uint8_t {
 
 // What a literal is, and what a cast makes.
 enum class ValueType : std::uint8_t {
-  null, boolean, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, text, binary, timestamp, date32
+  null,
+  boolean,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  float32,
+  float64,
+  text,
+  binary,
+  timestamp,
+  date32
 };
 inline constexpr ValueType last_value_type = ValueType::date32;
 
@@ -70,7 +87,8 @@ struct Timestamp {
 struct Literal {
   ValueType type = ValueType::null;
   // null, boolean, int64, uint64, float32, float64, text and binary, timestamp, date32
-  std::variant<std::monostate, bool, std::int64_t, std::uint64_t, float, double, std::string, Timestamp, std::int32_t> value;
+  std::variant<std::monostate, bool, std::int64_t, std::uint64_t, float, double, std::string, Timestamp, std::int32_t>
+      value;
   bool operator==(const Literal&) const = default;
 };
 

@@ -9,8 +9,9 @@ namespace {
 
 Query example() {
   Query query;
-  query.filter = call(Function::logical_and, {call(Function::less, {field("x"), literal(0.5)}),
-                                              call(Function::is_in, {field("name"), literal(std::string("a")), literal(std::string("b"))})});
+  query.filter = call(Function::logical_and,
+                      {call(Function::less, {field("x"), literal(0.5)}),
+                       call(Function::is_in, {field("name"), literal(std::string("a")), literal(std::string("b"))})});
   Expression cast = call(Function::cast, {field("id")});
   cast.target = ValueType::int32;
   query.projections = {{"twice", call(Function::add, {field("x"), field("x")})}, {"id", cast}};
@@ -37,7 +38,8 @@ TEST(Expression, WhatIsEncodedIsDecoded) {
 
 TEST(Expression, EveryCutOfItIsRefused) {
   const std::vector<std::byte> bytes = encode(example());
-  for (std::size_t length = 0; length < bytes.size(); ++length) EXPECT_FALSE(decode_query(Bytes(bytes).first(length))) << length;
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(decode_query(Bytes(bytes).first(length))) << length;
   std::vector<std::byte> longer = bytes;
   longer.push_back({});
   EXPECT_FALSE(decode_query(longer));
@@ -63,7 +65,8 @@ TEST(Expression, WhatIsNoFunctionTypeOrPartIsNamed) {
     for (const int value : values) made.push_back(static_cast<std::byte>(value));
     return made;
   };
-  EXPECT_EQ(around(bytes({3, 99, 0, 1, 0, 2, 0})).error().message, "an expression calls function 99, which there is none of");
+  EXPECT_EQ(around(bytes({3, 99, 0, 1, 0, 2, 0})).error().message,
+            "an expression calls function 99, which there is none of");
   EXPECT_EQ(around(bytes({3, 1, 0, 1, 0, 2, 0})).error().message, "equal is called with 1 arguments, it takes 2 to 2");
   EXPECT_EQ(around(bytes({3, 16, 5, 1, 0, 2, 0})).error().message, "logical_not is called with target type 5");
   EXPECT_EQ(around(bytes({9})).error().message, "an expression has a part of kind 9, which there is none of");

@@ -1,5 +1,5 @@
-// Any bytes as an object that a program serialised: read by libarrow as queries do it, within a bound of memory. Refused,
-// or answered, by loops and by plans, and nothing of that memory stays held.
+// Any bytes as an object that a program serialised: read by libarrow as queries do it, within a bound of memory.
+// Refused, or answered, by loops and by plans, and nothing of that memory stays held.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,7 +25,8 @@ pool::Query nulls_of(const char* column) {
   return query;
 }
 
-void ask(const pool::Query& query, const pool::FramePtr& frame, const std::shared_ptr<mover::BufferCache>& cache, bool loops) {
+void ask(const pool::Query& query, const pool::FramePtr& frame, const std::shared_ptr<mover::BufferCache>& cache,
+         bool loops) {
   static const auto threads = pool::QueryThreads::make(1);
   pool::QueryLimits limits;
   limits.threads = 1;

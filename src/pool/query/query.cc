@@ -15,7 +15,8 @@ constexpr std::uint8_t has_filter = 1, is_partial = 2, leaves_out_lost = 4;
 Result<std::string> decode_name(wire::Reader& from, std::string_view of) {
   std::string name(from.take_text());
   if (name.size() > field_bytes_max)
-    return fail(Error::too_large, "the name of {} has {} bytes, at most {} are allowed", of, name.size(), field_bytes_max);
+    return fail(Error::too_large, "the name of {} has {} bytes, at most {} are allowed", of, name.size(),
+                field_bytes_max);
   return name;
 }
 
@@ -37,7 +38,8 @@ Result<Aggregate> decode_aggregate(wire::Reader& from, std::uint32_t& nodes_left
   Aggregate made;
   const auto function = from.take<std::uint8_t>();
   if (function > static_cast<std::uint8_t>(last_aggregate))
-    return fail(Error::protocol, "a query has aggregate {}, the last one is {}", function, static_cast<int>(last_aggregate));
+    return fail(Error::protocol, "a query has aggregate {}, the last one is {}", function,
+                static_cast<int>(last_aggregate));
   made.function = static_cast<AggregateFunction>(function);
   const bool of_something = from.take<std::uint8_t>() != 0;
   OFP_ASSIGN(made.name, decode_name(from, "an aggregate"));
@@ -86,7 +88,8 @@ Result<Query> decode_query(Bytes bytes) {
   if (const auto found = from.take<std::uint8_t>(); found != version)
     return fail(Error::version, "a query of version {}, this agent knows version {}", found, version);
   const auto flags = from.take<std::uint8_t>();
-  if ((flags & ~(has_filter | is_partial | leaves_out_lost)) != 0) return fail(Error::protocol, "a query has the unknown flags {:#x}", flags);
+  if ((flags & ~(has_filter | is_partial | leaves_out_lost)) != 0)
+    return fail(Error::protocol, "a query has the unknown flags {:#x}", flags);
   query.partial = (flags & is_partial) != 0;
   query.without_lost = (flags & leaves_out_lost) != 0;
   std::uint32_t nodes_left = expression_nodes_max;
@@ -105,8 +108,8 @@ Result<Query> decode_query(Bytes bytes) {
   }
   if (!from.done()) return fail(Error::protocol, "a query has the wrong length, {} bytes", bytes.size());
   if (!query.projections.empty() && !query.aggregates.empty())
-    return fail(Error::invalid, "a query has {} columns and {} aggregates; it may have one kind", query.projections.size(),
-                query.aggregates.size());
+    return fail(Error::invalid, "a query has {} columns and {} aggregates; it may have one kind",
+                query.projections.size(), query.aggregates.size());
   return query;
 }
 

@@ -41,7 +41,7 @@ struct Query {
   std::optional<Expression> filter;
   std::vector<Projection> projections;
   std::vector<Aggregate> aggregates;
-  bool partial = false;  // of aggregates: answer what combine() takes
+  bool partial = false;       // of aggregates: answer what combine() takes
   bool without_lost = false;  // rows that members took with them are left out; without it they make the query fail
   bool operator==(const Query&) const = default;
 };

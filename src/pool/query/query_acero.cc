@@ -20,12 +20,13 @@ constexpr std::uint64_t plan_rows = 1 << 18;
 std::uint64_t batch_bytes(const arrow::RecordBatch& batch) {
   std::uint64_t bytes = 0;
   for (const auto& column : batch.columns())
-    for (const auto& buffer : column->data()->buffers) bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
+    for (const auto& buffer : column->data()->buffers)
+      bytes += buffer != nullptr ? static_cast<std::uint64_t>(buffer->size()) : 0;
   return bytes;
 }
 
-// Each thread runs plans of its own, one at a time and on itself alone: a plan that is spread over threads is still being
-// taken down on some of them when its answer is there, and what it holds would have to outlive that.
+// Each thread runs plans of its own, one at a time and on itself alone: a plan that is spread over threads is still
+// being taken down on some of them when its answer is there, and what it holds would have to outlive that.
 class Acero final : public QueryWay {
  public:
   Result<QueryStep> step(QueryWork& work, const std::stop_token& stop) override {
@@ -41,7 +42,8 @@ class Acero final : public QueryWay {
 
   std::vector<Group> next_groups(const QueryWork& work) {
     std::vector<Group> groups;
-    while (groups.size() < std::max<std::size_t>(1, work.limits.threads) && (next_ < work.pieces.size() || groups.empty())) {
+    while (groups.size() < std::max<std::size_t>(1, work.limits.threads) &&
+           (next_ < work.pieces.size() || groups.empty())) {
       groups.push_back({next_, next_, {}, {}});
       for (std::uint64_t rows = 0; next_ < work.pieces.size() && rows < plan_rows; groups.back().end = ++next_)
         rows += work.pieces[next_].rows;
@@ -65,12 +67,13 @@ class Acero final : public QueryWay {
           done.frames.push_back(std::move(frame));
         }
       if (answered > work.limits.memory_bytes_max)
-        return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)", answered,
-                    work.limits.memory_bytes_max);
+        return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)",
+                    answered, work.limits.memory_bytes_max);
     }
     done.finished = next_ == work.pieces.size();
     if (done.frames.empty() && !answered_) {
-      OFP_ARROW_ASSIGN(const auto none, arrow::RecordBatch::MakeEmpty(work.bound.output, work.memory.get()), "answering");
+      OFP_ARROW_ASSIGN(const auto none, arrow::RecordBatch::MakeEmpty(work.bound.output, work.memory.get()),
+                       "answering");
       OFP_ASSIGN(FramePtr frame, write_frame(*none, *work.cache, work.user, *work.memory));
       done.frames.push_back(std::move(frame));
     }
@@ -99,7 +102,9 @@ class Acero final : public QueryWay {
     arrow::ArrayVector columns;
     cp::ExecContext context(work.memory.get());
     for (int i = 0; i < batch.num_columns(); ++i) {
-      OFP_ARROW_ASSIGN(auto column, cp::Cast(*batch.column(i), schema->field(i)->type(), cp::CastOptions::Safe(), &context), "aggregating");
+      OFP_ARROW_ASSIGN(auto column,
+                       cp::Cast(*batch.column(i), schema->field(i)->type(), cp::CastOptions::Safe(), &context),
+                       "aggregating");
       columns.push_back(std::move(column));
     }
     return arrow::RecordBatch::Make(schema, batch.num_rows(), std::move(columns));
@@ -138,8 +143,10 @@ class Acero final : public QueryWay {
       }
       for (const std::string& name : partial_names(i, aggregate.function)) {
         const std::string function = name.substr(name.find('.') + 1);
-        if (aggregate.expression) aggregates.emplace_back(function, nullptr, arrow::FieldRef(place), name);
-        else aggregates.emplace_back("count_all", name);
+        if (aggregate.expression)
+          aggregates.emplace_back(function, nullptr, arrow::FieldRef(place), name);
+        else
+          aggregates.emplace_back("count_all", name);
       }
     }
     // A plan needs a column to count rows by.
@@ -152,7 +159,8 @@ class Acero final : public QueryWay {
     return nodes;
   }
 
-  Result<std::shared_ptr<arrow::Table>> run(const QueryWork& work, const Group& group, std::vector<ac::Declaration> nodes) {
+  Result<std::shared_ptr<arrow::Table>> run(const QueryWork& work, const Group& group,
+                                            std::vector<ac::Declaration> nodes) {
     Batches batches;
     for (std::size_t i = group.begin; i < group.end; ++i) {
       const Piece& piece = work.pieces[i];
@@ -165,7 +173,8 @@ class Acero final : public QueryWay {
     options.use_threads = false;
     auto made = ac::DeclarationToTable(ac::Declaration::Sequence(std::move(nodes)), std::move(options));
     if (!made.ok() && made.status().IsOutOfMemory())
-      return fail(Error::no_memory, "the query needs more than {} bytes at once (queries.memory_max)", work.limits.memory_bytes_max);
+      return fail(Error::no_memory, "the query needs more than {} bytes at once (queries.memory_max)",
+                  work.limits.memory_bytes_max);
     if (!made.ok()) return fail_arrow(made.status(), "computing");
     return std::move(made).ValueUnsafe();
   }
@@ -173,7 +182,8 @@ class Acero final : public QueryWay {
   Status write(const QueryWork& work, const arrow::Table& table, Group& group) {
     OFP_ARROW_ASSIGN(const auto whole, table.CombineChunksToBatch(work.memory.get()), "putting the answer together");
     const auto batch = arrow::RecordBatch::Make(work.bound.output, whole->num_rows(), whole->columns());
-    const auto frames = std::max<std::int64_t>(1, static_cast<std::int64_t>(batch_bytes(*batch) / work.limits.frame_bytes_max));
+    const auto frames =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(batch_bytes(*batch) / work.limits.frame_bytes_max));
     const std::int64_t rows = (batch->num_rows() + frames - 1) / frames;
     for (std::int64_t row = 0; row < batch->num_rows(); row += rows) {
       OFP_ASSIGN(FramePtr frame, write_frame(*batch->Slice(row, rows), *work.cache, work.user, *work.memory));

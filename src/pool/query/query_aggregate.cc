@@ -20,15 +20,24 @@ std::uint64_t neutral(Lane lane) {
   const auto bits = [](auto value) { return std::bit_cast<std::uint64_t>(value); };
   using std::numeric_limits;
   switch (lane) {
-    case Lane::i8: return bits(std::int64_t{least ? numeric_limits<std::int8_t>::max() : numeric_limits<std::int8_t>::min()});
-    case Lane::i16: return bits(std::int64_t{least ? numeric_limits<std::int16_t>::max() : numeric_limits<std::int16_t>::min()});
-    case Lane::i32: return bits(std::int64_t{least ? numeric_limits<std::int32_t>::max() : numeric_limits<std::int32_t>::min()});
-    case Lane::i64: return bits(least ? numeric_limits<std::int64_t>::max() : numeric_limits<std::int64_t>::min());
-    case Lane::u8: return least ? numeric_limits<std::uint8_t>::max() : 0;
-    case Lane::u16: return least ? numeric_limits<std::uint16_t>::max() : 0;
-    case Lane::u32: return least ? numeric_limits<std::uint32_t>::max() : 0;
-    case Lane::u64: return least ? numeric_limits<std::uint64_t>::max() : 0;
-    default: return bits(least ? numeric_limits<double>::infinity() : -numeric_limits<double>::infinity());
+    case Lane::i8:
+      return bits(std::int64_t{least ? numeric_limits<std::int8_t>::max() : numeric_limits<std::int8_t>::min()});
+    case Lane::i16:
+      return bits(std::int64_t{least ? numeric_limits<std::int16_t>::max() : numeric_limits<std::int16_t>::min()});
+    case Lane::i32:
+      return bits(std::int64_t{least ? numeric_limits<std::int32_t>::max() : numeric_limits<std::int32_t>::min()});
+    case Lane::i64:
+      return bits(least ? numeric_limits<std::int64_t>::max() : numeric_limits<std::int64_t>::min());
+    case Lane::u8:
+      return least ? numeric_limits<std::uint8_t>::max() : 0;
+    case Lane::u16:
+      return least ? numeric_limits<std::uint16_t>::max() : 0;
+    case Lane::u32:
+      return least ? numeric_limits<std::uint32_t>::max() : 0;
+    case Lane::u64:
+      return least ? numeric_limits<std::uint64_t>::max() : 0;
+    default:
+      return bits(least ? numeric_limits<double>::infinity() : -numeric_limits<double>::infinity());
   }
 }
 
@@ -114,7 +123,8 @@ class AggregateLoops final : public QueryWay {
       if (has_filter_) {
         filter_.run(columns, into.filter_registers.data(), rows);
         const std::byte* const mask = filter_.result(0, columns, into.filter_registers.data());
-        const std::size_t count = loops_.chosen(reinterpret_cast<const std::uint8_t*>(mask), rows, 0, into.numbers.data());
+        const std::size_t count =
+            loops_.chosen(reinterpret_cast<const std::uint8_t*>(mask), rows, 0, into.numbers.data());
         if (count == 0) continue;
         if (count < rows) columns = gather(piece, into, count);
         rows = count;
@@ -165,9 +175,15 @@ class AggregateLoops final : public QueryWay {
     const std::uint64_t bits = all.accumulators[result * accumulators_of_each + which];
     std::shared_ptr<arrow::Scalar> made;
     switch (wide(program_.lane(result))) {
-      case Lane::f64: made = arrow::MakeScalar(std::bit_cast<double>(bits)); break;
-      case Lane::i64: made = arrow::MakeScalar(std::bit_cast<std::int64_t>(bits)); break;
-      default: made = arrow::MakeScalar(bits); break;
+      case Lane::f64:
+        made = arrow::MakeScalar(std::bit_cast<double>(bits));
+        break;
+      case Lane::i64:
+        made = arrow::MakeScalar(std::bit_cast<std::int64_t>(bits));
+        break;
+      default:
+        made = arrow::MakeScalar(bits);
+        break;
     }
     OFP_ARROW_ASSIGN(made, made->CastTo(type.GetSharedPtr()), "answering an aggregate");
     return made;
@@ -176,7 +192,8 @@ class AggregateLoops final : public QueryWay {
   Result<std::shared_ptr<arrow::RecordBatch>> partial_answer(const QueryWork& work, const Reduced& all) const {
     arrow::ArrayVector columns;
     const auto add = [&](const std::shared_ptr<arrow::Scalar>& scalar) -> Status {
-      OFP_ARROW_ASSIGN(auto column, arrow::MakeArrayFromScalar(*scalar, 1, work.memory.get()), "answering an aggregate");
+      OFP_ARROW_ASSIGN(auto column, arrow::MakeArrayFromScalar(*scalar, 1, work.memory.get()),
+                       "answering an aggregate");
       columns.push_back(std::move(column));
       return {};
     };

@@ -26,13 +26,13 @@ struct QueryService::Part {
   std::string member;
   std::uint64_t number = 0;  // as the member is asked by it; this member's own part is the answer of that number
   bool own = false;
-  std::uint64_t index = 0;   // of the frame that comes next
-  FramePtr partial{};        // of aggregates: its answer
-  MergeHead head{};          // of rows in order: the frame of which rows are left
+  std::uint64_t index = 0;  // of the frame that comes next
+  FramePtr partial{};       // of aggregates: its answer
+  MergeHead head{};         // of rows in order: the frame of which rows are left
 };
 
-// An answer whose frames come from several members. All parts begin at once, which fixes what each of them reads; until all have,
-// nothing was given and the whole may begin anew.
+// An answer whose frames come from several members. All parts begin at once, which fixes what each of them reads; until
+// all have, nothing was given and the whole may begin anew.
 struct QueryService::Spread {
   Query query, part_query;  // what is asked, and what of each member
   QueryMembers::Spread over;
@@ -42,9 +42,9 @@ struct QueryService::Spread {
   std::size_t current = 0;       // whose frames are asked for; of aggregates all at once
   TimeNs retry_at = never, settled_at = never;
   Failure last{};
-  FramePtr first;                // frame of the answer: those of other parts have its schema
+  FramePtr first;  // frame of the answer: those of other parts have its schema
   std::string first_member;
-  MergeOrder order;              // without columns: rows come by member
+  MergeOrder order;                      // without columns: rows come by member
   bool merging = false, merged = false;  // a job is to do it; one has given a frame
 
   [[nodiscard]] bool ordered() const noexcept { return !order.columns.empty(); }
@@ -64,19 +64,19 @@ struct QueryService::Answer {
   uid_t user = 0;
   std::string pool, row_glob, column_glob;
   TimeNs deadline = never;
-  mover::Buffer bytes;               // of the query, until it is decoded
-  std::shared_ptr<QueryRun> run;     // a job's while one is running
+  mover::Buffer bytes;            // of the query, until it is decoded
+  std::shared_ptr<QueryRun> run;  // a job's while one is running
   std::shared_ptr<StepResult> result;
   std::stop_source stop;
   bool running = false, finished = false, begun = false, late = false;
-  std::deque<FramePtr> ready;        // the first of them is number `first`
+  std::deque<FramePtr> ready;  // the first of them is number `first`
   std::uint64_t first = 0;
   std::optional<FrameTable::Get> asked;  // what waits for an answer: the beginning, or a frame
-  std::uint64_t member_number = 0;   // of a member's part: its number there
-  std::uint64_t view = 0;            // and the members it goes by
-  std::uint64_t part_of = 0;         // this member's own part of that answer
+  std::uint64_t member_number = 0;       // of a member's part: its number there
+  std::uint64_t view = 0;                // and the members it goes by
+  std::uint64_t part_of = 0;             // this member's own part of that answer
   std::unique_ptr<Spread> spread;
-  std::optional<Failure> failure;    // that nobody was there to be told
+  std::optional<Failure> failure;  // that nobody was there to be told
 };
 
 }  // namespace offpath::pool

@@ -18,9 +18,10 @@
     if (arrow::Status ofp_status = (expression); !ofp_status.ok()) [[unlikely]] \
       return ::offpath::pool::fail_arrow(ofp_status, step);                     \
   } while (false)
-#define OFP_ARROW_ASSIGN_(result, target, expression, step)                                \
-  auto result = (expression);                                                              \
-  if (!result.ok()) [[unlikely]] return ::offpath::pool::fail_arrow(result.status(), step); \
+#define OFP_ARROW_ASSIGN_(result, target, expression, step)    \
+  auto result = (expression);                                  \
+  if (!result.ok()) [[unlikely]]                               \
+    return ::offpath::pool::fail_arrow(result.status(), step); \
   target = std::move(result).ValueUnsafe()
 #define OFP_ARROW_ASSIGN(target, expression, step) \
   OFP_ARROW_ASSIGN_(OFP_CONCAT(ofp_arrow_, __LINE__), target, expression, step)
@@ -34,14 +35,15 @@ using Batches = std::vector<std::shared_ptr<arrow::RecordBatch>>;
 // What bounds the memory (mover::ArrowMemory) that libarrow gets for all queries of a user together.
 inline constexpr std::string_view queries_setting = "queries.memory_max";
 
-// The batches of a frame over its own memory, which they hold. Offsets, dictionary indices and the like are checked, for
-// they may come from another process. Compressed bodies, and what lies at no multiple of its type's size, are in `memory`.
+// The batches of a frame over its own memory, which they hold. Offsets, dictionary indices and the like are checked,
+// for they may come from another process. Compressed bodies, and what lies at no multiple of its type's size, are in
+// `memory`.
 [[nodiscard]] Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const QuerySource& source,
                                                                                       arrow::MemoryPool& memory);
 
 // Bound to the schema, constants folded. Errors name a column that is not there, and those that are.
 [[nodiscard]] Result<arrow::compute::Expression> bind_to(const Expression& expression, const arrow::Schema& schema,
-                                                             arrow::MemoryPool& memory);
+                                                         arrow::MemoryPool& memory);
 
 // A query whose names and types are those of one schema.
 struct BoundQuery {
@@ -54,10 +56,10 @@ struct BoundQuery {
     std::string name;
     std::optional<arrow::compute::Expression> expression;
   };
-  std::shared_ptr<arrow::Schema> input;   // the columns that are needed, in the frames' order
-  std::vector<int> columns;               // their places in the frames
+  std::shared_ptr<arrow::Schema> input;  // the columns that are needed, in the frames' order
+  std::vector<int> columns;              // their places in the frames
   std::optional<arrow::compute::Expression> filter;
-  std::vector<Projection> projections;    // of a query without aggregates: one for each column of the answer
+  std::vector<Projection> projections;  // of a query without aggregates: one for each column of the answer
   std::vector<Aggregate> aggregates;
   std::shared_ptr<arrow::Schema> output;  // of aggregates: of the partial answer
 };
@@ -80,9 +82,9 @@ struct OpenFrame {
                                            arrow::MemoryPool& memory);
 // One row from partial answers, each a batch of one row of bound.output.
 [[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query, const Batches& partials,
-                                                                          arrow::MemoryPool& memory);
+                                                                           arrow::MemoryPool& memory);
 // Several of them as one of the same form.
 [[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, const Batches& partials,
-                                                                       arrow::MemoryPool& memory);
+                                                                        arrow::MemoryPool& memory);
 
 }  // namespace offpath::pool

@@ -18,42 +18,67 @@ constexpr std::size_t listed_columns_max = 32;
 
 std::shared_ptr<arrow::DataType> type_of(ValueType type) {
   switch (type) {
-    case ValueType::null: return arrow::null();
-    case ValueType::boolean: return arrow::boolean();
-    case ValueType::int8: return arrow::int8();
-    case ValueType::int16: return arrow::int16();
-    case ValueType::int32: return arrow::int32();
-    case ValueType::int64: return arrow::int64();
-    case ValueType::uint8: return arrow::uint8();
-    case ValueType::uint16: return arrow::uint16();
-    case ValueType::uint32: return arrow::uint32();
-    case ValueType::uint64: return arrow::uint64();
-    case ValueType::float32: return arrow::float32();
-    case ValueType::float64: return arrow::float64();
-    case ValueType::text: return arrow::utf8();
-    case ValueType::binary: return arrow::binary();
-    case ValueType::timestamp: return arrow::timestamp(arrow::TimeUnit::NANO);
-    case ValueType::date32: return arrow::date32();
+    case ValueType::null:
+      return arrow::null();
+    case ValueType::boolean:
+      return arrow::boolean();
+    case ValueType::int8:
+      return arrow::int8();
+    case ValueType::int16:
+      return arrow::int16();
+    case ValueType::int32:
+      return arrow::int32();
+    case ValueType::int64:
+      return arrow::int64();
+    case ValueType::uint8:
+      return arrow::uint8();
+    case ValueType::uint16:
+      return arrow::uint16();
+    case ValueType::uint32:
+      return arrow::uint32();
+    case ValueType::uint64:
+      return arrow::uint64();
+    case ValueType::float32:
+      return arrow::float32();
+    case ValueType::float64:
+      return arrow::float64();
+    case ValueType::text:
+      return arrow::utf8();
+    case ValueType::binary:
+      return arrow::binary();
+    case ValueType::timestamp:
+      return arrow::timestamp(arrow::TimeUnit::NANO);
+    case ValueType::date32:
+      return arrow::date32();
   }
   return arrow::null();
 }
 
 std::shared_ptr<arrow::Scalar> scalar_of(const Literal& literal) {
   switch (literal.type) {
-    case ValueType::boolean: return arrow::MakeScalar(std::get<bool>(literal.value));
-    case ValueType::int64: return arrow::MakeScalar(std::get<std::int64_t>(literal.value));
-    case ValueType::uint64: return arrow::MakeScalar(std::get<std::uint64_t>(literal.value));
-    case ValueType::float32: return arrow::MakeScalar(std::get<float>(literal.value));
-    case ValueType::float64: return arrow::MakeScalar(std::get<double>(literal.value));
-    case ValueType::text: return std::make_shared<arrow::StringScalar>(std::get<std::string>(literal.value));
-    case ValueType::binary: return std::make_shared<arrow::BinaryScalar>(std::get<std::string>(literal.value));
-    case ValueType::date32: return std::make_shared<arrow::Date32Scalar>(std::get<std::int32_t>(literal.value));
+    case ValueType::boolean:
+      return arrow::MakeScalar(std::get<bool>(literal.value));
+    case ValueType::int64:
+      return arrow::MakeScalar(std::get<std::int64_t>(literal.value));
+    case ValueType::uint64:
+      return arrow::MakeScalar(std::get<std::uint64_t>(literal.value));
+    case ValueType::float32:
+      return arrow::MakeScalar(std::get<float>(literal.value));
+    case ValueType::float64:
+      return arrow::MakeScalar(std::get<double>(literal.value));
+    case ValueType::text:
+      return std::make_shared<arrow::StringScalar>(std::get<std::string>(literal.value));
+    case ValueType::binary:
+      return std::make_shared<arrow::BinaryScalar>(std::get<std::string>(literal.value));
+    case ValueType::date32:
+      return std::make_shared<arrow::Date32Scalar>(std::get<std::int32_t>(literal.value));
     case ValueType::timestamp: {
       const Timestamp at = std::get<Timestamp>(literal.value);
       return std::make_shared<arrow::TimestampScalar>(at.value,
                                                       arrow::timestamp(static_cast<arrow::TimeUnit::type>(at.unit)));
     }
-    default: return std::make_shared<arrow::NullScalar>();
+    default:
+      return std::make_shared<arrow::NullScalar>();
   }
 }
 
@@ -83,8 +108,10 @@ Result<std::shared_ptr<arrow::Array>> value_set(const Expression& call, arrow::M
     const Literal& literal = call.arguments[i].literal;
     const auto scalar = scalar_of(literal);
     if (literal.type != ValueType::null && !scalar->type->Equals(type))
-      return fail(Error::invalid, "the values of is_in are {} and {}, not of one type", type->ToString(), scalar->type->ToString());
-    OFP_ARROW(literal.type == ValueType::null ? builder->AppendNull() : builder->AppendScalar(*scalar), "making the values of is_in");
+      return fail(Error::invalid, "the values of is_in are {} and {}, not of one type", type->ToString(),
+                  scalar->type->ToString());
+    OFP_ARROW(literal.type == ValueType::null ? builder->AppendNull() : builder->AppendScalar(*scalar),
+              "making the values of is_in");
   }
   OFP_ARROW_ASSIGN(std::shared_ptr<arrow::Array> values, builder->Finish(), "making the values of is_in");
   return values;
@@ -96,12 +123,15 @@ Result<cp::Expression> translate(const Expression& expression, const arrow::Sche
       OFP_ASSIGN(const int index, column_of(expression.field, schema));
       return cp::field_ref(arrow::FieldRef(index));
     }
-    case Expression::Kind::literal: return cp::literal(arrow::Datum(scalar_of(expression.literal)));
-    case Expression::Kind::call: break;
+    case Expression::Kind::literal:
+      return cp::literal(arrow::Datum(scalar_of(expression.literal)));
+    case Expression::Kind::call:
+      break;
   }
   std::shared_ptr<cp::FunctionOptions> options;
   std::size_t count = expression.arguments.size();
-  if (expression.function == Function::cast) options = std::make_shared<cp::CastOptions>(cp::CastOptions::Safe(type_of(expression.target)));
+  if (expression.function == Function::cast)
+    options = std::make_shared<cp::CastOptions>(cp::CastOptions::Safe(type_of(expression.target)));
   if (expression.function == Function::is_null) options = std::make_shared<cp::NullOptions>();
   if (expression.function == Function::is_in) {
     OFP_ASSIGN(std::shared_ptr<arrow::Array> values, value_set(expression, memory));
@@ -138,10 +168,11 @@ Status bind_aggregates(const Query& query, BoundQuery& bound, arrow::MemoryPool&
       OFP_ASSIGN(made.expression, bind_to(*aggregate.expression, *bound.input, memory));
       const arrow::DataType& of = *made.expression->type();
       const bool sums = aggregate.function == AggregateFunction::sum || aggregate.function == AggregateFunction::mean;
-      const bool compares = aggregate.function == AggregateFunction::min || aggregate.function == AggregateFunction::max;
+      const bool compares =
+          aggregate.function == AggregateFunction::min || aggregate.function == AggregateFunction::max;
       if ((sums && sum_type(of) == nullptr) || (compares && !has_order(of)))
-        return fail(Error::schema, "{} \"{}\" is of type {}, of which there is none", aggregate_name(aggregate.function),
-                    aggregate.name, of.ToString());
+        return fail(Error::schema, "{} \"{}\" is of type {}, of which there is none",
+                    aggregate_name(aggregate.function), aggregate.name, of.ToString());
       if (sums) type = sum_type(of);
       if (compares) type = made.expression->type()->GetSharedPtr();
     }
@@ -158,7 +189,8 @@ Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQu
   if (query.projections.empty()) {
     for (int i = 0; i < schema.num_fields(); ++i) {
       bound.projections.push_back({schema.field(i)->name(), cp::field_ref(arrow::FieldRef(i))});
-      OFP_ARROW_ASSIGN(bound.projections.back().expression, bound.projections.back().expression.Bind(schema), "binding a column");
+      OFP_ARROW_ASSIGN(bound.projections.back().expression, bound.projections.back().expression.Bind(schema),
+                       "binding a column");
     }
     bound.output = bound.input;
     return {};
@@ -168,7 +200,8 @@ Status bind_projections(const Query& query, const arrow::Schema& schema, BoundQu
     const auto* const column = expression.parameter();
     if (column != nullptr && column->indices.size() == 1)  // as it is, whether it may be null included
       fields.push_back(bound.input->field(column->indices[0])->WithName(projection.name));
-    else fields.push_back(arrow::field(projection.name, expression.type()->GetSharedPtr()));
+    else
+      fields.push_back(arrow::field(projection.name, expression.type()->GetSharedPtr()));
     bound.projections.push_back({projection.name, std::move(expression)});
   }
   bound.output = arrow::schema(std::move(fields));
@@ -210,7 +243,8 @@ std::vector<std::string> partial_names(std::size_t index, AggregateFunction func
   return {fmt::format("{}.{}", index, aggregate_name(function))};
 }
 
-Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema, arrow::MemoryPool& memory) {
+Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Schema>& schema,
+                           arrow::MemoryPool& memory) {
   BoundQuery bound;
   const bool whole_rows = query.projections.empty() && query.aggregates.empty();
   std::vector<bool> needed(static_cast<std::size_t>(schema->num_fields()), whole_rows);
@@ -233,8 +267,10 @@ Result<BoundQuery> bind_to(const Query& query, const std::shared_ptr<arrow::Sche
     if (bound.filter->type()->id() != arrow::Type::BOOL)
       return fail(Error::schema, "the filter is of type {}, not bool", bound.filter->type()->ToString());
   }
-  if (query.aggregates.empty()) OFP_TRY(bind_projections(query, *bound.input, bound, memory));
-  else OFP_TRY(bind_aggregates(query, bound, memory));
+  if (query.aggregates.empty())
+    OFP_TRY(bind_projections(query, *bound.input, bound, memory));
+  else
+    OFP_TRY(bind_aggregates(query, bound, memory));
   return bound;
 }
 

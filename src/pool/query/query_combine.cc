@@ -17,32 +17,41 @@ std::string function_of(const std::string& partial_name) {
   return name == "count" ? "sum" : name;
 }
 
-Result<std::shared_ptr<arrow::Array>> one_value(const std::shared_ptr<arrow::Scalar>& scalar, arrow::MemoryPool& memory) {
-  OFP_ARROW_ASSIGN(std::shared_ptr<arrow::Array> made, arrow::MakeArrayFromScalar(*scalar, 1, &memory), "combining answers");
+Result<std::shared_ptr<arrow::Array>> one_value(const std::shared_ptr<arrow::Scalar>& scalar,
+                                                arrow::MemoryPool& memory) {
+  OFP_ARROW_ASSIGN(std::shared_ptr<arrow::Array> made, arrow::MakeArrayFromScalar(*scalar, 1, &memory),
+                   "combining answers");
   return made;
 }
 
-Result<std::shared_ptr<arrow::Array>> fold_column(const std::string& name, const std::shared_ptr<arrow::ChunkedArray>& values,
+Result<std::shared_ptr<arrow::Array>> fold_column(const std::string& name,
+                                                  const std::shared_ptr<arrow::ChunkedArray>& values,
                                                   arrow::MemoryPool& memory) {
   cp::ExecContext context(&memory);
   // Of nothing but nulls, which are there without type where no row was: stays null.
-  OFP_ARROW_ASSIGN(const arrow::Datum folded, cp::CallFunction(function_of(name), {values}, &context), "combining answers");
+  OFP_ARROW_ASSIGN(const arrow::Datum folded, cp::CallFunction(function_of(name), {values}, &context),
+                   "combining answers");
   OFP_ARROW_ASSIGN(const auto typed, folded.scalar()->CastTo(values->type()), "combining answers");
   return one_value(typed, memory);
 }
 
-Result<std::shared_ptr<arrow::Array>> divide(const arrow::Array& sum, const arrow::Array& count, arrow::MemoryPool& memory) {
+Result<std::shared_ptr<arrow::Array>> divide(const arrow::Array& sum, const arrow::Array& count,
+                                             arrow::MemoryPool& memory) {
   OFP_ARROW_ASSIGN(const auto number, sum.GetScalar(0), "combining answers");
   OFP_ARROW_ASSIGN(const auto counted, count.GetScalar(0), "combining answers");
   const auto& values = static_cast<const arrow::Int64Scalar&>(*counted);
-  if (!number->is_valid || !values.is_valid || values.value == 0) return one_value(arrow::MakeNullScalar(arrow::float64()), memory);
+  if (!number->is_valid || !values.is_valid || values.value == 0)
+    return one_value(arrow::MakeNullScalar(arrow::float64()), memory);
   OFP_ARROW_ASSIGN(const auto real, number->CastTo(arrow::float64()), "combining answers");
-  return one_value(arrow::MakeScalar(static_cast<const arrow::DoubleScalar&>(*real).value / static_cast<double>(values.value)), memory);
+  return one_value(
+      arrow::MakeScalar(static_cast<const arrow::DoubleScalar&>(*real).value / static_cast<double>(values.value)),
+      memory);
 }
 
 }  // namespace
 
-Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, const Batches& partials, arrow::MemoryPool& memory) {
+Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, const Batches& partials,
+                                                          arrow::MemoryPool& memory) {
   if (partials.empty()) return fail(Error::invalid, "there are no answers to combine");
   std::size_t expected = 0;
   for (const Aggregate& aggregate : query.aggregates) expected += partial_names(0, aggregate.function).size();
@@ -51,7 +60,8 @@ Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, co
     return fail(Error::protocol, "a partial answer has {} columns, the query's has {}", schema->num_fields(), expected);
   for (const auto& partial : partials)
     if (!partial->schema()->Equals(*schema, false))
-      return fail(Error::schema, "one member answers {}, another one {}", schema->ToString(), partial->schema()->ToString());
+      return fail(Error::schema, "one member answers {}, another one {}", schema->ToString(),
+                  partial->schema()->ToString());
   OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(schema, partials), "combining answers");
   arrow::ArrayVector columns;
   for (int i = 0; i < table->num_columns(); ++i) {
@@ -61,7 +71,8 @@ Result<std::shared_ptr<arrow::RecordBatch>> fold_partials(const Query& query, co
   return arrow::RecordBatch::Make(schema, 1, std::move(columns));
 }
 
-Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query, const Batches& partials, arrow::MemoryPool& memory) {
+Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query, const Batches& partials,
+                                                             arrow::MemoryPool& memory) {
   OFP_ASSIGN(const auto folded, fold_partials(query, partials, memory));
   arrow::FieldVector fields;
   arrow::ArrayVector columns;
@@ -69,7 +80,8 @@ Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query,
   for (const Aggregate& aggregate : query.aggregates) {
     if (aggregate.function == AggregateFunction::mean) {
       if (folded->column(at + 1)->type_id() != arrow::Type::INT64)
-        return fail(Error::protocol, "the count of mean \"{}\" is of type {}", aggregate.name, folded->column(at + 1)->type()->ToString());
+        return fail(Error::protocol, "the count of mean \"{}\" is of type {}", aggregate.name,
+                    folded->column(at + 1)->type()->ToString());
       OFP_ASSIGN(std::shared_ptr<arrow::Array> mean, divide(*folded->column(at), *folded->column(at + 1), memory));
       columns.push_back(std::move(mean));
       at += 2;
@@ -81,18 +93,20 @@ Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query,
   return arrow::RecordBatch::Make(arrow::schema(std::move(fields)), 1, std::move(columns));
 }
 
-Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, mover::BufferCache& cache, uid_t user,
-                         std::uint64_t memory_bytes_max) {
+Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, mover::BufferCache& cache,
+                         uid_t user, std::uint64_t memory_bytes_max) {
   mover::ArrowMemory memory(cache, user, memory_bytes_max, queries_setting);
   Batches batches;
   for (const FramePtr& partial : partials) {
     OFP_ASSIGN(const auto imported, import_frame({partial, "answer", fmt::format("{}", batches.size())}, memory));
     for (const auto& batch : imported.second) {
-      if (batch->num_rows() != 1) return fail(Error::protocol, "a partial answer has {} rows, not one", batch->num_rows());
+      if (batch->num_rows() != 1)
+        return fail(Error::protocol, "a partial answer has {} rows, not one", batch->num_rows());
       batches.push_back(batch);
     }
   }
-  OFP_ASSIGN(const auto combined, query.partial ? fold_partials(query, batches, memory) : combine_partials(query, batches, memory));
+  OFP_ASSIGN(const auto combined,
+             query.partial ? fold_partials(query, batches, memory) : combine_partials(query, batches, memory));
   return write_frame(*combined, cache, user, memory);
 }
 

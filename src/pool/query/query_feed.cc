@@ -15,7 +15,12 @@ class FedRun final : public QueryRun {
  public:
   FedRun(Query query, QuerySource source, const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
          std::shared_ptr<mover::BufferCache> cache, uid_t user)
-      : query_(std::move(query)), source_(std::move(source)), limits_(limits), threads_(std::move(threads)), cache_(std::move(cache)), user_(user) {
+      : query_(std::move(query)),
+        source_(std::move(source)),
+        limits_(limits),
+        threads_(std::move(threads)),
+        cache_(std::move(cache)),
+        user_(user) {
     // Who puts the members' rows in order has two frames of each: what comes, and what goes.
     const std::uint64_t share = limits_.memory_bytes_max / (4 * std::max<std::size_t>(source_.feed->members(), 1));
     limits_.frame_bytes_max = std::min(limits_.frame_bytes_max, std::max(share, frame_bytes_min));
@@ -115,9 +120,11 @@ class FedRun final : public QueryRun {
 
 }  // namespace
 
-std::unique_ptr<QueryRun> make_fed_run(Query query, QuerySource source, const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
-                                       std::shared_ptr<mover::BufferCache> cache, uid_t user) {
-  return std::make_unique<FedRun>(std::move(query), std::move(source), limits, std::move(threads), std::move(cache), user);
+std::unique_ptr<QueryRun> make_fed_run(Query query, QuerySource source, const QueryLimits& limits,
+                                       std::shared_ptr<QueryThreads> threads, std::shared_ptr<mover::BufferCache> cache,
+                                       uid_t user) {
+  return std::make_unique<FedRun>(std::move(query), std::move(source), limits, std::move(threads), std::move(cache),
+                                  user);
 }
 
 }  // namespace offpath::pool

@@ -21,7 +21,8 @@ constexpr std::int64_t nothing = 0;  // what a column without rows points at
 class FrameBuffer final : public arrow::Buffer {
  public:
   explicit FrameBuffer(FramePtr frame)
-      : arrow::Buffer(reinterpret_cast<const std::uint8_t*>(frame->buffer.data()), static_cast<std::int64_t>(frame->bytes)),
+      : arrow::Buffer(reinterpret_cast<const std::uint8_t*>(frame->buffer.data()),
+                      static_cast<std::int64_t>(frame->bytes)),
         frame_(std::move(frame)) {}
 
  private:
@@ -48,9 +49,11 @@ Result<std::vector<arrow::ipc::IpcPayload>> payloads_of(const arrow::RecordBatch
   return payloads;
 }
 
-std::uint64_t stream_bytes(const std::vector<arrow::ipc::IpcPayload>& payloads, const arrow::ipc::IpcWriteOptions& options) {
+std::uint64_t stream_bytes(const std::vector<arrow::ipc::IpcPayload>& payloads,
+                           const arrow::ipc::IpcWriteOptions& options) {
   std::uint64_t bytes = end_bytes;
-  for (const auto& payload : payloads) bytes += static_cast<std::uint64_t>(arrow::ipc::GetPayloadSize(payload, options));
+  for (const auto& payload : payloads)
+    bytes += static_cast<std::uint64_t>(arrow::ipc::GetPayloadSize(payload, options));
   return bytes;
 }
 
@@ -94,8 +97,8 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
 
 // The messages' metadata depends on lengths alone: it is written over columns that are not there yet, and tells where
 // their bytes are to be.
-Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows, mover::BufferCache& cache,
-                             uid_t user, arrow::MemoryPool& memory) {
+Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows,
+                             mover::BufferCache& cache, uid_t user, arrow::MemoryPool& memory) {
   arrow::ArrayVector columns;
   for (const auto& field : schema->fields()) {
     const auto bytes = static_cast<std::int64_t>(rows) * field->type()->byte_width();
@@ -153,7 +156,8 @@ Status same_schema(const FramePtr& one, const FramePtr& other) {
   OFP_ARROW_ASSIGN(const auto found, arrow::ipc::ReadSchema(&from_other, &other_memo), "reading a schema");
   bool same = schema->num_fields() == found->num_fields();
   for (int i = 0; same && i < schema->num_fields(); ++i)
-    same = schema->field(i)->name() == found->field(i)->name() && schema->field(i)->type()->Equals(found->field(i)->type());
+    same = schema->field(i)->name() == found->field(i)->name() &&
+           schema->field(i)->type()->Equals(found->field(i)->type());
   if (!same) return fail(Error::schema, "one has columns {}, the other one {}", schema->ToString(), found->ToString());
   return {};
 }

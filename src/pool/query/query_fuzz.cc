@@ -1,5 +1,5 @@
-// Any bytes as a query of a small frame of every kind of column: refused or answered, by loops and by plans alike, and what
-// was understood can be said again.
+// Any bytes as a query of a small frame of every kind of column: refused or answered, by loops and by plans alike, and
+// what was understood can be said again.
 #include <cstddef>
 #include <cstdint>
 
@@ -11,7 +11,8 @@ using namespace offpath;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const auto cache = mover::BufferCache::make({});
   static const auto threads = pool::QueryThreads::make(1);
-  static const pool::FramePtr frames[] = {pool::frame_of(*pool::mixed_batch(70), *cache), pool::frame_of(*pool::particles(70, 1), *cache)};
+  static const pool::FramePtr frames[] = {pool::frame_of(*pool::mixed_batch(70), *cache),
+                                          pool::frame_of(*pool::particles(70, 1), *cache)};
   const auto query = pool::decode_query(std::as_bytes(std::span(data, size)));
   if (!query) return 0;
   const auto again = pool::encode(*query);

@@ -28,7 +28,7 @@ struct LoopTable {
   Loop arithmetic[4][2][3];             // Arithmetic, f32 and f64, Form
   Loop comparison[6][number_lanes][3];  // Comparison, Lane, Form: a mask
   Loop logical_and, logical_or, logical_not;
-  Loop to_f64[number_lanes];            // of lanes that it holds exactly; null for the others
+  Loop to_f64[number_lanes];  // of lanes that it holds exactly; null for the others
   Reduction sum[number_lanes], least[number_lanes], most[number_lanes];
   // Numbers of the rows whose mask is 1, counted from `first`; returns how many.
   std::size_t (*chosen)(const std::uint8_t* mask, std::size_t rows, std::uint16_t first, std::uint16_t* numbers);

@@ -35,8 +35,8 @@ class QueryMembers {
   // Members that were lost with rows of the pool, as far as is known here.
   [[nodiscard]] virtual std::vector<std::string> lost(const std::string& pool) const = 0;
 
-  // Of the objects here, those whose rows have this member for their first owner; none is no failure. Error::would_block:
-  // members are changing, so that a row might be read twice or not at all.
+  // Of the objects here, those whose rows have this member for their first owner; none is no failure.
+  // Error::would_block: members are changing, so that a row might be read twice or not at all.
   struct Part {
     std::string pool, row_glob, column_glob;
     uid_t user = 0;
@@ -50,9 +50,11 @@ class QueryMembers {
     std::uint64_t done = 0;
   };
   using Fetched = std::function<void(Result<Reply> reply, TimeNs now, mover::Effects& effects)>;
-  using Compose = std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
-  virtual void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
-                          Fetched fetched, TimeNs now, mover::Effects& effects) = 0;
+  using Compose =
+      std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+  virtual void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline,
+                          std::vector<std::byte> body, Compose compose, Fetched fetched, TimeNs now,
+                          mover::Effects& effects) = 0;
   // Nobody wants that part any more.
   virtual void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, mover::Effects& effects) = 0;
 

@@ -33,7 +33,8 @@ template <class T>
 void append_numbers(const arrow::ArrayData& data, std::vector<std::uint64_t>& to) {
   const T* const values = data.GetValues<T>(1);
   for (std::int64_t i = 0; i < data.length; ++i)
-    to.push_back(std::is_signed_v<T> ? static_cast<std::uint64_t>(static_cast<std::int64_t>(values[i])) ^ sign_bit : static_cast<std::uint64_t>(values[i]));
+    to.push_back(std::is_signed_v<T> ? static_cast<std::uint64_t>(static_cast<std::int64_t>(values[i])) ^ sign_bit
+                                     : static_cast<std::uint64_t>(values[i]));
 }
 
 Result<std::vector<std::uint64_t>> numbers_of(const arrow::Array& column, std::string_view name) {
@@ -41,18 +42,28 @@ Result<std::vector<std::uint64_t>> numbers_of(const arrow::Array& column, std::s
   numbers.reserve(static_cast<std::size_t>(column.length()));
   if (column.null_count() != 0) return fail(Error::schema, "column \"{}\", by which rows are ordered, has nulls", name);
   switch (column.type_id()) {
-    case arrow::Type::INT32: append_numbers<std::int32_t>(*column.data(), numbers); break;
-    case arrow::Type::INT64: append_numbers<std::int64_t>(*column.data(), numbers); break;
-    case arrow::Type::UINT32: append_numbers<std::uint32_t>(*column.data(), numbers); break;
-    case arrow::Type::UINT64: append_numbers<std::uint64_t>(*column.data(), numbers); break;
-    default: return fail(Error::schema, "column \"{}\", by which rows are ordered, is {}", name, column.type()->ToString());
+    case arrow::Type::INT32:
+      append_numbers<std::int32_t>(*column.data(), numbers);
+      break;
+    case arrow::Type::INT64:
+      append_numbers<std::int64_t>(*column.data(), numbers);
+      break;
+    case arrow::Type::UINT32:
+      append_numbers<std::uint32_t>(*column.data(), numbers);
+      break;
+    case arrow::Type::UINT64:
+      append_numbers<std::uint64_t>(*column.data(), numbers);
+      break;
+    default:
+      return fail(Error::schema, "column \"{}\", by which rows are ordered, is {}", name, column.type()->ToString());
   }
   return numbers;
 }
 
 Result<std::shared_ptr<arrow::RecordBatch>> rows_of(const MergeHead& head, arrow::MemoryPool& memory) {
   OFP_ASSIGN(const auto imported, import_frame({head.frame, "answer", ""}, memory));
-  OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(imported.first, imported.second), "merging answers");
+  OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(imported.first, imported.second),
+                   "merging answers");
   OFP_ARROW_ASSIGN(const auto batch, table->CombineChunksToBatch(&memory), "merging answers");
   if (head.row > static_cast<std::uint64_t>(batch->num_rows()))
     return fail(Error::protocol, "{} rows of an answer of {} were taken", head.row, batch->num_rows());
@@ -67,7 +78,8 @@ Result<Head> open_head(const MergeHead& from, const MergeOrder& order, arrow::Me
   for (int i = 0; i < hidden; ++i) {
     const std::string& name = order.columns[static_cast<std::size_t>(i)];
     const auto column = order.hidden ? head.rows->column(columns - hidden + i) : head.rows->GetColumnByName(name);
-    if (column == nullptr) return fail(Error::protocol, "an answer to be put in order has not got column \"{}\" once", name);
+    if (column == nullptr)
+      return fail(Error::protocol, "an answer to be put in order has not got column \"{}\" once", name);
     OFP_ASSIGN(std::vector<std::uint64_t> numbers, numbers_of(*column, name));
     head.keys.push_back(std::move(numbers));
   }
@@ -86,9 +98,11 @@ std::vector<std::int64_t> chosen_rows(const std::vector<Head>& heads, std::vecto
   for (const Head& head : heads) {
     begins.push_back(rows);
     rows += head.rows->num_rows();
-    if (head.count() > 0 && (bound == nullptr || before(head, head.count() - 1, *bound, bound->count() - 1))) bound = &head;
+    if (head.count() > 0 && (bound == nullptr || before(head, head.count() - 1, *bound, bound->count() - 1)))
+      bound = &head;
   }
-  const auto later = [&](std::size_t a, std::size_t b) {  // of two heads, by their next rows; of equal ones in the order of members
+  const auto later = [&](std::size_t a,
+                         std::size_t b) {  // of two heads, by their next rows; of equal ones in the order of members
     if (before(heads[b], taken[b], heads[a], taken[a])) return true;
     return !before(heads[a], taken[a], heads[b], taken[b]) && a > b;
   };
@@ -125,21 +139,25 @@ Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& orde
     bytes += each.frame->bytes;
     open.push_back(std::move(head));
   }
-  OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(batches.front()->schema(), batches), "merging answers");
+  OFP_ARROW_ASSIGN(const auto table, arrow::Table::FromRecordBatches(batches.front()->schema(), batches),
+                   "merging answers");
   OFP_ARROW_ASSIGN(const auto all, table->CombineChunksToBatch(&memory), "merging answers");
   std::vector<std::uint64_t> rows_taken(heads.size());
   const std::vector<std::int64_t> chosen = chosen_rows(open, rows_taken);
   for (std::size_t i = 0; i < heads.size(); ++i)
-    merged.heads.push_back(rows_taken[i] < open[i].count() ? MergeHead{heads[i].frame, heads[i].row + rows_taken[i]} : MergeHead{});
+    merged.heads.push_back(rows_taken[i] < open[i].count() ? MergeHead{heads[i].frame, heads[i].row + rows_taken[i]}
+                                                           : MergeHead{});
   const auto count = static_cast<std::int64_t>(chosen.size());
   const auto row_bytes = bytes / static_cast<std::uint64_t>(std::max<std::int64_t>(all->num_rows(), 1)) + 1;
   const auto rows_max = std::max<std::int64_t>(static_cast<std::int64_t>(frame_bytes_max / row_bytes), 1);
   std::int64_t row = 0;
   do {
     const std::int64_t rows = std::min(rows_max, count - row);
-    const arrow::Int64Array numbers(rows, std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(chosen.data() + row), rows * 8));
+    const arrow::Int64Array numbers(
+        rows, std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(chosen.data() + row), rows * 8));
     const auto taking = arrow::compute::TakeOptions::Defaults();
-    OFP_ARROW_ASSIGN(const arrow::Datum taken, arrow::compute::Take(arrow::Datum(all), arrow::Datum(numbers.data()), taking, &context),
+    OFP_ARROW_ASSIGN(const arrow::Datum taken,
+                     arrow::compute::Take(arrow::Datum(all), arrow::Datum(numbers.data()), taking, &context),
                      "merging answers");
     OFP_ASSIGN(FramePtr frame, write_frame(*taken.record_batch(), cache, user, memory));
     merged.frames.push_back(std::move(frame));

@@ -34,16 +34,26 @@ T from_bits(std::uint64_t bits) noexcept {
 template <class Visit>
 auto with_lane(Lane lane, Visit visit) {
   switch (lane) {
-    case Lane::i8: return visit(std::int8_t{});
-    case Lane::i16: return visit(std::int16_t{});
-    case Lane::i32: return visit(std::int32_t{});
-    case Lane::i64: return visit(std::int64_t{});
-    case Lane::u8: return visit(std::uint8_t{});
-    case Lane::u16: return visit(std::uint16_t{});
-    case Lane::u32: return visit(std::uint32_t{});
-    case Lane::u64: return visit(std::uint64_t{});
-    case Lane::f32: return visit(float{});
-    default: return visit(double{});
+    case Lane::i8:
+      return visit(std::int8_t{});
+    case Lane::i16:
+      return visit(std::int16_t{});
+    case Lane::i32:
+      return visit(std::int32_t{});
+    case Lane::i64:
+      return visit(std::int64_t{});
+    case Lane::u8:
+      return visit(std::uint8_t{});
+    case Lane::u16:
+      return visit(std::uint16_t{});
+    case Lane::u32:
+      return visit(std::uint32_t{});
+    case Lane::u64:
+      return visit(std::uint64_t{});
+    case Lane::f32:
+      return visit(float{});
+    default:
+      return visit(double{});
   }
 }
 
@@ -94,7 +104,8 @@ bool keeps_values(Lane from, Lane to) noexcept {
   });
 }
 
-constexpr std::array<std::string_view, 6> comparison_names = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"};
+constexpr std::array<std::string_view, 6> comparison_names = {"equal",      "not_equal", "less",
+                                                              "less_equal", "greater",   "greater_equal"};
 constexpr std::array<std::string_view, 4> arithmetic_names = {"add", "subtract", "multiply", "divide"};
 
 template <std::size_t n>
@@ -108,17 +119,28 @@ std::optional<std::size_t> index_in(const std::array<std::string_view, n>& names
 
 std::optional<Lane> lane_of(const arrow::DataType& type) noexcept {
   switch (type.id()) {
-    case arrow::Type::INT8: return Lane::i8;
-    case arrow::Type::INT16: return Lane::i16;
-    case arrow::Type::INT32: return Lane::i32;
-    case arrow::Type::INT64: return Lane::i64;
-    case arrow::Type::UINT8: return Lane::u8;
-    case arrow::Type::UINT16: return Lane::u16;
-    case arrow::Type::UINT32: return Lane::u32;
-    case arrow::Type::UINT64: return Lane::u64;
-    case arrow::Type::FLOAT: return Lane::f32;
-    case arrow::Type::DOUBLE: return Lane::f64;
-    default: return {};
+    case arrow::Type::INT8:
+      return Lane::i8;
+    case arrow::Type::INT16:
+      return Lane::i16;
+    case arrow::Type::INT32:
+      return Lane::i32;
+    case arrow::Type::INT64:
+      return Lane::i64;
+    case arrow::Type::UINT8:
+      return Lane::u8;
+    case arrow::Type::UINT16:
+      return Lane::u16;
+    case arrow::Type::UINT32:
+      return Lane::u32;
+    case arrow::Type::UINT64:
+      return Lane::u64;
+    case arrow::Type::FLOAT:
+      return Lane::f32;
+    case arrow::Type::DOUBLE:
+      return Lane::f64;
+    default:
+      return {};
   }
 }
 
@@ -151,7 +173,9 @@ VectorProgram::Number VectorProgram::compile_narrow(const cp::Expression::Call& 
     const Number wide = compile(call.arguments[1 - side]);
     const Number constant = wide ? narrowed(*wide, *from) : Number{};
     const Number x = constant ? compile(cast->arguments[0]) : Number{};
-    if (x) return side == 0 ? compile_pair(call.function_name, *x, *constant) : compile_pair(call.function_name, *constant, *x);
+    if (x)
+      return side == 0 ? compile_pair(call.function_name, *x, *constant)
+                       : compile_pair(call.function_name, *constant, *x);
   }
   return {};
 }
@@ -237,8 +261,8 @@ std::optional<std::uint16_t> VectorProgram::add(const cp::Expression& bound) {
   return static_cast<std::uint16_t>(results_.size() - 1);
 }
 
-// A register is free again after the last step that reads it. What nothing reads, such as a copy that a narrower constant
-// has replaced, is left out.
+// A register is free again after the last step that reads it. What nothing reads, such as a copy that a narrower
+// constant has replaced, is left out.
 bool VectorProgram::finish() {
   known_.clear();
   std::vector<bool> used(values_.size(), false);
@@ -265,12 +289,16 @@ bool VectorProgram::finish() {
   return registers_ <= registers_max;
 }
 
-const std::byte* VectorProgram::at(std::uint16_t number, const std::byte* const* columns, const std::byte* registers) const noexcept {
+const std::byte* VectorProgram::at(std::uint16_t number, const std::byte* const* columns,
+                                   const std::byte* registers) const noexcept {
   const Value& value = values_[number];
   switch (value.kind) {
-    case Kind::column: return columns[value.place];
-    case Kind::computed: return registers + value.place * chunk_register_bytes;
-    default: return reinterpret_cast<const std::byte*>(&value.bits);
+    case Kind::column:
+      return columns[value.place];
+    case Kind::computed:
+      return registers + value.place * chunk_register_bytes;
+    default:
+      return reinterpret_cast<const std::byte*>(&value.bits);
   }
 }
 

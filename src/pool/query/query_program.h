@@ -1,6 +1,6 @@
 // Expressions as vector loops over chunks of rows: a chunk's values of every step stay in the core's cache, where a
-// library that runs one kernel after the other over whole columns goes to memory for each. Equal parts of expressions are
-// computed once. Only query_*.cc include this.
+// library that runs one kernel after the other over whole columns goes to memory for each. Equal parts of expressions
+// are computed once. Only query_*.cc include this.
 #pragma once
 
 #include <cstddef>

@@ -44,8 +44,9 @@ class ArrowRun final : public QueryRun {
         schema = imported.first;
         OFP_ASSIGN(work_.bound, bind_to(work_.query, schema, *work_.memory));
       } else if (!imported.first->Equals(*schema, false)) {
-        return fail(Error::schema, "object ({}, {}) has the columns {}, object ({}, {}) has {}", brief(source.row_key), brief(source.column_key),
-                    names_of(*imported.first), brief(sources_.front().row_key), brief(sources_.front().column_key), names_of(*schema));
+        return fail(Error::schema, "object ({}, {}) has the columns {}, object ({}, {}) has {}", brief(source.row_key),
+                    brief(source.column_key), names_of(*imported.first), brief(sources_.front().row_key),
+                    brief(sources_.front().column_key), names_of(*schema));
       }
       for (const auto& batch : imported.second) OFP_TRY(add(*batch, plain));
     }
@@ -75,13 +76,15 @@ class ArrowRun final : public QueryRun {
     work_.counters.rows_read += static_cast<std::uint64_t>(batch->num_rows());
     work_.counters.bytes_read += static_cast<std::uint64_t>(batch->num_rows()) * row_bytes;
     // A piece is about as much as half of a core's own cache holds, however wide the rows are.
-    const std::uint64_t rows_max =
-        std::clamp<std::uint64_t>((std::uint64_t{1} << 20) / std::max<std::uint64_t>(row_bytes, 1), chunk_rows, piece_rows_max);
-    if (static_cast<std::uint64_t>(whole.num_rows()) / piece_rows_max > pieces_max - std::min(pieces_max, work_.pieces.size()))
+    const std::uint64_t rows_max = std::clamp<std::uint64_t>(
+        (std::uint64_t{1} << 20) / std::max<std::uint64_t>(row_bytes, 1), chunk_rows, piece_rows_max);
+    if (static_cast<std::uint64_t>(whole.num_rows()) / piece_rows_max >
+        pieces_max - std::min(pieces_max, work_.pieces.size()))
       return fail(Error::too_large, "the objects have more than {} rows", pieces_max * piece_rows_max);
     const auto piece_rows = static_cast<std::int64_t>(rows_max / chunk_rows * chunk_rows);
     for (std::int64_t row = 0; row < batch->num_rows(); row += piece_rows)
-      work_.pieces.push_back({batch.get(), row, static_cast<std::size_t>(std::min(piece_rows, batch->num_rows() - row))});
+      work_.pieces.push_back(
+          {batch.get(), row, static_cast<std::size_t>(std::min(piece_rows, batch->num_rows() - row))});
     work_.batches.push_back(std::move(batch));
     return {};
   }
@@ -109,12 +112,14 @@ std::shared_ptr<QueryThreads> QueryThreads::make(unsigned threads) {
   return std::make_shared<ArrowThreads>(std::move(pool));
 }
 
-Result<std::unique_ptr<QueryRun>> QueryRun::make(Query query, std::vector<QuerySource> sources, const QueryLimits& limits,
-                                                 std::shared_ptr<QueryThreads> threads,
+Result<std::unique_ptr<QueryRun>> QueryRun::make(Query query, std::vector<QuerySource> sources,
+                                                 const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
                                                  std::shared_ptr<mover::BufferCache> cache, uid_t user) {
   if (sources.empty()) return fail(Error::not_found, "there are no frames to query");
   OFP_ARROW(arrow::compute::Initialize(), "starting");
-  if (sources.front().feed) return make_fed_run(std::move(query), std::move(sources.front()), limits, std::move(threads), std::move(cache), user);
+  if (sources.front().feed)
+    return make_fed_run(std::move(query), std::move(sources.front()), limits, std::move(threads), std::move(cache),
+                        user);
   QueryWork work;
   work.memory = std::make_unique<mover::ArrowMemory>(*cache, user, limits.memory_bytes_max, queries_setting);
   work.query = std::move(query);

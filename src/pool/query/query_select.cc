@@ -1,5 +1,5 @@
-// Whole rows or computed columns, by loops, in two passes over a few frames' worth of pieces: which rows are chosen, then,
-// their number known, their values straight into where the answer's frames have them.
+// Whole rows or computed columns, by loops, in two passes over a few frames' worth of pieces: which rows are chosen,
+// then, their number known, their values straight into where the answer's frames have them.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -83,7 +83,8 @@ class SelectLoops final : public QueryWay {
     const std::uint64_t row_bytes = std::max<std::uint64_t>(row_bytes_, 1);
     const std::uint64_t wave_bytes = work.limits.step_bytes * (has_filter_ ? 2 : 1);
     std::uint64_t rows = 0;
-    while (next_ < work.pieces.size() && (next_ == begin || rows * row_bytes < wave_bytes)) rows += work.pieces[next_++].rows;
+    while (next_ < work.pieces.size() && (next_ == begin || rows * row_bytes < wave_bytes))
+      rows += work.pieces[next_++].rows;
     chosen_.assign(next_ - begin, {});
     scratch_.resize(std::max(1u, work.limits.threads));
     OFP_TRY(work.for_pieces(begin, next_, stop, [&](unsigned thread, std::size_t piece) -> Status {
@@ -103,8 +104,8 @@ class SelectLoops final : public QueryWay {
     return {};
   }
 
-  Status open_frames(QueryWork& work, std::vector<OpenFrame>& frames, std::vector<std::pair<std::size_t, std::size_t>>& places,
-                     std::uint64_t& answered) {
+  Status open_frames(QueryWork& work, std::vector<OpenFrame>& frames,
+                     std::vector<std::pair<std::size_t, std::size_t>>& places, std::uint64_t& answered) {
     std::vector<std::uint64_t> rows;
     for (const Chosen& chosen : chosen_) {
       const bool full = !rows.empty() && (rows.back() + chosen.count) * row_bytes_ > work.limits.frame_bytes_max;
@@ -114,8 +115,8 @@ class SelectLoops final : public QueryWay {
       answered += chosen.count * row_bytes_;
     }
     if (answered > work.limits.memory_bytes_max)
-      return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)", answered,
-                  work.limits.memory_bytes_max);
+      return fail(Error::no_memory, "the query answers {} bytes at once, its limit is {} (queries.memory_max)",
+                  answered, work.limits.memory_bytes_max);
     for (const std::uint64_t count : rows) {
       OFP_ASSIGN(OpenFrame frame, open_frame(work.bound.output, count, *work.cache, work.user, *work.memory));
       frames.push_back(std::move(frame));
@@ -144,11 +145,14 @@ class SelectLoops final : public QueryWay {
 
   void gather(const std::byte* from, std::size_t width, const Chosen& chosen, std::size_t begin, std::size_t count,
               std::byte* to) const {
-    if (chosen.all) std::memcpy(to, from + begin * width, count * width);
-    else loops_.gather[std::countr_zero(width)](from, chosen.numbers.data() + begin, count, to);
+    if (chosen.all)
+      std::memcpy(to, from + begin * width, count * width);
+    else
+      loops_.gather[std::countr_zero(width)](from, chosen.numbers.data() + begin, count, to);
   }
 
-  void fill(const Piece& piece, Scratch& scratch, const Chosen& chosen, const std::vector<std::byte*>& to, std::size_t row) const {
+  void fill(const Piece& piece, Scratch& scratch, const Chosen& chosen, const std::vector<std::byte*>& to,
+            std::size_t row) const {
     column_places(*piece.batch, piece.begin, scratch.places);
     for (std::size_t c = 0; c < columns_.size(); ++c)
       if (const Column& column = columns_[c]; column.copied >= 0)
@@ -158,7 +162,8 @@ class SelectLoops final : public QueryWay {
   }
 
   // What the program reads is gathered chunk by chunk, so it never computes for rows that are not chosen.
-  void compute(const Piece& piece, Scratch& scratch, const Chosen& chosen, const std::vector<std::byte*>& to, std::size_t row) const {
+  void compute(const Piece& piece, Scratch& scratch, const Chosen& chosen, const std::vector<std::byte*>& to,
+               std::size_t row) const {
     scratch.registers.resize(program_.register_bytes());
     scratch.gathered.resize(scratch.places.size());
     scratch.values.resize(program_.columns().size() * chunk_register_bytes);
@@ -176,7 +181,8 @@ class SelectLoops final : public QueryWay {
       for (std::size_t c = 0; c < columns_.size(); ++c)
         if (const Column& column = columns_[c]; column.copied < 0)
           std::memcpy(to[c] + (row + begin) * column.width,
-                      program_.result(column.result, scratch.gathered.data(), scratch.registers.data()), count * column.width);
+                      program_.result(column.result, scratch.gathered.data(), scratch.registers.data()),
+                      count * column.width);
     }
   }
 

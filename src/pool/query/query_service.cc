@@ -55,7 +55,8 @@ void QueryService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects&
   run_waiting(effects);
 }
 
-void QueryService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, Effects& effects) {
+void QueryService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                              Effects& effects) {
   const auto serve_it = [&]() -> Status {
     switch (static_cast<EntryKind>(request.kind)) {
       case EntryKind::pool_query: {
@@ -64,14 +65,15 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
           ++counters_.failed;
           return status;
         }
-        return begin({channel, request.ticket}, query, channels_.at(channel).user, limits_.open_max, 0, 0, now, effects);
+        return begin({channel, request.ticket}, query, channels_.at(channel).user, limits_.open_max, 0, 0, now,
+                     effects);
       }
       case EntryKind::query_next: {
         wire::QueryNext asked{};
         OFP_TRY(wire::decode(request.payload, asked));
         const auto at = answers_.find(asked.answer & ~own);
-        if (at == answers_.end() || at->second->channel != channel || at->second->part_of != 0 || at->second->member_number != 0 ||
-            !at->second->begun)
+        if (at == answers_.end() || at->second->channel != channel || at->second->part_of != 0 ||
+            at->second->member_number != 0 || !at->second->begun)
           return fail(Error::not_found, "there is no answer {:#x}: it has ended, or its time was over", asked.answer);
         return next(*at->second, asked.index, get_of(channel, request.ticket), now, effects);
       }
@@ -90,14 +92,16 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
         if (!wire::decode(request.payload, cancel)) return {};
         const auto answer = std::ranges::find_if(answers_, [&](const auto& each) {
           const Answer& of = *each.second;
-          return of.channel == channel && of.part_of == 0 && of.member_number == 0 && of.asked && of.asked->ticket == cancel.ticket;
+          return of.channel == channel && of.part_of == 0 && of.member_number == 0 && of.asked &&
+                 of.asked->ticket == cancel.ticket;
         });
         if (answer != answers_.end()) give_up(*answer->second, now, effects);
         run_waiting(effects);
         return {};
       }
       default:
-        if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+        if (!is_member)
+          return fail(Error::denied, "members of a group are of one user; this channel is of another one");
         return on_member_request(channel, request, now, effects);
     }
   };
@@ -105,14 +109,16 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
     effects.push_back(FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
 }
 
-Status QueryService::on_member_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+Status QueryService::on_member_request(ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                       Effects& effects) {
   switch (static_cast<EntryKind>(request.kind)) {
     case EntryKind::peer_query: {
       wire::PeerQuery asked{};
       OFP_TRY(wire::decode(request.payload, asked));
       if (asked.number == 0 || of_members_.contains({channel, asked.number}))
         return fail(Error::invalid, "part {} of a query is 0, or there already", asked.number);
-      return begin({channel, request.ticket}, {asked.pool, asked.row_glob, asked.column_glob, asked.wait_ns, asked.query},
+      return begin({channel, request.ticket},
+                   {asked.pool, asked.row_glob, asked.column_glob, asked.wait_ns, asked.query},
                    static_cast<uid_t>(asked.user), limits_.open_of_member_max, asked.number, asked.view, now, effects);
     }
     case EntryKind::peer_query_next: {
@@ -120,7 +126,8 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
       OFP_TRY(wire::decode(request.payload, asked));
       const auto at = of_members_.find({channel, asked.number});
       if (at == of_members_.end() || !answers_.at(at->second)->begun)
-        return fail(Error::not_found, "there is no part {} of a query: it has ended, or its time was over", asked.number);
+        return fail(Error::not_found, "there is no part {} of a query: it has ended, or its time was over",
+                    asked.number);
       FrameTable::Get get = get_of(channel, request.ticket);
       get.of_member = true;
       get.inbox = asked.inbox;
@@ -138,19 +145,21 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
       run_waiting(effects);
       return {};
     }
-    default: OFP_ASSERT(!"a request of another service");
+    default:
+      OFP_ASSERT(!"a request of another service");
   }
 }
 
 // ---- from the request to the first step
 
-Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max, std::uint64_t member_number,
-                           std::uint64_t view, TimeNs now, Effects& effects) {
+Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max,
+                           std::uint64_t member_number, std::uint64_t view, TimeNs now, Effects& effects) {
   Channel& channel = channels_.at(place.channel);
   const auto take = [&]() -> Result<mover::Buffer> {
     if (query.query.length == 0 || query.query.length > query_bytes_max)
       return fail(Error::too_large, "a query of {} bytes, 1 to {} are allowed", query.query.length, query_bytes_max);
-    if (channel.open >= open_max) return fail(Error::too_large, "the program has {} answers open, which is the limit", channel.open);
+    if (channel.open >= open_max)
+      return fail(Error::too_large, "the program has {} answers open, which is the limit", channel.open);
     return cache_->take(query.query.length, user);
   };
   auto buffer = take();
@@ -174,8 +183,8 @@ Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user
   ++channel.open;
   ++counters_.queries;
   ++counters_.open;
-  std::vector<link::ReadPiece> pieces = {{query.query.region, query.query.generation, query.query.offset, answer->bytes.data(),
-                                          query.query.length}};
+  std::vector<link::ReadPiece> pieces = {
+      {query.query.region, query.query.generation, query.query.offset, answer->bytes.data(), query.query.length}};
   mover::PullEffect pull{place.channel, mover::token_of(mover::Service::query, answer->number), std::move(pieces)};
   effects.emplace_back(std::move(pull));
   answers_.emplace(answer->number, std::move(answer));
@@ -195,12 +204,16 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
   if (!query) return fail_answer(answer, std::move(query).error(), now, effects);
   // Each member that is asked says so, for who asks may have come after the loss.
   if (const std::vector<std::string> lost = members_.lost(answer.pool); !lost.empty() && !query->without_lost)
-    return fail_answer(answer, {Error::peer_lost, fmt::format("pool \"{}\": member{} {} went with rows that no other member has; a partial answer "
-                                                              "leaves them out", answer.pool.substr(0, answer.pool.find('?')),
-                                                              lost.size() == 1 ? "" : "s", fmt::join(lost, ", "))},
-                       now, effects);
+    return fail_answer(
+        answer,
+        {Error::peer_lost,
+         fmt::format("pool \"{}\": member{} {} went with rows that no other member has; a partial answer "
+                     "leaves them out",
+                     answer.pool.substr(0, answer.pool.find('?')), lost.size() == 1 ? "" : "s", fmt::join(lost, ", "))},
+        now, effects);
   if (answer.member_number != 0) {
-    auto part = members_.choose_part({answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view}, effects);
+    auto part =
+        members_.choose_part({answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view}, effects);
     if (!part) return fail_answer(answer, std::move(part).error(), now, effects);
     if (part->empty()) return end(answer, 0, now, effects);
     return run(answer, std::move(*query), std::move(*part), now, effects);
@@ -242,8 +255,8 @@ void QueryService::run_waiting(Effects& effects) {
     if (answer.spread && answer.spread->ordered()) {
       run = merge_job(answer);
     } else if (answer.spread) {
-      run = [query = answer.spread->query, partials = answer.spread->partials(), memory_max = limits_.query.memory_bytes_max,
-             cache = cache_, user = answer.user,
+      run = [query = answer.spread->query, partials = answer.spread->partials(),
+             memory_max = limits_.query.memory_bytes_max, cache = cache_, user = answer.user,
              result = answer.result]() -> Status {
         OFP_ASSIGN(FramePtr combined, combine(query, partials, *cache, user, memory_max));
         result->step.frames.push_back(std::move(combined));
@@ -287,8 +300,10 @@ void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effect
     counters_.bytes_read += answer.run->counters().bytes_read;
     answer.run.reset();  // and what it read
   }
-  if (!std::exchange(answer.begun, true)) reply(answer, answer.member_number != 0 || answer.part_of != 0 ? 1 : answer.number | own, now, effects);
-  else if (answer.asked) serve(answer, now, effects);
+  if (!std::exchange(answer.begun, true))
+    reply(answer, answer.member_number != 0 || answer.part_of != 0 ? 1 : answer.number | own, now, effects);
+  else if (answer.asked)
+    serve(answer, now, effects);
   run_waiting(effects);
 }
 
@@ -305,8 +320,10 @@ Status QueryService::next(Answer& answer, std::uint64_t index, FrameTable::Get g
     ++answer.first;
   }
   answer.asked = std::move(get);
-  if (answer.failure) fail_answer(answer, std::move(*answer.failure), now, effects);
-  else serve(answer, now, effects);
+  if (answer.failure)
+    fail_answer(answer, std::move(*answer.failure), now, effects);
+  else
+    serve(answer, now, effects);
   return {};
 }
 
@@ -319,7 +336,8 @@ void QueryService::serve(Answer& answer, TimeNs now, Effects& effects) {
   }
   const FrameTable::Get get = std::move(*answer.asked);
   answer.asked.reset();
-  if (answer.part_of != 0) return on_part_reply(answer.part_of, answer.number, QueryMembers::Reply{answer.ready.front(), 0}, now, effects);
+  if (answer.part_of != 0)
+    return on_part_reply(answer.part_of, answer.number, QueryMembers::Reply{answer.ready.front(), 0}, now, effects);
   members_.answer(get, answer.ready.front(), now, effects);
   if (answer.spread) pump(answer, now, effects);
 }
@@ -328,7 +346,8 @@ void QueryService::serve(Answer& answer, TimeNs now, Effects& effects) {
 void QueryService::reply(Answer& answer, std::uint64_t value, TimeNs now, Effects& effects) {
   const FrameTable::Get get = std::move(*answer.asked);
   answer.asked.reset();
-  if (answer.part_of != 0) return on_part_reply(answer.part_of, answer.number, QueryMembers::Reply{nullptr, value}, now, effects);
+  if (answer.part_of != 0)
+    return on_part_reply(answer.part_of, answer.number, QueryMembers::Reply{nullptr, value}, now, effects);
   effects.push_back(ReplyEffect{get.channel, get.ticket, wire::Done{value}});
 }
 
@@ -360,8 +379,10 @@ void QueryService::fail_answer(Answer& answer, Failure failure, TimeNs now, Effe
 
 // Nobody wants it any more.
 void QueryService::give_up(Answer& answer, TimeNs now, Effects& effects) {
-  if (answer.asked) fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
-  else forget(answer.number, now, effects);
+  if (answer.asked)
+    fail_answer(answer, {Error::cancelled, "the query is not wanted any more"}, now, effects);
+  else
+    forget(answer.number, now, effects);
 }
 
 // A job that runs for it goes on until it sees the stop, and its result is dropped.
@@ -392,7 +413,8 @@ void QueryService::on_time(TimeNs now, Effects& effects) {
     }
   }
   for (const std::uint64_t number : over)
-    if (const auto at = answers_.find(number); at != answers_.end()) fail_answer(*at->second, time_over(), now, effects);
+    if (const auto at = answers_.find(number); at != answers_.end())
+      fail_answer(*at->second, time_over(), now, effects);
   for (const std::uint64_t number : again)
     if (const auto at = answers_.find(number); at != answers_.end()) retry_spread(*at->second, now, effects);
 }

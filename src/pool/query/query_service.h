@@ -1,8 +1,9 @@
-// Queries that programs and other members ask: the query's bytes pulled, its steps run as jobs, the frames of its answer handed
-// over or pushed one by one as they are asked for. A state machine as the other services.
+// Queries that programs and other members ask: the query's bytes pulled, its steps run as jobs, the frames of its
+// answer handed over or pushed one by one as they are asked for. A state machine as the other services.
 //
 //   pool_query -> pull of the bytes -> choose frames -> first step (job) -> Done{number of the answer}
-//   query_next -> a frame that is ready, or the next step (job) and then its first frame, or Done: that was all. Who gives
+//   query_next -> a frame that is ready, or the next step (job) and then its first frame, or Done: that was all. Who
+//   gives
 //                 frames to programs leases them, too
 //   peer_query, peer_query_next: the same of a member, for its part of a query over several (query_spread.cc)
 #pragma once
@@ -36,10 +37,10 @@ class QueryService {
  public:
   struct Limits {
     QueryLimits query;
-    std::size_t running_max = 1;       // steps at a time: the other jobs' threads are not all for queries
-    std::size_t open_max = 16;         // of one channel
+    std::size_t running_max = 1;            // steps at a time: the other jobs' threads are not all for queries
+    std::size_t open_max = 16;              // of one channel
     std::size_t open_of_member_max = 1024;  // of a member's: it is one channel for all of its programs
-    TimeNs settle_ns = 5 * second_ns;  // for members to agree on who is one of them
+    TimeNs settle_ns = 5 * second_ns;       // for members to agree on who is one of them
     TimeNs retry_ns = 50 * millisecond_ns;
   };
   QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, QueryMembers& members);
@@ -47,8 +48,10 @@ class QueryService {
 
   void on_channel_open(mover::ChannelNumber channel, uid_t user);
   void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
-  // pool_query, query_next, release of an answer (is_own), pool_cancel, which may be another service's; of members (is_member) peer_query, peer_query_next and peer_cancel.
-  void on_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now, mover::Effects& effects);
+  // pool_query, query_next, release of an answer (is_own), pool_cancel, which may be another service's; of members
+  // (is_member) peer_query, peer_query_next and peer_cancel.
+  void on_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                  mover::Effects& effects);
   void on_transfer(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
   void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
@@ -71,10 +74,12 @@ class QueryService {
     std::uint64_t ticket;
   };
 
-  [[nodiscard]] Status begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max, std::uint64_t member_number,
-                             std::uint64_t view, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status on_member_request(mover::ChannelNumber number, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max,
+                             std::uint64_t member_number, std::uint64_t view, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status on_member_request(mover::ChannelNumber number, const channel::Entry& request, TimeNs now,
+                                         mover::Effects& effects);
+  [[nodiscard]] Status next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now,
+                            mover::Effects& effects);
   void start(Answer& answer, TimeNs now, mover::Effects& effects);
   void run(Answer& answer, Query query, std::vector<QuerySource> sources, TimeNs now, mover::Effects& effects);
   void want_step(Answer& answer, mover::Effects& effects);
@@ -92,8 +97,10 @@ class QueryService {
   void begin_own_part(const Answer& answer, std::uint64_t number, mover::Effects& effects, TimeNs now);
   void fetch(Answer& answer, Part& part, TimeNs now, mover::Effects& effects);
   void pump(Answer& answer, TimeNs now, mover::Effects& effects);
-  void on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply, TimeNs now, mover::Effects& effects);
-  void on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now, mover::Effects& effects);
+  void on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply, TimeNs now,
+                     mover::Effects& effects);
+  void on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now,
+                     mover::Effects& effects);
   void all_begun(Answer& answer, TimeNs now, mover::Effects& effects);
   void on_part_frame(Answer& answer, Part& part, FramePtr frame, TimeNs now, mover::Effects& effects);
 
@@ -113,7 +120,7 @@ class QueryService {
   std::unordered_map<mover::ChannelNumber, Channel> channels_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Answer>> answers_;
   std::map<std::pair<mover::ChannelNumber, std::uint64_t>, std::uint64_t> of_members_;  // by the member's number
-  std::deque<std::uint64_t> waiting_;  // answers that want a step
+  std::deque<std::uint64_t> waiting_;                                                   // answers that want a step
   std::uint64_t next_number_ = 1;
   QueryServiceCounters counters_;
 };

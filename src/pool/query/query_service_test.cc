@@ -38,18 +38,22 @@ class FakeMembers final : public QueryMembers {
     if (!pool.starts_with("hash:/")) return std::nullopt;
     return Spread{pool, members.size(), members, replicas, order};
   }
-  std::vector<std::string> lost(const std::string& pool) const override { return pool.starts_with("hash:/") ? gone : std::vector<std::string>{}; }
+  std::vector<std::string> lost(const std::string& pool) const override {
+    return pool.starts_with("hash:/") ? gone : std::vector<std::string>{};
+  }
   Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects&) override {
     if (part.view != view) return fail(Error::would_block, "member {} knows of others", self_);
     return own;
   }
-  void fetch_part(std::string member, uid_t, EntryKind kind, TimeNs, std::vector<std::byte> body, Compose compose, Fetched fetched, TimeNs,
-                  mover::Effects&) override {
+  void fetch_part(std::string member, uid_t, EntryKind kind, TimeNs, std::vector<std::byte> body, Compose compose,
+                  Fetched fetched, TimeNs, mover::Effects&) override {
     std::vector<std::byte> payload;
     compose({.bytes = {.length = body.size()}}, 1, payload);
     asked.push_back({std::move(member), kind, std::move(body), std::move(payload), std::move(fetched)});
   }
-  void cancel_part(const std::string& member, std::uint64_t, TimeNs, mover::Effects&) override { cancelled.push_back(member); }
+  void cancel_part(const std::string& member, std::uint64_t, TimeNs, mover::Effects&) override {
+    cancelled.push_back(member);
+  }
   // As who gives frames to programs does.
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs, mover::Effects& effects) override {
     wire::Got got{};
@@ -94,7 +98,8 @@ class QueryServiceTest : public ::testing::Test {
   // Asks, lets the bytes arrive, and runs jobs until there is nothing to do but answer.
   void begin(const Query& query, std::int64_t wait_ns = -1, const std::string& pool = "local:/p") {
     const auto bytes = encode(query);
-    ask(EntryKind::pool_query, wire::PoolQuery{pool, "*", "*", wait_ns, {.region = 1, .generation = 1, .offset = 0, .length = bytes.size()}});
+    ask(EntryKind::pool_query,
+        wire::PoolQuery{pool, "*", "*", wait_ns, {.region = 1, .generation = 1, .offset = 0, .length = bytes.size()}});
     auto* const pull = effects_.empty() ? nullptr : std::get_if<mover::PullEffect>(&effects_.back());
     if (pull == nullptr) return;
     std::memcpy(pull->pieces.at(0).to, bytes.data(), bytes.size());
@@ -257,8 +262,12 @@ class QuerySpreadTest : public QueryServiceTest {
     EXPECT_EQ(asked.kind, kind);
     if (asked.fetched) asked.fetched(std::move(reply), now, effects_);
   }
-  void tell_begun(const std::string& member, std::uint64_t has = 1) { tell(member, EntryKind::peer_query, QueryMembers::Reply{nullptr, has}); }
-  void tell_frame(const std::string& member, FramePtr frame) { tell(member, EntryKind::peer_query_next, QueryMembers::Reply{std::move(frame), 0}); }
+  void tell_begun(const std::string& member, std::uint64_t has = 1) {
+    tell(member, EntryKind::peer_query, QueryMembers::Reply{nullptr, has});
+  }
+  void tell_frame(const std::string& member, FramePtr frame) {
+    tell(member, EntryKind::peer_query_next, QueryMembers::Reply{std::move(frame), 0});
+  }
   void tell_end(const std::string& member) { tell(member, EntryKind::peer_query_next, QueryMembers::Reply{}); }
   std::uint64_t rows_given() {
     const auto* const over = only<mover::HandOverEffect>();
@@ -297,12 +306,15 @@ TEST_F(QuerySpreadTest, FramesFollowEachOtherInTheOrderOfMembers) {
   EXPECT_TRUE(members_.asked.empty() && members_.cancelled.empty());
 }
 
-std::shared_ptr<arrow::RecordBatch> numbered(const std::vector<std::int64_t>& ids, const std::vector<std::int64_t>& steps, bool hidden) {
+std::shared_ptr<arrow::RecordBatch> numbered(const std::vector<std::int64_t>& ids,
+                                             const std::vector<std::int64_t>& steps, bool hidden) {
   std::vector<double> x(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) x[i] = static_cast<double>(ids[i]) + static_cast<double>(steps[i]) / 64;
-  arrow::FieldVector fields = {arrow::field("x", arrow::float64()), arrow::field(hidden ? "order by id" : "id", arrow::int64()),
+  arrow::FieldVector fields = {arrow::field("x", arrow::float64()),
+                               arrow::field(hidden ? "order by id" : "id", arrow::int64()),
                                arrow::field(hidden ? "order by step" : "step", arrow::int64())};
-  return arrow::RecordBatch::Make(arrow::schema(fields), static_cast<std::int64_t>(ids.size()), {array_of(x), array_of(ids), array_of(steps)});
+  return arrow::RecordBatch::Make(arrow::schema(fields), static_cast<std::int64_t>(ids.size()),
+                                  {array_of(x), array_of(ids), array_of(steps)});
 }
 
 // Frames of all members are at hand, and rows leave them as soon as none can come before.
@@ -329,8 +341,9 @@ TEST_F(QuerySpreadTest, WhereMembersHaveAnOrderTheAnswerHasItToo) {
   const auto take = [&] {
     const auto* const over = only<mover::HandOverEffect>();
     ASSERT_NE(over, nullptr);
-    arrow::io::BufferReader from(std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
-                                                                 static_cast<std::int64_t>(over->frame->bytes)));
+    arrow::io::BufferReader from(
+        std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
+                                        static_cast<std::int64_t>(over->frame->bytes)));
     const auto table = arrow::ipc::RecordBatchStreamReader::Open(&from).ValueOrDie()->ToTable().ValueOrDie();
     EXPECT_EQ(table->num_columns(), 1);
     const auto batch = table->CombineChunksToBatch().ValueOrDie();
@@ -346,7 +359,8 @@ TEST_F(QuerySpreadTest, WhereMembersHaveAnOrderTheAnswerHasItToo) {
   tell_frame("c", frame_of(*numbered({3, 9}, {5, 6}, true), *cache_));
   run_jobs();
   take();
-  EXPECT_EQ(x, (std::vector<double>{-3, -2 + 1.0 / 64, 1 + 2.0 / 64, 1 + 4.0 / 64}));  // up to what a's next frame may begin with
+  EXPECT_EQ(x, (std::vector<double>{-3, -2 + 1.0 / 64, 1 + 2.0 / 64,
+                                    1 + 4.0 / 64}));  // up to what a's next frame may begin with
   ask_next();
   tell_end("a");
   run_jobs();
@@ -414,7 +428,8 @@ TEST_F(QuerySpreadTest, FiguresAreCombinedFromThoseOfAllThatHaveAny) {
   tell_begun("c", 0);  // nothing that matches
   tell_begun("a");
   query.partial = true;
-  auto run = QueryRun::make(query, {{frame_of(*particles(40, 1), *cache_), "r", "c"}}, limits().query, QueryThreads::make(1), cache_, 0);
+  auto run = QueryRun::make(query, {{frame_of(*particles(40, 1), *cache_), "r", "c"}}, limits().query,
+                            QueryThreads::make(1), cache_, 0);
   ASSERT_TRUE(run);
   auto step = (*run)->step({});
   ASSERT_TRUE(step);
@@ -424,8 +439,9 @@ TEST_F(QuerySpreadTest, FiguresAreCombinedFromThoseOfAllThatHaveAny) {
   ask(EntryKind::query_next, wire::QueryNext{answer, 0});
   const auto* const over = only<mover::HandOverEffect>();
   ASSERT_NE(over, nullptr);
-  arrow::io::BufferReader from(std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
-                                                               static_cast<std::int64_t>(over->frame->bytes)));
+  arrow::io::BufferReader from(
+      std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
+                                      static_cast<std::int64_t>(over->frame->bytes)));
   const auto table = arrow::ipc::RecordBatchStreamReader::Open(&from).ValueOrDie()->ToTable().ValueOrDie();
   EXPECT_EQ(table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "140");
 }
@@ -479,13 +495,15 @@ TEST_F(QuerySpreadTest, WhileMembersChangeItBeginsAnewUnlessRowsWentWithThem) {
 TEST_F(QuerySpreadTest, RowsThatWereLostBeforeItBeganMakeItFailUnlessItLeavesThemOut) {
   members_.gone = {"d", "e"};
   begin({}, -1, "hash:/p");
-  EXPECT_EQ(failure(), "pool \"hash:/p\": members d, e went with rows that no other member has; a partial answer leaves them out");
+  EXPECT_EQ(failure(),
+            "pool \"hash:/p\": members d, e went with rows that no other member has; a partial answer leaves them out");
   EXPECT_TRUE(members_.asked.empty());
   Query query;
   query.without_lost = true;
   begin(query, -1, "hash:/p");
   EXPECT_EQ(members_.asked.size(), 2u);
-  EXPECT_TRUE(decode_query(members_.asked.front().body)->without_lost);  // they would refuse it otherwise, if they know of the loss
+  EXPECT_TRUE(decode_query(members_.asked.front().body)
+                  ->without_lost);  // they would refuse it otherwise, if they know of the loss
   run_jobs();
   tell_begun("a");
   tell_begun("c");
@@ -533,7 +551,8 @@ TEST_F(QuerySpreadTest, OtherColumnsATimeThatIsOverAndAChannelThatEndsEndItEvery
 
 TEST_F(QuerySpreadTest, APartIsServedToMembersAloneUntilItIsCancelled) {
   const auto bytes = encode(Query{});
-  const wire::PeerQuery asked{1000, -1, 4, 3, {.region = 1, .generation = 0, .offset = 0, .length = bytes.size()}, "hash:/p", "*", "*"};
+  const wire::PeerQuery asked{
+      1000, -1, 4, 3, {.region = 1, .generation = 0, .offset = 0, .length = bytes.size()}, "hash:/p", "*", "*"};
   ask(EntryKind::peer_query, asked, stranger);
   EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
   is_member_ = true;

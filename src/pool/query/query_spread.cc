@@ -1,11 +1,13 @@
-// A query over several members: parts that begin together, and whose frames follow each other in the order of the members' names.
+// A query over several members: parts that begin together, and whose frames follow each other in the order of the
+// members' names.
 //
 //   spread -> every part asked to begin -> all have: rows        -> frames of the first, of the second, …
-//      ^            | members change                  aggregates -> one partial frame of each -> combined (a job) -> one frame
+//      ^            | members change                  aggregates -> a partial frame of each -> combined (job) -> frame
 //      `-- retry ---'
 //
-// Where each member has its rows in an order, and the answer is to have it, they are merged instead (query_spread_order.cc).
-// A member that is lost ends the answer with its name: what it had read is fixed, and nobody else goes on from there.
+// Where each member has its rows in an order, and the answer is to have it, they are merged instead
+// (query_spread_order.cc). A member that is lost ends the answer with its name: what it had read is fixed, and nobody
+// else goes on from there.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +28,9 @@ Failure naming(const std::string& member, Failure failure) {
   return failure;
 }
 
-std::int64_t wait_until(TimeNs deadline, TimeNs now) { return deadline == never ? -1 : std::max<std::int64_t>(deadline - now, 1); }
+std::int64_t wait_until(TimeNs deadline, TimeNs now) {
+  return deadline == never ? -1 : std::max<std::int64_t>(deadline - now, 1);
+}
 
 }  // namespace
 
@@ -61,16 +65,18 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
       own_number = part.number;
       continue;
     }
-    members_.fetch_part(part.member, answer.user, EntryKind::peer_query, answer.deadline, spread.bytes,
-                        [user = std::uint64_t{answer.user}, wait_ns = wait_until(answer.deadline, now), number = part.number,
-                         view = spread.over.view, pool = spread.over.text, rows = answer.row_glob, columns = answer.column_glob](
-                            const mover::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
-                          wire::encode(wire::PeerQuery{user, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
-                        },
-                        [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at, Effects& to) {
-                          on_part_reply(number, part_number, std::move(reply), at, to);
-                        },
-                        now, effects);
+    members_.fetch_part(
+        part.member, answer.user, EntryKind::peer_query, answer.deadline, spread.bytes,
+        [user = std::uint64_t{answer.user}, wait_ns = wait_until(answer.deadline, now), number = part.number,
+         view = spread.over.view, pool = spread.over.text, rows = answer.row_glob, columns = answer.column_glob](
+            const mover::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerQuery{user, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
+        },
+        [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at,
+                                                                  Effects& to) {
+          on_part_reply(number, part_number, std::move(reply), at, to);
+        },
+        now, effects);
   }
   // It may fail there and then, and end all of this.
   if (own_number != 0) begin_own_part(answer, own_number, effects, now);
@@ -84,14 +90,15 @@ void QueryService::begin_own_part(const Answer& answer, std::uint64_t number, Ef
   made->part_of = answer.number;
   made->asked = FrameTable::Get{};
   Answer& part = *answers_.emplace(number, std::move(made)).first->second;
-  auto chosen = members_.choose_part({answer.spread->over.text, answer.row_glob, answer.column_glob, answer.user, answer.spread->over.view}, effects);
+  auto chosen = members_.choose_part(
+      {answer.spread->over.text, answer.row_glob, answer.column_glob, answer.user, answer.spread->over.view}, effects);
   if (!chosen) return fail_answer(part, std::move(chosen).error(), now, effects);
   if (chosen->empty()) return end(part, 0, now, effects);
   run(part, answer.spread->part_query, std::move(*chosen), now, effects);
 }
 
-void QueryService::on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply, TimeNs now,
-                                 Effects& effects) {
+void QueryService::on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply,
+                                 TimeNs now, Effects& effects) {
   const auto at = answers_.find(number);
   if (at == answers_.end() || !at->second->spread) return;
   Answer& answer = *at->second;
@@ -106,25 +113,31 @@ void QueryService::on_part_reply(std::uint64_t number, std::uint64_t part_number
   if (reply->frame) return on_part_frame(answer, *part, std::move(reply->frame), now, effects);
   part->state = Part::State::over;
   if (!answer.spread->query.aggregates.empty())
-    return fail_answer(answer, {Error::protocol, fmt::format("member {} has answered aggregates by nothing", part->member)}, now, effects);
+    return fail_answer(answer,
+                       {Error::protocol, fmt::format("member {} has answered aggregates by nothing", part->member)},
+                       now, effects);
   pump(answer, now, effects);
 }
 
-void QueryService::on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now, Effects& effects) {
+void QueryService::on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now,
+                                 Effects& effects) {
   Spread& spread = *answer.spread;
   if (!reply) {
     part.state = Part::State::over;
     Failure failure = naming(part.member, std::move(reply).error());
-    if (failure.code != Error::would_block || now >= spread.settled_at) return fail_answer(answer, std::move(failure), now, effects);
+    if (failure.code != Error::would_block || now >= spread.settled_at)
+      return fail_answer(answer, std::move(failure), now, effects);
     for (Part& each : spread.parts) give_up(each, now, effects);
     spread.last = std::move(failure);
     spread.retry_at = now + limits_.retry_ns;
     return;
   }
   if (reply->frame)
-    return fail_answer(answer, {Error::protocol, fmt::format("member {} has begun with a frame", part.member)}, now, effects);
+    return fail_answer(answer, {Error::protocol, fmt::format("member {} has begun with a frame", part.member)}, now,
+                       effects);
   part.state = reply->done != 0 ? Part::State::open : Part::State::over;
-  if (std::ranges::none_of(spread.parts, [](const Part& each) { return each.state == Part::State::beginning; })) all_begun(answer, now, effects);
+  if (std::ranges::none_of(spread.parts, [](const Part& each) { return each.state == Part::State::beginning; }))
+    all_begun(answer, now, effects);
 }
 
 // Members that are gone have taken rows with them, if they were as many as there are copies.
@@ -138,8 +151,11 @@ void QueryService::retry_spread(Answer& answer, TimeNs now, Effects& effects) {
   for (const std::string& member : spread.members_at_first)
     if (std::ranges::find(spread.over.members, member) == spread.over.members.end()) gone.push_back(member);
   if (gone.size() >= spread.over.replicas && !spread.query.without_lost)
-    return fail_answer(answer, {Error::peer_lost, fmt::format("member {} was lost, with rows of pool \"{}\", when the query began", gone.front(), answer.pool)},
-                       now, effects);
+    return fail_answer(
+        answer,
+        {Error::peer_lost,
+         fmt::format("member {} was lost, with rows of pool \"{}\", when the query began", gone.front(), answer.pool)},
+        now, effects);
   begin_parts(answer, now, effects);
 }
 
@@ -147,11 +163,13 @@ void QueryService::all_begun(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   const auto is_open = [](const Part& part) { return part.state == Part::State::open; };
   if (std::ranges::none_of(spread.parts, is_open))
-    return fail_answer(answer, {Error::not_found, spread.over.order.empty()
-                                                      ? fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", answer.pool,
-                                                                    brief(answer.row_glob), brief(answer.column_glob))
-                                                      : fmt::format("pool \"{}\" has no tracks yet", answer.pool)},
-                       now, effects);
+    return fail_answer(
+        answer,
+        {Error::not_found, spread.over.order.empty()
+                               ? fmt::format("pool \"{}\" has no objects whose keys match ({}, {})", answer.pool,
+                                             brief(answer.row_glob), brief(answer.column_glob))
+                               : fmt::format("pool \"{}\" has no tracks yet", answer.pool)},
+        now, effects);
   if (spread.query.aggregates.empty()) {
     answer.begun = true;
     reply(answer, answer.number | (1ull << 63), now, effects);
@@ -178,15 +196,17 @@ void QueryService::fetch(Answer& answer, Part& part, TimeNs now, Effects& effect
     if (!asked) on_part_reply(number, part_number, tl::unexpected(asked.error()), now, effects);
     return;
   }
-  members_.fetch_part(part.member, answer.user, EntryKind::peer_query_next, answer.deadline, {},
-                      [number = part.number, index = part.index, reader = members_.self()](const mover::AskedMemory& memory, std::uint64_t delivery,
-                                                                                           std::vector<std::byte>& payload) {
-                        wire::encode(wire::PeerQueryNext{number, index, delivery, memory.inbox, reader}, payload);
-                      },
-                      [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at, Effects& to) {
-                        on_part_reply(number, part_number, std::move(reply), at, to);
-                      },
-                      now, effects);
+  members_.fetch_part(
+      part.member, answer.user, EntryKind::peer_query_next, answer.deadline, {},
+      [number = part.number, index = part.index, reader = members_.self()](
+          const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerQueryNext{number, index, delivery, memory.inbox, reader}, payload);
+      },
+      [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at,
+                                                                Effects& to) {
+        on_part_reply(number, part_number, std::move(reply), at, to);
+      },
+      now, effects);
 }
 
 // One frame ahead of the one that was given. May end the answer.
@@ -194,9 +214,11 @@ void QueryService::pump(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   if (answer.failure || answer.finished || answer.ready.size() >= 2) return;
   if (spread.ordered()) return pump_in_order(answer, now, effects);
-  while (spread.current < spread.parts.size() && spread.parts[spread.current].state == Part::State::over) ++spread.current;
+  while (spread.current < spread.parts.size() && spread.parts[spread.current].state == Part::State::over)
+    ++spread.current;
   if (spread.current < spread.parts.size()) {
-    if (spread.parts[spread.current].state == Part::State::open) fetch(answer, spread.parts[spread.current], now, effects);
+    if (spread.parts[spread.current].state == Part::State::open)
+      fetch(answer, spread.parts[spread.current], now, effects);
     return;
   }
   answer.finished = true;
@@ -209,13 +231,15 @@ void QueryService::on_part_frame(Answer& answer, Part& part, FramePtr frame, Tim
   if (!spread.query.aggregates.empty()) {
     part.partial = std::move(frame);
     give_up(part, now, effects);
-    if (std::ranges::all_of(spread.parts, [](const Part& each) { return each.state == Part::State::over; })) want_step(answer, effects);
+    if (std::ranges::all_of(spread.parts, [](const Part& each) { return each.state == Part::State::over; }))
+      want_step(answer, effects);
     return;
   }
   if (part.index++ == 0 && spread.first) {
     if (Status same = same_schema(spread.first, frame); !same)
-      return fail_answer(answer, {same.error().code, fmt::format("members {} and {} answer different columns: {}", spread.first_member,
-                                                                 part.member, same.error().message)},
+      return fail_answer(answer,
+                         {same.error().code, fmt::format("members {} and {} answer different columns: {}",
+                                                         spread.first_member, part.member, same.error().message)},
                          now, effects);
   }
   // The first frame of all says what the columns are, even if it is empty; another one that is says nothing.
@@ -228,8 +252,10 @@ void QueryService::on_part_frame(Answer& answer, Part& part, FramePtr frame, Tim
   if (!says_something || spread.ordered()) return pump(answer, now, effects);
   counters_.bytes_answered += frame->bytes;
   answer.ready.push_back(std::move(frame));
-  if (answer.asked) serve(answer, now, effects);
-  else pump(answer, now, effects);
+  if (answer.asked)
+    serve(answer, now, effects);
+  else
+    pump(answer, now, effects);
 }
 
 // ---- ends

@@ -1,5 +1,5 @@
-// Answers whose rows are in order, whichever members they are of: each member's are, and a frame of each is at hand. What no later
-// row can come before is merged, in a job; then those whose frame is used up are asked for their next.
+// Answers whose rows are in order, whichever members they are of: each member's are, and a frame of each is at hand.
+// What no later row can come before is merged, in a job; then those whose frame is used up are asked for their next.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,8 @@ void QueryService::put_in_order(Spread& spread) {
   spread.order.columns = spread.over.order;
   spread.order.hidden = spread.ordered() && !spread.part_query.projections.empty();
   if (!spread.order.hidden) return;
-  for (const std::string& column : spread.order.columns) spread.part_query.projections.push_back({"order by " + column, field(column)});
+  for (const std::string& column : spread.order.columns)
+    spread.part_query.projections.push_back({"order by " + column, field(column)});
 }
 
 // May end the answer: this member's own frame comes at once, if it is there.
@@ -23,7 +24,8 @@ void QueryService::pump_in_order(Answer& answer, TimeNs now, Effects& effects) {
   if (spread.merging) return;
   const std::uint64_t number = answer.number;
   for (std::size_t i = 0; i < spread.parts.size(); ++i) {
-    if (spread.parts[i].state == Part::State::open && spread.parts[i].head.frame == nullptr) fetch(answer, spread.parts[i], now, effects);
+    if (spread.parts[i].state == Part::State::open && spread.parts[i].head.frame == nullptr)
+      fetch(answer, spread.parts[i], now, effects);
     if (!answers_.contains(number) || spread.merging || answer.failure || answer.finished) return;
   }
   if (std::ranges::any_of(spread.parts, [](const Part& part) { return part.state == Part::State::fetching; })) return;
@@ -59,8 +61,10 @@ void QueryService::on_merged(Answer& answer, TimeNs now, Effects& effects) {
   for (Part& part : spread.parts)
     if (part.head.frame != nullptr) part.head = std::move(answer.result->heads[merged++]);
   answer.result.reset();
-  if (answer.asked) serve(answer, now, effects);
-  else pump(answer, now, effects);
+  if (answer.asked)
+    serve(answer, now, effects);
+  else
+    pump(answer, now, effects);
 }
 
 }  // namespace offpath::pool

@@ -16,7 +16,9 @@ Expression below(const char* name, double limit) { return call(Function::less, {
 Expression both(Expression a, Expression b) { return call(Function::logical_and, {std::move(a), std::move(b)}); }
 Expression box() { return both(both(below("x", 0.5), below("y", 0.5)), below("z", 0.5)); }
 Expression squared(const char* name) { return call(Function::multiply, {field(name), field(name)}); }
-Expression squared_velocity() { return call(Function::add, {call(Function::add, {squared("vx"), squared("vy")}), squared("vz")}); }
+Expression squared_velocity() {
+  return call(Function::add, {call(Function::add, {squared("vx"), squared("vy")}), squared("vz")});
+}
 
 class QueryTest : public ::testing::Test {
  protected:
@@ -29,7 +31,8 @@ class QueryTest : public ::testing::Test {
 
   Result<Answer> ask(const Query& query, const std::vector<std::shared_ptr<arrow::RecordBatch>>& batches) {
     std::vector<QuerySource> sources;
-    for (const auto& batch : batches) sources.push_back({frame_of(*batch, *cache_), fmt::format("row{}", sources.size()), "c"});
+    for (const auto& batch : batches)
+      sources.push_back({frame_of(*batch, *cache_), fmt::format("row{}", sources.size()), "c"});
     OFP_ASSIGN(auto run, QueryRun::make(query, std::move(sources), limits_, threads_, cache_, 0));
     Answer answer;
     for (bool finished = false; !finished; ++answer.steps) {
@@ -71,7 +74,8 @@ class QueryTest : public ::testing::Test {
     EXPECT_TRUE(by_plans) << by_plans.error().message;
     EXPECT_FALSE(by_plans->loops);
     EXPECT_TRUE(by_loops->table->schema()->Equals(by_plans->table->schema()));
-    const auto one = by_loops->table->CombineChunksToBatch().ValueOrDie(), other = by_plans->table->CombineChunksToBatch().ValueOrDie();
+    const auto one = by_loops->table->CombineChunksToBatch().ValueOrDie(),
+               other = by_plans->table->CombineChunksToBatch().ValueOrDie();
     EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6).nans_equal(true)))
         << one->ToString() << other->ToString();
     return std::move(*by_loops);
@@ -103,9 +107,12 @@ TEST_F(QueryTest, ComputedColumns) {
 
 TEST_F(QueryTest, Aggregates) {
   Query query;
-  query.aggregates = {{AggregateFunction::min, "least", squared_velocity()}, {AggregateFunction::max, "most", squared_velocity()},
-                      {AggregateFunction::mean, "mean", field("q")},        {AggregateFunction::sum, "types", field("type")},
-                      {AggregateFunction::count, "n", {}},                  {AggregateFunction::max, "id", field("id")}};
+  query.aggregates = {{AggregateFunction::min, "least", squared_velocity()},
+                      {AggregateFunction::max, "most", squared_velocity()},
+                      {AggregateFunction::mean, "mean", field("q")},
+                      {AggregateFunction::sum, "types", field("type")},
+                      {AggregateFunction::count, "n", {}},
+                      {AggregateFunction::max, "id", field("id")}};
   const auto all = both_ways(query, {particles(300'000, 1), particles(5000, 2)});
   EXPECT_EQ(all.table->num_rows(), 1);
   EXPECT_EQ(all.table->GetColumnByName("n")->GetScalar(0).ValueOrDie()->ToString(), "305000");
@@ -128,14 +135,19 @@ TEST_F(QueryTest, NothingChosenAnswersTheColumns) {
 
 TEST_F(QueryTest, NullsTextAndFlagsGoToPlans) {
   Query query;
-  query.filter = both(call(Function::is_in, {field("text"), literal(std::string("name1")), literal(std::string("name2"))}), field("flag"));
-  query.projections = {{"text", field("text")}, {"more", call(Function::add, {field("number"), literal(std::int64_t{1})})}, {"kind", field("kind")}};
+  query.filter =
+      both(call(Function::is_in, {field("text"), literal(std::string("name1")), literal(std::string("name2"))}),
+           field("flag"));
+  query.projections = {{"text", field("text")},
+                       {"more", call(Function::add, {field("number"), literal(std::int64_t{1})})},
+                       {"kind", field("kind")}};
   const auto answer = ask(query, {mixed_batch(300), mixed_batch(50)});
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_FALSE(answer->loops);
   EXPECT_EQ(answer->table->num_rows(), 100 + 16);
   Query counts;
-  counts.aggregates = {{AggregateFunction::count, "rows", {}}, {AggregateFunction::count, "numbers", field("number")},
+  counts.aggregates = {{AggregateFunction::count, "rows", {}},
+                       {AggregateFunction::count, "numbers", field("number")},
                        {AggregateFunction::mean, "mean", field("real")}};
   const auto counted = ask(counts, {mixed_batch(70)});
   ASSERT_TRUE(counted) << counted.error().message;
@@ -145,8 +157,10 @@ TEST_F(QueryTest, NullsTextAndFlagsGoToPlans) {
 
 TEST_F(QueryTest, PartialAnswersOfMembersCombine) {
   Query query;
-  query.aggregates = {{AggregateFunction::mean, "mean", field("q")}, {AggregateFunction::min, "least", field("x")},
-                      {AggregateFunction::sum, "sum", field("type")}, {AggregateFunction::count, "n", {}}};
+  query.aggregates = {{AggregateFunction::mean, "mean", field("q")},
+                      {AggregateFunction::min, "least", field("x")},
+                      {AggregateFunction::sum, "sum", field("type")},
+                      {AggregateFunction::count, "n", {}}};
   const auto whole = ask(query, {particles(5000, 1), particles(100, 2), particles(3, 3)});
   ASSERT_TRUE(whole);
   Query partial = query;
@@ -166,7 +180,8 @@ TEST_F(QueryTest, PartialAnswersOfMembersCombine) {
   const auto batch = batch_of(**combined).front();
   EXPECT_TRUE(batch->schema()->Equals(*whole->table->schema()));
   for (int i = 0; i < batch->num_columns(); ++i)
-    EXPECT_TRUE(batch->column(i)->ApproxEquals(whole->table->column(i)->chunk(0), arrow::EqualOptions::Defaults().atol(1e-9)))
+    EXPECT_TRUE(
+        batch->column(i)->ApproxEquals(whole->table->column(i)->chunk(0), arrow::EqualOptions::Defaults().atol(1e-9)))
         << batch->schema()->field(i)->name();
   EXPECT_FALSE(combine(query, {whole->frames.at(0)}, *cache_, 0));
 }
@@ -231,18 +246,23 @@ TEST_F(QueryTest, CompressedBodiesExpandWithinTheUsersBound) {
     return arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::int64())}), static_cast<std::int64_t>(rows),
                                     {array_of(std::vector<std::int64_t>(rows, 7))});
   };
-  const auto begin = [&](const FramePtr& frame, uid_t user) { return QueryRun::make({}, {{frame, "row", "column"}}, limits_, threads_, cache_, user).value(); };
+  const auto begin = [&](const FramePtr& frame, uid_t user) {
+    return QueryRun::make({}, {{frame, "row", "column"}}, limits_, threads_, cache_, user).value();
+  };
   limits_.step_bytes = limits_.frame_bytes_max = 64 << 10;  // most of the answer is left after a step
   for (const auto codec : {arrow::Compression::ZSTD, arrow::Compression::LZ4_FRAME}) {
-    const FramePtr large = frame_of(*numbers(8 << 20), *cache_, 0, codec), small = frame_of(*numbers(1'500'000), *cache_, 0, codec);
+    const FramePtr large = frame_of(*numbers(8 << 20), *cache_, 0, codec),
+                   small = frame_of(*numbers(1'500'000), *cache_, 0, codec);
     ASSERT_LT(large->bytes, 4u << 20) << "of 64 MiB";
     limits_.memory_bytes_max = 16 << 20;
     const auto refused = begin(large, 0)->step({});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Error::no_memory);
-    EXPECT_NE(refused.error().message.find("at most 16777216 are allowed (queries.memory_max)"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("at most 16777216 are allowed (queries.memory_max)"), std::string::npos)
+        << refused.error().message;
     EXPECT_EQ(cache_->held_bytes_of(0), 0u);
-    // An answer that is taken slowly holds what was expanded: all of a user's are within the bound, and another user has one too.
+    // An answer that is taken slowly holds what was expanded: all of a user's are within the bound, and another user
+    // has one too.
     auto first = begin(small, 0);
     ASSERT_TRUE(first->step({}));
     EXPECT_GE(cache_->held_bytes_of(0), 12'000'000u);
@@ -259,7 +279,8 @@ TEST_F(QueryTest, CompressedBodiesExpandWithinTheUsersBound) {
 
 TEST_F(QueryTest, RowsWithoutBytesAreBounded) {
   constexpr std::int64_t rows = 1ll << 50;
-  const auto nothing = arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::null())}), rows, {std::make_shared<arrow::NullArray>(rows)});
+  const auto nothing = arrow::RecordBatch::Make(arrow::schema({arrow::field("n", arrow::null())}), rows,
+                                                {std::make_shared<arrow::NullArray>(rows)});
   const auto answer = ask({}, {nothing});
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Error::too_large);
@@ -275,7 +296,8 @@ TEST_F(QueryTest, AStopEndsIt) {
 
 // A comparison of a float with a double that is no float, of a small integer with a number beyond it, and the like.
 TEST_F(QueryTest, ComparisonsOfMixedTypesAreExact) {
-  for (const auto& limit : {literal(0.1), literal(0.5), literal(std::int64_t{0}), literal(1e300), literal(std::nan(""))}) {
+  for (const auto& limit :
+       {literal(0.1), literal(0.5), literal(std::int64_t{0}), literal(1e300), literal(std::nan(""))}) {
     for (const auto function : {Function::less, Function::greater_equal, Function::equal, Function::not_equal}) {
       Query query;
       query.filter = call(function, {field("x"), limit});
@@ -292,7 +314,10 @@ TEST_F(QueryTest, ComparisonsOfMixedTypesAreExact) {
     const auto answer = ask(query, {particles(5000, 1)});
     ASSERT_TRUE(answer) << answer.error().message;
     const std::int64_t rows = answer->table->num_rows();
-    EXPECT_TRUE(limit < 0 ? rows == 0 : limit > 255 ? rows == 5000 : rows > 2000 && rows < 3000) << limit << " " << rows;
+    EXPECT_TRUE(limit < 0     ? rows == 0
+                : limit > 255 ? rows == 5000
+                              : rows > 2000 && rows < 3000)
+        << limit << " " << rows;
   }
 }
 
@@ -301,7 +326,9 @@ class Feed final : public QueryFeed {
  public:
   Feed(std::vector<std::shared_ptr<arrow::RecordBatch>> batches, std::shared_ptr<mover::BufferCache> cache)
       : batches_(std::move(batches)), cache_(std::move(cache)) {}
-  Result<FramePtr> next(const Query&) override { return given_ < batches_.size() ? frame_of(*batches_[given_++], *cache_) : FramePtr(); }
+  Result<FramePtr> next(const Query&) override {
+    return given_ < batches_.size() ? frame_of(*batches_[given_++], *cache_) : FramePtr();
+  }
   std::size_t members() const noexcept override { return 1; }
 
  private:
@@ -317,13 +344,16 @@ TEST_F(QueryTest, WhatAFeedGivesIsAnsweredAsFramesAre) {
   rows.filter = box();
   none.filter = below("x", -1);
   figures.filter = box();
-  figures.aggregates = {{AggregateFunction::count, "n", std::nullopt}, {AggregateFunction::mean, "vx", field("vx")}, {AggregateFunction::max, "id", field("id")}};
+  figures.aggregates = {{AggregateFunction::count, "n", std::nullopt},
+                        {AggregateFunction::mean, "vx", field("vx")},
+                        {AggregateFunction::max, "id", field("id")}};
   limits_.frame_bytes_max = 64 << 10;
   limits_.step_bytes = 128 << 10;
   for (const Query& query : {rows, none, figures}) {
     const auto expected = ask(query, batches);
     ASSERT_TRUE(expected) << expected.error().message;
-    auto run = QueryRun::make(query, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+    auto run = QueryRun::make(query, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_,
+                              threads_, cache_, 0);
     ASSERT_TRUE(run);
     arrow::RecordBatchVector found;
     std::vector<FramePtr> frames;
@@ -338,17 +368,20 @@ TEST_F(QueryTest, WhatAFeedGivesIsAnsweredAsFramesAre) {
     ASSERT_FALSE(found.empty());
     const auto one = arrow::Table::FromRecordBatches(found).ValueOrDie()->CombineChunksToBatch().ValueOrDie();
     const auto other = expected->table->CombineChunksToBatch().ValueOrDie();
-    EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6))) << one->ToString() << other->ToString();
+    EXPECT_TRUE(one->ApproxEquals(*other, arrow::EqualOptions::Defaults().atol(1e-6)))
+        << one->ToString() << other->ToString();
     EXPECT_EQ((*run)->counters().rows_read, 128u * 900u);
     EXPECT_LT(frames.size(), 60u);  // what is left of several frames goes into one
   }
   // A column that is not there is said as of a frame, and a stop ends it.
   Query missing;
   missing.filter = below("speed", 1);
-  auto run = QueryRun::make(missing, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+  auto run = QueryRun::make(missing, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_,
+                            threads_, cache_, 0);
   ASSERT_TRUE(run);
   EXPECT_EQ((*run)->step({}).error().code, Error::not_found);
-  run = QueryRun::make(rows, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_, cache_, 0);
+  run = QueryRun::make(rows, {{nullptr, "feed", "", std::make_shared<Feed>(batches, cache_)}}, limits_, threads_,
+                       cache_, 0);
   stop_.request_stop();
   EXPECT_EQ((*run)->step(stop_.get_token()).error().code, Error::cancelled);
 }

@@ -10,7 +10,7 @@ namespace offpath::pool {
 namespace {
 
 constexpr TimeNs rest_ns = second_ns;
-constexpr int tries_again = 2;  // of what failed
+constexpr int tries_again = 2;             // of what failed
 constexpr std::size_t changes_max = 1024;  // of one job
 constexpr std::size_t held_max = 1024;     // looked through when there are more
 
@@ -73,11 +73,13 @@ void Disk::write(ObjectRecord record, FramePtr frame, bool lasting, Written writ
   const auto outcome = std::make_shared<Result<RecordPtr>>();
   writings_.emplace(token, Writing{outcome, std::move(written)});
   ++counters_.writing;
-  effects.push_back(mover::JobEffect{token, [store = store_, outcome, lasting, record = std::move(record), frame = std::move(frame)]() mutable -> Status {
-                                       *outcome = store->write(std::move(record), frame->buffer.bytes(), lasting);
-                                       frame.reset();
-                                       return {};
-                                     }});
+  effects.push_back(mover::JobEffect{
+      token,
+      [store = store_, outcome, lasting, record = std::move(record), frame = std::move(frame)]() mutable -> Status {
+        *outcome = store->write(std::move(record), frame->buffer.bytes(), lasting);
+        frame.reset();
+        return {};
+      }});
 }
 
 void Disk::read(const FramePtr& unread, Read done, Effects& effects) {
@@ -121,7 +123,8 @@ void Disk::make(ObjectStore& store, const std::vector<Change>& changes) {
 void Disk::work(Effects& effects) {
   if (!has_work()) return;
   const std::size_t some = std::min(changes_.size(), changes_max);
-  std::vector<Change> changes(std::make_move_iterator(changes_.begin()), std::make_move_iterator(changes_.begin() + static_cast<std::ptrdiff_t>(some)));
+  std::vector<Change> changes(std::make_move_iterator(changes_.begin()),
+                              std::make_move_iterator(changes_.begin() + static_cast<std::ptrdiff_t>(some)));
   changes_.erase(changes_.begin(), changes_.begin() + static_cast<std::ptrdiff_t>(some));
   changing_ = true;
   change_token_ = next_token();
@@ -144,7 +147,8 @@ void Disk::note(const Result<RecordPtr>& outcome, TimeNs now) {
   ++counters_.failures;
   rests_until_ = deadline_after(now, rest_ns);
   if (failure_.empty())
-    log(LogLevel::error, "objects stay in memory, and programs are held back where that is full: {}", outcome.error().message);
+    log(LogLevel::error, "objects stay in memory, and programs are held back where that is full: {}",
+        outcome.error().message);
   failure_ = outcome.error().message;
 }
 

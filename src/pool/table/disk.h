@@ -1,5 +1,5 @@
-// What pools have on disk, as the loop sees it: asks for objects to be written, read back, shown and removed, each a job, and
-// tells what came of it. Which objects, and when, is for the table to say (frame_table_spill.cc).
+// What pools have on disk, as the loop sees it: asks for objects to be written, read back, shown and removed, each a
+// job, and tells what came of it. Which objects, and when, is for the table to say (frame_table_spill.cc).
 //
 // A disk that is full or fails is left alone for a while: objects stay in memory, and whoever waits for room waits on.
 #pragma once
@@ -19,11 +19,11 @@ using mover::Effects;
 using mover::FramePtr;
 
 struct DiskCounters {
-  std::uint64_t objects = 0, bytes = 0;                // on disk, in memory too or not
+  std::uint64_t objects = 0, bytes = 0;  // on disk, in memory too or not
   std::uint64_t written = 0, written_bytes = 0, read = 0, read_bytes = 0;
-  std::uint64_t failures = 0, corrupt = 0;             // writes that failed; objects that could not be read back
-  std::uint64_t recovered = 0;                         // at start
-  std::uint64_t writing = 0, reading = 0;              // under way
+  std::uint64_t failures = 0, corrupt = 0;  // writes that failed; objects that could not be read back
+  std::uint64_t recovered = 0;              // at start
+  std::uint64_t writing = 0, reading = 0;   // under way
 };
 
 class Disk {
@@ -38,7 +38,8 @@ class Disk {
   [[nodiscard]] std::uint64_t new_number() noexcept { return next_file_++; }
   // Of the record, its number and whose and where it is; the rest is the frame's.
   void write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
-  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it. Error::protocol: it is lost here.
+  // Of one that unread() made. Those who ask for the same get the same, as long as anybody holds it. Error::protocol:
+  // it is lost here.
   void read(const FramePtr& unread, Read done, Effects& effects);
   [[nodiscard]] FramePtr unread(const RecordPtr& record) const;
   [[nodiscard]] static RecordPtr record_of(const mover::Frame& unread) noexcept;
@@ -60,7 +61,9 @@ class Disk {
   // Where there is room for one, several at a time could each take a part of it and all fail: one, until one went well.
   [[nodiscard]] std::uint64_t writing_max() const noexcept { return failure_.empty() ? 4 : 1; }
   [[nodiscard]] TimeNs rests_until() const noexcept { return rests_until_; }
-  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }  // of the last write; empty: it went well
+  [[nodiscard]] const std::string& failure() const noexcept {
+    return failure_;
+  }  // of the last write; empty: it went well
   [[nodiscard]] const DiskCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::string described() const { return store_->described(); }
 
@@ -86,7 +89,7 @@ class Disk {
   std::shared_ptr<mover::BufferCache> buffers_;
   std::unordered_map<std::uint64_t, Writing> writings_;  // by token, as readings_
   std::unordered_map<std::uint64_t, Reading> readings_;
-  std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;  // file -> token
+  std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;       // file -> token
   std::unordered_map<std::uint64_t, std::weak_ptr<mover::Frame>> held_;  // by file: what was read and may be held yet
   std::vector<Change> changes_;
   bool changing_ = false;

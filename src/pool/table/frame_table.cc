@@ -150,10 +150,11 @@ Status FrameTable::may_put(const Place& place, std::uint64_t bytes, const PutId&
 Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const {
   const std::uint64_t budget = pool.options.budget_bytes;
   if (budget != 0 && bytes > budget)
-    return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member", brief(place.row_key),
-                brief(place.column_key), bytes, place.pool, budget);
+    return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member",
+                brief(place.row_key), brief(place.column_key), bytes, place.pool, budget);
   if (counters_.key_bytes + place.row_key.size() + place.column_key.size() > limits_.key_bytes_max) [[unlikely]]
-    return fail(Error::would_block, "keys of objects have {} bytes here, at most {} are allowed", counters_.key_bytes, limits_.key_bytes_max);
+    return fail(Error::would_block, "keys of objects have {} bytes here, at most {} are allowed", counters_.key_bytes,
+                limits_.key_bytes_max);
   if (pool.options.overwrite && budget == 0) return {};
   OFP_TRY(may_replace(pool, place, id));
   const auto before = pool.objects.find(KeysView{place.row_key, place.column_key});
@@ -173,12 +174,13 @@ Status FrameTable::may_replace(const Pool& pool, const Place& place, const PutId
   if (pool.options.overwrite || id.moved) return {};
   const auto before = pool.objects.find(KeysView{place.row_key, place.column_key});
   if (before != pool.objects.end() && (before->second.id != id || id == PutId{}))
-    return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool, brief(place.row_key),
-                brief(place.column_key));
+    return fail(Error::exists, "pool \"{}\" has an object ({}, {}) already, and overwrite=no", place.pool,
+                brief(place.row_key), brief(place.column_key));
   return {};
 }
 
-Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file) {
+Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id,
+                       const RecordPtr& file) {
   OFP_ASSIGN(Pool* const pool, open(place.pool, place.user, Access::write));
   if (file) return put_file(*pool, place, std::move(frame), now, effects, id, file);
   OFP_TRY(may_put(*pool, place, frame->bytes, id));
@@ -189,13 +191,14 @@ Status FrameTable::put(const Place& place, FramePtr frame, TimeNs now, Effects& 
     id.learn(at->second.id);
     remove(*pool, at++);
   }
-  add(place.pool, *pool, at, Keys{place.row_key, place.column_key}, Object{std::move(frame), 0, place.keep, true, std::move(id)}, place, now, effects);
+  add(place.pool, *pool, at, Keys{place.row_key, place.column_key},
+      Object{std::move(frame), 0, place.keep, true, std::move(id)}, place, now, effects);
   return {};
 }
 
 // `before`: which object it comes before.
-void FrameTable::add(const std::string& name, Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place, TimeNs now,
-                     Effects& effects) {
+void FrameTable::add(const std::string& name, Pool& pool, Objects::iterator before, Keys keys, Object object,
+                     const Place& place, TimeNs now, Effects& effects) {
   pool.bytes += object.frame->bytes;
   counters_.bytes += object.frame->bytes;
   ++counters_.frames;
@@ -222,7 +225,8 @@ std::vector<FrameTable::Held> FrameTable::held(const std::string& name) const {
   std::vector<Held> all;
   const auto at = pools_.find(name);
   if (at == pools_.end()) return all;
-  for (const auto& [keys, object] : at->second.objects) all.push_back({keys, object.frame, object.keep, object.hidden, object.id});
+  for (const auto& [keys, object] : at->second.objects)
+    all.push_back({keys, object.frame, object.keep, object.hidden, object.id});
   return all;
 }
 
@@ -244,7 +248,8 @@ const PutId* FrameTable::id_of(const std::string& name, const KeysView& keys) co
 void FrameTable::learn(const std::string& name, const KeysView& keys, const PutId& other) {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return;
-  if (const auto object = at->second.objects.find(keys); object != at->second.objects.end()) object->second.id.learn(other);
+  if (const auto object = at->second.objects.find(keys); object != at->second.objects.end())
+    object->second.id.learn(other);
 }
 
 void FrameTable::remove(const std::string& name, const Keys& keys) {
@@ -260,7 +265,8 @@ Result<FramePtr> FrameTable::find(const std::string& name, const std::string& ro
   if (at == pool->objects.end())
     return fail(Error::not_found, "pool \"{}\" has no object ({}, {})", name, brief(row_key), brief(column_key));
   if (pool->options.spill != Spill::off)
-    return fail(Error::unsupported, "pool \"{}\" has spill: what is on disk is not changed in place; put the object anew", name);
+    return fail(Error::unsupported,
+                "pool \"{}\" has spill: what is on disk is not changed in place; put the object anew", name);
   return at->second.frame;
 }
 
@@ -271,18 +277,21 @@ Result<std::vector<QuerySource>> FrameTable::choose(const std::string& name, std
   std::vector<QuerySource> chosen;
   for (const auto& [sequence, at] : pool->by_sequence) {
     const auto& [row, column] = at->first;
-    if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) chosen.push_back({at->second.frame, row, column});
+    if (glob_matches(row_glob, row) && glob_matches(column_glob, column))
+      chosen.push_back({at->second.frame, row, column});
   }
   if (chosen.empty())
-    return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, brief(row_glob), brief(column_glob));
+    return fail(Error::not_found, "pool \"{}\" has no objects whose keys match ({}, {})", name, brief(row_glob),
+                brief(column_glob));
   return chosen;
 }
 
-Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const std::string& row, const std::string& column,
-                                                 uid_t user) {
+Result<std::vector<QuerySource>> FrameTable::row(const std::string& name, const std::string& row,
+                                                 const std::string& column, uid_t user) {
   OFP_ASSIGN(Pool* const pool, existing(name, user, Access::read));
   std::vector<QuerySource> found;
-  for (auto at = pool->objects.lower_bound(KeysView{row, column}); at != pool->objects.end() && at->first.first == row; ++at) {
+  for (auto at = pool->objects.lower_bound(KeysView{row, column}); at != pool->objects.end() && at->first.first == row;
+       ++at) {
     if (!column.empty() && at->first.second != column) break;
     if (at->second.hidden) continue;
     touch(*pool, at->first, at->second);
@@ -301,8 +310,8 @@ bool FrameTable::holds_row(const std::string& name, const std::string& row) cons
   return object != at->second.objects.end() && object->first.first == row;
 }
 
-Status FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                            TimeNs now, Effects& effects) {
+Status FrameTable::end_step(const std::string& name, const std::string& row_key, std::uint32_t rank,
+                            std::uint32_t ranks, TimeNs now, Effects& effects) {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return {};
   Pool& pool = at->second;
@@ -313,11 +322,17 @@ Status FrameTable::end_step(const std::string& name, const std::string& row_key,
     if (repeated) return {};
     Account& account = accounts_[pool.user];
     if (account.step_ends >= limits_.user_steps_max)
-      return fail(Error::too_large, "{} ends of steps of user {} wait for other ranks, which is the limit of each user (limits.user_steps_max); drop "
-                  "the rows whose ranks do not come", account.step_ends, pool.user);
+      return fail(Error::too_large,
+                  "{} ends of steps of user {} wait for other ranks, which is the limit of each user "
+                  "(limits.user_steps_max); drop "
+                  "the rows whose ranks do not come",
+                  account.step_ends, pool.user);
     if (!begun && account.step_key_bytes + row_key.size() > limits_.waiting_key_bytes_max)
-      return fail(Error::too_large, "steps of user {} that wait for ranks have keys of {} bytes, at most {} are allowed; drop the rows whose ranks do "
-                  "not come", pool.user, account.step_key_bytes, limits_.waiting_key_bytes_max);
+      return fail(Error::too_large,
+                  "steps of user {} that wait for ranks have keys of {} bytes, at most {} are allowed; drop the rows "
+                  "whose ranks do "
+                  "not come",
+                  pool.user, account.step_key_bytes, limits_.waiting_key_bytes_max);
     if (!begun) account.step_key_bytes += row_key.size();
     ++account.step_ends;
     Step& waiting = begun ? step->second : pool.steps[row_key];
@@ -327,8 +342,8 @@ Status FrameTable::end_step(const std::string& name, const std::string& row_key,
   }
   if (begun) forget_step(pool, step);
   std::uint64_t keep = 0;
-  for (auto object = pool.objects.lower_bound(KeysView{row_key, {}}); object != pool.objects.end() && object->first.first == row_key;
-       ++object) {
+  for (auto object = pool.objects.lower_bound(KeysView{row_key, {}});
+       object != pool.objects.end() && object->first.first == row_key; ++object) {
     if (!object->second.hidden) continue;
     show(name, pool, object, now, effects);
     keep = std::max(keep, object->second.keep);
@@ -363,8 +378,8 @@ void FrameTable::on_channel_closed(ChannelNumber channel) {
 void FrameTable::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, Effects& effects) {
   const auto at = channels_.find(channel);
   if (at == channels_.end()) return;
-  const auto asked = std::ranges::find_if(
-      writes_, [&](const Write& each) { return each.channel == channel && each.offer == number; });
+  const auto asked =
+      std::ranges::find_if(writes_, [&](const Write& each) { return each.channel == channel && each.offer == number; });
   if (asked != writes_.end()) {
     const Write write = std::move(*asked);
     writes_.erase(asked);
@@ -385,30 +400,38 @@ Fd FrameTable::take_offer(ChannelNumber channel, std::uint64_t number) {
 void FrameTable::on_request(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
   Channel& channel = channels_.at(number);
   switch (static_cast<EntryKind>(request.kind)) {
-    case EntryKind::pool_get: return get(channel, request, number, now, effects);
-    case EntryKind::pool_list: return list(channel, request, number, effects);
-    case EntryKind::pool_drop: return drop(channel, request, number, effects);
-    case EntryKind::pool_write: return write(channel, request, number, now, effects);
-    case EntryKind::push_lease: return push(channel, request, number, effects);
+    case EntryKind::pool_get:
+      return get(channel, request, number, now, effects);
+    case EntryKind::pool_list:
+      return list(channel, request, number, effects);
+    case EntryKind::pool_drop:
+      return drop(channel, request, number, effects);
+    case EntryKind::pool_write:
+      return write(channel, request, number, now, effects);
+    case EntryKind::push_lease:
+      return push(channel, request, number, effects);
     case EntryKind::release: {
       wire::Release release{};
       if (wire::decode(request.payload, release)) counters_.leases -= channel.leases.erase(release.lease);
       return;
     }
-    default: OFP_ASSERT(!"a request of another service");
+    default:
+      OFP_ASSERT(!"a request of another service");
   }
 }
 
 // ---- get
 
-void FrameTable::get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {
+void FrameTable::get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now,
+                     Effects& effects) {
   wire::PoolGet asked{};
   if (auto status = wire::decode(request.payload, asked); !status) {
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   // What is there is answered without a copy of its names.
-  if (const auto pool = pools_.find(name_of(asked.pool)); pool != pools_.end() && may_use(pool->first, pool->second, channel.user, Access::read)) {
+  if (const auto pool = pools_.find(name_of(asked.pool));
+      pool != pools_.end() && may_use(pool->first, pool->second, channel.user, Access::read)) {
     const auto object = pool->second.objects.find(KeysView{asked.row_key, asked.column_key});
     if (object != pool->second.objects.end() && !object->second.hidden && !object->second.frame->unread) {
       ++counters_.gets;
@@ -420,8 +443,13 @@ void FrameTable::get(const Channel& channel, const channel::Entry& request, Chan
       return answer(answered, object->second.frame, effects);
     }
   }
-  get({.channel = number, .ticket = request.ticket, .user = channel.user, .pool = without_options(asked.pool),
-       .keys = {std::string(asked.row_key), std::string(asked.column_key)}, .wait_ns = asked.wait_ns, .deadline = deadline_after(now, asked.wait_ns)},
+  get({.channel = number,
+       .ticket = request.ticket,
+       .user = channel.user,
+       .pool = without_options(asked.pool),
+       .keys = {std::string(asked.row_key), std::string(asked.column_key)},
+       .wait_ns = asked.wait_ns,
+       .deadline = deadline_after(now, asked.wait_ns)},
       effects);
 }
 
@@ -451,8 +479,8 @@ Status FrameTable::may_wait(const Get& get) const {
   if (bytes <= wire::short_keys_bytes) return {};
   bytes += waiting_.key_bytes();
   if (bytes <= limits_.waiting_key_bytes_max) return {};
-  return fail(Error::too_large, "requests that wait for objects would have keys of {} bytes, at most {} are allowed", bytes,
-              limits_.waiting_key_bytes_max);
+  return fail(Error::too_large, "requests that wait for objects would have keys of {} bytes, at most {} are allowed",
+              bytes, limits_.waiting_key_bytes_max);
 }
 
 std::vector<FrameTable::Get> FrameTable::take_waiting(const std::function<bool(const Get&)>& chosen) {
@@ -480,16 +508,25 @@ void FrameTable::answer(const Get& get, const FramePtr& frame, Effects& effects)
   if (get.of_member && frame->bytes > get.inbox.length) return deliver(get, frame, effects);
   if (get.of_member) return push(get.channel, get.ticket, frame, get.inbox.region, get.inbox.offset, effects);
   if (frame->bytes <= wire::enclosed_bytes_max) {
-    const wire::Got got{.how = wire::Got::How::enclosed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
+    const wire::Got got{.how = wire::Got::How::enclosed,
+                        .arrow = frame->arrow,
+                        .lease = 0,
+                        .length = frame->bytes,
+                        .rows = frame->rows};
     return effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
   }
   auto& leases = channel->second.leases;
   if (leases.size() >= limits_.leases_max) {
-    Failure full{Error::too_large, fmt::format("the program holds {} frames, which is the limit; release some", leases.size())};
+    Failure full{Error::too_large,
+                 fmt::format("the program holds {} frames, which is the limit; release some", leases.size())};
     effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(full)});
     return;
   }
-  const wire::Got got{.how = wire::Got::How::descriptor, .arrow = frame->arrow, .lease = next_lease_++, .length = frame->bytes, .rows = frame->rows};
+  const wire::Got got{.how = wire::Got::How::descriptor,
+                      .arrow = frame->arrow,
+                      .lease = next_lease_++,
+                      .length = frame->bytes,
+                      .rows = frame->rows};
   leases.emplace(got.lease, frame);
   ++counters_.leases;
   effects.push_back(HandOverEffect{get.channel, get.ticket, frame, got});
@@ -500,7 +537,8 @@ void FrameTable::push(Channel& channel, const channel::Entry& request, ChannelNu
   wire::PushLease asked{};
   Status status = wire::decode(request.payload, asked);
   auto lease = status ? channel.leases.extract(asked.lease) : decltype(channel.leases)::node_type{};
-  if (status && !lease) status = fail(Error::not_found, "there is no lease {} whose bytes could be pushed", asked.lease);
+  if (status && !lease)
+    status = fail(Error::not_found, "there is no lease {} whose bytes could be pushed", asked.lease);
   if (!status) {
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
@@ -509,13 +547,16 @@ void FrameTable::push(Channel& channel, const channel::Entry& request, ChannelNu
   push(number, request.ticket, lease.mapped(), asked.segment, 0, effects);
 }
 
-void FrameTable::push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region, std::uint64_t offset,
-                      Effects& effects) {
+void FrameTable::push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region,
+                      std::uint64_t offset, Effects& effects) {
   const std::uint64_t token = next_token_++;
-  const wire::Got got{.how = wire::Got::How::pushed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
+  const wire::Got got{
+      .how = wire::Got::How::pushed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
   transfers_.emplace(token, Transfer{channel, ticket, got});
-  effects.push_back(mover::PushEffect{channel, mover::token_of(mover::Service::pool, token),
-                                      {{region, offset, frame->buffer.data(), frame->bytes}}, frame});
+  effects.push_back(mover::PushEffect{channel,
+                                      mover::token_of(mover::Service::pool, token),
+                                      {{region, offset, frame->buffer.data(), frame->bytes}},
+                                      frame});
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
@@ -533,8 +574,10 @@ void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effect
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);
-  if (status) effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, transfer.got});
-  else effects.push_back(FailEffect{transfer.channel, transfer.ticket, wire::any_reply, std::move(status).error()});
+  if (status)
+    effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, transfer.got});
+  else
+    effects.push_back(FailEffect{transfer.channel, transfer.ticket, wire::any_reply, std::move(status).error()});
 }
 
 void FrameTable::on_time(TimeNs now, Effects& effects) {
@@ -600,7 +643,8 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
   Status status = wire::decode(request.payload, asked);
   Result<std::vector<Item>> items;
   if (status) {
-    items = list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after, listed_bytes_max, listed.more);
+    items = list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after,
+                 listed_bytes_max, listed.more);
     if (!items) status = tl::unexpected(items.error());
   }
   if (!status) {
@@ -608,7 +652,8 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
     return;
   }
   auto kept = std::make_shared<std::vector<Item>>(std::move(*items));
-  for (const Item& item : *kept) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+  for (const Item& item : *kept)
+    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
   effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed), kept});
 }
 
@@ -626,18 +671,18 @@ Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, ui
   }
   std::vector<Keys> dropped;
   if (one_object) {
-    if (const auto at = pool->objects.find(KeysView{row_glob, column_glob}); at != pool->objects.end()) dropped.push_back(remove(*pool, at));
+    if (const auto at = pool->objects.find(KeysView{row_glob, column_glob}); at != pool->objects.end())
+      dropped.push_back(remove(*pool, at));
     counters_.drops += dropped.size();
     return dropped;
   }
-  // Only rows that begin as the pattern does are looked at: a drop of some objects should not cost a look at all of them.
-  for (auto at = pool->objects.lower_bound(KeysView{row_prefix, one_row ? column_prefix : ""}); at != pool->objects.end();) {
+  // Only rows that begin as the pattern does are looked at: a drop of some objects does not cost a look at all.
+  for (auto at = pool->objects.lower_bound(KeysView{row_prefix, one_row ? column_prefix : ""});
+       at != pool->objects.end();) {
     const auto& [row, column] = at->first;
     if (!row.starts_with(row_prefix) || (one_row && (row != row_glob || !column.starts_with(column_prefix)))) break;
     const auto next = std::next(at);
-    if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) {
-      dropped.push_back(remove(*pool, at));
-    }
+    if (glob_matches(row_glob, row) && glob_matches(column_glob, column)) dropped.push_back(remove(*pool, at));
     at = next;
   }
   counters_.drops += dropped.size();
@@ -652,18 +697,23 @@ void FrameTable::drop(Channel& channel, const channel::Entry& request, ChannelNu
     dropped = drop(name_of(asked.pool), channel.user, asked.row_glob, asked.column_glob);
     if (!dropped) status = tl::unexpected(dropped.error());
   }
-  if (status) effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped->size()}});
-  else effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
+  if (status)
+    effects.push_back(ReplyEffect{number, request.ticket, wire::Done{dropped->size()}});
+  else
+    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
 }
 
-void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects) {
+void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now,
+                       Effects& effects) {
   const auto refuse = [&](Failure failure) {
     effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(failure)});
   };
   wire::PoolWrite write{};
   if (auto status = wire::decode(request.payload, write); !status) return refuse(std::move(status).error());
-  if (auto pool = existing(without_options(write.pool), channel.user, Access::read); !pool) return refuse(std::move(pool).error());
-  Write asked{number, request.ticket, without_options(write.pool), write.offer, deadline_after(now, limits_.offer_wait_ns)};
+  if (auto pool = existing(without_options(write.pool), channel.user, Access::read); !pool)
+    return refuse(std::move(pool).error());
+  Write asked{number, request.ticket, without_options(write.pool), write.offer,
+              deadline_after(now, limits_.offer_wait_ns)};
   if (const auto offer = channel.offers.find(write.offer); offer != channel.offers.end()) {
     Result<Fd> fd = std::move(offer->second);
     channel.offers.erase(offer);
@@ -671,7 +721,8 @@ void FrameTable::write(Channel& channel, const channel::Entry& request, ChannelN
   }
   const auto waits = [number](const Write& each) { return each.channel == number; };
   if (const auto other = std::ranges::find_if(writes_, waits); other != writes_.end())
-    return refuse({Error::too_large, fmt::format("a write waits for descriptor {}; one at a time, not {} too", other->offer, write.offer)});
+    return refuse({Error::too_large, fmt::format("a write waits for descriptor {}; one at a time, not {} too",
+                                                 other->offer, write.offer)});
   writes_.push_back(std::move(asked));
 }
 
@@ -683,10 +734,14 @@ void FrameTable::begin_write(const Write& write, uid_t user, Result<Fd> offered,
   Status may = offered ? channel::check_offered_file(descriptor.get()) : tl::unexpected(std::move(offered).error());
   const bool later = std::ranges::any_of(transfers_, writes);
   if (may && later && std::ranges::count_if(later_writes_, of_user) >= static_cast<std::ptrdiff_t>(later_writes_max))
-    may = fail(Error::too_large, "{} writes of user {} wait for their turn, which is the limit", later_writes_max, user);
-  if (!may) effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(may).error()});
-  else if (later) later_writes_.push_back({write, user, std::move(descriptor)});
-  else start_write(write, user, std::move(descriptor), effects);
+    may =
+        fail(Error::too_large, "{} writes of user {} wait for their turn, which is the limit", later_writes_max, user);
+  if (!may)
+    effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(may).error()});
+  else if (later)
+    later_writes_.push_back({write, user, std::move(descriptor)});
+  else
+    start_write(write, user, std::move(descriptor), effects);
 }
 
 void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effects& effects) {
@@ -714,8 +769,10 @@ void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
   const Transfer transfer = at->second;
   transfers_.erase(at);
   counters_.written_bytes += transfer.written->bytes;
-  if (status) effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, wire::Done{transfer.written->bytes}});
-  else effects.push_back(FailEffect{transfer.channel, transfer.ticket, wire::any_reply, std::move(status).error()});
+  if (status)
+    effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, wire::Done{transfer.written->bytes}});
+  else
+    effects.push_back(FailEffect{transfer.channel, transfer.ticket, wire::any_reply, std::move(status).error()});
   // One that fails at once has begun nothing: the next one's turn, then.
   for (auto next = later_writes_.begin(); next != later_writes_.end();) {
     if (next->user != transfer.user) {

@@ -1,8 +1,8 @@
-// Frames in memory by (pool, row, column): what this agent holds of its pools. Requests for an object that is not there yet
-// wait here until it is stored or their deadline passes. Which rows belong here is not its business (pools.h).
+// Frames in memory by (pool, row, column): what this agent holds of its pools. Requests for an object that is not there
+// yet wait here until it is stored or their deadline passes. Which rows belong here is not its business (pools.h).
 //
-// With a disk (frame_table_spill.cc) objects of pools whose options say so lie there too, or there alone: their frames are
-// `unread`, and whoever wants their bytes reads them back first.
+// With a disk (frame_table_spill.cc) objects of pools whose options say so lie there too, or there alone: their frames
+// are `unread`, and whoever wants their bytes reads them back first.
 //
 // A pool belongs to the user whose stream or request named it first; another user gets Error::denied, unless the pool's
 // options name him as a reader, who may get and list.
@@ -24,12 +24,12 @@
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
-#include "pool/table/disk.h"
 #include "pool/directory/pool_name.h"
+#include "pool/table/disk.h"
 #include "pool/table/query_source.h"
 #include "pool/table/waiting_gets.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
+#include "wire/region.h"
 
 namespace offpath::pool {
 
@@ -38,7 +38,8 @@ using mover::Effects;
 using mover::FramePtr;
 
 struct FrameTableCounters {
-  std::uint64_t pools = 0, frames = 0, bytes = 0, key_bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0, waiting = 0, leases = 0;
+  std::uint64_t pools = 0, frames = 0, bytes = 0, key_bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0,
+                waiting = 0, leases = 0;
   std::uint64_t written_bytes = 0;
 };
 
@@ -46,12 +47,12 @@ class FrameTable {
  public:
   struct Limits {
     std::size_t waiting_max = 65536;
-    std::size_t leases_max = 65536;  // of one channel
-    std::uint64_t key_bytes_max = 1 << 30;          // of all objects, on disk or not
+    std::size_t leases_max = 65536;                  // of one channel
+    std::uint64_t key_bytes_max = 1 << 30;           // of all objects, on disk or not
     std::uint64_t waiting_key_bytes_max = 64 << 20;  // of requests that wait; of one user's steps that wait for ranks
     std::size_t user_pools_max = 16384;
     std::size_t user_steps_max = 262144;  // of one user: ends of steps, each rank's counts, that wait for other ranks
-    TimeNs offer_wait_ns = second_ns;  // for the descriptor of a write that was asked for already
+    TimeNs offer_wait_ns = second_ns;     // for the descriptor of a write that was asked for already
   };
   explicit FrameTable(const Limits& limits) : limits_(limits) {}
   struct DiskUse {
@@ -60,7 +61,7 @@ class FrameTable {
   };
   void keep_on(std::unique_ptr<Disk> disk, DiskUse use);
 
-  using Place = mover::Store::Place;  // whose pool is a name without options
+  using Place = mover::Store::Place;                 // whose pool is a name without options
   using Keys = std::pair<std::string, std::string>;  // row, column
   using KeysView = std::pair<std::string_view, std::string_view>;
   // Looked up by views: most requests name keys that lie in their own bytes.
@@ -73,19 +74,22 @@ class FrameTable {
   };
 
   enum class Access { read, write };
-  [[nodiscard]] Status may_use(const std::string& pool, uid_t user, Access access) const;  // of one that is not there: yes
+  [[nodiscard]] Status may_use(const std::string& pool, uid_t user,
+                               Access access) const;  // of one that is not there: yes
   // What a pool's options say of objects here; before that it has those of a pool without.
   [[nodiscard]] Status define(const std::string& pool, const PoolOptions& options, uid_t user);
   [[nodiscard]] Status admit(const std::string& pool, uid_t user);
-  // Error::would_block: the pool's budget is used up, or the memory for keys is. Error::too_large: it never fits. Error::exists: no overwriting.
+  // Error::would_block: the pool's budget is used up, or the memory for keys is. Error::too_large: it never fits.
+  // Error::exists: no overwriting.
   [[nodiscard]] Status may_put(const Place& place, std::uint64_t bytes, const PutId& id) const;
   // `file`: it is on disk already, and will be removed there if it is not taken.
-  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {}, const RecordPtr& file = nullptr);
-  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key, const std::string& column_key,
-                                      uid_t user);
+  [[nodiscard]] Status put(const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id = {},
+                           const RecordPtr& file = nullptr);
+  [[nodiscard]] Result<FramePtr> find(const std::string& pool, const std::string& row_key,
+                                      const std::string& column_key, uid_t user);
   // Error::too_large: the pool's user has too many steps that wait for ranks.
-  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
-                                TimeNs now, Effects& effects);
+  [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
+                                std::uint32_t ranks, TimeNs now, Effects& effects);
 
   // A request for an object, of a program or of another member.
   using Get = pool::Get;
@@ -110,7 +114,7 @@ class FrameTable {
   [[nodiscard]] std::size_t pools_of(uid_t user) const;
   // Nothing is in the pool, or on its way to its disk.
   [[nodiscard]] bool is_empty(const std::string& pool) const;
-  void forget(const std::string& pool);  // an empty one
+  void forget(const std::string& pool);                          // an empty one
   void add_waited_for(std::set<std::string_view>& pools) const;  // those that requests wait for
   [[nodiscard]] bool holds(const std::string& pool, const Keys& keys) const;
   // Every object of a pool, hidden ones too.
@@ -136,9 +140,10 @@ class FrameTable {
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                         std::string_view column_glob, uid_t user);
 
-  // The object, or all visible ones of its row by column where `column` is empty. Error::not_found says what is missing.
-  [[nodiscard]] Result<std::vector<QuerySource>> row(const std::string& pool, const std::string& row, const std::string& column,
-                                                     uid_t user);
+  // The object, or all visible ones of its row by column where `column` is empty. Error::not_found says what is
+  // missing.
+  [[nodiscard]] Result<std::vector<QuerySource>> row(const std::string& pool, const std::string& row,
+                                                     const std::string& column, uid_t user);
   [[nodiscard]] bool holds_row(const std::string& pool, const std::string& row) const;
   // Called when an object becomes visible, from within the table: it may not change anything here.
   std::function<void(const std::string& pool, const Keys& keys, const FramePtr& frame)> shown;
@@ -147,7 +152,8 @@ class FrameTable {
   void on_channel_open(ChannelNumber channel, uid_t user);
   void on_channel_closed(ChannelNumber channel);
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, Effects& effects);  // `fd`: or why it was not taken
+  void on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd,
+                Effects& effects);  // `fd`: or why it was not taken
   // Of a member, which is of the agent's user. None, if it has not come.
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number);
   void on_transfer(std::uint64_t token, Status status, Effects& effects);
@@ -159,13 +165,14 @@ class FrameTable {
   [[nodiscard]] Disk* disk() noexcept { return disk_.get(); }  // null: there is none
   [[nodiscard]] const Disk* disk() const noexcept { return disk_.get(); }
   [[nodiscard]] bool is_durable(const std::string& pool) const;
-  // An object of a durable pool goes to disk before it is put. It is not in the table yet. They are told in the order of asking,
-  // though several are written at a time: that of storing is theirs.
+  // An object of a durable pool goes to disk before it is put. It is not in the table yet. They are told in the order
+  // of asking, though several are written at a time: that of storing is theirs.
   void keep(const Place& place, const FramePtr& frame, PutId id, Disk::Written done, Effects& effects);
   // Of what was found at start. Its pool is there.
   void recover(const RecordPtr& record, TimeNs now);
-  // An unread frame's bytes, when there is memory for them. What cannot be read is tried again until then, or for a second where that
-  // is 0. Error::io: it could not, or is lost here, and no object of its pool any more. Error::would_block: there was no memory.
+  // An unread frame's bytes, when there is memory for them. What cannot be read is tried again until then, or for a
+  // second where that is 0. Error::io: it could not, or is lost here, and no object of its pool any more.
+  // Error::would_block: there was no memory.
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects);
   // An object that was lost here; no object of its pool any more.
   std::function<void(const RecordPtr& record, Effects& effects)> lost_here;
@@ -194,10 +201,10 @@ class FrameTable {
     std::uint64_t keep;      // as its stream said
     bool hidden;             // until its step has ended on all ranks
     PutId id;
-    RecordPtr file = nullptr;       // it is on disk as well, or there alone: then the frame is unread
-    std::uint64_t writing = 0;      // the number of the file that is being written; 0: none
-    std::uint64_t used = 0;         // its place in by_use; 0: it is not in there
-    bool read_meanwhile = false;    // while it was written
+    RecordPtr file = nullptr;     // it is on disk as well, or there alone: then the frame is unread
+    std::uint64_t writing = 0;    // the number of the file that is being written; 0: none
+    std::uint64_t used = 0;       // its place in by_use; 0: it is not in there
+    bool read_meanwhile = false;  // while it was written
   };
   using Objects = std::map<Keys, Object, KeyOrder>;
   struct Step {
@@ -213,15 +220,15 @@ class FrameTable {
     uid_t user = 0;
     Objects objects;
     std::map<std::uint64_t, Objects::iterator> by_sequence;  // those readers see, in the order in which they came to
-    std::map<std::string, Step> steps;  // not ended on all ranks yet
+    std::map<std::string, Step> steps;                       // not ended on all ranks yet
     std::uint64_t bytes = 0;
     PoolOptions options;
     // With spill: objects in memory that are not being written, the one that was longest unread first.
     std::map<std::uint64_t, Keys> by_use;
-    std::uint64_t memory_bytes = 0;       // of objects in memory; what the budget is compared with
-    std::uint64_t writing_bytes = 0;      // of these
-    std::deque<Keeping> keeping{};        // of a durable pool, in the order in which they are to be put
-    mutable std::uint64_t lacking = 0;    // what has to leave before the put that was refused last
+    std::uint64_t memory_bytes = 0;     // of objects in memory; what the budget is compared with
+    std::uint64_t writing_bytes = 0;    // of these
+    std::deque<Keeping> keeping{};      // of a durable pool, in the order in which they are to be put
+    mutable std::uint64_t lacking = 0;  // what has to leave before the put that was refused last
   };
   struct Account {  // of one user
     std::size_t pools = 0, step_ends = 0;
@@ -276,7 +283,8 @@ class FrameTable {
   [[nodiscard]] static Status may_use(std::string_view name, const Pool& pool, uid_t user, Access access);
   void get(const Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
   void push(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
-  void push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region, std::uint64_t offset, Effects& effects);
+  void push(ChannelNumber channel, std::uint64_t ticket, const FramePtr& frame, wire::RegionId region,
+            std::uint64_t offset, Effects& effects);
   void list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void drop(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects);
   void write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
@@ -293,20 +301,27 @@ class FrameTable {
   [[nodiscard]] std::string describe_absence(const Get& get) const;
 
   // frame_table_spill.cc
-  [[nodiscard]] bool spills(const Pool& pool) const noexcept { return disk_ != nullptr && pool.options.spill != Spill::off; }
+  [[nodiscard]] bool spills(const Pool& pool) const noexcept {
+    return disk_ != nullptr && pool.options.spill != Spill::off;
+  }
   [[nodiscard]] Status may_replace(const Pool& pool, const Place& place, const PutId& id) const;
-  [[nodiscard]] Status put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file);
-  void add(const std::string& name, Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place, TimeNs now, Effects& effects);
+  [[nodiscard]] Status put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id,
+                                const RecordPtr& file);
+  void add(const std::string& name, Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place,
+           TimeNs now, Effects& effects);
   void enter_memory(Pool& pool, const Keys& keys, Object& object);
   void leave_memory(Pool& pool, Object& object);
   void touch(Pool& pool, const Keys& keys, Object& object);
   void evict(Pool& pool, Object& object);
   void start_spilling(Pool& pool, const std::string& name);
-  [[nodiscard]] bool let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now, Effects& effects);
+  [[nodiscard]] bool let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now,
+                            Effects& effects);
   void lighten_pool(const std::string& name, Pool& pool, std::uint64_t want, TimeNs now, Effects& effects);
   void lighten_all(std::uint64_t want, TimeNs now, Effects& effects);
-  void on_spilled(const std::string& name, const Keys& keys, std::uint64_t number, std::uint64_t bytes, Result<RecordPtr> record, Effects& effects);
-  [[nodiscard]] ObjectRecord record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user, std::uint64_t keep, bool hidden, PutId id);
+  void on_spilled(const std::string& name, const Keys& keys, std::uint64_t number, std::uint64_t bytes,
+                  Result<RecordPtr> record, Effects& effects);
+  [[nodiscard]] ObjectRecord record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user,
+                                       std::uint64_t keep, bool hidden, PutId id);
   void answer_unread(const Get& get, const FramePtr& frame, Effects& effects);
   void came_back(const RecordPtr& record, const FramePtr& frame);
   void lose(const RecordPtr& record, Effects& effects);
@@ -319,7 +334,7 @@ class FrameTable {
   std::unordered_map<ChannelNumber, Channel> channels_;
   WaitingGets waiting_;
   std::multimap<TimeNs, Expiry> expiries_;
-  std::vector<Write> writes_;  // that wait for their descriptors
+  std::vector<Write> writes_;            // that wait for their descriptors
   std::deque<LaterWrite> later_writes_;  // that wait for another one of their user
   std::unordered_map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
@@ -330,7 +345,7 @@ class FrameTable {
   std::vector<WaitingRead> reads_waiting_;
   std::uint64_t next_use_ = 1;
   mutable bool stirred_ = false;  // something may have to leave memory
-  TimeNs lighten_at_ = never;  // when what could not be written is tried again
+  TimeNs lighten_at_ = never;     // when what could not be written is tried again
   FrameTableCounters counters_;
 };
 

@@ -1,9 +1,11 @@
 // Objects on disk: which leave memory and when, and how they come back.
 //
-//   spill=on        an object is written when memory of its pool or of the agent is wanted, the one that was longest unread first
+//   spill=on        an object is written when memory of its pool or of the agent is wanted, the one that was longest
+//                   unread first
 //   spill=durable   it is written before it is put: it leaves memory without being written again
 //
-// In memory, on disk, or both: an object that leaves memory leaves an unread frame in its place, with everything but the bytes.
+// In memory, on disk, or both: an object that leaves memory leaves an unread frame in its place, with everything but
+// the bytes.
 #include <algorithm>
 #include <utility>
 
@@ -17,9 +19,9 @@ using mover::FailEffect;
 
 namespace {
 
-constexpr std::size_t looks_max = 64;                 // at objects that somebody holds, before the search is given up
-constexpr TimeNs room_wait_ns = second_ns;            // for memory to read an object back into, where nobody says for how long
-constexpr unsigned failures_max = 64;                 // of one read, however long its get waits
+constexpr std::size_t looks_max = 64;       // at objects that somebody holds, before the search is given up
+constexpr TimeNs room_wait_ns = second_ns;  // for memory to read an object back into, where nobody says for how long
+constexpr unsigned failures_max = 64;       // of one read, however long its get waits
 constexpr TimeNs again_ns = 10 * millisecond_ns, again_max_ns = second_ns;  // after what could not be read
 constexpr std::uint64_t high_eighths = 7, low_eighths = 6;  // of a budget: from where to where objects leave
 
@@ -73,7 +75,8 @@ void FrameTable::let_go(const std::string& name, const Keys& keys) {
   const auto at = pools_.find(name);
   if (at == pools_.end()) return;
   const auto object = at->second.objects.find(keys);
-  if (object != at->second.objects.end() && object->second.file && !object->second.frame->unread) evict(at->second, object->second);
+  if (object != at->second.objects.end() && object->second.file && !object->second.frame->unread)
+    evict(at->second, object->second);
 }
 
 // ---- leaving memory
@@ -92,7 +95,8 @@ void FrameTable::lighten(TimeNs now, Effects& effects) {
     const std::uint64_t budget = pool->options.budget_bytes, lacking = std::exchange(pool->lacking, 0);
     if (budget == 0) continue;
     const std::uint64_t high = budget / 8 * high_eighths, low = budget / 8 * low_eighths;
-    lighten_pool(name, *pool, std::max(lacking, pool->memory_bytes > high ? pool->memory_bytes - low : 0), now, effects);
+    lighten_pool(name, *pool, std::max(lacking, pool->memory_bytes > high ? pool->memory_bytes - low : 0), now,
+                 effects);
   }
   if (wanted > 0) lighten_all(wanted, now, effects);
 }
@@ -119,13 +123,16 @@ void FrameTable::lighten_all(std::uint64_t want, TimeNs now, Effects& effects) {
     if (oldest == spilling_.end()) return;
     after = used;
     Pool& pool = *oldest->second;
-    if (pool.objects.at(pool.by_use.at(used)).frame.use_count() > 1) ++held;
-    else if (!let_go(oldest->first, pool, used, want, now, effects)) return;
+    if (pool.objects.at(pool.by_use.at(used)).frame.use_count() > 1)
+      ++held;
+    else if (!let_go(oldest->first, pool, used, want, now, effects))
+      return;
   }
 }
 
 // Takes what it leaves, or will, off `want`. False: nothing more can leave now.
-bool FrameTable::let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now, Effects& effects) {
+bool FrameTable::let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now,
+                        Effects& effects) {
   const Keys keys = pool.by_use.at(used);
   Object& object = pool.objects.at(keys);
   const std::uint64_t bytes = object.frame->bytes;
@@ -147,16 +154,17 @@ bool FrameTable::let_go(const std::string& name, Pool& pool, std::uint64_t used,
   pool.writing_bytes += bytes;
   pool.by_use.erase(std::exchange(object.used, 0));
   const std::uint64_t number = record.number;
-  disk_->write(std::move(record), object.frame, false,
-               [this, name, keys, number, bytes](Result<RecordPtr> written, TimeNs, Effects& then) {
-                 on_spilled(name, keys, number, bytes, std::move(written), then);
-               },
-               effects);
+  disk_->write(
+      std::move(record), object.frame, false,
+      [this, name, keys, number, bytes](Result<RecordPtr> written, TimeNs, Effects& then) {
+        on_spilled(name, keys, number, bytes, std::move(written), then);
+      },
+      effects);
   return true;
 }
 
-void FrameTable::on_spilled(const std::string& name, const Keys& keys, std::uint64_t number, std::uint64_t bytes, Result<RecordPtr> record,
-                            Effects& effects) {
+void FrameTable::on_spilled(const std::string& name, const Keys& keys, std::uint64_t number, std::uint64_t bytes,
+                            Result<RecordPtr> record, Effects& effects) {
   Pool& pool = pools_.at(name);  // pools stay
   pool.writing_bytes -= bytes;
   stirred_ = true;
@@ -176,8 +184,8 @@ void FrameTable::on_spilled(const std::string& name, const Keys& keys, std::uint
   disk_->work(effects);
 }
 
-ObjectRecord FrameTable::record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user, std::uint64_t keep, bool hidden,
-                                   PutId id) {
+ObjectRecord FrameTable::record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user,
+                                   std::uint64_t keep, bool hidden, PutId id) {
   ObjectRecord record;
   record.number = disk_->new_number();
   record.keep = keep;
@@ -198,29 +206,33 @@ ObjectRecord FrameTable::record_of(const std::string& name, const Pool& pool, co
 
 void FrameTable::keep(const Place& place, const FramePtr& frame, PutId id, Disk::Written done, Effects& effects) {
   Pool& pool = pools_.at(place.pool);
-  ObjectRecord record = record_of(place.pool, pool, {place.row_key, place.column_key}, place.user, place.keep, place.hidden, id);
+  ObjectRecord record =
+      record_of(place.pool, pool, {place.row_key, place.column_key}, place.user, place.keep, place.hidden, id);
   const std::uint64_t number = record.number;
   pool.keeping.push_back({number, std::move(done), std::nullopt});
-  disk_->write(std::move(record), frame, true,
-               [&pool, number](Result<RecordPtr> written, TimeNs now, Effects& then) {
-                 std::ranges::find(pool.keeping, number, &Keeping::number)->outcome.emplace(std::move(written));
-                 while (!pool.keeping.empty() && pool.keeping.front().outcome) {
-                   Keeping first = std::move(pool.keeping.front());
-                   pool.keeping.pop_front();
-                   first.done(std::move(*first.outcome), now, then);
-                 }
-               },
-               effects);
+  disk_->write(
+      std::move(record), frame, true,
+      [&pool, number](Result<RecordPtr> written, TimeNs now, Effects& then) {
+        std::ranges::find(pool.keeping, number, &Keeping::number)->outcome.emplace(std::move(written));
+        while (!pool.keeping.empty() && pool.keeping.front().outcome) {
+          Keeping first = std::move(pool.keeping.front());
+          pool.keeping.pop_front();
+          first.done(std::move(*first.outcome), now, then);
+        }
+      },
+      effects);
 }
 
 // An object that is there may have been put by one whose file is later.
-Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id, const RecordPtr& file) {
+Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id,
+                            const RecordPtr& file) {
   Keys keys{place.row_key, place.column_key};
   const auto before = pool.objects.find(keys);
   const bool there = before != pool.objects.end();
   const bool same = there && id != PutId{} && before->second.id == id && before->second.id.counter >= id.counter;
-  const bool newer = there && (before->second.id.counter != id.counter ? before->second.id.version() > id.version()
-                                                                       : before->second.file && before->second.file->number > file->number);
+  const bool newer = there && (before->second.id.counter != id.counter
+                                   ? before->second.id.version() > id.version()
+                                   : before->second.file && before->second.file->number > file->number);
   Status may = same || newer ? Status{} : may_replace(pool, place, id);
   if (same || newer || !may) {
     disk_->remove(file);
@@ -237,20 +249,22 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
     if (pool.memory_bytes + frame->bytes > budget) frame = disk_->unread(file);
   }
   const auto behind = pool.objects.upper_bound(keys);
-  add(place.pool, pool, behind, std::move(keys), Object{std::move(frame), 0, place.keep, true, std::move(id), file}, place, now, effects);
+  add(place.pool, pool, behind, std::move(keys), Object{std::move(frame), 0, place.keep, true, std::move(id), file},
+      place, now, effects);
   return {};
 }
 
 // ---- coming back
 
 void FrameTable::answer_unread(const Get& get, const FramePtr& frame, Effects& effects) {
-  read_back(frame, get.wait_ns == 0 ? 0 : get.deadline,
-            [this, get](Result<FramePtr> read, Effects& then) {
-              if (read) return answer(get, *read, then);
-              if (read.error().code == Error::io && unreadable) return unreadable(get, std::move(read).error(), then);
-              then.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(read).error()});
-            },
-            effects);
+  read_back(
+      frame, get.wait_ns == 0 ? 0 : get.deadline,
+      [this, get](Result<FramePtr> read, Effects& then) {
+        if (read) return answer(get, *read, then);
+        if (read.error().code == Error::io && unreadable) return unreadable(get, std::move(read).error(), then);
+        then.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(read).error()});
+      },
+      effects);
 }
 
 void FrameTable::read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {
@@ -264,23 +278,24 @@ void FrameTable::read_now(WaitingRead read, Effects& effects) {
     return;
   }
   const FramePtr& frame = read.frame;
-  disk_->read(frame,
-              [this, record = Disk::record_of(*frame), read](Result<FramePtr> outcome, Effects& then) mutable {
-                if (outcome) {
-                  came_back(record, *outcome);
-                } else if (outcome.error().code == Error::protocol) {
-                  outcome.error().code = Error::io;
-                  lose(record, then);
-                } else if (outcome.error().code == Error::io) {  // nothing is known of the object: it is tried again
-                  ++read.failures;
-                  read.again_at = 0;
-                  read.why = std::move(outcome).error().message;
-                  reads_waiting_.push_back(std::move(read));
-                  return;
-                }
-                read.done(std::move(outcome), then);
-              },
-              effects);
+  disk_->read(
+      frame,
+      [this, record = Disk::record_of(*frame), read](Result<FramePtr> outcome, Effects& then) mutable {
+        if (outcome) {
+          came_back(record, *outcome);
+        } else if (outcome.error().code == Error::protocol) {
+          outcome.error().code = Error::io;
+          lose(record, then);
+        } else if (outcome.error().code == Error::io) {  // nothing is known of the object: it is tried again
+          ++read.failures;
+          read.again_at = 0;
+          read.why = std::move(outcome).error().message;
+          reads_waiting_.push_back(std::move(read));
+          return;
+        }
+        read.done(std::move(outcome), then);
+      },
+      effects);
 }
 
 void FrameTable::read_waiting(TimeNs now, Effects& effects) {
@@ -288,7 +303,8 @@ void FrameTable::read_waiting(TimeNs now, Effects& effects) {
   for (WaitingRead& each : waiting) {
     if (each.until == 0) each.until = deadline_after(now, room_wait_ns);
     if (each.failures > 0) {
-      if (each.again_at == 0) each.again_at = now + std::min(again_ns << std::min(each.failures - 1, 10U), again_max_ns);
+      if (each.again_at == 0)
+        each.again_at = now + std::min(again_ns << std::min(each.failures - 1, 10U), again_max_ns);
       if (now >= each.until || each.failures >= failures_max) {
         each.done(fail(Error::io, "{}; it was tried {} times, and stays on disk", each.why, each.failures), effects);
       } else if (now < each.again_at) {
@@ -300,8 +316,8 @@ void FrameTable::read_waiting(TimeNs now, Effects& effects) {
     } else if (use_.room(each.frame->bytes) || each.until > now) {
       read_now(std::move(each), effects);  // or waits on
     } else {
-      each.done(fail(Error::would_block, "{} lies on disk, and there is no memory for its {} bytes", Disk::record_of(*each.frame)->described(),
-                     each.frame->bytes),
+      each.done(fail(Error::would_block, "{} lies on disk, and there is no memory for its {} bytes",
+                     Disk::record_of(*each.frame)->described(), each.frame->bytes),
                 effects);
     }
   }
@@ -315,7 +331,8 @@ void FrameTable::came_back(const RecordPtr& record, const FramePtr& frame) {
   const auto object = pool.objects.find(KeysView{record->row, record->column});
   if (object == pool.objects.end() || object->second.file != record || !object->second.frame->unread) return;
   const std::uint64_t budget = pool.options.budget_bytes;
-  if (budget != 0 ? pool.memory_bytes + frame->bytes > budget / 8 * low_eighths : use_.wanted && use_.wanted() > 0) return;
+  if (budget != 0 ? pool.memory_bytes + frame->bytes > budget / 8 * low_eighths : use_.wanted && use_.wanted() > 0)
+    return;
   object->second.frame = frame;
   enter_memory(pool, object->first, object->second);
 }
@@ -346,7 +363,8 @@ void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   if (record->hidden) return;
   added->second.sequence = next_sequence_++;
   pool.by_sequence.emplace(added->second.sequence, added);
-  if (pool.options.ttl_ns > 0) expiries_.emplace(deadline_after(now, pool.options.ttl_ns), Expiry{name, keys, added->second.sequence});
+  if (pool.options.ttl_ns > 0)
+    expiries_.emplace(deadline_after(now, pool.options.ttl_ns), Expiry{name, keys, added->second.sequence});
 }
 
 void FrameTable::flush() {
@@ -356,7 +374,8 @@ void FrameTable::flush() {
   for (const auto& [name, pool] : spilling_)
     for (auto& [keys, object] : pool->objects) {
       if (object.file) continue;
-      auto written = disk_->write_now(record_of(name, *pool, keys, pool->user, object.keep, object.hidden, object.id), *object.frame);
+      auto written = disk_->write_now(record_of(name, *pool, keys, pool->user, object.keep, object.hidden, object.id),
+                                      *object.frame);
       if (written) {
         object.file = std::move(*written);
         ++objects;
@@ -366,7 +385,8 @@ void FrameTable::flush() {
       }
     }
   if (objects + lost > 0)
-    log(lost > 0 ? LogLevel::error : LogLevel::info, "{} objects of {} bytes were in memory and are on disk now; {} could not be written", objects, bytes, lost);
+    log(lost > 0 ? LogLevel::error : LogLevel::info,
+        "{} objects of {} bytes were in memory and are on disk now; {} could not be written", objects, bytes, lost);
 }
 
 }  // namespace offpath::pool

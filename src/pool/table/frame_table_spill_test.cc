@@ -21,7 +21,8 @@ class SpillTest : public ::testing::Test {
     effects_.clear();
     jobs_.clear();
     table_ = std::make_unique<FrameTable>(FrameTable::Limits{});
-    table_->keep_on(std::make_unique<Disk>(store_, cache_), {[this](std::uint64_t bytes) { return bytes <= room_; }, [this] { return wanted_; }});
+    table_->keep_on(std::make_unique<Disk>(store_, cache_),
+                    {[this](std::uint64_t bytes) { return bytes <= room_; }, [this] { return wanted_; }});
     table_->on_channel_open(reader, owner);
   }
   void define(Spill spill, std::uint64_t budget = 0, bool overwrite = true) {
@@ -50,11 +51,13 @@ class SpillTest : public ::testing::Test {
   void keep(const std::string& row, std::uint8_t seed, std::uint64_t id, Status& outcome) {
     const FrameTable::Place place{"local:/p", row, "", owner, 0, false};
     const FramePtr kept = frame(seed);
-    table_->keep(place, kept, {1, id},
-                 [this, place, kept, id, &outcome](Result<RecordPtr> file, TimeNs now, Effects& effects) {
-                   outcome = file ? table_->put(place, kept, now, effects, {1, id}, *file) : Status(tl::unexpected(file.error()));
-                 },
-                 effects_);
+    table_->keep(
+        place, kept, {1, id},
+        [this, place, kept, id, &outcome](Result<RecordPtr> file, TimeNs now, Effects& effects) {
+          outcome =
+              file ? table_->put(place, kept, now, effects, {1, id}, *file) : Status(tl::unexpected(file.error()));
+        },
+        effects_);
   }
   // Runs the jobs that were asked for, and those that they cause.
   void work() {
@@ -68,8 +71,10 @@ class SpillTest : public ::testing::Test {
   }
   void take_jobs() {
     for (auto& effect : effects_)
-      if (auto* job = std::get_if<mover::JobEffect>(&effect)) jobs_.push_back(std::move(*job));
-      else others_.push_back(std::move(effect));
+      if (auto* job = std::get_if<mover::JobEffect>(&effect))
+        jobs_.push_back(std::move(*job));
+      else
+        others_.push_back(std::move(effect));
     effects_.clear();
   }
   void run(std::size_t place) {
@@ -81,7 +86,8 @@ class SpillTest : public ::testing::Test {
   }
   void get(const std::string& row) {
     others_.clear();
-    table_->get({.channel = reader, .ticket = 1, .user = owner, .pool = "local:/p", .keys = {row, ""}, .wait_ns = 0}, effects_);
+    table_->get({.channel = reader, .ticket = 1, .user = owner, .pool = "local:/p", .keys = {row, ""}, .wait_ns = 0},
+                effects_);
   }
   // The value of every byte; -1: it was refused, with `refusal_`; -2: something else.
   int value_of(const std::string& row) {
@@ -142,7 +148,8 @@ TEST_F(SpillTest, APutThatIsRefusedMakesItselfRoomHoweverLittleIsLacking) {
   ASSERT_TRUE(put("b", 2));  // less than an eighth of the budget away from leaving
   work();
   ASSERT_EQ(table_->disk()->counters().objects, 0u);
-  const Status refused = table_->put({"local:/p", "c", "", owner, 0, false}, frame(3, object_bytes + 500), now_, effects_);
+  const Status refused =
+      table_->put({"local:/p", "c", "", owner, 0, false}, frame(3, object_bytes + 500), now_, effects_);
   ASSERT_EQ(refused.error().code, Error::would_block);
   work();
   EXPECT_TRUE(table_->put({"local:/p", "c", "", owner, 0, false}, frame(3, object_bytes + 500), now_, effects_));
@@ -174,8 +181,10 @@ TEST_F(SpillTest, AFullDiskLosesNothingAndGoesOnWhenThereIsRoom) {
   store_->bytes_max = 2 * object_bytes;
   int stored = 0;
   for (int i = 0; i < 30; ++i) {
-    if (!put(fmt::format("row{}", stored), static_cast<std::uint8_t>(stored))) work();
-    else ++stored;
+    if (!put(fmt::format("row{}", stored), static_cast<std::uint8_t>(stored)))
+      work();
+    else
+      ++stored;
     now_ += millisecond_ns;
   }
   EXPECT_EQ(stored, 10) << "8 in memory, 2 on disk";

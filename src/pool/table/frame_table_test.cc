@@ -208,7 +208,9 @@ TEST_F(FrameTableTest, APageOfAListHasOneObjectWhateverItsKeys) {
 
 TEST_F(FrameTableTest, KeysOfObjectsTakeNoMoreThanTheirMemory) {
   FrameTable table({.key_bytes_max = 1000});
-  const auto put_into = [&](char row) { return table.put({"local:/p", std::string(300, row), "c", owner, 0, false}, frame(8), 0, effects_); };
+  const auto put_into = [&](char row) {
+    return table.put({"local:/p", std::string(300, row), "c", owner, 0, false}, frame(8), 0, effects_);
+  };
   for (char row : {'a', 'b', 'c'}) EXPECT_TRUE(put_into(row));
   EXPECT_EQ(table.counters().key_bytes, 903u);
   const Status refused = put_into('d');
@@ -223,7 +225,13 @@ TEST_F(FrameTableTest, KeysOfRequestsThatWaitAreBounded) {
   FrameTable table({.waiting_key_bytes_max = 10'000});
   const auto want = [&](std::size_t length) {
     effects_.clear();
-    table.get({.channel = reader, .ticket = ++ticket_, .user = owner, .pool = "local:/p", .keys = {std::string(length, 'k'), "c"}, .wait_ns = second_ns}, effects_);
+    table.get({.channel = reader,
+               .ticket = ++ticket_,
+               .user = owner,
+               .pool = "local:/p",
+               .keys = {std::string(length, 'k'), "c"},
+               .wait_ns = second_ns},
+              effects_);
     const auto* const failed = only<mover::FailEffect>();
     return failed != nullptr ? failed->failure.message : std::string("waits");
   };
@@ -235,8 +243,14 @@ TEST_F(FrameTableTest, KeysOfRequestsThatWaitAreBounded) {
 // Rounds of the loop and puts take as long with tens of thousands that wait, which one user may have, as with a few.
 TEST_F(FrameTableTest, WhoWaitsSlowsNobodyDown) {
   const auto want = [&](int row) {
-    table_.get({.channel = reader, .ticket = ++ticket_, .user = owner, .pool = "local:/p", .keys = {std::to_string(row), "c"}, .wait_ns = second_ns,
-                .deadline = second_ns + row}, effects_);
+    table_.get({.channel = reader,
+                .ticket = ++ticket_,
+                .user = owner,
+                .pool = "local:/p",
+                .keys = {std::to_string(row), "c"},
+                .wait_ns = second_ns,
+                .deadline = second_ns + row},
+               effects_);
   };
   std::vector<TimeNs> took;
   const auto rounds_take = [&] {
@@ -371,7 +385,8 @@ TEST_F(FrameTableTest, MoreWritesThanMayWaitAreRefused) {
     ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", offer});
   }
   ASSERT_NE(only<mover::FailEffect>(), nullptr);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "64 writes of user 1000 wait for their turn, which is the limit");
+  EXPECT_EQ(only<mover::FailEffect>()->failure.message,
+            "64 writes of user 1000 wait for their turn, which is the limit");
 }
 
 TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
@@ -484,8 +499,10 @@ TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
 
 // A drop looks at a range of rows only; what leaves has to be what the patterns say of all.
 TEST_F(FrameTableTest, DropsWhatAListingOfTheSamePatternsShows) {
-  const Strings rows_there = {"a", "ab", "ab[", "abc", "b", "step1", "step10", "step2"}, columns_there = {"", "x", "x1", "y"};
-  for (const std::string row : {"", "*", "a", "ab", "ab[", "a?", "a*", "step1", "step1*", "step[12]", "[ab]*", "*c", "none", "zz*"}) {
+  const Strings rows_there = {"a", "ab", "ab[", "abc", "b", "step1", "step10", "step2"},
+                columns_there = {"", "x", "x1", "y"};
+  for (const std::string row :
+       {"", "*", "a", "ab", "ab[", "a?", "a*", "step1", "step1*", "step[12]", "[ab]*", "*c", "none", "zz*"}) {
     for (const std::string column : {"", "*", "x", "x*", "?", "none"}) {
       for (const std::string& each : rows_there)
         for (const std::string& other_key : columns_there) put(each, other_key);

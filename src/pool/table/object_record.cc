@@ -25,7 +25,8 @@ tl::unexpected<Failure> bad(fmt::format_string<Args...> format, Args&&... args) 
 std::vector<std::byte> encode_end(const ObjectRecord& record) {
   std::vector<std::byte> body;
   wire::Writer writer(body);
-  for (const std::uint64_t number : {record.number, record.bytes, record.rows, record.keep, record.id.writer, record.id.number})
+  for (const std::uint64_t number :
+       {record.number, record.bytes, record.rows, record.keep, record.id.writer, record.id.number})
     writer.put(number);
   writer.put(std::uint32_t{record.pool_user});
   writer.put(std::uint32_t{record.user});
@@ -53,15 +54,19 @@ Result<ObjectRecord> decode_end(Bytes last, std::uint64_t file_bytes) {
   wire::Reader tail(last.last(object_tail_bytes));
   const auto record_bytes = tail.take<std::uint32_t>(), crc = tail.take<std::uint32_t>();
   const auto length = tail.take<std::uint64_t>();
-  if (text_of(tail.take_bytes(magic.size())) != magic) return bad("it does not end as a file of an object does: it was cut off, or is another one");
+  if (text_of(tail.take_bytes(magic.size())) != magic)
+    return bad("it does not end as a file of an object does: it was cut off, or is another one");
   if (length != file_bytes) return bad("{} bytes, its end says {}", file_bytes, length);
-  if (record_bytes > last.size() - object_tail_bytes) return bad("a record of {} bytes, there is room for {}", record_bytes, last.size() - object_tail_bytes);
+  if (record_bytes > last.size() - object_tail_bytes)
+    return bad("a record of {} bytes, there is room for {}", record_bytes, last.size() - object_tail_bytes);
   const Bytes body = last.subspan(last.size() - object_tail_bytes - record_bytes, record_bytes);
-  if (const std::uint32_t own = crc32c(body); own != crc) return bad("its record's checksum is {:08x}, {:08x} was written", own, crc);
+  if (const std::uint32_t own = crc32c(body); own != crc)
+    return bad("its record's checksum is {:08x}, {:08x} was written", own, crc);
 
   ObjectRecord record;
   wire::Reader reader(body);
-  for (std::uint64_t* number : {&record.number, &record.bytes, &record.rows, &record.keep, &record.id.writer, &record.id.number})
+  for (std::uint64_t* number :
+       {&record.number, &record.bytes, &record.rows, &record.keep, &record.id.writer, &record.id.number})
     *number = reader.take<std::uint64_t>();
   record.pool_user = reader.take<std::uint32_t>();
   record.user = reader.take<std::uint32_t>();
@@ -72,13 +77,16 @@ Result<ObjectRecord> decode_end(Bytes last, std::uint64_t file_bytes) {
   record.column = reader.take_text();
   if ((flags & version_flag) != 0) {
     record.id.counter = reader.take<std::uint64_t>();
-    if (record.id.counter > put_counter_max) return bad("its put's counter is {}, at most {} is possible", record.id.counter, put_counter_max);
+    if (record.id.counter > put_counter_max)
+      return bad("its put's counter is {}, at most {} is possible", record.id.counter, put_counter_max);
     OFP_ASSIGN(record.id.over, decode_over(bytes_of(reader.take_text())));
   }
   if (!reader.done()) return bad("its record of {} bytes is none", record_bytes);
-  if ((flags & ~(arrow_flag | version_flag)) != 0) return bad("its record has flags {:#x}, which are of another version", flags);
+  if ((flags & ~(arrow_flag | version_flag)) != 0)
+    return bad("its record has flags {:#x}, which are of another version", flags);
   record.arrow = (flags & arrow_flag) != 0;
-  if (record.pool.size() > wire::pool_bytes_max || record.row.size() > wire::key_bytes_max || record.column.size() > wire::key_bytes_max)
+  if (record.pool.size() > wire::pool_bytes_max || record.row.size() > wire::key_bytes_max ||
+      record.column.size() > wire::key_bytes_max)
     return bad("names of {}, {} and {} bytes", record.pool.size(), record.row.size(), record.column.size());
   // By subtraction: the record's number of bytes may be anything.
   const std::uint64_t rest = file_bytes - object_tail_bytes - record_bytes;

@@ -46,7 +46,8 @@ std::optional<ParsedName> parse_name(std::string_view name) {
 
 Status write_all(int fd, Bytes bytes, std::uint64_t at) {
   while (!bytes.empty()) {
-    const ssize_t wrote = pwrite(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(at));
+    const ssize_t wrote =
+        pwrite(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1u << 30), static_cast<off_t>(at));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) return fail_errno(errno, "write");
     at += static_cast<std::uint64_t>(wrote);
@@ -70,15 +71,17 @@ Status read_all(int fd, MutableBytes to, std::uint64_t at) {
 
 // The agent's own and nobody else's: who could put a file in there could put an object into any pool.
 Result<Fd> open_directory(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, fmt::format("making the directory {}", path));
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return fail_errno(errno, fmt::format("making the directory {}", path));
   Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd && (errno == ELOOP || errno == ENOTDIR))
     return fail(Error::denied, "{} is a symbolic link or no directory: name the directory itself", path);
   if (!fd) return fail_errno(errno, fmt::format("opening the directory {}", path));
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "fstat " + path);
   if (status.st_uid != geteuid())
-    return fail(Error::denied, "directory {} belongs to user {}, and this agent runs as user {}", path, status.st_uid, geteuid());
+    return fail(Error::denied, "directory {} belongs to user {}, and this agent runs as user {}", path, status.st_uid,
+                geteuid());
   if ((status.st_mode & 077) != 0)
     return fail(Error::denied, "directory {} is open to others (mode {:o}): chmod 700", path, status.st_mode & 07777);
   return fd;
@@ -99,12 +102,14 @@ Result<std::unique_ptr<SpillDirectory>> SpillDirectory::open(const std::string& 
 
 // ---- writing
 
-Status SpillDirectory::write_file(const std::string& name, const ObjectRecord& record, Bytes object, bool lasting) const {
+Status SpillDirectory::write_file(const std::string& name, const ObjectRecord& record, Bytes object,
+                                  bool lasting) const {
   const Fd fd(openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return fail_errno(errno, "open");
   const std::vector<std::byte> end = encode_end(record);
   // A full disk is found before anything is written, where the file system can say so.
-  if (fallocate(fd.get(), 0, 0, static_cast<off_t>(object.size() + end.size())) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+  if (fallocate(fd.get(), 0, 0, static_cast<off_t>(object.size() + end.size())) != 0 && errno != EOPNOTSUPP &&
+      errno != ENOSYS)
     return fail_errno(errno, "fallocate");
   OFP_TRY(write_all(fd.get(), object, 0));
   OFP_TRY(write_all(fd.get(), end, object.size()));
@@ -122,10 +127,12 @@ Result<RecordPtr> SpillDirectory::write(ObjectRecord record, Bytes object, bool 
   record.crc32c = crc32c(object);
   const std::string name = name_of(record, record.hidden), part = name + ".part";
   Status written = write_file(part, record, object, lasting);
-  if (written && renameat(directory_.get(), part.c_str(), directory_.get(), name.c_str()) != 0) written = fail_errno(errno, "rename");
+  if (written && renameat(directory_.get(), part.c_str(), directory_.get(), name.c_str()) != 0)
+    written = fail_errno(errno, "rename");
   if (!written) {
     unlinkat(directory_.get(), part.c_str(), 0);
-    return fail(written.error().code, "{}/{}, {} bytes for {}: {}", path_, name, record.bytes, record.described(), written.error().message);
+    return fail(written.error().code, "{}/{}, {} bytes for {}: {}", path_, name, record.bytes, record.described(),
+                written.error().message);
   }
   if (lasting)
     if (Status synced = sync_names(); !synced) {
@@ -136,7 +143,9 @@ Result<RecordPtr> SpillDirectory::write(ObjectRecord record, Bytes object, bool 
 }
 
 Status SpillDirectory::show(const ObjectRecord& record) {
-  if (renameat(directory_.get(), name_of(record, true).c_str(), directory_.get(), name_of(record, false).c_str()) != 0 && errno != ENOENT)
+  if (renameat(directory_.get(), name_of(record, true).c_str(), directory_.get(), name_of(record, false).c_str()) !=
+          0 &&
+      errno != ENOENT)
     return fail_errno(errno, fmt::format("renaming {}/{}", path_, name_of(record, true)));
   return sync_names();
 }
@@ -173,24 +182,27 @@ Status SpillDirectory::read(const ObjectRecord& record, MutableBytes into) {
     crc = crc32c(piece, crc);
   }
   if (done && crc != record.crc32c)
-    done = fail(Error::protocol, "the checksum of its {} bytes is {:08x}, {:08x} was written", record.bytes, crc, record.crc32c);
+    done = fail(Error::protocol, "the checksum of its {} bytes is {:08x}, {:08x} was written", record.bytes, crc,
+                record.crc32c);
   if (done) return {};
   if (done.error().code != Error::protocol)
     return fail(done.error().code, "{}: file {}/{}: {}", record.described(), path_, name, done.error().message);
   set_aside(name, done.error().message);
-  return fail(Error::protocol, "{} is lost here: file {}/{} is corrupt: {}", record.described(), path_, name, done.error().message);
+  return fail(Error::protocol, "{} is lost here: file {}/{} is corrupt: {}", record.described(), path_, name,
+              done.error().message);
 }
 
 void SpillDirectory::set_aside(const std::string& name, const std::string& why) const {
   const bool aside = renameat(directory_.get(), name.c_str(), directory_.get(), (name + ".corrupt").c_str()) == 0;
-  log(LogLevel::error, "{}/{} is corrupt{}: {}", path_, name, aside ? ", and was set aside under the name .corrupt" : "", why);
+  log(LogLevel::error, "{}/{} is corrupt{}: {}", path_, name,
+      aside ? ", and was set aside under the name .corrupt" : "", why);
 }
 
 Result<ObjectRecord> SpillDirectory::read_record(const std::string& name) const {
   // Not blocking: what lies here under a file's name may be no file.
   const Fd fd(openat(directory_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return fail_errno(errno, "open");
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "fstat");
   if (!S_ISREG(status.st_mode)) return fail(Error::protocol, "it is no regular file");
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
@@ -219,12 +231,17 @@ Result<std::vector<RecordPtr>> SpillDirectory::scan() {
     if (!parse_name(name)) continue;
     largest_number_ = std::max(largest_number_, parse_name(name)->number);
     auto record = read_record(name);
-    for (int tries = 0; tries < tries_again && !record && record.error().code == Error::io; ++tries) record = read_record(name);
-    if (record) all.push_back(std::make_shared<const ObjectRecord>(std::move(*record)));
-    else if (record.error().code == Error::protocol) set_aside(name, record.error().message);
+    for (int tries = 0; tries < tries_again && !record && record.error().code == Error::io; ++tries)
+      record = read_record(name);
+    if (record)
+      all.push_back(std::make_shared<const ObjectRecord>(std::move(*record)));
+    else if (record.error().code == Error::protocol)
+      set_aside(name, record.error().message);
     else if (record.error().code == Error::io)
-      log(LogLevel::error, "{}/{} cannot be read: {}; it stays, its object is missing until a start at which it can", path_, name, record.error().message);
-    else return fail(record.error().code, "{}/{}: {}", path_, name, record.error().message);
+      log(LogLevel::error, "{}/{} cannot be read: {}; it stays, its object is missing until a start at which it can",
+          path_, name, record.error().message);
+    else
+      return fail(record.error().code, "{}/{}: {}", path_, name, record.error().message);
   }
   if (errno != 0) return fail_errno(errno, "readdir of " + path_);
   std::ranges::sort(all, {}, [](const RecordPtr& record) { return record->number; });

@@ -6,9 +6,10 @@
 //   *.part                        being written; removed at start
 //   *.corrupt                     set aside: somebody may want to look. Never read again
 //
-// Names have nothing of the keys in them, so keys may be any bytes. A file is written under another name, then renamed: there is
-// none that is half there, unless the disk lost what it said it had. Every byte is covered by a checksum, looked at when an
-// object is read back; the records, at start. A file is set aside for what was read of it, never because it could not be read.
+// Names have nothing of the keys in them, so keys may be any bytes. A file is written under another name, then renamed:
+// there is none that is half there, unless the disk lost what it said it had. Every byte is covered by a checksum,
+// looked at when an object is read back; the records, at start. A file is set aside for what was read of it, never
+// because it could not be read.
 #pragma once
 
 #include "base/fd.h"
@@ -18,8 +19,8 @@ namespace offpath::pool {
 
 class SpillDirectory final : public ObjectStore {
  public:
-  // Makes it, if its parent is there. Error::denied: it is another user's, open to others, or a symbolic link. Error::exists:
-  // another agent uses it.
+  // Makes it, if its parent is there. Error::denied: it is another user's, open to others, or a symbolic link.
+  // Error::exists: another agent uses it.
   [[nodiscard]] static Result<std::unique_ptr<SpillDirectory>> open(const std::string& path);
 
   [[nodiscard]] Result<RecordPtr> write(ObjectRecord record, Bytes object, bool lasting) override;
@@ -31,10 +32,12 @@ class SpillDirectory final : public ObjectStore {
   [[nodiscard]] std::string described() const override { return path_; }
 
  private:
-  SpillDirectory(std::string path, Fd directory, Fd lock) : path_(std::move(path)), directory_(std::move(directory)), lock_(std::move(lock)) {}
+  SpillDirectory(std::string path, Fd directory, Fd lock)
+      : path_(std::move(path)), directory_(std::move(directory)), lock_(std::move(lock)) {}
   [[nodiscard]] Result<Fd> open_file(const ObjectRecord& record, std::string& name) const;
   [[nodiscard]] Result<ObjectRecord> read_record(const std::string& name) const;
-  [[nodiscard]] Status write_file(const std::string& name, const ObjectRecord& record, Bytes object, bool lasting) const;
+  [[nodiscard]] Status write_file(const std::string& name, const ObjectRecord& record, Bytes object,
+                                  bool lasting) const;
   [[nodiscard]] Status sync_names() const;
   void set_aside(const std::string& name, const std::string& why) const;
 

@@ -45,7 +45,8 @@ class SpillDirectoryTest : public ::testing::Test {
   }
   static std::vector<std::byte> object(std::size_t bytes, int seed = 1) {
     std::vector<std::byte> made(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(seed)) >> 3);
+    for (std::size_t i = 0; i < bytes; ++i)
+      made[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(seed)) >> 3);
     return made;
   }
   static ObjectRecord record(std::uint64_t number, std::uint64_t bytes, bool hidden = false) {
@@ -99,7 +100,7 @@ TEST_F(SpillDirectoryTest, WhatIsWrittenIsReadBackAfterANewStart) {
 TEST_F(SpillDirectoryTest, NobodyElseMayReadItsFiles) {
   open();
   put(1, 10);
-  struct stat status {};
+  struct stat status{};
   for (const auto& path : {path_, path_ / "0000000000000001.bytes", path_ / "lock"}) {
     ASSERT_EQ(stat(path.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 077, 0u) << path;
@@ -129,7 +130,8 @@ TEST_F(SpillDirectoryTest, AChangedByteIsFoundAndTheFileSetAside) {
   const Status done = directory_->read(*kept, back);
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Error::protocol);
-  EXPECT_NE(done.error().message.find("0000000000000001.bytes is corrupt: the checksum"), std::string::npos) << done.error().message;
+  EXPECT_NE(done.error().message.find("0000000000000001.bytes is corrupt: the checksum"), std::string::npos)
+      << done.error().message;
   EXPECT_EQ(names(), Names{"0000000000000001.bytes.corrupt"});
   EXPECT_EQ(directory_->read(*kept, back).error().code, Error::protocol) << "it is gone";
 }
@@ -157,8 +159,9 @@ TEST_F(SpillDirectoryTest, AtStartWhatIsNoObjectIsSetAsideAndTheRestGoesOn) {
   const auto all = open().scan().value();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all.front()->number, 5u);
-  EXPECT_EQ(names(), (Names{"0000000000000001.bytes.corrupt", "0000000000000002.bytes.corrupt", "0000000000000004.bytes.corrupt",
-                            "0000000000000005.bytes", "0000000000000033.bytes.corrupt", "notes.txt"}));
+  EXPECT_EQ(names(),
+            (Names{"0000000000000001.bytes.corrupt", "0000000000000002.bytes.corrupt", "0000000000000004.bytes.corrupt",
+                   "0000000000000005.bytes", "0000000000000033.bytes.corrupt", "notes.txt"}));
 }
 
 TEST_F(SpillDirectoryTest, ASymbolicLinkInAFilesPlaceIsNotFollowed) {
@@ -201,7 +204,8 @@ TEST_F(SpillDirectoryTest, DirectoriesThatOthersCouldUseAreRefused) {
 
 TEST_F(SpillDirectoryTest, AFullDiskKeepsNothingHalf) {
   fs::create_directory(path_);
-  if (mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=1m,mode=0700") != 0) GTEST_SKIP() << "mounting a small tmpfs: " << std::strerror(errno);
+  if (mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=1m,mode=0700") != 0)
+    GTEST_SKIP() << "mounting a small tmpfs: " << std::strerror(errno);
   mounted_ = true;
   open();
   put(1, 400'000);
@@ -223,9 +227,11 @@ int while_reads_fail(const std::function<int()>& body) {
   if (child == 0) {
     std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_pread64, 0, 1),
-                                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+                                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+                                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
     const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(100);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+      _exit(100);
     _exit(body());
   }
   int status = 0;

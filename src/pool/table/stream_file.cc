@@ -22,7 +22,8 @@ class Writer {
   Writer(int fd, const std::atomic<bool>& cancelled) : fd_(fd), cancelled_(cancelled) {}
 
   [[nodiscard]] Status check() const {
-    if (cancelled_.load(std::memory_order_relaxed)) return fail(Error::cancelled, "the write was cancelled after {} bytes", written_);
+    if (cancelled_.load(std::memory_order_relaxed))
+      return fail(Error::cancelled, "the write was cancelled after {} bytes", written_);
     return {};
   }
   Status put(Bytes bytes) {
@@ -61,7 +62,8 @@ Status put_piece(Writer& writer, const frame::MessagePiece& piece) {
 
 }  // namespace
 
-Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd, const std::atomic<bool>& cancelled) {
+Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd,
+                                   const std::atomic<bool>& cancelled) {
   if (frames.empty()) return fail(Error::not_found, "the pool has no frames to write");
   Writer writer(fd, cancelled);
   frame::Schema schema;
@@ -72,8 +74,10 @@ Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, i
     const Bytes bytes = frame->buffer.bytes();
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
     OFP_ASSIGN(frame::Schema own, frame::read_schema(bytes, view));
-    if (i == 0) schema = std::move(own);
-    else if (own != schema) return fail(Error::schema, "object {} of the pool has another schema than object 0", i);
+    if (i == 0)
+      schema = std::move(own);
+    else if (own != schema)
+      return fail(Error::schema, "object {} of the pool has another schema than object 0", i);
     for (const frame::MessageRange& message : view.messages) {
       if (message.kind == frame::MessageKind::schema && i > 0) continue;
       OFP_TRY(put_piece(writer, frame::fit_message(bytes, message, writer.written(), frame::page_alignment)));

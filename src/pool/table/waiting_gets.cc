@@ -26,7 +26,8 @@ void WaitingGets::add_pools(std::set<std::string_view>& names) const {
 
 std::vector<Get> WaitingGets::take(const std::string& pool, const std::pair<std::string, std::string>& keys) {
   std::vector<Number> numbers;
-  for (auto at = by_keys_.lower_bound({&pool, &keys, 0}); at != by_keys_.end() && *at->pool == pool && *at->keys == keys; ++at)
+  for (auto at = by_keys_.lower_bound({&pool, &keys, 0});
+       at != by_keys_.end() && *at->pool == pool && *at->keys == keys; ++at)
     numbers.push_back(at->number);
   std::vector<Get> taken;
   for (const Number number : numbers) taken.push_back(extract(number));

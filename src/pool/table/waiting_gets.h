@@ -1,5 +1,5 @@
-// Requests for objects that are not there. Tens of thousands may wait, of one user: what a put or a round of the loop looks at
-// does not grow with them.
+// Requests for objects that are not there. Tens of thousands may wait, of one user: what a put or a round of the loop
+// looks at does not grow with them.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,9 @@ class WaitingGets {
   void add(Get get);
   [[nodiscard]] std::size_t size() const noexcept { return gets_.size(); }
   [[nodiscard]] std::uint64_t key_bytes() const noexcept { return key_bytes_; }
-  [[nodiscard]] TimeNs next_deadline() const noexcept { return by_deadline_.empty() ? never : by_deadline_.begin()->first; }
+  [[nodiscard]] TimeNs next_deadline() const noexcept {
+    return by_deadline_.empty() ? never : by_deadline_.begin()->first;
+  }
 
   void add_pools(std::set<std::string_view>& names) const;  // that are waited for
 

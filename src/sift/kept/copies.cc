@@ -15,14 +15,16 @@ namespace {
 constexpr std::size_t members_of_ring_max = 16;
 constexpr std::uint32_t salts_max = 1 << 16;
 
-// How many members' rows have a copy with this one. With many members nobody looks for all their rows: one more than the mean.
+// How many members' rows have a copy with this one. With many members nobody looks for all their rows: one more than
+// the mean.
 std::uint64_t rows_held(std::span<const std::string> members, std::uint32_t replicas, const std::string& self) {
   if (replicas < 2 || members.size() < 2) return 0;
   if (members.size() > members_of_ring_max) return replicas;
   std::uint64_t held = 0;
   for (const std::string& other : members) {
     if (other == self) continue;
-    const std::vector<std::string> owners = pool::owners_of(pool::Policy::hash, replicas, kept_row(other, replicas, members), members);
+    const std::vector<std::string> owners =
+        pool::owners_of(pool::Policy::hash, replicas, kept_row(other, replicas, members), members);
     if (std::ranges::find(owners, self) != owners.end()) ++held;
   }
   return held;

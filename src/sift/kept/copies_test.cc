@@ -17,7 +17,8 @@ std::vector<std::string> names(std::size_t count) {
 }
 
 std::uint64_t bytes_of(const std::string& settings, std::size_t members, std::uint32_t member = 0) {
-  const Geometry geometry = Geometry::make(parse_settings("sift:/t?key=id&" + settings).value(), names(members)).value();
+  const Geometry geometry =
+      Geometry::make(parse_settings("sift:/t?key=id&" + settings).value(), names(members)).value();
   return copies_bytes(geometry, member);
 }
 

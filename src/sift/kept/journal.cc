@@ -36,7 +36,8 @@ void put(wire::Writer& writer, const TakenSequences& sequences) {
 // A number of things that follow, each of so many bytes at least.
 Result<std::uint32_t> take_count(wire::Reader& reader, std::uint64_t bytes_each, std::string_view what) {
   const auto count = reader.take<std::uint32_t>();
-  if (!reader.ok() || count > reader.left() / bytes_each) return fail(Error::protocol, "a record of an element ends before its {} {}", count, what);
+  if (!reader.ok() || count > reader.left() / bytes_each)
+    return fail(Error::protocol, "a record of an element ends before its {} {}", count, what);
   return count;
 }
 
@@ -93,7 +94,8 @@ Result<ElementRecord::Split> take_split(wire::Reader& reader) {
 std::string KeptName::text() const {
   const std::string_view name = kinds[static_cast<std::size_t>(kind)];
   if (kind != Kind::piece) return fmt::format("{}.{:x}.{:x}.{:x}", name, element.stage, element.index, number);
-  return fmt::format("{}.{:x}.{:x}.{:x}.{:x}.{:x}", name, element.stage, element.index, piece.source, piece.incarnation, piece.sequence);
+  return fmt::format("{}.{:x}.{:x}.{:x}.{:x}.{:x}", name, element.stage, element.index, piece.source, piece.incarnation,
+                     piece.sequence);
 }
 
 std::optional<KeptName> KeptName::parse(std::string_view text) {
@@ -105,7 +107,8 @@ std::optional<KeptName> KeptName::parse(std::string_view text) {
   if (kind == std::size(kinds)) return std::nullopt;
   name.kind = static_cast<Kind>(kind);
   const auto stage = take_number(text), index = take_number(text);
-  if (!stage || !index || *stage < 1 || *stage > matched_bits_max + 1 || *index >= 1u << matched_bits_max) return std::nullopt;
+  if (!stage || !index || *stage < 1 || *stage > matched_bits_max + 1 || *index >= 1u << matched_bits_max)
+    return std::nullopt;
   name.element = {static_cast<std::uint32_t>(*stage), static_cast<std::uint32_t>(*index)};
   if (name.kind == Kind::piece) {
     const auto source = take_number(text), incarnation = take_number(text), sequence = take_number(text);
@@ -200,7 +203,8 @@ Result<RunNotes> decode_run_notes(Bytes bytes) {
   notes.keys = reader.take<std::uint64_t>();
   const Bytes record = reader.take_bytes(reader.take<std::uint32_t>());
   const Bytes schema = reader.take_bytes(reader.left());
-  if (!reader.done()) return fail(Error::protocol, "the notes of a run of tracks, of {} bytes, are cut off", bytes.size());
+  if (!reader.done())
+    return fail(Error::protocol, "the notes of a run of tracks, of {} bytes, are cut off", bytes.size());
   notes.record.assign(record.begin(), record.end());
   notes.schema.assign(schema.begin(), schema.end());
   return notes;
@@ -224,7 +228,8 @@ void write_notes(MutableBytes object, std::uint64_t body_bytes, Bytes notes) noe
 }
 
 Result<KeptParts> open_kept(Bytes object) {
-  if (object.size() < tail_bytes) return fail(Error::protocol, "{} bytes, what is kept of a sift pool has more", object.size());
+  if (object.size() < tail_bytes)
+    return fail(Error::protocol, "{} bytes, what is kept of a sift pool has more", object.size());
   const std::byte* const tail = object.data() + object.size() - tail_bytes;
   const auto body = load<std::uint64_t>(tail);
   const auto notes = load<std::uint32_t>(tail + 8);

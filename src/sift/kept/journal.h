@@ -1,17 +1,21 @@
-// What is kept of a sift pool, so that an agent that was killed goes on where it stood. Each thing is one object under a name:
+// What is kept of a sift pool, so that an agent that was killed goes on where it stood. Each thing is one object under
+// a name:
 //
 //   piece   a piece that was taken: kept before it is answered, until what it was split into was answered
-//   split   how a batch of pieces was split: which they were, and under which sequences its parts are published. It is kept
-//           before they are, so that the same batch, split again, makes the same parts under the same sequences, and who took
-//           them before knows them. The newest one of an element says all there is to know; those before it are dropped
+//   split   how a batch of pieces was split: which they were, and under which sequences its parts are published. It is
+//           kept before they are, so that the same batch, split again, makes the same parts under the same sequences,
+//           and who took them before knows them. The newest one of an element says all there is to know; those before
+//           it are dropped
 //   run     a run of tracks, and which pieces and former runs it was made of. It is kept before these are dropped
 //
-// The element's record, in splits and runs, says of each source what is settled: which pieces went on. A piece of those that
-// is still there, as its removal was not done or was undone, is none any more. So taken is what is settled and what is there.
+// The element's record, in splits and runs, says of each source what is settled: which pieces went on. A piece of those
+// that is still there, as its removal was not done or was undone, is none any more. So taken is what is settled and
+// what is there.
 //
 // An object is the frame, or the run's memory, with its notes behind it:
 //
-//   body | zeros, up to a multiple of 8 | notes: the piece's header, or the record | body bytes u64 | notes bytes u32 | "OFSK" u32
+//   body | zeros, up to a multiple of 8 | notes: the piece's header, or the record | body bytes u64 | notes bytes u32
+//   | "OFSK" u32
 #pragma once
 
 #include <optional>
@@ -58,7 +62,7 @@ struct ElementRecord {
   };
   struct Source {
     std::uint32_t source = 0;
-    std::vector<Life> lives;                // oldest first
+    std::vector<Life> lives;  // oldest first
     std::vector<std::uint64_t> forgotten;
     bool operator==(const Source&) const = default;
   };

@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto again = sift::decode_record(sift::encode(*record));
     OFP_ASSERT(again && *again == *record);
   }
-  if (const auto notes = sift::decode_run_notes(bytes)) OFP_ASSERT(sift::decode_run_notes(sift::encode(*notes)).value() == *notes);
+  if (const auto notes = sift::decode_run_notes(bytes))
+    OFP_ASSERT(sift::decode_run_notes(sift::encode(*notes)).value() == *notes);
   if (const auto parts = sift::open_kept(bytes)) OFP_ASSERT(parts->body.size() + parts->notes.size() < size);
   if (const auto name = sift::KeptName::parse(text_of(bytes))) OFP_ASSERT(sift::KeptName::parse(name->text()) == name);
   return 0;

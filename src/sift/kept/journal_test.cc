@@ -38,8 +38,9 @@ TEST(Journal, NamesAreReadAsTheyWereWritten) {
     EXPECT_LE(name.text().size(), 255u);
     EXPECT_EQ(KeptName::parse(name.text()), name) << name.text();
   }
-  for (const std::string_view other : {"", "pool", "piece", "piece.1.0.0.1", "piece.1.0.0.1.0", "piece.1.0.0.1.1.1", "split.0.0.1", "run.1.10000.1",
-                                       "run.12.0.", "run.1.0.x", "track.1.0.1", "split.1.0.11111111111111111"})
+  for (const std::string_view other :
+       {"", "pool", "piece", "piece.1.0.0.1", "piece.1.0.0.1.0", "piece.1.0.0.1.1.1", "split.0.0.1", "run.1.10000.1",
+        "run.12.0.", "run.1.0.x", "track.1.0.1", "split.1.0.11111111111111111"})
     EXPECT_FALSE(KeptName::parse(other)) << other;
 }
 
@@ -53,7 +54,8 @@ TEST(Journal, RecordsAreReadAsTheyWereWritten) {
 
 TEST(Journal, EveryCutOfARecordIsRefused) {
   const std::vector<std::byte> bytes = encode(some_record());
-  for (std::size_t length = 0; length < bytes.size(); ++length) EXPECT_FALSE(decode_record(Bytes(bytes).first(length))) << length;
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_FALSE(decode_record(Bytes(bytes).first(length))) << length;
   std::vector<std::byte> longer = bytes;
   longer.push_back({});
   EXPECT_FALSE(decode_record(longer));

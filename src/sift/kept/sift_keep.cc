@@ -1,5 +1,5 @@
-// What is kept before it counts: pieces before they are answered, splits before they are published, runs before what they are
-// made of is dropped. journal.h has what for.
+// What is kept before it counts: pieces before they are answered, splits before they are published, runs before what
+// they are made of is dropped. journal.h has what for.
 #include <algorithm>
 
 #include "sift/sift.h"
@@ -20,11 +20,16 @@ void Sift::begin_keep(std::uint64_t id, Effects& effects) {
   arrival.key = {geometry_.position_of(header.source.member), header.source.incarnation, header.sequence};
   const std::uint64_t token = next_token_++;
   const auto object = std::make_shared<FramePtr>();
-  jobs_.emplace(token, Job{.work = Work::keep, .element = header.element, .arrival = id, .object = object, .name = name_of(header.element, arrival.key)});
-  effects.emplace_back(std::in_place_type<JobEffect>, token, [header, object, frame = arrival.frame, memory = options_.memory]() -> Status {
-    OFP_ASSIGN(*object, keep_piece(frame, header, memory));
-    return {};
-  });
+  jobs_.emplace(token, Job{.work = Work::keep,
+                           .element = header.element,
+                           .arrival = id,
+                           .object = object,
+                           .name = name_of(header.element, arrival.key)});
+  effects.emplace_back(std::in_place_type<JobEffect>, token,
+                       [header, object, frame = arrival.frame, memory = options_.memory]() -> Status {
+                         OFP_ASSIGN(*object, keep_piece(frame, header, memory));
+                         return {};
+                       });
 }
 
 void Sift::end_keep(const Job& job, const Status& status, TimeNs, Effects& effects) {
@@ -48,7 +53,8 @@ void Sift::end_keep(const Job& job, const Status& status, TimeNs, Effects& effec
   }
   if (arrival.put) {  // nobody puts it again under this number, and it may be there: it is none
     effects.emplace_back(std::in_place_type<ForgetEffect>, job.name);
-    if (TakenSequences* const settled = to.sources[options_.self.member].settled(options_.self.incarnation)) settled->take(arrival.header.sequence);
+    if (TakenSequences* const settled = to.sources[options_.self.member].settled(options_.self.incarnation))
+      settled->take(arrival.header.sequence);
   }
   refuse(job.arrival, done.error(), effects);
 }
@@ -132,17 +138,20 @@ void Sift::number_batch(Element& element, Batch& batch) const {
 
 RunNotes Sift::notes_of(const ElementRecord& record) {
   if (schema_.empty())
-    if (const auto made = form_->rows->make_frame(0, options_.memory)) schema_.assign(made->frame->buffer.data(), made->frame->buffer.data() + made->frame->bytes);
+    if (const auto made = form_->rows->make_frame(0, options_.memory))
+      schema_.assign(made->frame->buffer.data(), made->frame->buffer.data() + made->frame->bytes);
   return {.record = encode(record), .schema = schema_};
 }
 
-RunNotes Sift::notes_of_merge(Element& element, Batch& batch, const std::vector<std::shared_ptr<const TrackRun>>& runs) {
+RunNotes Sift::notes_of_merge(Element& element, Batch& batch,
+                              const std::vector<std::shared_ptr<const TrackRun>>& runs) {
   batch.number = ++element.number;
   batch.record = record_of(element, {});
   batch.record.number = batch.number;
   batch.record.covers = element.abandoned;
   batch.record.covers.take(batch.number);
-  for (const std::shared_ptr<const TrackRun>& run : runs) batch.record.covers.take(element.kept_runs.at(run.get()).covers);
+  for (const std::shared_ptr<const TrackRun>& run : runs)
+    batch.record.covers.take(element.kept_runs.at(run.get()).covers);
   return notes_of(batch.record);
 }
 
@@ -153,7 +162,8 @@ void Sift::plan_parts(Element& element, Batch& batch) {
   for (const auto& [number, split] : element.splits) record.open.push_back({number, split.pieces, split.parts});
   ElementRecord::Split split{batch.number, {}, {}};
   for (const HeldPiece& piece : batch.held) split.pieces.push_back(piece.key);
-  for (std::uint32_t part = 0; part < options_.settings.fanout; ++part) record.next_sequences.push_back(targets_[geometry_.next(element.id, part)].next_sequence);
+  for (std::uint32_t part = 0; part < options_.settings.fanout; ++part)
+    record.next_sequences.push_back(targets_[geometry_.next(element.id, part)].next_sequence);
   for (const Part& part : batch.parts) split.parts.emplace_back(part.number, record.next_sequences[part.number]++);
   record.open.push_back(std::move(split));
 }
@@ -174,7 +184,8 @@ void Sift::settle_batch(Element& element, Batch& batch, Effects& effects) {
   std::vector<PieceKey> keys;
   for (const HeldPiece& piece : batch.held) {
     keys.push_back(piece.key);
-    if (TakenSequences* const settled = element.sources[geometry_.members()[piece.key.source]].settled(piece.key.incarnation))
+    if (TakenSequences* const settled =
+            element.sources[geometry_.members()[piece.key.source]].settled(piece.key.incarnation))
       settled->take(piece.key.sequence);
   }
   if (last(element.id)) {
@@ -192,7 +203,8 @@ void Sift::settle_batch(Element& element, Batch& batch, Effects& effects) {
     split.parts = std::move(replay.parts);
     // Of pieces that were lost there may be parts no more: nothing waits for their answers.
     for (const auto& [part, sequence] : split.parts)
-      if (std::ranges::find(batch.parts, part, &Part::number) == batch.parts.end()) targets_[geometry_.next(element.id, part)].open.erase(sequence);
+      if (std::ranges::find(batch.parts, part, &Part::number) == batch.parts.end())
+        targets_[geometry_.next(element.id, part)].open.erase(sequence);
     element.replays.pop_front();
     return;
   }
@@ -209,14 +221,16 @@ void Sift::answered(Element& element, std::uint64_t number, Effects& effects) {
   const auto split = element.splits.find(number);
   if (split == element.splits.end() || --split->second.unanswered > 0) return;
   release(element.id.stage, split->second.charge);
-  for (const PieceKey& key : split->second.pieces) effects.emplace_back(std::in_place_type<ForgetEffect>, name_of(element.id, key));
+  for (const PieceKey& key : split->second.pieces)
+    effects.emplace_back(std::in_place_type<ForgetEffect>, name_of(element.id, key));
   element.splits.erase(split);
 }
 
 void Sift::cover(Element& element, const Job& job, Effects& effects) {
   for (const std::shared_ptr<const TrackRun>& run : job.merged) {
     const auto kept = element.kept_runs.find(run.get());
-    effects.emplace_back(std::in_place_type<ForgetEffect>, KeptName{KeptName::Kind::run, element.id, {}, kept->second.number}.text());
+    effects.emplace_back(std::in_place_type<ForgetEffect>,
+                         KeptName{KeptName::Kind::run, element.id, {}, kept->second.number}.text());
     element.kept_runs.erase(kept);
   }
   element.kept_runs[job.batch->run.get()] = {job.batch->number, job.batch->record.covers};

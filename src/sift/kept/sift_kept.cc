@@ -1,12 +1,13 @@
-// What a pool keeps lies in a pool of its own (pool/members/pools.h), whose copies and disk are this one's: `local:` with spill=durable, or
-// `hash:` where it has replicas. There each member has a row (copies.h), of which it is the first owner. The row's columns are the
-// names of what is kept (journal.h), and "pool": which pool it is, and as what source the member publishes, in all its lives.
+// What a pool keeps lies in a pool of its own (pool/members/pools.h), whose copies and disk are this one's: `local:`
+// with spill=durable, or `hash:` where it has replicas. There each member has a row (copies.h), of which it is the
+// first owner. The row's columns are the names of what is kept (journal.h), and "pool": which pool it is, and as what
+// source the member publishes, in all its lives.
 //
-// Before anything of the pool is taken, memory for the others' copies is set aside at every member that makes it: a stage's credit
-// goes round by way of them, and waits for no memory that another stage, or a program, may have.
+// Before anything of the pool is taken, memory for the others' copies is set aside at every member that makes it: a
+// stage's credit goes round by way of them, and waits for no memory that another stage, or a program, may have.
 //
-// At its start an agent finds its row on its disk. Without a disk it asks all other members for it, and waits until all have answered:
-// whoever does not may be the only one that has it. Until then whoever asks something of the pool waits.
+// At its start an agent finds its row on its disk. Without a disk it asks all other members for it, and waits until all
+// have answered: whoever does not may be the only one that has it. Until then whoever asks something of the pool waits.
 #include <algorithm>
 #include <utility>
 
@@ -52,7 +53,8 @@ Result<Identity> read_identity(Bytes bytes, uid_t user) {
   Identity identity{reader.take<std::uint64_t>(), reader.take<std::uint64_t>(), {}};
   identity.text = reader.take_text();
   if (!reader.done()) return fail(Error::protocol, "{} bytes that name no sift pool", bytes.size());
-  if (identity.user != user) return fail(Error::denied, "its bytes say that it is user {}'s, but it is user {}'s", identity.user, user);
+  if (identity.user != user)
+    return fail(Error::denied, "its bytes say that it is user {}'s, but it is user {}'s", identity.user, user);
   return identity;
 }
 
@@ -77,7 +79,8 @@ void SiftService::recover(TimeNs, mover::Effects& effects) {
         agree(*pool, pools_.now(), effects);  // as it was before
         return {};
       };
-      if (const Status status = made(); !status) log(LogLevel::error, "pool \"{}\": what was kept is not taken up: {}", each.name, status.error().message);
+      if (const Status status = made(); !status)
+        log(LogLevel::error, "pool \"{}\": what was kept is not taken up: {}", each.name, status.error().message);
     }
   }
 }
@@ -98,11 +101,13 @@ Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
   if (pool.settings.durable) options.emplace_back("spill=durable");
   pool.row = kept_row(self_, pool.settings.replicas, members);
   OFP_TRY(set_aside(pool));
-  if (Status opened = pools_.open(fmt::format("{}?{}", pool.own, fmt::join(options, "&")), pool.user, now, effects); !opened) {
+  if (Status opened = pools_.open(fmt::format("{}?{}", pool.own, fmt::join(options, "&")), pool.user, now, effects);
+      !opened) {
     pools_.unreserve(pool.own);
     return opened;
   }
-  const bool on_disk = pool.settings.durable && pools_.table().holds(pool.own, {pool.row, std::string(identity_column)});
+  const bool on_disk =
+      pool.settings.durable && pools_.table().holds(pool.own, {pool.row, std::string(identity_column)});
   if (copies && !on_disk)
     for (const std::string& member : members)
       if (member != self_) pool.unasked.insert(member);
@@ -118,8 +123,9 @@ Status SiftService::set_aside(const Pool& pool) {
   if (bytes == 0) return {};
   const Status done = pools_.reserve(pool.own, bytes, copy_stays);
   if (done) return {};
-  return fail(done.error().code, "pool \"{}\": {}; a smaller budget= ({}), less replicas= ({}) or a larger memory.bytes_max makes it fit", pool.name,
-              done.error().message, pool.settings.budget_bytes, pool.settings.replicas);
+  return fail(done.error().code,
+              "pool \"{}\": {}; a smaller budget= ({}), less replicas= ({}) or a larger memory.bytes_max makes it fit",
+              pool.name, done.error().message, pool.settings.budget_bytes, pool.settings.replicas);
 }
 
 // ---- what is kept, and where
@@ -132,21 +138,24 @@ void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effect
     if (!pool.asked.insert(member).second) continue;
     const std::uint64_t number = next_++;
     works_.emplace(number, Work{Work::Kind::open, &pool, 0});
-    pools_.list_at(member, pool.own, pool.row,
-                   [this, number, member](const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs then, mover::Effects&) {
-                     on_listed(number, member, items, then);
-                   },
-                   now, effects);
+    pools_.list_at(
+        member, pool.own, pool.row,
+        [this, number, member](const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs then, mover::Effects&) {
+          on_listed(number, member, items, then);
+        },
+        now, effects);
   }
   if (pool.unasked.empty()) return begin_restore(pool, now, effects);
   if (now >= pool.tell_at) {
-    log(LogLevel::warning, "pool \"{}\": what this agent had of it may lie with {}: it waits for their answer", pool.name, fmt::join(pool.unasked, ", "));
+    log(LogLevel::warning, "pool \"{}\": what this agent had of it may lie with {}: it waits for their answer",
+        pool.name, fmt::join(pool.unasked, ", "));
     pool.tell_at = never;
   }
   pool.due = std::min(pool.tell_at, deadline_after(now, ask_again_ns));
 }
 
-void SiftService::on_listed(std::uint64_t number, const std::string& member, const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now) {
+void SiftService::on_listed(std::uint64_t number, const std::string& member,
+                            const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now) {
   const auto node = works_.extract(number);
   if (!node) return;
   Pool& pool = *node.mapped().pool;
@@ -156,7 +165,8 @@ void SiftService::on_listed(std::uint64_t number, const std::string& member, con
     return;
   }
   pool.unasked.erase(member);
-  for (const pool::FrameTable::Item& item : *items) pool.elsewhere.insert_or_assign(item.column, Elsewhere{member, item.bytes, item.rows});
+  for (const pool::FrameTable::Item& item : *items)
+    pool.elsewhere.insert_or_assign(item.column, Elsewhere{member, item.bytes, item.rows});
   pool.due = now;
 }
 
@@ -172,29 +182,36 @@ void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects)
   const std::uint64_t number = next_++;
   works_.emplace(number, Work{Work::Kind::open, &pool, 0});
   if (known) {
-    return pools_.read(pool.own, {pool.row, std::string(identity_column)}, member_with(pool, identity_column),
-                       [this, number, user = pool.user, all = std::move(all)](Result<FramePtr> object, TimeNs then, mover::Effects& more) {
-                         const auto identity = [&]() -> Result<Identity> {
-                           OFP_TRY(object);
-                           return read_identity({(*object)->buffer.data(), (*object)->bytes}, user);
-                         }();
-                         if (identity) identified(number, identity->incarnation, all, then, more);
-                         else identified(number, tl::unexpected(identity.error()), all, then, more);
-                       },
-                       now, effects);
+    return pools_.read(
+        pool.own, {pool.row, std::string(identity_column)}, member_with(pool, identity_column),
+        [this, number, user = pool.user, all = std::move(all)](Result<FramePtr> object, TimeNs then,
+                                                               mover::Effects& more) {
+          const auto identity = [&]() -> Result<Identity> {
+            OFP_TRY(object);
+            return read_identity({(*object)->buffer.data(), (*object)->bytes}, user);
+          }();
+          if (identity)
+            identified(number, identity->incarnation, all, then, more);
+          else
+            identified(number, tl::unexpected(identity.error()), all, then, more);
+        },
+        now, effects);
   }
   const FramePtr object = identity_object(process_, pool.user, pool.text, {buffers_, pool.user});
   if (object == nullptr) return identified(number, fail(Error::no_memory, "no memory for its name"), {}, now, effects);
-  pools_.keep(place_of(pool, std::string(identity_column)), object,
-              [this, number](const Status& status, TimeNs then, mover::Effects& more) {
-                if (status) identified(number, process_, {}, then, more);
-                else identified(number, tl::unexpected(status.error()), {}, then, more);
-              },
-              now, effects);
+  pools_.keep(
+      place_of(pool, std::string(identity_column)), object,
+      [this, number](const Status& status, TimeNs then, mover::Effects& more) {
+        if (status)
+          identified(number, process_, {}, then, more);
+        else
+          identified(number, tl::unexpected(status.error()), {}, then, more);
+      },
+      now, effects);
 }
 
-void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarnation, const std::vector<KeptItem>& items, TimeNs now,
-                             mover::Effects& effects) {
+void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarnation,
+                             const std::vector<KeptItem>& items, TimeNs now, mover::Effects& effects) {
   const auto node = works_.extract(number);
   if (!node) return;
   Pool& pool = *node.mapped().pool;
@@ -203,19 +220,23 @@ void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarna
     return;
   }
   if (!incarnation) {
-    log(LogLevel::warning, "pool \"{}\": it cannot begin yet, and is tried again: {}", pool.name, incarnation.error().message);
+    log(LogLevel::warning, "pool \"{}\": it cannot begin yet, and is tried again: {}", pool.name,
+        incarnation.error().message);
     pool.restoring = false;
     pool.due = deadline_after(now, second_ns);
     return;
   }
-  if (!items.empty()) log(LogLevel::info, "pool \"{}\": {} pieces, splits and runs of tracks were kept", pool.name, items.size());
+  if (!items.empty())
+    log(LogLevel::info, "pool \"{}\": {} pieces, splits and runs of tracks were kept", pool.name, items.size());
   pool.sift->restore(*incarnation, items, now, pool.pending);
   carry_out(pool, now, effects);
 }
 
 // ---- a Sift's wishes
 
-mover::Store::Place SiftService::place_of(const Pool& pool, std::string name) { return {pool.own, pool.row, std::move(name), pool.user, 0, false}; }
+mover::Store::Place SiftService::place_of(const Pool& pool, std::string name) {
+  return {pool.own, pool.row, std::move(name), pool.user, 0, false};
+}
 
 std::string SiftService::member_with(const Pool& pool, std::string_view name) {
   const auto at = pool.elsewhere.find(name);
@@ -223,48 +244,54 @@ std::string SiftService::member_with(const Pool& pool, std::string_view name) {
 }
 
 void SiftService::keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effects& effects) {
-  if (effect.object == nullptr) return pool.sift->on_kept(effect.token, fail(Error::no_memory, "no memory for {}", effect.name), now, pool.pending);
+  if (effect.object == nullptr)
+    return pool.sift->on_kept(effect.token, fail(Error::no_memory, "no memory for {}", effect.name), now, pool.pending);
   const std::uint64_t number = next_++;
   works_.emplace(number, Work{Work::Kind::keep, &pool, effect.token});
-  pools_.keep(place_of(pool, std::move(effect.name)), std::move(effect.object),
-              [this, number](const Status& status, TimeNs then, mover::Effects& more) {
-                const auto node = works_.extract(number);
-                if (!node) return;
-                Pool& of = *node.mapped().pool;
-                of.sift->on_kept(node.mapped().token, status, then, of.pending);
-                carry_out(of, then, more);
-                forget_later_ = true;
-              },
-              now, effects);
+  pools_.keep(
+      place_of(pool, std::move(effect.name)), std::move(effect.object),
+      [this, number](const Status& status, TimeNs then, mover::Effects& more) {
+        const auto node = works_.extract(number);
+        if (!node) return;
+        Pool& of = *node.mapped().pool;
+        of.sift->on_kept(node.mapped().token, status, then, of.pending);
+        carry_out(of, then, more);
+        forget_later_ = true;
+      },
+      now, effects);
 }
 
 void SiftService::read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::Effects& effects) {
   const std::uint64_t number = next_++;
   works_.emplace(number, Work{Work::Kind::read, &pool, effect.token});
   const std::string member = member_with(pool, effect.name);
-  pools_.read(pool.own, {pool.row, effect.name}, member,
-              [this, number, remote = !member.empty()](Result<FramePtr> object, TimeNs then, mover::Effects& more) {
-                const auto node = works_.extract(number);
-                if (!node) return;
-                Pool& of = *node.mapped().pool;
-                // Rows go from owner to owner when members change: it may be on its way here.
-                const bool moves = !object && remote && object.error().code == Error::not_found && then < of.opened_at + options_.piece_wait_ns;
-                if (moves) object = fail(Error::would_block, "{}", object.error().message);
-                of.sift->on_read(node.mapped().token, std::move(object), then, of.pending);
-                carry_out(of, then, more);
-                forget_later_ = true;
-              },
-              now, effects);
+  pools_.read(
+      pool.own, {pool.row, effect.name}, member,
+      [this, number, remote = !member.empty()](Result<FramePtr> object, TimeNs then, mover::Effects& more) {
+        const auto node = works_.extract(number);
+        if (!node) return;
+        Pool& of = *node.mapped().pool;
+        // Rows go from owner to owner when members change: it may be on its way here.
+        const bool moves = !object && remote && object.error().code == Error::not_found &&
+                           then < of.opened_at + options_.piece_wait_ns;
+        if (moves) object = fail(Error::would_block, "{}", object.error().message);
+        of.sift->on_read(node.mapped().token, std::move(object), then, of.pending);
+        carry_out(of, then, more);
+        forget_later_ = true;
+      },
+      now, effects);
 }
 
 // ---- who asks before it is there
 
 // What is asked of a pool on which nobody agrees would be answered by members as if they did.
-Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request, bool is_member) {
+Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
+                                    bool is_member) {
   if (is_ready(pool)) return false;
   if (!pool.agreed) OFP_TRY(may_put(pool, now));
   pool.deferred.emplace_back([this, channel, kind = request.kind, ticket = request.ticket, is_member,
-                              payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](TimeNs then, mover::Effects& effects) {
+                              payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
+                                 TimeNs then, mover::Effects& effects) {
     if (!channels_.contains(channel)) return;
     channel::Entry again = {};
     again.kind = kind;

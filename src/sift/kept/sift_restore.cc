@@ -1,6 +1,6 @@
-// How an agent goes on where its former life stood. Splits and runs are read first: they say which pieces are still wanted. Then
-// pieces that were taken come back like offers, when their stage has room: first those of splits that were kept and not all
-// answered, which are split again as they were; then all others.
+// How an agent goes on where its former life stood. Splits and runs are read first: they say which pieces are still
+// wanted. Then pieces that were taken come back like offers, when their stage has room: first those of splits that were
+// kept and not all answered, which are split again as they were; then all others.
 #include <algorithm>
 
 #include "base/log.h"
@@ -13,8 +13,14 @@ namespace {
 // Not here for the moment; or lost.
 bool may_pass(Error code) noexcept {
   switch (code) {
-    case Error::io: case Error::not_found: case Error::protocol: case Error::version: case Error::schema: return false;
-    default: return true;
+    case Error::io:
+    case Error::not_found:
+    case Error::protocol:
+    case Error::version:
+    case Error::schema:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -87,22 +93,28 @@ void Sift::open_record(const KeptName& name, Result<FramePtr> object, Effects& e
     const std::uint64_t token = next_token_++;
     ++restoring_->jobs;
     jobs_.emplace(token, Job{.work = Work::open, .element = name.element, .batch = batch, .name = name.text()});
-    effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, notes = std::move(notes), run = *object, form = form_->rows]() -> Status {
-      OFP_ASSIGN(batch->run, TrackRun::open(form, run, notes));
-      return {};
-    });
+    effects.emplace_back(std::in_place_type<JobEffect>, token,
+                         [batch, notes = std::move(notes), run = *object, form = form_->rows]() -> Status {
+                           OFP_ASSIGN(batch->run, TrackRun::open(form, run, notes));
+                           return {};
+                         });
     return {};
   };
   if (const Status opened = open(); !opened)
-    log(LogLevel::error, "pool '{}': {} of '{}' is lost: {}", options_.settings.pool, name.text(), options_.self.member, opened.error().message);
+    log(LogLevel::error, "pool '{}': {} of '{}' is lost: {}", options_.settings.pool, name.text(), options_.self.member,
+        opened.error().message);
 }
 
 void Sift::opened(const Job& job, const Status& status, TimeNs now, Effects& effects) {
   if (restoring_ == nullptr) return;
   --restoring_->jobs;
-  if (status) restoring_->runs[job.element].push_back({job.batch->record, job.batch->run});
-  else if (may_pass(status.error().code)) read_later(next_token_++, KeptName::parse(job.name).value(), now);
-  else log(LogLevel::error, "pool '{}': {} of '{}' is lost: {}", options_.settings.pool, job.name, options_.self.member, status.error().message);
+  if (status)
+    restoring_->runs[job.element].push_back({job.batch->record, job.batch->run});
+  else if (may_pass(status.error().code))
+    read_later(next_token_++, KeptName::parse(job.name).value(), now);
+  else
+    log(LogLevel::error, "pool '{}': {} of '{}' is lost: {}", options_.settings.pool, job.name, options_.self.member,
+        status.error().message);
   if (restoring_->reading.empty() && restoring_->jobs == 0) end_restore(now, effects);
 }
 
@@ -110,7 +122,8 @@ void Sift::end_restore(TimeNs now, Effects& effects) {
   const std::unique_ptr<Restoring> found = std::move(restoring_);
   restored_ = true;
   for (auto& [id, runs] : found->runs) restore_runs(element(id), std::move(runs), effects);
-  for (auto& [id, record] : found->splits) element(id).replays = replays_of(element(id), std::move(record), found->pieces);
+  for (auto& [id, record] : found->splits)
+    element(id).replays = replays_of(element(id), std::move(record), found->pieces);
   // First those of splits, split by split: so the pieces of the first one all find room.
   std::map<std::pair<ElementId, PieceKey>, const KeptItem*> items;
   for (const auto& [name, item] : found->pieces) items.emplace(std::pair(name.element, name.piece), &item);
@@ -122,7 +135,8 @@ void Sift::end_restore(TimeNs now, Effects& effects) {
         items.erase(at);
       }
   for (const auto& [where, item] : items) restore_piece(element(where.first), *item, where.second, effects);
-  if (const auto own = element({1, 0}).sources[options_.self.member].life(options_.self)) put_sequence_ = (*own)->largest();
+  if (const auto own = element({1, 0}).sources[options_.self.member].life(options_.self))
+    put_sequence_ = (*own)->largest();
   for (std::uint32_t number = 1; number <= options_.settings.track_stage(); ++number) settle(number, now, effects);
 }
 
@@ -133,9 +147,12 @@ void Sift::restore_runs(Element& element, std::vector<Restoring::Run> runs, Effe
     const std::uint64_t number = each.record.number;
     element.number = std::max(element.number, number);
     take_up(element, each.record);
-    const bool covered = std::ranges::any_of(runs, [&](const Restoring::Run& other) { return other.record.number > number && other.record.covers.has(number); });
+    const bool covered = std::ranges::any_of(runs, [&](const Restoring::Run& other) {
+      return other.record.number > number && other.record.covers.has(number);
+    });
     if (covered) {
-      effects.emplace_back(std::in_place_type<ForgetEffect>, KeptName{KeptName::Kind::run, element.id, {}, number}.text());
+      effects.emplace_back(std::in_place_type<ForgetEffect>,
+                           KeptName{KeptName::Kind::run, element.id, {}, number}.text());
       continue;
     }
     track_bytes_ += each.run->bytes();
@@ -150,7 +167,8 @@ void Sift::take_up(Element& element, const ElementRecord& record) {
 }
 
 // Splits whose pieces are all there. Of one all of whose parts were answered, some pieces are dropped already.
-std::deque<Replay> Sift::replays_of(Element& element, ElementRecord record, const std::vector<std::pair<KeptName, KeptItem>>& pieces) {
+std::deque<Replay> Sift::replays_of(Element& element, ElementRecord record,
+                                    const std::vector<std::pair<KeptName, KeptItem>>& pieces) {
   element.number = record.number;
   element.kept_split = KeptName{KeptName::Kind::split, element.id, {}, record.number}.text();
   take_up(element, record);
@@ -200,22 +218,27 @@ void Sift::queue_again(Element& element, const KeptItem& item, const PieceKey& k
   arrival.replay = replay;
   arrival.order = ++element.taken;
   // Not more than it was charged before, as the object has its notes.
-  arrival.charge = BufferCache::class_bytes(item.bytes) + std::max(item.bytes + item.bytes / 8, item.rows * TrackRun::sort_bytes_per_row);
-  arrival.charge = std::min(arrival.charge, options_.settings.budget_bytes - std::min(options_.settings.budget_bytes, parts_overhead(element.id.stage)));
+  arrival.charge = BufferCache::class_bytes(item.bytes) +
+                   std::max(item.bytes + item.bytes / 8, item.rows * TrackRun::sort_bytes_per_row);
+  arrival.charge =
+      std::min(arrival.charge, options_.settings.budget_bytes -
+                                   std::min(options_.settings.budget_bytes, parts_overhead(element.id.stage)));
   queue(std::move(arrival));
 }
 
 Status Sift::reopen(Arrival& arrival, FramePtr object) {
   OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
   OFP_ASSIGN(PieceHeader header, decode_piece_header(parts.notes));
-  if (header.element != arrival.header.element || header.source != arrival.header.source || header.sequence != arrival.header.sequence)
+  if (header.element != arrival.header.element || header.source != arrival.header.source ||
+      header.sequence != arrival.header.sequence)
     return fail(Error::protocol, "piece {} of '{}' is there under its name", header.sequence, header.source.member);
   if (form_ == nullptr) {
     OFP_ASSIGN(form_, TrackForm::of_frame(parts.body, options_.settings.key));
     overhead_bytes_ = form_->rows->overhead_bytes();
   }
   OFP_ASSIGN(arrival.view, form_->rows->view(parts.body));
-  if (arrival.view->rows != header.rows()) return fail(Error::protocol, "a piece has {} rows, its header says {}", arrival.view->rows, header.rows());
+  if (arrival.view->rows != header.rows())
+    return fail(Error::protocol, "a piece has {} rows, its header says {}", arrival.view->rows, header.rows());
   arrival.header = std::move(header);
   arrival.bytes = parts.body.size();
   arrival.frame = std::move(object);
@@ -234,14 +257,19 @@ void Sift::reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effec
   const Status status = object ? reopen(arrival, std::move(*object)) : Status(tl::unexpected(object.error()));
   StageCounters& counters = stage(to.id.stage).counters;
   const std::uint64_t of_split = arrival.replay;
-  HeldPiece held{{std::move(arrival.frame), {}, std::move(arrival.header.runs)}, arrival.bytes, arrival.charge, now, arrival.order, arrival.key};
+  HeldPiece held{{std::move(arrival.frame), {}, std::move(arrival.header.runs)},
+                 arrival.bytes,
+                 arrival.charge,
+                 now,
+                 arrival.order,
+                 arrival.key};
   if (status) {
     ++counters.restored;
     held.piece.view = std::move(*arrival.view);
   } else {
     ++counters.lost;
-    log(LogLevel::error, "pool '{}': piece {} of '{}' for element {} of stage {} is lost: {}", options_.settings.pool, arrival.key.sequence,
-        arrival.header.source.member, to.id.index, to.id.stage, status.error().message);
+    log(LogLevel::error, "pool '{}': piece {} of '{}' for element {} of stage {} is lost: {}", options_.settings.pool,
+        arrival.key.sequence, arrival.header.source.member, to.id.index, to.id.stage, status.error().message);
     release(to.id.stage, arrival.charge);
     to.gone.take(arrival.order);
   }
@@ -263,8 +291,10 @@ void Sift::reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effec
 
 // Splits of which no piece could be read.
 void Sift::skip_empty(Element& element) {
-  while (!element.replays.empty() && element.replays.front().missing == 0 && element.replays.front().here.empty() && element.batch == nullptr) {
-    for (const auto& [part, sequence] : element.replays.front().parts) targets_[geometry_.next(element.id, part)].open.erase(sequence);
+  while (!element.replays.empty() && element.replays.front().missing == 0 && element.replays.front().here.empty() &&
+         element.batch == nullptr) {
+    for (const auto& [part, sequence] : element.replays.front().parts)
+      targets_[geometry_.next(element.id, part)].open.erase(sequence);
     element.replays.pop_front();
   }
 }

@@ -22,7 +22,8 @@ std::uint64_t hash_name(std::string_view name) noexcept {  // FNV-1a
 
 }  // namespace
 
-std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elements, std::span<const std::string> members) {
+std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elements,
+                                          std::span<const std::string> members) {
   const auto count = static_cast<std::uint32_t>(members.size());
   const std::uint32_t most = (elements + count - 1) / count;
   std::vector<std::uint64_t> names(count);
@@ -50,8 +51,8 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
   if (members.empty()) return fail(Error::invalid, "sift pool '{}' has no members", settings.pool);
   for (std::size_t i = 1; i < members.size(); ++i) {
     if (members[i - 1] >= members[i]) {
-      return fail(Error::invalid, "members of '{}' are not sorted: '{}' comes before '{}'", settings.pool, members[i - 1],
-                  members[i]);
+      return fail(Error::invalid, "members of '{}' are not sorted: '{}' comes before '{}'", settings.pool,
+                  members[i - 1], members[i]);
     }
   }
   Geometry made;
@@ -67,7 +68,8 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
     placed.reached.resize(placed.owners.size());
     for (std::uint32_t index = 0; index < elements; ++index)
       for (std::uint32_t source = 0; source < count; ++source)
-        if (made.is_reached(made.before({stage, index}), source)) placed.reached[index * placed.lanes + made.lane_of({stage, index}, source)] = true;
+        if (made.is_reached(made.before({stage, index}), source))
+          placed.reached[index * placed.lanes + made.lane_of({stage, index}, source)] = true;
   }
   return made;
 }
@@ -101,7 +103,8 @@ bool Geometry::is_reached(ElementId element, std::uint32_t member) const noexcep
 }
 
 bool Geometry::holds(std::uint32_t member, ElementId element) const noexcept {
-  if (element.stage < 1 || element.stage > stages_.size() || element.index >= settings_.elements(element.stage)) return false;
+  if (element.stage < 1 || element.stage > stages_.size() || element.index >= settings_.elements(element.stage))
+    return false;
   if (element.stage == 1) return member < members_.size();
   const Stage& stage = stages_[element.stage - 1];
   const auto* const first = stage.owners.data() + std::size_t{element.index} * stage.lanes;

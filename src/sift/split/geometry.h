@@ -1,12 +1,12 @@
 // Which agent holds which element.
 //
-// An element is (stage, index); its index is the bits of the identifier that are matched when it is reached. Stage 1 has one
-// element, and every member holds one of its own: what a program puts stays on its agent until it is split. The other
-// stages' elements are placed by rendezvous hashing, with a bound on how many of a stage one member gets, so that none is
-// flooded. Where a stage has fewer elements than there are members, each is held by several (lanes), and a source always
-// uses the same one of them; otherwise most agents would be idle in the middle stages. Those who hold an element share out the
-// lanes of the next by their own order, so that all are used. Tracks have one lane: all rows of an identifier are in one
-// place.
+// An element is (stage, index); its index is the bits of the identifier that are matched when it is reached. Stage 1
+// has one element, and every member holds one of its own: what a program puts stays on its agent until it is split. The
+// other stages' elements are placed by rendezvous hashing, with a bound on how many of a stage one member gets, so that
+// none is flooded. Where a stage has fewer elements than there are members, each is held by several (lanes), and a
+// source always uses the same one of them; otherwise most agents would be idle in the middle stages. Those who hold an
+// element share out the lanes of the next by their own order, so that all are used. Tracks have one lane: all rows of
+// an identifier are in one place.
 //
 // Everybody computes the same placement from the settings and the members' names.
 #pragma once

@@ -26,9 +26,12 @@ TEST(Geometry, NoMemberGetsMoreThanItsShareOfAnyStage) {
         const std::uint32_t all = geometry.settings().elements(stage) * geometry.lanes(stage);
         std::map<std::uint32_t, std::uint32_t> held;
         for (std::uint32_t index = 0; index < geometry.settings().elements(stage); ++index)
-          for (std::uint32_t lane = 0; lane < geometry.lanes(stage); ++lane) ++held[geometry.holder({stage, index}, lane)];
+          for (std::uint32_t lane = 0; lane < geometry.lanes(stage); ++lane)
+            ++held[geometry.holder({stage, index}, lane)];
         for (const auto& [member, count] : held) EXPECT_LE(count, (all + members - 1) / members) << stage;
-        if (stage <= stages) { EXPECT_GE(all, members) << "everybody works in stage " << stage; }
+        if (stage <= stages) {
+          EXPECT_GE(all, members) << "everybody works in stage " << stage;
+        }
       }
     }
 }
@@ -66,7 +69,10 @@ TEST(Geometry, MostAgentsWorkInEveryStage) {
       std::uint32_t working = 0;
       for (std::uint32_t member = 0; member < 100; ++member) {
         const auto held = geometry.elements_of(member, stage);
-        working += std::ranges::any_of(held, [&](std::uint32_t index) { return !geometry.sources({stage, index}, member).empty(); }) ? 1 : 0;
+        working += std::ranges::any_of(
+                       held, [&](std::uint32_t index) { return !geometry.sources({stage, index}, member).empty(); })
+                       ? 1
+                       : 0;
       }
       EXPECT_GE(working, 63u) << "of 100 in stage " << stage << " with fanout " << fanout;
     }
@@ -81,7 +87,8 @@ TEST(Geometry, AMemberThatLeavesMovesLittleMoreThanWhatItHeld) {
   std::uint32_t moved = 0;
   for (std::size_t i = 0; i < before.size(); ++i) moved += all[before[i]] != fewer[after[i]] ? 1 : 0;
   EXPECT_GE(moved, 20u);
-  EXPECT_LE(moved, 200u);  // of 1,000; without the bound it would be about 20, modulo the number of members it would be 980
+  EXPECT_LE(moved,
+            200u);  // of 1,000; without the bound it would be about 20, modulo the number of members it would be 980
 }
 
 TEST(Geometry, MembersAreSortedAndThereAreSome) {

@@ -1,5 +1,5 @@
-// Particles for tests and benchmarks: frames of the 37-byte record, or of a smaller one, whose values follow from identifier
-// and step, so that a row can be checked wherever it is found.
+// Particles for tests and benchmarks: frames of the 37-byte record, or of a smaller one, whose values follow from
+// identifier and step, so that a row can be checked wherever it is found.
 #pragma once
 
 #include <random>
@@ -14,26 +14,30 @@ inline frame::Schema particle_schema() {
   using frame::Type;
   frame::Schema schema;
   schema.fields.push_back({.name = "id", .type = Type::uint64});
-  for (const char* name : {"x", "y", "z", "vx", "vy", "vz", "q"}) schema.fields.push_back({.name = name, .type = Type::float32});
+  for (const char* name : {"x", "y", "z", "vx", "vy", "vz", "q"})
+    schema.fields.push_back({.name = name, .type = Type::float32});
   schema.fields.push_back({.name = "type", .type = Type::uint8});
   return schema;
 }
 
 // Every byte of a row but its identifier: of column `column`, whose value has `width` bytes.
 inline std::byte byte_of(std::uint64_t id, std::int64_t step, std::size_t column, std::size_t at) {
-  std::uint64_t mixed = id * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(step) * 0xBF58476D1CE4E5B9 + column * 31 + at;
+  std::uint64_t mixed =
+      id * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(step) * 0xBF58476D1CE4E5B9 + column * 31 + at;
   mixed ^= mixed >> 29;
   return static_cast<std::byte>(mixed * 0x94D049BB133111EB >> 56);
 }
 
-inline FramePtr particle_frame(const RowForm& form, std::span<const std::uint64_t> ids, std::int64_t step, const FrameMemory& memory) {
+inline FramePtr particle_frame(const RowForm& form, std::span<const std::uint64_t> ids, std::int64_t step,
+                               const FrameMemory& memory) {
   auto made = form.make_frame(ids.size(), memory);
   OFP_ASSERT(made.has_value());
   for (std::size_t column = 0; column < form.widths().size(); ++column) {
     const std::uint32_t width = form.widths()[column];
     for (std::size_t row = 0; row < ids.size(); ++row) {
       std::byte* const to = made->columns[column] + row * width;
-      if (column == form.key_column()) std::memcpy(to, &ids[row], width);
+      if (column == form.key_column())
+        std::memcpy(to, &ids[row], width);
       else
         for (std::size_t at = 0; at < width; ++at) to[at] = byte_of(ids[row], step, column, at);
     }
@@ -42,7 +46,8 @@ inline FramePtr particle_frame(const RowForm& form, std::span<const std::uint64_
 }
 
 // "" if a row's values are those of its identifier and step.
-inline std::string wrong_row(const RowForm& form, const RowsView& view, std::uint64_t row, std::int64_t step, std::size_t skip_columns = 0) {
+inline std::string wrong_row(const RowForm& form, const RowsView& view, std::uint64_t row, std::int64_t step,
+                             std::size_t skip_columns = 0) {
   std::uint64_t id = 0;
   std::memcpy(&id, view.ids.values + row * view.ids.value_bytes, view.ids.value_bytes);
   for (std::size_t column = 0; column < form.widths().size(); ++column) {

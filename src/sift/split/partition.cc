@@ -23,14 +23,17 @@ void part_numbers(const std::byte* values, std::uint32_t count, SplitBits bits, 
   }
 }
 
-void part_numbers(const Identifiers& ids, std::uint64_t begin, std::uint32_t count, SplitBits bits, std::uint16_t* parts) noexcept {
+void part_numbers(const Identifiers& ids, std::uint64_t begin, std::uint32_t count, SplitBits bits,
+                  std::uint16_t* parts) noexcept {
   const std::byte* const values = ids.values + begin * ids.value_bytes;
-  if (ids.value_bytes == 8) part_numbers<std::uint64_t>(values, count, bits, parts);
-  else part_numbers<std::uint32_t>(values, count, bits, parts);
+  if (ids.value_bytes == 8)
+    part_numbers<std::uint64_t>(values, count, bits, parts);
+  else
+    part_numbers<std::uint32_t>(values, count, bits, parts);
 }
 
-// Rows of a block: enough for runs of 512 rows, or as long as they can be while a column of the block stays in a cache of
-// the core's own: the ends of runs are what costs.
+// Rows of a block: enough for runs of 512 rows, or as long as they can be while a column of the block stays in a cache
+// of the core's own: the ends of runs are what costs.
 constexpr std::uint32_t block_rows_min = 4096, block_rows_max = 32768;
 
 std::uint32_t block_rows_of(SplitBits bits) noexcept {
@@ -42,7 +45,8 @@ constexpr std::uint64_t streamed_bytes_min = 4 << 20;
 
 template <class Value>
 void gather_scalar(const std::byte* from, const std::uint16_t* order, std::uint32_t count, std::byte* to) noexcept {
-  for (std::uint32_t i = 0; i < count; ++i) std::memcpy(to + i * sizeof(Value), from + order[i] * sizeof(Value), sizeof(Value));
+  for (std::uint32_t i = 0; i < count; ++i)
+    std::memcpy(to + i * sizeof(Value), from + order[i] * sizeof(Value), sizeof(Value));
 }
 
 void gather_bytes(const std::byte* from, std::uint32_t value_bytes, const std::uint16_t* order, std::uint32_t count,
@@ -53,8 +57,8 @@ void gather_bytes(const std::byte* from, std::uint32_t value_bytes, const std::u
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx2"))) void gather4_avx2(const std::byte* from, const std::uint16_t* order, std::uint32_t count,
-                                                  std::byte* to) noexcept {
+__attribute__((target("avx2"))) void gather4_avx2(const std::byte* from, const std::uint16_t* order,
+                                                  std::uint32_t count, std::byte* to) noexcept {
   std::uint32_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m256i rows = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(order + i)));
@@ -69,12 +73,14 @@ __attribute__((target("avx2"))) void gather4_avx2(const std::byte* from, const s
 #define OFP_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 
 // Lanes of `mask` alone are read and written.
-OFP_AVX512 inline void gather4_masked(const std::byte* from, const std::uint16_t* order, __mmask16 mask, std::byte* to) noexcept {
+OFP_AVX512 inline void gather4_masked(const std::byte* from, const std::uint16_t* order, __mmask16 mask,
+                                      std::byte* to) noexcept {
   const __m512i rows = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, order));
   _mm512_mask_storeu_epi32(to, mask, _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, rows, from, 4));
 }
 
-OFP_AVX512 inline void gather8_masked(const std::byte* from, const std::uint16_t* order, __mmask8 mask, std::byte* to) noexcept {
+OFP_AVX512 inline void gather8_masked(const std::byte* from, const std::uint16_t* order, __mmask8 mask,
+                                      std::byte* to) noexcept {
   const __m256i rows = _mm256_maskz_cvtepu16_epi32(mask, _mm_maskz_loadu_epi16(mask, order));
   _mm512_mask_storeu_epi64(to, mask, _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), mask, rows, from, 8));
 }
@@ -86,57 +92,74 @@ inline std::uint32_t head_of(const std::byte* to, std::uint32_t value_bytes, std
 }
 
 template <bool streamed>
-OFP_AVX512 void gather4_avx512(const std::byte* from, const std::uint16_t* order, std::uint32_t count, std::byte* to) noexcept {
+OFP_AVX512 void gather4_avx512(const std::byte* from, const std::uint16_t* order, std::uint32_t count,
+                               std::byte* to) noexcept {
   std::uint32_t i = 0;
   if (streamed) {
     i = head_of(to, 4, count);
     gather4_masked(from, order, static_cast<__mmask16>((1u << i) - 1), to);
   }
   for (; i + 16 <= count; i += 16) {
-    const __m512i rows = _mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(order + i)));
+    const __m512i rows =
+        _mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(order + i)));
     const __m512i values = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xFFFF, rows, from, 4);
-    if (streamed) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i * 4), values);
-    else _mm512_storeu_si512(to + i * 4, values);
+    if (streamed)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i * 4), values);
+    else
+      _mm512_storeu_si512(to + i * 4, values);
   }
   gather4_masked(from, order + i, static_cast<__mmask16>((1u << (count - i)) - 1), to + i * 4);
 }
 
 template <bool streamed>
-OFP_AVX512 void gather8_avx512(const std::byte* from, const std::uint16_t* order, std::uint32_t count, std::byte* to) noexcept {
+OFP_AVX512 void gather8_avx512(const std::byte* from, const std::uint16_t* order, std::uint32_t count,
+                               std::byte* to) noexcept {
   std::uint32_t i = 0;
   if (streamed) {
     i = head_of(to, 8, count);
     gather8_masked(from, order, static_cast<__mmask8>((1u << i) - 1), to);
   }
   for (; i + 8 <= count; i += 8) {
-    const __m256i rows = _mm256_maskz_cvtepu16_epi32(0xFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(order + i)));
+    const __m256i rows =
+        _mm256_maskz_cvtepu16_epi32(0xFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(order + i)));
     const __m512i values = _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xFF, rows, from, 8);
-    if (streamed) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i * 8), values);
-    else _mm512_storeu_si512(to + i * 8, values);
+    if (streamed)
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i * 8), values);
+    else
+      _mm512_storeu_si512(to + i * 8, values);
   }
   gather8_masked(from, order + i, static_cast<__mmask8>((1u << (count - i)) - 1), to + i * 8);
 }
 
 #endif
 
-using GatherRun = void (*)(const std::byte* from, const std::uint16_t* order, std::uint32_t count, std::byte* to) noexcept;
+using GatherRun = void (*)(const std::byte* from, const std::uint16_t* order, std::uint32_t count,
+                           std::byte* to) noexcept;
 
 // `aligned`: all places to write to are at multiples of value_bytes.
 GatherRun gather_of(std::uint32_t value_bytes, Gather gather, bool streamed, bool aligned) noexcept {
 #if defined(__x86_64__)
-  if (gather == Gather::avx512 && value_bytes == 4) return streamed && aligned ? gather4_avx512<true> : gather4_avx512<false>;
-  if (gather == Gather::avx512 && value_bytes == 8) return streamed && aligned ? gather8_avx512<true> : gather8_avx512<false>;
+  if (gather == Gather::avx512 && value_bytes == 4)
+    return streamed && aligned ? gather4_avx512<true> : gather4_avx512<false>;
+  if (gather == Gather::avx512 && value_bytes == 8)
+    return streamed && aligned ? gather8_avx512<true> : gather8_avx512<false>;
   if (gather == Gather::avx2 && value_bytes == 4) return gather4_avx2;
 #else
   (void)gather, (void)streamed, (void)aligned;
 #endif
   switch (value_bytes) {
-    case 1: return gather_scalar<std::uint8_t>;
-    case 2: return gather_scalar<std::uint16_t>;
-    case 4: return gather_scalar<std::uint32_t>;
-    case 8: return gather_scalar<std::uint64_t>;
-    case 16: return gather_scalar<std::array<std::uint64_t, 2>>;
-    default: return nullptr;
+    case 1:
+      return gather_scalar<std::uint8_t>;
+    case 2:
+      return gather_scalar<std::uint16_t>;
+    case 4:
+      return gather_scalar<std::uint32_t>;
+    case 8:
+      return gather_scalar<std::uint64_t>;
+    case 16:
+      return gather_scalar<std::array<std::uint64_t, 2>>;
+    default:
+      return nullptr;
   }
 }
 
@@ -144,7 +167,8 @@ GatherRun gather_of(std::uint32_t value_bytes, Gather gather, bool streamed, boo
 
 Gather best_gather() noexcept {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return Gather::avx512;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    return Gather::avx512;
   if (__builtin_cpu_supports("avx2")) return Gather::avx2;
 #endif
   return Gather::scalar;
@@ -171,8 +195,13 @@ void count_parts(const Identifiers& ids, SplitBits bits, std::span<std::uint64_t
 }
 
 Partition::Partition(SplitBits bits, Gather gather)
-    : bits_(bits), gather_(gather), block_rows_(block_rows_of(bits)), part_of_row_(block_rows_), order_(block_rows_),
-      begin_(bits.parts() + 1), at_(bits.parts()) {}
+    : bits_(bits),
+      gather_(gather),
+      block_rows_(block_rows_of(bits)),
+      part_of_row_(block_rows_),
+      order_(block_rows_),
+      begin_(bits.parts() + 1),
+      at_(bits.parts()) {}
 
 void Partition::split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets) {
   const std::uint32_t parts = bits_.parts();
@@ -204,8 +233,10 @@ void Partition::split(const Identifiers& ids, std::span<const Column> columns, s
       std::byte** const to = targets.data() + column * parts;
       for (std::uint32_t part = 0; part < parts; ++part) {
         const std::uint32_t begin = begin_[part], rows = begin_[part + 1] - begin;
-        if (run != nullptr) run(from, order_.data() + begin, rows, to[part]);
-        else gather_bytes(from, value_bytes, order_.data() + begin, rows, to[part]);
+        if (run != nullptr)
+          run(from, order_.data() + begin, rows, to[part]);
+        else
+          gather_bytes(from, value_bytes, order_.data() + begin, rows, to[part]);
         to[part] += std::size_t{rows} * value_bytes;
       }
     }

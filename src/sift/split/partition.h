@@ -2,12 +2,13 @@
 // they stay, which are the buffers of outgoing Arrow frames.
 //
 //     identifiers ->  count_parts   how many rows each part gets, so that its frame can be laid out
-//     columns     ->  Partition     block by block: one counting sort of the block's row numbers, then, column by column,
+//     columns     ->  Partition     block by block: one counting sort of the block's row numbers, then, column by
+//                 column,
 //                                   each part's rows of the block as one run (gather from a block that is in the
 //                                   cache, store to one place of each part)
 //
-// Rows keep their order within a part. What is larger than a core's cache is written past it, a cache line at a time (AVX-512):
-// a line that is stored in full needs not be read first, which is a third of all memory traffic.
+// Rows keep their order within a part. What is larger than a core's cache is written past it, a cache line at a time
+// (AVX-512): a line that is stored in full needs not be read first, which is a third of all memory traffic.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +54,8 @@ class Partition {
  public:
   explicit Partition(SplitBits bits, Gather gather = best_gather());
 
-  // `targets[column * parts + part]` is where the part's next row of that column goes; moved on by what was written. Each
-  // has room for what count_parts said. Columns have ids.rows rows.
+  // `targets[column * parts + part]` is where the part's next row of that column goes; moved on by what was written.
+  // Each has room for what count_parts said. Columns have ids.rows rows.
   void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets);
 
  private:

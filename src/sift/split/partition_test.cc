@@ -50,7 +50,8 @@ void expect_split(const Rows& rows, SplitBits bits, Gather gather) {
     const std::uint32_t width = rows.views[column].value_bytes;
     for (std::uint32_t part = 0; part < bits.parts(); ++part) {
       const std::vector<std::byte>& run = got[column * bits.parts() + part];
-      ASSERT_EQ(targets[column * bits.parts() + part], run.data() + run.size()) << "column " << column << " part " << part;
+      ASSERT_EQ(targets[column * bits.parts() + part], run.data() + run.size())
+          << "column " << column << " part " << part;
       for (std::size_t i = 0; i < expected[part].size(); ++i)
         ASSERT_EQ(std::memcmp(run.data() + i * width, rows.views[column].values + expected[part][i] * width, width), 0)
             << "column " << column << " part " << part << " row " << i;
@@ -68,7 +69,8 @@ TEST_P(PartitionOf, EveryRowGoesWhereALoopWouldPutItInItsOrder) {
       for (const std::uint64_t count : {0ULL, 1ULL, 7ULL, 2047ULL, 2048ULL, 70'001ULL}) {
         const Rows rows(count, id_bytes, {1, 2, 4, 8, 12, 16}, random);
         for (const std::uint32_t shift : {0U, 3U, id_bytes * 8 - bits})
-          ASSERT_NO_FATAL_FAILURE(expect_split(rows, {shift, bits}, GetParam())) << count << " rows, " << bits << " bits at " << shift;
+          ASSERT_NO_FATAL_FAILURE(expect_split(rows, {shift, bits}, GetParam()))
+              << count << " rows, " << bits << " bits at " << shift;
       }
 }
 
@@ -96,8 +98,10 @@ TEST_P(PartitionOf, AllRowsInOnePart) {
   expect_split(rows, {8, 4}, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(ByInstructions, PartitionOf, ::testing::Values(Gather::scalar, Gather::avx2, Gather::avx512),
-                         [](const auto& each) { return std::string(each.param == Gather::scalar ? "scalar" : each.param == Gather::avx2 ? "avx2" : "avx512"); });
+INSTANTIATE_TEST_SUITE_P(
+    ByInstructions, PartitionOf, ::testing::Values(Gather::scalar, Gather::avx2, Gather::avx512), [](const auto& each) {
+      return std::string(each.param == Gather::scalar ? "scalar" : each.param == Gather::avx2 ? "avx2" : "avx512");
+    });
 
 TEST(CountParts, AddsToWhatIsThere) {
   std::mt19937_64 random(4);

@@ -11,8 +11,8 @@ using frame::NodeLayout;
 using frame::Type;
 
 bool is_identifier(const Field& field) noexcept {
-  return field.dictionary.empty() &&
-         (field.type == Type::int32 || field.type == Type::int64 || field.type == Type::uint32 || field.type == Type::uint64);
+  return field.dictionary.empty() && (field.type == Type::int32 || field.type == Type::int64 ||
+                                      field.type == Type::uint32 || field.type == Type::uint64);
 }
 
 std::string names_of(const frame::Schema& schema) {
@@ -28,10 +28,12 @@ Result<std::uint32_t> find_key(const frame::Schema& schema, std::string_view key
   std::uint32_t found = frame::none;
   for (std::uint32_t i = 0; i < schema.fields.size(); ++i) {
     if (schema.fields[i].name != key) continue;
-    if (found != frame::none) return fail(Error::schema, "columns {} and {} are both called '{}', which names the identifier", found, i, key);
+    if (found != frame::none)
+      return fail(Error::schema, "columns {} and {} are both called '{}', which names the identifier", found, i, key);
     found = i;
   }
-  if (found == frame::none) return fail(Error::schema, "there is no column '{}' with identifiers; there are: {}", key, names_of(schema));
+  if (found == frame::none)
+    return fail(Error::schema, "there is no column '{}' with identifiers; there are: {}", key, names_of(schema));
   if (!is_identifier(schema.fields[found])) {
     return fail(Error::schema, "the identifier '{}' is {}, expected int32, int64, uint32 or uint64", key,
                 frame::describe(schema.fields[found]));
@@ -44,7 +46,8 @@ Result<std::uint32_t> find_key(const frame::Schema& schema, std::string_view key
 Result<std::shared_ptr<const RowForm>> RowForm::make(const frame::Schema& schema, std::string_view key) {
   auto made = std::make_shared<RowForm>();
   OFP_ASSIGN(made->key_column_, find_key(schema, key));
-  made->key_signed_ = schema.fields[made->key_column_].type == Type::int32 || schema.fields[made->key_column_].type == Type::int64;
+  made->key_signed_ =
+      schema.fields[made->key_column_].type == Type::int32 || schema.fields[made->key_column_].type == Type::int64;
   OFP_ASSIGN(made->form_, frame::make_template(schema, frame::page_alignment));
   const frame::Layout& layout = made->form_->layout;
   for (std::size_t i = 0; i < layout.columns.size(); ++i) {
@@ -53,16 +56,18 @@ Result<std::shared_ptr<const RowForm>> RowForm::make(const frame::Schema& schema
     for (; node->type == Type::fixed_list && values <= (1u << 20); ++node) values *= node->list_size;
     const std::uint64_t width = values * node->value_bytes;
     if (width == 0 || width > (1u << 20) || node->dictionary != 0) {
-      return fail(Error::unsupported, "column '{}' is {}: sift pools take columns whose rows have the same number of bytes, 1 to {}",
+      return fail(Error::unsupported,
+                  "column '{}' is {}: sift pools take columns whose rows have the same number of bytes, 1 to {}",
                   schema.fields[i].name, frame::describe(schema.fields[i]), 1u << 20);
     }
     made->widths_.push_back(static_cast<std::uint32_t>(width));
     made->value_buffers_.push_back(node->buffer + 1);
     made->row_bytes_ += static_cast<std::uint32_t>(width);
   }
-  const std::uint64_t head = made->form_->schema_message.size() + frame::message_prefix_bytes +
-                             made->form_->prototypes[0].metadata.size();
-  made->overhead_bytes_ = static_cast<std::uint32_t>(align_up(head, page_bytes) + made->widths_.size() * page_bytes + 16);
+  const std::uint64_t head =
+      made->form_->schema_message.size() + frame::message_prefix_bytes + made->form_->prototypes[0].metadata.size();
+  made->overhead_bytes_ =
+      static_cast<std::uint32_t>(align_up(head, page_bytes) + made->widths_.size() * page_bytes + 16);
   return made;
 }
 
@@ -88,8 +93,8 @@ Status RowForm::check_same_schema(Bytes bytes, const frame::FrameView& parsed) c
       // Whether a column could have nulls, and its metadata, are of no importance: it has none.
       continue;
     }
-    return fail(Error::schema, "column {} is '{}' {}, in the pool it is '{}' {}", i, one.name, frame::describe(one), other.name,
-                frame::describe(other));
+    return fail(Error::schema, "column {} is '{}' {}, in the pool it is '{}' {}", i, one.name, frame::describe(one),
+                other.name, frame::describe(other));
   }
   return {};
 }
@@ -109,7 +114,8 @@ Result<RowsView> RowForm::view(Bytes bytes) const {
   }
   RowsView view;
   view.rows = static_cast<std::uint64_t>(rows);
-  for (std::size_t i = 0; i < widths_.size(); ++i) view.columns.push_back({bytes.data() + buffers[value_buffers_[i]].offset, widths_[i]});
+  for (std::size_t i = 0; i < widths_.size(); ++i)
+    view.columns.push_back({bytes.data() + buffers[value_buffers_[i]].offset, widths_[i]});
   view.ids = {view.columns[key_column_].values, widths_[key_column_], view.rows};
   return view;
 }

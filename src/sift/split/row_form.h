@@ -32,8 +32,8 @@ struct RowsView {
 
 class RowForm {
  public:
-  // Columns are of fixed width, or fixed_list of such, so that a row has the same bytes everywhere; the one named `key` is a
-  // 32- or 64-bit integer.
+  // Columns are of fixed width, or fixed_list of such, so that a row has the same bytes everywhere; the one named `key`
+  // is a 32- or 64-bit integer.
   [[nodiscard]] static Result<std::shared_ptr<const RowForm>> make(const frame::Schema& schema, std::string_view key);
   [[nodiscard]] static Result<std::shared_ptr<const RowForm>> of_frame(Bytes frame, std::string_view key);
 
@@ -46,7 +46,9 @@ class RowForm {
   };
   [[nodiscard]] Result<Made> make_frame(std::uint64_t rows, const FrameMemory& memory) const;
 
-  [[nodiscard]] const std::vector<std::uint32_t>& widths() const noexcept { return widths_; }  // of a row's value in each column
+  [[nodiscard]] const std::vector<std::uint32_t>& widths() const noexcept {
+    return widths_;
+  }  // of a row's value in each column
   [[nodiscard]] std::uint32_t row_bytes() const noexcept { return row_bytes_; }
   // What a frame has beside its rows, at most.
   [[nodiscard]] std::uint32_t overhead_bytes() const noexcept { return overhead_bytes_; }

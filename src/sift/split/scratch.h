@@ -1,7 +1,8 @@
-// Memory that a job needs only while it runs: in huge pages where the kernel gives them, and kept for the thread's next job.
+// Memory that a job needs only while it runs: in huge pages where the kernel gives them, and kept for the thread's next
+// job.
 //
-// A sort writes to a thousand places in turn and reads a column in any order; with pages of 4 KiB most of these look up a
-// page first. And a page touched for the first time costs as much as what is done in it.
+// A sort writes to a thousand places in turn and reads a column in any order; with pages of 4 KiB most of these look up
+// a page first. And a page touched for the first time costs as much as what is done in it.
 #pragma once
 
 #include <cstddef>

@@ -39,18 +39,22 @@ void Sift::settle(std::uint32_t number, TimeNs now, Effects& effects) {
     // Splits before admissions: they are what gives memory back.
     while (!at.due.empty() && begin_split(*elements_.at(at.due.front()), effects)) at.due.pop_front();
     admit(number, now, effects);
-  } while ((!at.due.empty() && at.counters.used_bytes + parts_overhead(number) <= at.counters.budget_bytes) || relieve(number));
+  } while ((!at.due.empty() && at.counters.used_bytes + parts_overhead(number) <= at.counters.budget_bytes) ||
+           relieve(number));
   if (number < options_.settings.track_stage()) send(number, effects);
 }
 
-// With offers that wait, and nothing under way that would make room for them, the largest element is split before its time.
+// With offers that wait, and nothing under way that would make room for them, the largest element is split before its
+// time.
 bool Sift::relieve(std::uint32_t number) {
   Stage& at = stage(number);
   if (at.waiting.empty() || at.jobs > 0 || at.counters.outgoing > 0 || !at.due.empty()) return false;
   Element* largest = nullptr;
   for (auto each = elements_.lower_bound({number, 0}); each != elements_.end() && each->first.stage == number; ++each) {
     Element& element = *each->second;
-    if (element.bytes > 0 && element.failures == 0 && element.replays.empty() && (largest == nullptr || element.bytes > largest->bytes)) largest = &element;
+    if (element.bytes > 0 && element.failures == 0 && element.replays.empty() &&
+        (largest == nullptr || element.bytes > largest->bytes))
+      largest = &element;
   }
   if (largest == nullptr) return false;
   set_due(*largest);
@@ -71,7 +75,9 @@ std::shared_ptr<Batch> Sift::next_batch(Element& element) const {
     const std::uint64_t all = rows + piece.piece.view.rows;
     runs += piece.piece.runs.size();
     if (!batch->held.empty() && !last(element.id) && runs > runs_of_split_max) break;
-    if (!batch->held.empty() && !last(element.id) && !check_size(charge_of(all * form_->rows->row_bytes() + overhead_bytes_, all))) break;
+    if (!batch->held.empty() && !last(element.id) &&
+        !check_size(charge_of(all * form_->rows->row_bytes() + overhead_bytes_, all)))
+      break;
     rows = all;
     batch->charge += piece.charge;
     element.bytes -= piece.bytes;
@@ -103,18 +109,20 @@ bool Sift::begin_split(Element& element, Effects& effects) {
   if (last(element.id)) {
     jobs_.emplace(token, Job{.work = Work::sort, .element = element.id, .batch = batch});
     const auto notes = keeps() ? std::make_shared<const RunNotes>(notes_of(batch->record)) : nullptr;
-    effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, notes, form = form_->rows, memory = options_.memory]() -> Status {
-      OFP_ASSIGN(batch->run, TrackRun::sort(form, batch->pieces, memory, notes.get()));
-      return {};
-    });
+    effects.emplace_back(std::in_place_type<JobEffect>, token,
+                         [batch, notes, form = form_->rows, memory = options_.memory]() -> Status {
+                           OFP_ASSIGN(batch->run, TrackRun::sort(form, batch->pieces, memory, notes.get()));
+                           return {};
+                         });
     return true;
   }
   jobs_.emplace(token, Job{.work = Work::split, .element = element.id, .batch = batch});
   const SplitBits bits = options_.settings.split_bits(number);
-  effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, bits, form = form_->rows, memory = options_.memory]() -> Status {
-    OFP_ASSIGN(batch->parts, split_pieces(*form, batch->pieces, bits, memory));
-    return {};
-  });
+  effects.emplace_back(std::in_place_type<JobEffect>, token,
+                       [batch, bits, form = form_->rows, memory = options_.memory]() -> Status {
+                         OFP_ASSIGN(batch->parts, split_pieces(*form, batch->pieces, bits, memory));
+                         return {};
+                       });
   return true;
 }
 
@@ -126,12 +134,16 @@ void Sift::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects
   Element& element = this->element(job.element);
   switch (job.work) {
     case Work::check:
-      if (status) take(job.arrival, now, effects);
-      else refuse(job.arrival, status.error(), effects);
+      if (status)
+        take(job.arrival, now, effects);
+      else
+        refuse(job.arrival, status.error(), effects);
       break;
     case Work::keep:
-      if (status) keep_result(token, job, effects);
-      else end_keep(job, status, now, effects);
+      if (status)
+        keep_result(token, job, effects);
+      else
+        end_keep(job, status, now, effects);
       break;
     case Work::split:
     case Work::sort:
@@ -142,7 +154,8 @@ void Sift::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects
       if (status && keeps()) return keep_result(token, job, effects);
       end_merge(job, status, effects);
       break;
-    case Work::open: return opened(job, status, now, effects);
+    case Work::open:
+      return opened(job, status, now, effects);
   }
   settle(job.element.stage, now, effects);
 }
@@ -187,7 +200,8 @@ void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects
     piece.frame = std::move(part.frame);
     piece.crc32c_of_identifiers = part.crc32c_of_identifiers;
     piece.split = batch->number;
-    publish(element.id, geometry_.next(element.id, part.number), std::move(piece), sequence_of(element, *batch, part.number));
+    publish(element.id, geometry_.next(element.id, part.number), std::move(piece),
+            sequence_of(element, *batch, part.number));
   }
   pass_flushes(element);
   end_flushes(now, effects);
@@ -210,10 +224,11 @@ void Sift::begin_merge(Element& element, Effects& effects) {
   const auto notes = keeps() ? std::make_shared<const RunNotes>(notes_of_merge(element, *batch, runs)) : nullptr;
   const std::uint64_t token = next_token_++;
   jobs_.emplace(token, Job{.work = Work::merge, .element = element.id, .batch = batch, .merged = runs});
-  effects.emplace_back(std::in_place_type<JobEffect>, token, [batch, notes, runs = std::move(runs), memory = options_.memory]() -> Status {
-    OFP_ASSIGN(batch->run, TrackRun::merge(runs, memory, notes.get()));
-    return {};
-  });
+  effects.emplace_back(std::in_place_type<JobEffect>, token,
+                       [batch, notes, runs = std::move(runs), memory = options_.memory]() -> Status {
+                         OFP_ASSIGN(batch->run, TrackRun::merge(runs, memory, notes.get()));
+                         return {};
+                       });
 }
 
 // ---- publish
@@ -259,16 +274,19 @@ void Sift::send(std::uint32_t number, Effects& effects) {
   while (!at.outgoing.empty()) {
     const std::uint64_t token = at.outgoing.front();
     Outgoing& piece = outgoing_.at(token);
-    if (at.under_way_bytes > 0 && piece.bytes > 0 && at.under_way_bytes + piece.bytes > options_.settings.credit_bytes) return;
+    if (at.under_way_bytes > 0 && piece.bytes > 0 && at.under_way_bytes + piece.bytes > options_.settings.credit_bytes)
+      return;
     at.outgoing.pop_front();
     at.under_way_bytes += piece.bytes;
     piece.under_way = true;
     ++at.counters.published;
     if (piece.attempts > 0) ++at.counters.published_again;
     const Target& target = targets_[piece.header.element];
-    piece.header.answered_below = target.open.empty() ? piece.header.sequence : std::min(*target.open.begin(), piece.header.sequence);
+    piece.header.answered_below =
+        target.open.empty() ? piece.header.sequence : std::min(*target.open.begin(), piece.header.sequence);
     piece.header.crc32c = seal(piece.header, piece.crc32c_of_identifiers);
-    effects.emplace_back(std::in_place_type<PublishEffect>, token, geometry_.owner_name(piece.header.element, self_), piece.header, piece.frame);
+    effects.emplace_back(std::in_place_type<PublishEffect>, token, geometry_.owner_name(piece.header.element, self_),
+                         piece.header, piece.frame);
   }
 }
 
@@ -311,7 +329,9 @@ void Sift::on_time(TimeNs now, Effects& effects) {
     timers_.erase(timers_.begin());
     Element& element = *elements_.at(timer.element);
     switch (timer.of) {
-      case Timer::Of::age: element.age_timer = false; break;
+      case Timer::Of::age:
+        element.age_timer = false;
+        break;
       case Timer::Of::job:
         if (element.batch == nullptr && element.failures > 0) {
           const std::uint32_t failures = std::exchange(element.failures, 0);
@@ -345,7 +365,8 @@ TimeNs Sift::next_deadline() const noexcept {
 void Sift::drop(Effects& effects) {
   dropped_ = true;
   const Status status = fail(Error::cancelled, "pool '{}' was dropped", options_.settings.pool);
-  for (const auto& [token, id] : arrival_of_token_) effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
+  for (const auto& [token, id] : arrival_of_token_)
+    effects.emplace_back(std::in_place_type<AnswerEffect>, token, status);
   for (const Flush& flush : flushes_) effects.emplace_back(std::in_place_type<FlushedEffect>, flush.token, status);
   arrivals_.clear();
   arrival_of_token_.clear();

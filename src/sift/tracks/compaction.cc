@@ -43,8 +43,10 @@ Result<std::vector<Part>> split_pieces(const RowForm& form, const std::vector<Pi
       if (counts[part] == 0) continue;
       totals[part] += counts[part];
       std::vector<StepRun>& runs = all[part].runs;
-      if (!runs.empty() && runs.back().step == segment.step) runs.back().rows += counts[part];
-      else runs.push_back({segment.step, counts[part]});
+      if (!runs.empty() && runs.back().step == segment.step)
+        runs.back().rows += counts[part];
+      else
+        runs.push_back({segment.step, counts[part]});
     }
   }
 
@@ -75,7 +77,8 @@ Result<std::vector<Part>> split_pieces(const RowForm& form, const std::vector<Pi
   return all;
 }
 
-std::uint64_t parts_bytes_max(std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t parts, std::uint32_t overhead_bytes) noexcept {
+std::uint64_t parts_bytes_max(std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t parts,
+                              std::uint32_t overhead_bytes) noexcept {
   // A buffer has up to an eighth more than was asked for, and ends on a page.
   const std::uint64_t bytes = rows * row_bytes + std::uint64_t{parts} * overhead_bytes;
   return bytes + bytes / 8 + std::uint64_t{parts} * 2 * page_bytes;

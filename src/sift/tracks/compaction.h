@@ -34,8 +34,8 @@ struct Part {
 };
 
 // Parts without rows are left out. Within a part, rows of one step keep their order.
-[[nodiscard]] Result<std::vector<Part>> split_pieces(const RowForm& form, const std::vector<Piece>& pieces, SplitBits bits,
-                                                     const FrameMemory& memory);
+[[nodiscard]] Result<std::vector<Part>> split_pieces(const RowForm& form, const std::vector<Piece>& pieces,
+                                                     SplitBits bits, const FrameMemory& memory);
 
 // What the frames of `parts` parts with `rows` rows in all take up at most, as buffers of the cache.
 [[nodiscard]] std::uint64_t parts_bytes_max(std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t parts,

@@ -23,7 +23,8 @@ Piece piece_of(const RowForm& form, FramePtr frame, std::vector<StepRun> runs) {
 
 TEST(RowForm, TakesRowsOfFixedWidth) {
   frame::Schema schema = particle_schema();
-  schema.fields.push_back({.name = "u", .type = Type::fixed_list, .width = 3, .children = {{.name = "item", .type = Type::float64}}});
+  schema.fields.push_back(
+      {.name = "u", .type = Type::fixed_list, .width = 3, .children = {{.name = "item", .type = Type::float64}}});
   const auto form = RowForm::make(schema, "id");
   ASSERT_TRUE(form) << form.error().message;
   EXPECT_EQ((*form)->row_bytes(), 37u + 24u);
@@ -57,14 +58,16 @@ TEST(RowForm, WhatItRefusesIsNamed) {
   };
   frame::Schema renamed = particle_schema();
   renamed.fields[0].name = "number";
-  EXPECT_NE(refused(renamed).find("no column 'id' with identifiers; there are: number, x"), std::string::npos) << refused(renamed);
+  EXPECT_NE(refused(renamed).find("no column 'id' with identifiers; there are: number, x"), std::string::npos)
+      << refused(renamed);
   EXPECT_NE(refused(with({.name = "id", .type = Type::int32})).find("both called 'id'"), std::string::npos);
   frame::Schema small = particle_schema();
   small.fields[0].type = Type::int16;
   EXPECT_NE(refused(small).find("int16"), std::string::npos);
   EXPECT_NE(refused(with({.name = "name", .type = Type::utf8})).find("'name' is utf8"), std::string::npos);
   EXPECT_NE(refused(with({.name = "on", .type = Type::boolean})).find("'on'"), std::string::npos);
-  EXPECT_NE(refused(with({.name = "kind", .type = Type::int8, .dictionary = {{.type = Type::utf8}}})).find("'kind'"), std::string::npos);
+  EXPECT_NE(refused(with({.name = "kind", .type = Type::int8, .dictionary = {{.type = Type::utf8}}})).find("'kind'"),
+            std::string::npos);
 }
 
 TEST(RowForm, AnotherSchemaAndNullsAreRefused) {
@@ -75,7 +78,8 @@ TEST(RowForm, AnotherSchemaAndNullsAreRefused) {
   const auto other = RowForm::make(other_schema, "id").value()->make_frame(10, from).value();
   const auto viewed = form->view({other.frame->buffer.data(), other.frame->bytes});
   ASSERT_FALSE(viewed);
-  EXPECT_NE(viewed.error().message.find("column 3 is 'z' float64, in the pool it is 'z' float32"), std::string::npos) << viewed.error().message;
+  EXPECT_NE(viewed.error().message.find("column 3 is 'z' float64, in the pool it is 'z' float32"), std::string::npos)
+      << viewed.error().message;
 
   // A frame whose identifiers have a null: as a program would send it.
   frame::BatchView batch;
@@ -125,7 +129,9 @@ TEST(Compaction, EveryRowIsInItsPartOnceWithItsStep) {
       EXPECT_LE(part.runs.size(), 3u) << "runs of one step are one";
       std::uint64_t row = 0;
       for (std::size_t run = 0; run < part.runs.size(); ++run) {
-        if (run > 0) { EXPECT_LT(part.runs[run - 1].step, part.runs[run].step); }
+        if (run > 0) {
+          EXPECT_LT(part.runs[run - 1].step, part.runs[run].step);
+        }
         for (const std::uint64_t end = row + part.runs[run].rows; row < end; ++row, ++rows) {
           std::uint64_t id = 0;
           std::memcpy(&id, view->ids.values + row * view->ids.value_bytes, view->ids.value_bytes);

@@ -24,7 +24,8 @@ struct Whole {
 
 std::optional<Whole> whole_of(const Expression& expression) {
   if (expression.kind != Expression::Kind::literal) return std::nullopt;
-  if (expression.literal.type == ValueType::uint64) return Whole{false, std::get<std::uint64_t>(expression.literal.value)};
+  if (expression.literal.type == ValueType::uint64)
+    return Whole{false, std::get<std::uint64_t>(expression.literal.value)};
   if (expression.literal.type != ValueType::int64) return std::nullopt;
   const auto value = std::get<std::int64_t>(expression.literal.value);
   return Whole{value < 0, static_cast<std::uint64_t>(value)};
@@ -35,7 +36,8 @@ std::optional<std::uint64_t> identifier_of(const RowForm& rows, Whole number) {
   const bool is_signed = rows.key_is_signed();
   if (number.negative && !is_signed) return std::nullopt;
   const std::uint64_t largest = std::uint64_t{is_signed ? INT64_MAX : UINT64_MAX} >> (rows.key_bytes() == 4 ? 32 : 0);
-  if (!number.negative) return number.magnitude_or_bits <= largest ? std::optional(number.magnitude_or_bits) : std::nullopt;
+  if (!number.negative)
+    return number.magnitude_or_bits <= largest ? std::optional(number.magnitude_or_bits) : std::nullopt;
   const bool fits = rows.key_bytes() == 8 || static_cast<std::int64_t>(number.magnitude_or_bits) >= INT32_MIN;
   return fits ? std::optional(number.magnitude_or_bits) : std::nullopt;
 }
@@ -47,20 +49,28 @@ bool is_field(const Expression& expression, std::string_view name) {
 // As if the operands changed places.
 Function turned(Function function) {
   switch (function) {
-    case Function::less: return Function::greater;
-    case Function::less_equal: return Function::greater_equal;
-    case Function::greater: return Function::less;
-    case Function::greater_equal: return Function::less_equal;
-    default: return function;
+    case Function::less:
+      return Function::greater;
+    case Function::less_equal:
+      return Function::greater_equal;
+    case Function::greater:
+      return Function::less;
+    case Function::greater_equal:
+      return Function::less_equal;
+    default:
+      return function;
   }
 }
 
 void bound_steps(Function function, Whole number, TrackQuery& bounds) {
   constexpr auto largest = static_cast<std::uint64_t>(INT64_MAX);
   // A number beyond all steps bounds them as the last one does, at least.
-  const auto value = !number.negative && number.magnitude_or_bits > largest ? INT64_MAX : static_cast<std::int64_t>(number.magnitude_or_bits);
+  const auto value = !number.negative && number.magnitude_or_bits > largest
+                         ? INT64_MAX
+                         : static_cast<std::int64_t>(number.magnitude_or_bits);
   const bool is_upper = function == Function::equal || function == Function::less || function == Function::less_equal;
-  const bool is_lower = function == Function::equal || function == Function::greater || function == Function::greater_equal;
+  const bool is_lower =
+      function == Function::equal || function == Function::greater || function == Function::greater_equal;
   if (is_upper) bounds.last_step = std::min(bounds.last_step, value);
   if (is_lower) bounds.first_step = std::max(bounds.first_step, value);
 }
@@ -84,11 +94,13 @@ void bound(const Expression& filter, const RowForm& rows, TrackQuery& bounds) {
     return;
   }
   if (filter.function == Function::is_in) {
-    if (is_field(filter.arguments[0], rows.key_name())) bound_identifiers(rows, std::span(filter.arguments).subspan(1), bounds);
+    if (is_field(filter.arguments[0], rows.key_name()))
+      bound_identifiers(rows, std::span(filter.arguments).subspan(1), bounds);
     return;
   }
-  const bool compares = filter.function == Function::equal || filter.function == Function::less || filter.function == Function::less_equal ||
-                        filter.function == Function::greater || filter.function == Function::greater_equal;
+  const bool compares = filter.function == Function::equal || filter.function == Function::less ||
+                        filter.function == Function::less_equal || filter.function == Function::greater ||
+                        filter.function == Function::greater_equal;
   if (!compares) return;
   const bool swapped = filter.arguments[0].kind == Expression::Kind::literal;
   const Expression& column = filter.arguments[swapped ? 1 : 0];
@@ -96,8 +108,10 @@ void bound(const Expression& filter, const RowForm& rows, TrackQuery& bounds) {
   const Function function = swapped ? turned(filter.function) : filter.function;
   const auto number = whole_of(value);
   if (!number) return;
-  if (is_field(column, step_name)) bound_steps(function, *number, bounds);
-  else if (is_field(column, rows.key_name()) && function == Function::equal) bound_identifiers(rows, std::span(&value, 1), bounds);
+  if (is_field(column, step_name))
+    bound_steps(function, *number, bounds);
+  else if (is_field(column, rows.key_name()) && function == Function::equal)
+    bound_identifiers(rows, std::span(&value, 1), bounds);
 }
 
 // Columns that a query reads. All, if it does not say, or names one that is not there: whoever binds it says so.
@@ -134,7 +148,8 @@ class TrackFeed final : public pool::QueryFeed {
   Result<FramePtr> next(const Query& query) override {
     if (reader_ == nullptr) {
       const RowForm& rows = *source_.snapshot.form()->rows;
-      const std::uint64_t rows_max = std::max<std::uint64_t>(frame_bytes / (rows.row_bytes() + sizeof(std::int64_t)), 1);
+      const std::uint64_t rows_max =
+          std::max<std::uint64_t>(frame_bytes / (rows.row_bytes() + sizeof(std::int64_t)), 1);
       reader_ = std::make_unique<TrackReader>(std::move(source_.snapshot), bounds_of(query, rows), rows_max);
       OFP_ASSIGN(FramePtr first, reader_->next(source_.memory));
       return first != nullptr ? Result<FramePtr>(std::move(first)) : reader_->empty(source_.memory);
@@ -158,17 +173,21 @@ TrackQuery bounds_of(const Query& query, const RowForm& rows) {
   return bounds;
 }
 
-Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, std::string_view row_glob, std::string_view column_glob, uid_t user,
+Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, std::string_view row_glob,
+                                                       std::string_view column_glob, uid_t user,
                                                        mover::Effects& effects) {
   if (!says_all(row_glob) || !says_all(column_glob))
-    return fail(Error::unsupported, "pool \"{}\": tracks have no keys of row and column, such as ({}, {}); say it in the filter", text, brief(row_glob),
-                brief(column_glob));
+    return fail(Error::unsupported,
+                "pool \"{}\": tracks have no keys of row and column, such as ({}, {}); say it in the filter", text,
+                brief(row_glob), brief(column_glob));
   OFP_ASSIGN(SiftService::TrackSource source, sifts_.track_source(text, user, effects));
   if (source.snapshot.form() == nullptr) return std::vector<QuerySource>{};
-  return std::vector<QuerySource>{{nullptr, "tracks of " + source.text.substr(0, source.text.find('?')), "", std::make_shared<TrackFeed>(std::move(source))}};
+  return std::vector<QuerySource>{{nullptr, "tracks of " + source.text.substr(0, source.text.find('?')), "",
+                                   std::make_shared<TrackFeed>(std::move(source))}};
 }
 
-Result<std::vector<QuerySource>> TrackQueries::choose(const std::string& pool, std::string_view row_glob, std::string_view column_glob, uid_t user) {
+Result<std::vector<QuerySource>> TrackQueries::choose(const std::string& pool, std::string_view row_glob,
+                                                      std::string_view column_glob, uid_t user) {
   if (!SiftService::is_own(pool)) return pools_.choose(pool, row_glob, column_glob, user);
   mover::Effects none;  // a pool that is there is asked about: nothing is to be told
   OFP_ASSIGN(std::vector<QuerySource> found, sources(pool, row_glob, column_glob, user, none));

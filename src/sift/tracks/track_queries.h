@@ -1,5 +1,5 @@
-// Queries over sift pools (src/pool/query/query_service.h answers them): the rows of tracks at the members that keep them, in the order of
-// identifier and step. Other pools' are passed on.
+// Queries over sift pools (src/pool/query/query_service.h answers them): the rows of tracks at the members that keep
+// them, in the order of identifier and step. Other pools' are passed on.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace offpath::sift {
 
-// Steps and identifiers outside of which a filter does not hold, from its parts that are joined by "and" and compare `step` or the
-// identifiers with whole numbers. What else it says is not looked at, so rows within may still not match.
+// Steps and identifiers outside of which a filter does not hold, from its parts that are joined by "and" and compare
+// `step` or the identifiers with whole numbers. What else it says is not looked at, so rows within may still not match.
 [[nodiscard]] TrackQuery bounds_of(const pool::Query& query, const RowForm& rows);
 
 class TrackQueries final : public pool::QueryMembers {
@@ -31,9 +31,10 @@ class TrackQueries final : public pool::QueryMembers {
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override {
     return SiftService::is_own(pool) ? std::vector<std::string>{} : pools_.lost(pool);
   }
-  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body, Compose compose,
-                  Fetched fetched, TimeNs now, mover::Effects& effects) override {
-    pools_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched), now, effects);
+  void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
+                  Compose compose, Fetched fetched, TimeNs now, mover::Effects& effects) override {
+    pools_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched),
+                      now, effects);
   }
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, mover::Effects& effects) override {
     pools_.cancel_part(member, number, now, effects);
@@ -44,8 +45,9 @@ class TrackQueries final : public pool::QueryMembers {
 
  private:
   // None: there was nothing in the pool yet.
-  [[nodiscard]] Result<std::vector<pool::QuerySource>> sources(const std::string& text, std::string_view row_glob, std::string_view column_glob,
-                                                               uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> sources(const std::string& text, std::string_view row_glob,
+                                                               std::string_view column_glob, uid_t user,
+                                                               mover::Effects& effects);
 
   pool::Pools& pools_;
   SiftService& sifts_;

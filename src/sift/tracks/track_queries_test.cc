@@ -40,13 +40,17 @@ TEST(TrackBounds, StepsAreThoseThatAllPartsAllow) {
     return std::pair(found.first_step, found.last_step);
   };
   const auto step = [](Function function, std::int64_t value) { return call(function, {field("step"), whole(value)}); };
-  EXPECT_EQ(steps(both(step(Function::greater_equal, 3), step(Function::less_equal, 9))), std::pair(INT64_C(3), INT64_C(9)));
-  EXPECT_EQ(steps(both(both(step(Function::greater, 3), call(Function::less, {field("x"), literal(0.5)})), step(Function::equal, 7))),
+  EXPECT_EQ(steps(both(step(Function::greater_equal, 3), step(Function::less_equal, 9))),
+            std::pair(INT64_C(3), INT64_C(9)));
+  EXPECT_EQ(steps(both(both(step(Function::greater, 3), call(Function::less, {field("x"), literal(0.5)})),
+                       step(Function::equal, 7))),
             std::pair(INT64_C(7), INT64_C(7)));
-  EXPECT_EQ(steps(call(Function::less, {whole(INT64_C(5)), field("step")})), std::pair(INT64_C(5), INT64_MAX));  // 5 < step
+  EXPECT_EQ(steps(call(Function::less, {whole(INT64_C(5)), field("step")})),
+            std::pair(INT64_C(5), INT64_MAX));  // 5 < step
   EXPECT_EQ(steps(call(Function::less, {field("step"), whole(UINT64_MAX)})), std::pair(INT64_MIN, INT64_MAX));
   // What is not joined by "and", or no whole number, bounds nothing.
-  EXPECT_EQ(steps(call(Function::logical_or, {step(Function::equal, 3), step(Function::equal, 4)})), std::pair(INT64_MIN, INT64_MAX));
+  EXPECT_EQ(steps(call(Function::logical_or, {step(Function::equal, 3), step(Function::equal, 4)})),
+            std::pair(INT64_MIN, INT64_MAX));
   EXPECT_EQ(steps(call(Function::logical_not, {step(Function::equal, 3)})), std::pair(INT64_MIN, INT64_MAX));
   EXPECT_EQ(steps(call(Function::less, {field("step"), literal(5.5)})), std::pair(INT64_MIN, INT64_MAX));
   EXPECT_EQ(steps(step(Function::not_equal, 3)), std::pair(INT64_MIN, INT64_MAX));
@@ -57,8 +61,10 @@ TEST(TrackBounds, IdentifiersAreThoseOfOnePartThatTheColumnCanHold) {
   using Ids = std::vector<std::uint64_t>;
   const auto is = [](Expression value) { return call(Function::equal, {field("id"), std::move(value)}); };
   EXPECT_EQ(bounds(is(whole(INT64_C(5)))).identifiers, (Ids{5}));
-  EXPECT_EQ(bounds(call(Function::is_in, {field("id"), whole(INT64_C(5)), whole(INT64_C(9))})).identifiers, (Ids{5, 9}));
-  EXPECT_EQ(bounds(both(is(whole(INT64_C(5))), is(whole(INT64_C(6))))).identifiers, (Ids{5}));  // the filter itself says that none is left
+  EXPECT_EQ(bounds(call(Function::is_in, {field("id"), whole(INT64_C(5)), whole(INT64_C(9))})).identifiers,
+            (Ids{5, 9}));
+  EXPECT_EQ(bounds(both(is(whole(INT64_C(5))), is(whole(INT64_C(6))))).identifiers,
+            (Ids{5}));  // the filter itself says that none is left
   EXPECT_EQ(bounds(is(whole(INT64_C(-5))), Type::int32).identifiers, (Ids{static_cast<std::uint64_t>(-5)}));
   EXPECT_EQ(bounds(is(whole(UINT64_MAX))).identifiers, (Ids{UINT64_MAX}));
   EXPECT_EQ(bounds(is(whole(INT64_C(-5)))).identifiers, std::nullopt);

@@ -55,7 +55,7 @@ bool TrackReader::find_more() {
 Result<FramePtr> TrackReader::next(const FrameMemory& memory) {
   if (snapshot_.form() == nullptr || query_.first_step > query_.last_step) return nullptr;
   std::uint64_t rows = 0;
-  std::size_t taken = 0;  // of found_
+  std::size_t taken = 0;   // of found_
   std::uint64_t left = 0;  // rows of the last one taken that do not fit any more
   while (rows < rows_max_) {
     if (taken == found_.size() && !find_more()) break;
@@ -81,7 +81,8 @@ Result<FramePtr> TrackReader::next(const FrameMemory& memory) {
   return frame;
 }
 
-Result<FramePtr> TrackReader::answer(std::span<const Stretch> stretches, std::uint64_t rows, const FrameMemory& memory) {
+Result<FramePtr> TrackReader::answer(std::span<const Stretch> stretches, std::uint64_t rows,
+                                     const FrameMemory& memory) {
   const RowForm& form = *snapshot_.form()->rows;
   if (query_.columns && some_columns_ == nullptr) {
     OFP_ASSIGN(some_columns_, snapshot_.form()->answers_of(*query_.columns));

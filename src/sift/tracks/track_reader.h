@@ -1,4 +1,5 @@
-// Tracks in the order of (identifier, step), as Arrow frames of bounded size: one identifier's, those of a list, or all.
+// Tracks in the order of (identifier, step), as Arrow frames of bounded size: one identifier's, those of a list, or
+// all.
 #pragma once
 
 #include <optional>
@@ -21,8 +22,8 @@ class TrackReader {
  public:
   TrackReader(TrackSnapshot snapshot, TrackQuery query, std::uint64_t rows_max);
 
-  // The next frame: `step` and the pool's columns, or those of the query, rows_max rows or less. Null at the end. An identifier that
-  // is not there has no rows, which is no failure.
+  // The next frame: `step` and the pool's columns, or those of the query, rows_max rows or less. Null at the end. An
+  // identifier that is not there has no rows, which is no failure.
   [[nodiscard]] Result<FramePtr> next(const FrameMemory& memory);
   // One without rows, of the same columns. There has to be a form.
   [[nodiscard]] Result<FramePtr> empty(const FrameMemory& memory) { return answer({}, 0, memory); }
@@ -39,7 +40,8 @@ class TrackReader {
 
   [[nodiscard]] bool find_more();  // the next identifier's stretches; false at the end
   [[nodiscard]] RowRange clip(const TrackRun& run, RowRange range) const noexcept;
-  [[nodiscard]] Result<FramePtr> answer(std::span<const Stretch> stretches, std::uint64_t rows, const FrameMemory& memory);
+  [[nodiscard]] Result<FramePtr> answer(std::span<const Stretch> stretches, std::uint64_t rows,
+                                        const FrameMemory& memory);
 
   TrackSnapshot snapshot_;
   TrackQuery query_;

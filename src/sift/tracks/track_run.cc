@@ -72,7 +72,8 @@ struct RunLayout {
     keys_at = place(keys * 8);
     begins_at = place((keys + 1) * 8);
     steps_at = place(rows * 8);
-    for (std::size_t i = 0; i < form.widths().size(); ++i) columns_at.push_back(i == form.key_column() ? 0 : place(rows * form.widths()[i]));
+    for (std::size_t i = 0; i < form.widths().size(); ++i)
+      columns_at.push_back(i == form.key_column() ? 0 : place(rows * form.widths()[i]));
   }
 };
 
@@ -92,8 +93,8 @@ void TrackRun::lie_in(FramePtr object, std::shared_ptr<const RowForm> form, std:
   form_ = std::move(form);
 }
 
-Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys,
-                                                 const FrameMemory& memory, const RunNotes* notes) {
+Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> form, std::uint64_t rows,
+                                                 std::uint64_t keys, const FrameMemory& memory, const RunNotes* notes) {
   const std::uint64_t body_bytes = RunLayout(*form, rows, keys).bytes;
   std::vector<std::byte> behind;
   if (notes != nullptr) {
@@ -112,12 +113,15 @@ Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> 
   return made;
 }
 
-Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const RowForm> form, FramePtr object, const RunNotes& notes) {
+Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const RowForm> form, FramePtr object,
+                                                       const RunNotes& notes) {
   OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
   const std::uint64_t bytes = parts.body.size();
   // So few that they can be laid out: each row has its step and its values.
-  if (notes.rows > bytes / (8 + form->row_bytes() - form->key_bytes()) || notes.keys > notes.rows || RunLayout(*form, notes.rows, notes.keys).bytes != bytes)
-    return fail(Error::protocol, "a run of {} rows and {} identifiers does not have {} bytes", notes.rows, notes.keys, bytes);
+  if (notes.rows > bytes / (8 + form->row_bytes() - form->key_bytes()) || notes.keys > notes.rows ||
+      RunLayout(*form, notes.rows, notes.keys).bytes != bytes)
+    return fail(Error::protocol, "a run of {} rows and {} identifiers does not have {} bytes", notes.rows, notes.keys,
+                bytes);
   auto made = std::make_shared<TrackRun>();
   made->lie_in(std::move(object), std::move(form), notes.rows, notes.keys);
   std::uint64_t before = 0;
@@ -127,7 +131,8 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const Row
       return fail(Error::protocol, "identifier {} of a run of {} rows begins at {}", key, notes.rows, begin);
     before = begin;
   }
-  if (made->begins_[notes.keys] != notes.rows) return fail(Error::protocol, "a run of {} rows ends at {}", notes.rows, made->begins_[notes.keys]);
+  if (made->begins_[notes.keys] != notes.rows)
+    return fail(Error::protocol, "a run of {} rows ends at {}", notes.rows, made->begins_[notes.keys]);
   return made;
 }
 
@@ -162,10 +167,11 @@ KeyBits bits_of(std::span<const std::uint64_t> keys) noexcept {
   return {keys[0], low, static_cast<std::uint32_t>(std::bit_width(differ)) - low};
 }
 
-// Sorts `entries` by the bits of `number_of(entry)` from `low` on; those with the same ones keep their order. They go to and
-// from `other`, which has as many, and are in what is returned at the end. Digits of at most eleven bits.
+// Sorts `entries` by the bits of `number_of(entry)` from `low` on; those with the same ones keep their order. They go
+// to and from `other`, which has as many, and are in what is returned at the end. Digits of at most eleven bits.
 template <class Each, class NumberOf>
-std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, std::uint32_t low, std::uint32_t count, const NumberOf& number_of) {
+std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, std::uint32_t low, std::uint32_t count,
+                               const NumberOf& number_of) {
   constexpr std::uint32_t digit_bits_max = 11;
   constexpr std::size_t few = 1024;
   if (count == 0) return entries;
@@ -173,7 +179,8 @@ std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, s
     std::ranges::stable_sort(entries, {}, number_of);
     return entries;
   }
-  const std::uint32_t passes = (count + digit_bits_max - 1) / digit_bits_max, digit_bits = (count + passes - 1) / passes;
+  const std::uint32_t passes = (count + digit_bits_max - 1) / digit_bits_max,
+                      digit_bits = (count + passes - 1) / passes;
   const std::uint64_t mask = (1u << digit_bits) - 1;
   for (std::uint32_t pass = 0; pass < passes; ++pass) {
     const std::uint32_t shift = low + pass * digit_bits;
@@ -192,7 +199,8 @@ struct SortedKeys {
 };
 
 // `keys`, for which there are `other` and `order`, sorted. Equal ones keep their order.
-Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> other, std::span<std::uint32_t> order) {
+Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> other,
+                             std::span<std::uint32_t> order) {
   const KeyBits bits = bits_of(keys);
   if (bits.count <= 32) {  // as mostly: an entry is half as long when it has only what differs
     constexpr std::uint32_t key_at = 32;
@@ -209,7 +217,8 @@ Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint6
   OFP_ASSIGN(Scratch scratch, Scratch::take(Scratch::bytes_of<Entry>(keys.size()) * 2));
   std::span<Entry> entries = scratch.next<Entry>(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) entries[i] = {keys[i], static_cast<std::uint32_t>(i)};
-  entries = sort_by_digits(entries, scratch.next<Entry>(keys.size()), bits.low, bits.count, [](const Entry& entry) { return entry.key; });
+  entries = sort_by_digits(entries, scratch.next<Entry>(keys.size()), bits.low, bits.count,
+                           [](const Entry& entry) { return entry.key; });
   for (std::size_t i = 0; i < keys.size(); ++i) {
     order[i] = entries[i].row;
     keys[i] = entries[i].key;
@@ -219,23 +228,29 @@ Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint6
 
 template <class Value>
 void gather(std::span<const std::uint32_t> order, const std::byte* from, std::byte* to) noexcept {
-  for (std::size_t i = 0; i < order.size(); ++i) std::memcpy(to + i * sizeof(Value), from + std::size_t{order[i]} * sizeof(Value), sizeof(Value));
+  for (std::size_t i = 0; i < order.size(); ++i)
+    std::memcpy(to + i * sizeof(Value), from + std::size_t{order[i]} * sizeof(Value), sizeof(Value));
 }
 
 void gather(std::span<const std::uint32_t> order, const std::byte* from, std::uint32_t width, std::byte* to) noexcept {
   switch (width) {
-    case 1: return gather<std::uint8_t>(order, from, to);
-    case 2: return gather<std::uint16_t>(order, from, to);
-    case 4: return gather<std::uint32_t>(order, from, to);
-    case 8: return gather<std::uint64_t>(order, from, to);
+    case 1:
+      return gather<std::uint8_t>(order, from, to);
+    case 2:
+      return gather<std::uint16_t>(order, from, to);
+    case 4:
+      return gather<std::uint32_t>(order, from, to);
+    case 8:
+      return gather<std::uint64_t>(order, from, to);
     default:
-      for (std::size_t i = 0; i < order.size(); ++i) std::memcpy(to + i * width, from + std::size_t{order[i]} * width, width);
+      for (std::size_t i = 0; i < order.size(); ++i)
+        std::memcpy(to + i * width, from + std::size_t{order[i]} * width, width);
   }
 }
 
 // All segments' values of a column one after the other: where they lie, if there is one segment; else in `scratch`.
-const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column, std::uint32_t width,
-                             std::span<std::byte> scratch) {
+const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column,
+                             std::uint32_t width, std::span<std::byte> scratch) {
   std::size_t bytes = 0;
   for (const Segment& segment : segments) {
     const std::byte* const from = pieces[segment.piece].view.columns[column].values + segment.first_row * width;
@@ -248,24 +263,28 @@ const std::byte* join_column(std::span<const Segment> segments, const std::vecto
 
 }  // namespace
 
-Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const RowForm> form, const std::vector<Piece>& pieces,
-                                                       const FrameMemory& memory, const RunNotes* notes) {
+Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const RowForm> form,
+                                                       const std::vector<Piece>& pieces, const FrameMemory& memory,
+                                                       const RunNotes* notes) {
   // Segments come in the order of steps, and the sort keeps the order of equal keys: that makes (identifier, step).
   const std::vector<Segment> segments = segments_of(pieces);
   std::uint64_t rows = 0;
   for (const Segment& segment : segments) rows += segment.rows;
-  if (rows > UINT32_MAX) return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
+  if (rows > UINT32_MAX)
+    return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
   std::uint32_t widest = sizeof(std::int64_t);
   for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
-  OFP_ASSIGN(Scratch scratch, Scratch::take(2 * Scratch::bytes_of<std::uint64_t>(rows) + Scratch::bytes_of<std::uint32_t>(rows) +
-                                            Scratch::bytes_of<std::byte>(segments.size() == 1 ? 0 : rows * widest)));
+  OFP_ASSIGN(Scratch scratch,
+             Scratch::take(2 * Scratch::bytes_of<std::uint64_t>(rows) + Scratch::bytes_of<std::uint32_t>(rows) +
+                           Scratch::bytes_of<std::byte>(segments.size() == 1 ? 0 : rows * widest)));
   const std::span<std::uint64_t> unsorted = scratch.next<std::uint64_t>(rows);
   std::uint64_t* next = unsorted.data();
   for (const Segment& segment : segments) {
     const std::byte* const ids = pieces[segment.piece].view.ids.values + segment.first_row * form->key_bytes();
     for (std::uint64_t row = 0; row < segment.rows; ++row) *next++ = key_of(*form, ids + row * form->key_bytes());
   }
-  OFP_ASSIGN(const SortedKeys all, sort_keys(unsorted, scratch.next<std::uint64_t>(rows), scratch.next<std::uint32_t>(rows)));
+  OFP_ASSIGN(const SortedKeys all,
+             sort_keys(unsorted, scratch.next<std::uint64_t>(rows), scratch.next<std::uint32_t>(rows)));
   const auto [sorted, order] = all;
 
   std::uint64_t keys = rows == 0 ? 0 : 1;
@@ -284,7 +303,8 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
   } else {
     std::byte* to = joined.data();
     for (const Segment& segment : segments)
-      for (std::uint64_t row = 0; row < segment.rows; ++row, to += sizeof segment.step) std::memcpy(to, &segment.step, sizeof segment.step);
+      for (std::uint64_t row = 0; row < segment.rows; ++row, to += sizeof segment.step)
+        std::memcpy(to, &segment.step, sizeof segment.step);
     gather(order, joined.data(), sizeof(std::int64_t), reinterpret_cast<std::byte*>(made->steps_));
   }
   for (std::size_t column = 0; column < form->widths().size(); ++column) {
@@ -297,7 +317,8 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
 
 // ---- merge
 
-void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges, std::vector<Stretch>& stretches) {
+void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges,
+                    std::vector<Stretch>& stretches) {
   std::erase_if(ranges, [](const auto& each) { return each.second.first == each.second.end; });
   // The range with the smallest next step gives all its rows up to the next range's; mostly that is all of them, for
   // pieces of later steps come later.
@@ -324,7 +345,8 @@ void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, Ro
   }
 }
 
-void copy_column(std::span<const Stretch> stretches, std::size_t column, std::uint32_t value_bytes, std::byte* to) noexcept {
+void copy_column(std::span<const Stretch> stretches, std::size_t column, std::uint32_t value_bytes,
+                 std::byte* to) noexcept {
   for (const Stretch& stretch : stretches) {
     const std::size_t bytes = stretch.rows * value_bytes;
     std::memcpy(to, stretch.run->column(column) + stretch.first * value_bytes, bytes);
@@ -340,8 +362,8 @@ void copy_steps(std::span<const Stretch> stretches, std::byte* to) noexcept {
   }
 }
 
-Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory,
-                                                        const RunNotes* notes) {
+Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::shared_ptr<const TrackRun>> runs,
+                                                        const FrameMemory& memory, const RunNotes* notes) {
   OFP_ASSERT(!runs.empty());
   std::vector<std::size_t> at(runs.size());  // next key of each run
   std::vector<Stretch> stretches;
@@ -358,7 +380,8 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::merge(std::span<const std::sha
     }
     if (!any) break;
     for (std::size_t i = 0; i < runs.size(); ++i)
-      if (at[i] < runs[i]->keys_count_ && runs[i]->keys_[at[i]] == key) ranges.emplace_back(runs[i].get(), runs[i]->rows_of(at[i]++));
+      if (at[i] < runs[i]->keys_count_ && runs[i]->keys_[at[i]] == key)
+        ranges.emplace_back(runs[i].get(), runs[i]->rows_of(at[i]++));
     keys.push_back(key);
     begins.push_back(rows);
     for (const auto& [run, range] : ranges) rows += range.end - range.first;

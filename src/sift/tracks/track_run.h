@@ -5,8 +5,8 @@
 //   steps    0 1 2 1 2 ...            ascending for each identifier
 //   columns  one dense array each, but for the identifiers': keys and begins say it all
 //
-// Identifiers are few beside rows (a particle has a row for each step), so the index is small, and a look-up is one binary
-// search in memory a hundredth of the run.
+// Identifiers are few beside rows (a particle has a row for each step), so the index is small, and a look-up is one
+// binary search in memory a hundredth of the run.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "sift/tracks/compaction.h"
 #include "sift/kept/journal.h"
+#include "sift/tracks/compaction.h"
 
 namespace offpath::sift {
 
@@ -42,26 +42,36 @@ class TrackRun {
  public:
   static constexpr std::uint64_t sort_bytes_per_row = 32;
 
-  // `pieces` are not empty. With `notes` the run is an object that can be kept, with these behind it; their shape is filled in.
-  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> sort(std::shared_ptr<const RowForm> form, const std::vector<Piece>& pieces,
-                                                                    const FrameMemory& memory, const RunNotes* notes = nullptr);
-  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> merge(std::span<const std::shared_ptr<const TrackRun>> runs,
-                                                                     const FrameMemory& memory, const RunNotes* notes = nullptr);
+  // `pieces` are not empty. With `notes` the run is an object that can be kept, with these behind it; their shape is
+  // filled in.
+  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> sort(std::shared_ptr<const RowForm> form,
+                                                                    const std::vector<Piece>& pieces,
+                                                                    const FrameMemory& memory,
+                                                                    const RunNotes* notes = nullptr);
+  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> merge(
+      std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory,
+      const RunNotes* notes = nullptr);
   // One that was kept; looks at all keys.
-  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> open(std::shared_ptr<const RowForm> form, FramePtr object, const RunNotes& notes);
+  [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> open(std::shared_ptr<const RowForm> form,
+                                                                    FramePtr object, const RunNotes& notes);
   [[nodiscard]] const FramePtr& object() const noexcept { return object_; }
 
   [[nodiscard]] std::span<const std::uint64_t> keys() const noexcept { return {keys_, keys_count_}; }
   [[nodiscard]] std::span<const std::int64_t> steps() const noexcept { return {steps_, rows_}; }
-  [[nodiscard]] const std::byte* column(std::size_t number) const noexcept { return columns_[number]; }  // null: the identifiers'
-  [[nodiscard]] RowRange rows_of(std::size_t key_number) const noexcept { return {begins_[key_number], begins_[key_number + 1]}; }
+  [[nodiscard]] const std::byte* column(std::size_t number) const noexcept {
+    return columns_[number];
+  }  // null: the identifiers'
+  [[nodiscard]] RowRange rows_of(std::size_t key_number) const noexcept {
+    return {begins_[key_number], begins_[key_number + 1]};
+  }
   [[nodiscard]] RowRange find(std::uint64_t key) const noexcept;
   [[nodiscard]] std::uint64_t rows() const noexcept { return rows_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return object_->buffer.capacity(); }
 
  private:
-  [[nodiscard]] static Result<std::shared_ptr<TrackRun>> make(std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys,
-                                                              const FrameMemory& memory, const RunNotes* notes);
+  [[nodiscard]] static Result<std::shared_ptr<TrackRun>> make(std::shared_ptr<const RowForm> form, std::uint64_t rows,
+                                                              std::uint64_t keys, const FrameMemory& memory,
+                                                              const RunNotes* notes);
   void lie_in(FramePtr object, std::shared_ptr<const RowForm> form, std::uint64_t rows, std::uint64_t keys);
 
   std::shared_ptr<const RowForm> form_;
@@ -79,11 +89,13 @@ struct Stretch {
   std::uint64_t first = 0, rows = 0;
 };
 
-// Appends one identifier's rows of several runs in the order of their steps; of one step, in the order of `ranges`, which is
-// used up.
-void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges, std::vector<Stretch>& stretches);
+// Appends one identifier's rows of several runs in the order of their steps; of one step, in the order of `ranges`,
+// which is used up.
+void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges,
+                    std::vector<Stretch>& stretches);
 // Copies a column of all stretches to `to`. Not for the identifiers'.
-void copy_column(std::span<const Stretch> stretches, std::size_t column, std::uint32_t value_bytes, std::byte* to) noexcept;
+void copy_column(std::span<const Stretch> stretches, std::size_t column, std::uint32_t value_bytes,
+                 std::byte* to) noexcept;
 void copy_steps(std::span<const Stretch> stretches, std::byte* to) noexcept;
 
 }  // namespace offpath::sift

@@ -28,7 +28,8 @@ std::vector<std::shared_ptr<const TrackRun>> TrackRuns::begin_merge(std::uint64_
   return chosen;
 }
 
-void TrackRuns::end_merge(std::span<const std::shared_ptr<const TrackRun>> merged, std::shared_ptr<const TrackRun> made) {
+void TrackRuns::end_merge(std::span<const std::shared_ptr<const TrackRun>> merged,
+                          std::shared_ptr<const TrackRun> made) {
   merging_ = false;
   if (made == nullptr) return;
   const auto oldest = std::ranges::find(runs_, merged[0]);

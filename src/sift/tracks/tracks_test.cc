@@ -28,7 +28,8 @@ class Tracks : public ::testing::TestWithParam<Type> {
     return id;
   }
 
-  std::shared_ptr<const TrackRun> make_run(std::uint64_t rows, std::uint64_t ids, std::initializer_list<std::int64_t> steps) {
+  std::shared_ptr<const TrackRun> make_run(std::uint64_t rows, std::uint64_t ids,
+                                           std::initializer_list<std::int64_t> steps) {
     std::vector<Piece> pieces;
     for (const std::int64_t step : steps) {
       std::vector<std::uint64_t> numbers(rows);
@@ -88,15 +89,18 @@ TEST_P(Tracks, MergedRunsReadAsBefore) {
     const auto merged = runs.begin_merge(1ull << 40);
     if (merged.empty()) continue;
     EXPECT_TRUE(runs.begin_merge(1ull << 40).empty()) << "one at a time";
-    if (step % 3 == 0) runs.end_merge(merged, nullptr);
-    else runs.end_merge(merged, TrackRun::merge(merged, memory_).value());
+    if (step % 3 == 0)
+      runs.end_merge(merged, nullptr);
+    else
+      runs.end_merge(merged, TrackRun::merge(merged, memory_).value());
   }
   EXPECT_LE(runs.runs().size(), 12u);
   std::ranges::sort(all_);
   TrackSnapshot snapshot(form_, 1);
   snapshot.add(0, runs.runs());
   EXPECT_EQ(snapshot.rows(), all_.size());
-  for (const std::uint64_t rows_max : {1u, 7u, 100'000u}) EXPECT_EQ(read(TrackReader(snapshot, {}, rows_max), rows_max), all_);
+  for (const std::uint64_t rows_max : {1u, 7u, 100'000u})
+    EXPECT_EQ(read(TrackReader(snapshot, {}, rows_max), rows_max), all_);
 }
 
 TEST_P(Tracks, QueriesSeeWhatAFilterWould) {
@@ -115,7 +119,9 @@ TEST_P(Tracks, QueriesSeeWhatAFilterWould) {
     }
     std::vector<Row> expected;
     for (const Row& row : all_) {
-      const bool wanted = !query.identifiers || std::ranges::any_of(*query.identifiers, [&](std::uint64_t id) { return key_of(*form_->rows, id) == row.first; });
+      const bool wanted = !query.identifiers || std::ranges::any_of(*query.identifiers, [&](std::uint64_t id) {
+        return key_of(*form_->rows, id) == row.first;
+      });
       if (wanted && row.second >= query.first_step && row.second <= query.last_step) expected.push_back(row);
     }
     EXPECT_EQ(read(TrackReader(snapshot, query, 64), 64), expected);

@@ -12,7 +12,8 @@ void CongestionControl::begin(Congestion& congestion, std::uint32_t mss, TimeNs)
   congestion.threshold = congestion_window_max;
 }
 
-void CongestionControl::on_timeout(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, bool first, TimeNs now) const noexcept {
+void CongestionControl::on_timeout(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, bool first,
+                                   TimeNs now) const noexcept {
   if (first) on_loss(congestion, in_flight, mss, now);
   congestion.window = mss;
 }

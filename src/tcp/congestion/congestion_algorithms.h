@@ -43,7 +43,8 @@ class Timely final : public CongestionControl {
 void set_rate(Congestion& congestion, double bytes_per_second, TimeNs rtt_ns, std::uint32_t mss) noexcept;
 // As window_was_used, of a window that set_rate made: a paced flow has a round trip's worth on its way, in bursts.
 [[nodiscard]] inline bool rate_was_used(const Congestion& congestion, const Acknowledged& what) noexcept {
-  return congestion.rate == 0 ? window_was_used(congestion, what) : 2 * (what.in_flight + 2ull * what.mss) >= congestion.window;
+  return congestion.rate == 0 ? window_was_used(congestion, what)
+                              : 2 * (what.in_flight + 2ull * what.mss) >= congestion.window;
 }
 
 }  // namespace offpath::tcp

@@ -10,11 +10,13 @@ constexpr std::uint32_t mss = 1000;
 constexpr TimeNs rtt = 10 * millisecond_ns;
 
 // Acknowledges a whole window in one round trip, segment by segment.
-void round_trip(const CongestionControl& control, Congestion& congestion, TimeNs& now, TimeNs measured = rtt, double marked = 0) {
+void round_trip(const CongestionControl& control, Congestion& congestion, TimeNs& now, TimeNs measured = rtt,
+                double marked = 0) {
   const std::uint32_t window = congestion.window;
   for (std::uint32_t at = 0; at + mss <= window; at += mss) {
     const auto share = static_cast<std::uint32_t>(marked * mss);
-    control.on_acknowledged(congestion, {mss, share, window, mss, measured, rtt, now + static_cast<TimeNs>(at) * rtt / window});
+    control.on_acknowledged(congestion,
+                            {mss, share, window, mss, measured, rtt, now + static_cast<TimeNs>(at) * rtt / window});
   }
   now += rtt;
 }

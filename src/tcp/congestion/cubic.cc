@@ -7,9 +7,9 @@
 namespace offpath::tcp {
 namespace {
 
-constexpr double scaling = 0.4, kept = 0.7;                           // C and beta, 4.6 and 5
-constexpr double reno_growth = 3 * (1 - kept) / (1 + kept);           // 4.3
-constexpr double growth_of_a_round_max = 1.5;                         // 4.2
+constexpr double scaling = 0.4, kept = 0.7;                  // C and beta, 4.6 and 5
+constexpr double reno_growth = 3 * (1 - kept) / (1 + kept);  // 4.3
+constexpr double growth_of_a_round_max = 1.5;                // 4.2
 
 void begin_epoch(Congestion& congestion, const Acknowledged& what) noexcept {
   CubicState& own = congestion.own.cubic;
@@ -34,7 +34,8 @@ void Cubic::on_acknowledged(Congestion& congestion, const Acknowledged& what) co
   const double reno = own.reno_window + reno_growth * bytes * what.mss / window;
   own.reno_window = static_cast<std::uint32_t>(std::min<double>(reno, congestion_window_max));
   const double grown = window + (target - window) * bytes / window;
-  congestion.window = static_cast<std::uint32_t>(std::clamp<double>(std::max<double>(grown, own.reno_window), window, congestion_window_max));
+  congestion.window = static_cast<std::uint32_t>(
+      std::clamp<double>(std::max<double>(grown, own.reno_window), window, congestion_window_max));
 }
 
 void Cubic::on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs) const noexcept {

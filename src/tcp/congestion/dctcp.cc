@@ -14,7 +14,8 @@ void set_rate(Congestion& congestion, double bytes_per_second, TimeNs rtt_ns, st
   const double least = mss / std::max(rtt_seconds, 1e-3);  // a segment in each round trip or millisecond
   const double rate = std::clamp(bytes_per_second, least, 100e9);
   congestion.rate = static_cast<std::uint64_t>(rate);
-  congestion.window = static_cast<std::uint32_t>(std::clamp<double>(1.5 * rate * rtt_seconds, 4.0 * mss, congestion_window_max));
+  congestion.window =
+      static_cast<std::uint32_t>(std::clamp<double>(1.5 * rate * rtt_seconds, 4.0 * mss, congestion_window_max));
 }
 
 void Dctcp::begin(Congestion& congestion, std::uint32_t mss, TimeNs now) const noexcept {
@@ -22,8 +23,9 @@ void Dctcp::begin(Congestion& congestion, std::uint32_t mss, TimeNs now) const n
   congestion.own.dctcp = {0, 0, 0, 1};
 }
 
-// Once in a round trip: the share of marked bytes, and a rate that is lowered by half of it, or raised. It is doubled until the first mark,
-// but to no more than four times what arrives, which is what left a round trip ago: where a queue begins to fill that does not grow any more.
+// Once in a round trip: the share of marked bytes, and a rate that is lowered by half of it, or raised. It is doubled
+// until the first mark, but to no more than four times what arrives, which is what left a round trip ago: where a queue
+// begins to fill that does not grow any more.
 void Dctcp::on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept {
   DctcpState& own = congestion.own.dctcp;
   own.acknowledged += what.bytes;
@@ -41,7 +43,9 @@ void Dctcp::on_acknowledged(Congestion& congestion, const Acknowledged& what) co
     rate *= 1 - own.share / 2;
     congestion.threshold = std::max(congestion.window / 2, 2 * what.mss);  // slow start is over
   } else if (used) {
-    rate = !slow ? rate + what.mss / rtt_seconds : own.round_began == 0 ? 2 * rate : std::max(rate, std::min(2 * rate, 4 * arrives));
+    rate = !slow                  ? rate + what.mss / rtt_seconds
+           : own.round_began == 0 ? 2 * rate
+                                  : std::max(rate, std::min(2 * rate, 4 * arrives));
   }
   own.acknowledged = own.marked = 0;
   own.round_began = what.now;

@@ -10,7 +10,8 @@ void NewReno::on_acknowledged(Congestion& congestion, const Acknowledged& what) 
   if (bytes == 0) return;
   // A segment for each window acknowledged, byte by byte (RFC 5681, 3.1), a byte at least.
   const std::uint64_t grown = std::uint64_t{bytes} * what.mss / std::max(congestion.window, 1u);
-  congestion.window = static_cast<std::uint32_t>(std::min<std::uint64_t>(congestion.window + std::max<std::uint64_t>(grown, 1), congestion_window_max));
+  congestion.window = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(congestion.window + std::max<std::uint64_t>(grown, 1), congestion_window_max));
 }
 
 void NewReno::on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs) const noexcept {

@@ -20,10 +20,13 @@ void Timely::on_acknowledged(Congestion& congestion, const Acknowledged& what) c
   if (own.previous_rtt == 0) own.previous_rtt = what.rtt_ns;
   if (what.now < own.next_at) return;
   own.next_at = what.now + what.smoothed_rtt_ns;
-  own.difference_ns = static_cast<float>((1 - smoothing) * own.difference_ns + smoothing * double(what.rtt_ns - own.previous_rtt));
+  own.difference_ns =
+      static_cast<float>((1 - smoothing) * own.difference_ns + smoothing * double(what.rtt_ns - own.previous_rtt));
   own.previous_rtt = what.rtt_ns;
-  const double gradient = own.difference_ns / double(own.smallest_rtt), rtt = double(what.rtt_ns), smallest = double(own.smallest_rtt);
-  const double low = std::max(low_of_smallest * smallest, smallest + low_least_ns), high = std::max(high_of_smallest * smallest, smallest + high_least_ns);
+  const double gradient = own.difference_ns / double(own.smallest_rtt), rtt = double(what.rtt_ns),
+               smallest = double(own.smallest_rtt);
+  const double low = std::max(low_of_smallest * smallest, smallest + low_least_ns),
+               high = std::max(high_of_smallest * smallest, smallest + high_least_ns);
   const double step = what.mss / (double(what.smoothed_rtt_ns) / second_ns);  // a segment in each round trip
   double rate = congestion.rate != 0 ? double(congestion.rate) : congestion.window / (rtt / second_ns);
   const bool used = window_was_used(congestion, what);

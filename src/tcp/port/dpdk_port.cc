@@ -35,17 +35,19 @@ constexpr std::uint16_t mtu_max = 9216;
 constexpr std::size_t frame_bytes_max = 65'536 + 64;
 constexpr std::uint32_t segmentation_bytes_max = 65'000;
 
-// How often a device is looked at that cannot wake anybody: after a pause, an eighth of that later, within these bounds.
+// How often a device is looked at that cannot wake anybody: after a pause, an eighth of that later, within these
+// bounds.
 constexpr TimeNs look_soonest_ns = 20 * microsecond_ns, look_latest_ns = millisecond_ns;
 // A device that takes nothing for so long loses what it is given, as a wire that was pulled out does.
 constexpr TimeNs stuck_ns = 10 * millisecond_ns;
 
-constexpr std::uint64_t transmit_offloads =
-    RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+constexpr std::uint64_t transmit_offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+                                            RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 constexpr std::uint64_t receive_offloads = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
 
 tl::unexpected<Failure> fail_dpdk(std::string_view device, std::string_view call, int result) {
-  return fail(result == -ENODEV || result == -ENOENT ? Error::not_found : Error::io, "dpdk:{}: {}: {}", device, call, what_eal_said(-result));
+  return fail(result == -ENODEV || result == -ENOENT ? Error::not_found : Error::io, "dpdk:{}: {}: {}", device, call,
+              what_eal_said(-result));
 }
 
 // ---- handles, each with one owner
@@ -90,12 +92,14 @@ std::vector<std::uint16_t> ports_of(const std::string& device) {
 
 // Its only port: a card with several has to be asked for one of them.
 Result<Probed> probe(const std::string& device) {
-  if (!ports_of(device).empty()) return fail(Error::exists, "dpdk:{}: this process has it already", device);  // DPDK would not mind
+  if (!ports_of(device).empty())
+    return fail(Error::exists, "dpdk:{}: this process has it already", device);  // DPDK would not mind
   if (const int result = rte_dev_probe(device.c_str()); result != 0) return fail_dpdk(device, "rte_dev_probe", result);
   const std::vector<std::uint16_t> ports = ports_of(device);
   if (ports.empty()) return fail(Error::not_found, "dpdk:{}: DPDK has the device, and no network port of it", device);
   Probed found(ports.front());
-  if (ports.size() > 1) return fail(Error::invalid, "dpdk:{}: it has {} ports; name one of them (representor=…)", device, ports.size());
+  if (ports.size() > 1)
+    return fail(Error::invalid, "dpdk:{}: it has {} ports; name one of them (representor=…)", device, ports.size());
   return found;
 }
 
@@ -103,7 +107,9 @@ Result<Probed> probe(const std::string& device) {
 std::uint16_t mtu_of_interface(unsigned index) {
   ifreq request{};
   Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (index == 0 || !socket || ::if_indextoname(index, request.ifr_name) == nullptr || ::ioctl(socket.get(), SIOCGIFMTU, &request) != 0) return mtu_max;
+  if (index == 0 || !socket || ::if_indextoname(index, request.ifr_name) == nullptr ||
+      ::ioctl(socket.get(), SIOCGIFMTU, &request) != 0)
+    return mtu_max;
   return static_cast<std::uint16_t>(std::clamp<int>(request.ifr_mtu, 0, mtu_max));
 }
 
@@ -138,7 +144,7 @@ class DpdkPort final : public Port {
   [[nodiscard]] static bool append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes bytes);
   void give_back() noexcept;
 
-  Pool pool_;      // destroyed after the device, which has buffers of it
+  Pool pool_;  // destroyed after the device, which has buffers of it
   Probed device_;
   bool open_ = false;
   PortCapabilities capabilities_;
@@ -147,7 +153,7 @@ class DpdkPort final : public Port {
 
   std::array<rte_mbuf*, burst> arrived_;  // the first of them are the caller's until the next receive
   std::uint16_t arrived_count_ = 0;
-  bool looked_ = false;                   // before falling asleep: they are still to be given
+  bool looked_ = false;                        // before falling asleep: they are still to be given
   std::vector<std::vector<std::byte>> whole_;  // frames that came in several pieces
 
   Fd waits_;  // none: it is polled
@@ -170,9 +176,10 @@ int DpdkPort::configure(const rte_eth_dev_info& info, bool interrupts, std::uint
   const int socket = rte_eth_dev_socket_id(port);
   const auto memory_of = static_cast<unsigned>(socket);
   if (!pool_) {
-    // Whole frames in one buffer each. As many as the device may keep of both directions, those that the stack looks at, and a burst to
-    // be sent, so that it never waits for one that only a later call would free.
-    const auto room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + std::max<std::size_t>(2048, ethernet_header_bytes + mtu + 8u));
+    // Whole frames in one buffer each. As many as the device may keep of both directions, those that the stack looks
+    // at, and a burst to be sent, so that it never waits for one that only a later call would free.
+    const auto room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM +
+                                                 std::max<std::size_t>(2048, ethernet_header_bytes + mtu + 8u));
     const unsigned per_frame = transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO ? segmentation_bytes_max / 2048 + 2 : 1;
     const unsigned count = receive_descriptors_ + transmit_descriptors_ + 2u * burst + burst * per_frame;
     pool_.reset(rte_pktmbuf_pool_create(fmt::format("offpath{}", port).c_str(), count, 0, 0, room, socket));
@@ -186,15 +193,19 @@ int DpdkPort::configure(const rte_eth_dev_info& info, bool interrupts, std::uint
 Status DpdkPort::start(const std::string& name) {
   const std::uint16_t port = device_.port();
   rte_eth_dev_info info{};
-  if (const int result = rte_eth_dev_info_get(port, &info); result != 0) return fail_dpdk(name, "rte_eth_dev_info_get", result);
+  if (const int result = rte_eth_dev_info_get(port, &info); result != 0)
+    return fail_dpdk(name, "rte_eth_dev_info_get", result);
   std::uint16_t mtu = 0;
-  if (const int result = rte_eth_dev_get_mtu(port, &mtu); result != 0) return fail_dpdk(name, "rte_eth_dev_get_mtu", result);
+  if (const int result = rte_eth_dev_get_mtu(port, &mtu); result != 0)
+    return fail_dpdk(name, "rte_eth_dev_get_mtu", result);
   mtu = std::min({mtu, mtu_of_interface(info.if_index), mtu_max, info.max_mtu});
   if (mtu < 576) return fail(Error::unsupported, "dpdk:{}: its MTU is {}, less than 576", name, mtu);
   transmit_offloads_ = transmit_offloads & info.tx_offload_capa;
   // net_tap takes the MTU for the longest frame, and refuses every full one that it is to make.
-  constexpr std::uint64_t segmentation = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-  const bool segments = (transmit_offloads_ & segmentation) == segmentation && std::string_view(info.driver_name) != "net_tap";
+  constexpr std::uint64_t segmentation =
+      RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  const bool segments =
+      (transmit_offloads_ & segmentation) == segmentation && std::string_view(info.driver_name) != "net_tap";
   if (!segments) transmit_offloads_ &= RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
   bool interrupts = true;
   int result = configure(info, interrupts, mtu);
@@ -212,13 +223,15 @@ Status DpdkPort::start(const std::string& name) {
   if (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO) {
     const std::uint32_t pieces = info.tx_desc_lim.nb_seg_max == 0 ? 64u : info.tx_desc_lim.nb_seg_max;
     const std::uint32_t room = rte_pktmbuf_data_room_size(pool_.get()) - RTE_PKTMBUF_HEADROOM;
-    const std::uint32_t bytes = std::min<std::uint32_t>(segmentation_bytes_max, (pieces - 1) * room);  // one less: what the headers take
+    // one less: what the headers take
+    const std::uint32_t bytes = std::min<std::uint32_t>(segmentation_bytes_max, (pieces - 1) * room);
     capabilities_.segmentation_bytes = bytes >= 2u * mtu ? bytes : 0;
   }
   find_wait_descriptor(interrupts);
-  log(LogLevel::info, "dpdk:{}: driver {}, MTU {}, checksums {}, segmentation {}, {}, link {}", name, info.driver_name, mtu,
-      capabilities_.checksum ? "by it" : "in software", capabilities_.segmentation_bytes != 0 ? "by it" : "in software",
-      waits_ ? "wakes the agent" : "polled", link_up() ? "up" : "down");
+  log(LogLevel::info, "dpdk:{}: driver {}, MTU {}, checksums {}, segmentation {}, {}, link {}", name, info.driver_name,
+      mtu, capabilities_.checksum ? "by it" : "in software",
+      capabilities_.segmentation_bytes != 0 ? "by it" : "in software", waits_ ? "wakes the agent" : "polled",
+      link_up() ? "up" : "down");
   static_cast<void>(what_eal_said(0));  // of what went well
   return {};
 }
@@ -229,7 +242,8 @@ void DpdkPort::find_wait_descriptor(bool interrupts) {
   static_cast<void>(rte_eth_dev_rx_intr_disable(device_.port(), queue));
   // A set of DPDK's own: it knows how each driver's descriptor is read.
   Fd waits(::epoll_create1(EPOLL_CLOEXEC));
-  if (waits && rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits.get(), RTE_INTR_EVENT_ADD, nullptr) == 0) waits_ = std::move(waits);
+  if (waits && rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits.get(), RTE_INTR_EVENT_ADD, nullptr) == 0)
+    waits_ = std::move(waits);
 }
 
 void DpdkPort::disarm() {
@@ -247,7 +261,8 @@ void DpdkPort::give_back() noexcept {
 void DpdkPort::close() {
   if (!std::exchange(open_, false)) return;
   give_back();
-  if (waits_) static_cast<void>(rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits_.get(), RTE_INTR_EVENT_DEL, nullptr));
+  if (waits_)
+    static_cast<void>(rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits_.get(), RTE_INTR_EVENT_DEL, nullptr));
   waits_.reset();
   armed_ = false;
   device_ = Probed();
@@ -271,7 +286,8 @@ PortCounters DpdkPort::counters() const {
 
 void DpdkPort::look(std::size_t room) {
   give_back();
-  arrived_count_ = rte_eth_rx_burst(device_.port(), queue, arrived_.data(), static_cast<std::uint16_t>(std::min<std::size_t>(room, burst)));
+  arrived_count_ = rte_eth_rx_burst(device_.port(), queue, arrived_.data(),
+                                    static_cast<std::uint16_t>(std::min<std::size_t>(room, burst)));
 }
 
 bool DpdkPort::fall_asleep(TimeNs) {
@@ -300,7 +316,8 @@ bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
     }
     frame.bytes = Bytes(whole);
   }
-  // Good, or not completed by whoever sent it in this machine (NONE, in DPDK's words); a bad one the stack looks at, and counts.
+  // Good, or not completed by whoever sent it in this machine (NONE, in DPDK's words); a bad one the stack looks at,
+  // and counts.
   const std::uint64_t checksum = arrived->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
   frame.checksum_verified = checksum == RTE_MBUF_F_RX_L4_CKSUM_GOOD || checksum == RTE_MBUF_F_RX_L4_CKSUM_NONE;
   ++counters_.frames_in;
@@ -318,8 +335,10 @@ std::size_t DpdkPort::receive(std::span<ReceivedFrame> frames, TimeNs now) {
   whole_.clear();
   std::size_t taken = 0;
   for (std::size_t i = 0; i < arrived_count_; ++i) {
-    if (taken < frames.size() && take(arrived_[i], frames[taken])) ++taken;
-    else ++counters_.dropped_in;
+    if (taken < frames.size() && take(arrived_[i], frames[taken]))
+      ++taken;
+    else
+      ++counters_.dropped_in;
   }
   return taken;
 }
@@ -383,7 +402,8 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
   while (made < count && (mbufs[made] = mbuf_of(frames[made])) != nullptr) ++made;
   bool room = made == count;
   while (sent < made) {
-    const std::uint16_t ready = rte_eth_tx_prepare(device_.port(), queue, &mbufs[sent], static_cast<std::uint16_t>(made - sent));
+    const std::uint16_t ready =
+        rte_eth_tx_prepare(device_.port(), queue, &mbufs[sent], static_cast<std::uint16_t>(made - sent));
     const std::uint16_t taken = rte_eth_tx_burst(device_.port(), queue, &mbufs[sent], ready);
     for (const FrameToSend& frame : frames.subspan(sent, taken)) counters_.bytes_out += frame.bytes();
     counters_.frames_out += taken;
@@ -396,8 +416,10 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
   }
   if (sent < made) rte_pktmbuf_free_bulk(&mbufs[sent], made - sent);
   if (count > 0) busy_at_ = now;  // there may be an answer soon
-  if (sent > 0 || room) stuck_since_ = never;
-  else stuck_since_ = std::min(stuck_since_, now);
+  if (sent > 0 || room)
+    stuck_since_ = never;
+  else
+    stuck_since_ = std::min(stuck_since_, now);
   if (stuck_since_ == never || now - stuck_since_ < stuck_ns) return sent;
   counters_.dropped_out += frames.size();
   return frames.size();
@@ -406,7 +428,8 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
 }  // namespace
 
 Result<std::unique_ptr<Port>> open_dpdk(const DpdkOptions& options) {
-  if (options.device.empty() || options.device.find('\0') != std::string::npos) return fail(Error::invalid, "dpdk:{}: this names no device", brief(options.device));
+  if (options.device.empty() || options.device.find('\0') != std::string::npos)
+    return fail(Error::invalid, "dpdk:{}: this names no device", brief(options.device));
   OFP_TRY(begin_eal(options.arguments));
   OFP_ASSIGN(Probed device, probe(options.device));
   auto port = std::make_unique<DpdkPort>(std::move(device));

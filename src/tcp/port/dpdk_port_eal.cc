@@ -88,7 +88,8 @@ bool begins_with_any(const std::string& word, std::initializer_list<std::string_
 
 Status check(const std::vector<std::string>& arguments) {
   for (const std::string& word : arguments) {
-    if (word.empty() || word.find('\0') != std::string::npos) return fail(Error::invalid, "DPDK's arguments: '{}' is no word", brief(word));
+    if (word.empty() || word.find('\0') != std::string::npos)
+      return fail(Error::invalid, "DPDK's arguments: '{}' is no word", brief(word));
     if (begins_with_any(word, {"--help", "-h", "-v", "--version"}))  // it would print something and end the process
       return fail(Error::invalid, "DPDK's arguments: {} is nothing for an agent", brief(word));
   }
@@ -99,7 +100,8 @@ std::vector<std::string> words_for(const std::vector<std::string>& arguments) {
   const auto has = [&](std::initializer_list<std::string_view> beginnings) {
     return std::ranges::any_of(arguments, [&](const std::string& word) { return begins_with_any(word, beginnings); });
   };
-  // No files and no sockets that others could open. Without huge pages that is another word: 22.11 refuses this one then.
+  // No files and no sockets that others could open. Without huge pages that is another word: 22.11 refuses this one
+  // then.
   std::vector<std::string> words{"offpath", has({"--no-huge"}) ? "--no-shconf" : "--in-memory", "--no-telemetry"};
   if (!has({"-l", "-c", "--lcores"})) {
     // One core, for there is nothing that its threads would do: the agent's loop polls.
@@ -135,17 +137,21 @@ Status begin_eal(const std::vector<std::string>& arguments) {
   static bool failed = false;
   const std::lock_guard lock(mutex);
   OFP_TRY(check(arguments));
-  if (failed) return fail(Error::invalid, "DPDK could not begin in this process before, and does not try twice: start the process again");
+  if (failed)
+    return fail(Error::invalid,
+                "DPDK could not begin in this process before, and does not try twice: start the process again");
   if (begun) {
     if (*begun == arguments) return {};
-    return fail(Error::invalid, "DPDK begins once in a process, and has with '{}'; this device wants '{}'", fmt::join(*begun, " "), fmt::join(arguments, " "));
+    return fail(Error::invalid, "DPDK begins once in a process, and has with '{}'; this device wants '{}'",
+                fmt::join(*begun, " "), fmt::join(arguments, " "));
   }
   static std::vector<std::string> words;  // it keeps pointers to them
   words = words_for(arguments);
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   have_it_speak_to_the_log();
-  // On a thread of its own: EAL ties the one that begins it to a core, and those that it makes have that one's capabilities, for good.
+  // On a thread of its own: EAL ties the one that begins it to a core, and those that it makes have that one's
+  // capabilities, for good.
   int result = 0, error = 0;
   std::thread([&] {
     give_up_capabilities();
@@ -153,7 +159,8 @@ Status begin_eal(const std::vector<std::string>& arguments) {
     error = rte_errno;
   }).join();
   failed = result < 0;
-  if (failed) return fail(Error::invalid, "DPDK does not begin with '{}': {}", fmt::join(arguments, " "), what_eal_said(error));
+  if (failed)
+    return fail(Error::invalid, "DPDK does not begin with '{}': {}", fmt::join(arguments, " "), what_eal_said(error));
   begun = arguments;
   return {};
 }

@@ -85,7 +85,8 @@ Status Fanout::join(int fd) {
   const bool first = group_ < 0;
   const int type = PACKET_FANOUT_CBPF | (first ? unique_id : 0);
   int asked = (first ? 0 : group_) | type << 16;
-  if (::setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &asked, sizeof asked) != 0) return fail_errno(errno, "PACKET_FANOUT, which more cores than one take (tcp.cores)");
+  if (::setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &asked, sizeof asked) != 0)
+    return fail_errno(errno, "PACKET_FANOUT, which more cores than one take (tcp.cores)");
   if (first) {
     socklen_t bytes = sizeof asked;
     if (::getsockopt(fd, SOL_PACKET, PACKET_FANOUT, &asked, &bytes) != 0) return fail_errno(errno, "PACKET_FANOUT");
@@ -98,7 +99,8 @@ Status Fanout::join(int fd) {
 Status Fanout::begin(std::optional<Ipv4Address> address) {
   auto steering = steering_program(static_cast<std::uint32_t>(members_.size()));
   const sock_fprog program{static_cast<unsigned short>(steering.size()), steering.data()};
-  if (::setsockopt(members_.front(), SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) != 0) return fail_errno(errno, "PACKET_FANOUT_DATA");
+  if (::setsockopt(members_.front(), SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) != 0)
+    return fail_errno(errno, "PACKET_FANOUT_DATA");
   for (const int fd : members_) OFP_TRY(take_frames(fd, address));
   return {};
 }

@@ -1,6 +1,6 @@
-// Several AF_PACKET sockets on one interface of which each frame reaches one: the queues of an agent's cores. The kernel steers by the
-// program that steering_program() makes: TCP by wire/areas/flow_steering.h, and so do ICMP messages by what they quote of a flow; all else, ARP
-// above all, goes to core 0.
+// Several AF_PACKET sockets on one interface of which each frame reaches one: the queues of an agent's cores. The
+// kernel steers by the program that steering_program() makes: TCP by wire/areas/flow_steering.h, and so do ICMP
+// messages by what they quote of a flow; all else, ARP above all, goes to core 0.
 #pragma once
 
 #include <linux/filter.h>

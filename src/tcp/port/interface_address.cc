@@ -16,7 +16,9 @@ namespace offpath::tcp {
 
 namespace {
 
-std::uint32_t value_of(const sockaddr* address) noexcept { return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr); }
+std::uint32_t value_of(const sockaddr* address) noexcept {
+  return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+}
 
 }  // namespace
 
@@ -29,13 +31,17 @@ Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& 
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, ::freeifaddrs);
   std::vector<InterfaceAddress> addresses;
   for (const ifaddrs* each = all.get(); each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_netmask == nullptr || each->ifa_addr->sa_family != AF_INET || interface != each->ifa_name) continue;
-    addresses.push_back({{value_of(each->ifa_addr)}, static_cast<std::uint8_t>(std::popcount(value_of(each->ifa_netmask)))});
+    if (each->ifa_addr == nullptr || each->ifa_netmask == nullptr || each->ifa_addr->sa_family != AF_INET ||
+        interface != each->ifa_name)
+      continue;
+    addresses.push_back(
+        {{value_of(each->ifa_addr)}, static_cast<std::uint8_t>(std::popcount(value_of(each->ifa_netmask)))});
   }
   return addresses;
 }
 
-// Lines of: interface, destination, gateway, flags, two counts, metric, mask, …; addresses as the machine reads network order, in hexadecimal.
+// Lines of: interface, destination, gateway, flags, two counts, metric, mask, …; addresses as the machine reads network
+// order, in hexadecimal.
 std::optional<Ipv4Address> gateway_in(std::string_view routes, std::string_view interface) {
   std::optional<Ipv4Address> gateway;
   std::uint32_t least = 0;
@@ -44,7 +50,9 @@ std::optional<Ipv4Address> gateway_in(std::string_view routes, std::string_view 
     std::istringstream words(line);
     std::string name;
     std::uint32_t destination = 0, by = 0, flags = 0, references = 0, uses = 0, metric = 0, mask = 0;
-    if (!(words >> name >> std::hex >> destination >> by >> flags >> std::dec >> references >> uses >> metric >> std::hex >> mask)) continue;
+    if (!(words >> name >> std::hex >> destination >> by >> flags >> std::dec >> references >> uses >> metric >>
+          std::hex >> mask))
+      continue;
     constexpr std::uint32_t up_by_gateway = 1 | 2;
     if (name != interface || destination != 0 || mask != 0 || (flags & up_by_gateway) != up_by_gateway) continue;
     if (gateway && metric >= least) continue;

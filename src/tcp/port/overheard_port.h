@@ -4,9 +4,9 @@
 #include <functional>
 #include <utility>
 
+#include "tcp/port/port_decorator.h"
 #include "tcp/segment/arp.h"
 #include "tcp/segment/ethernet.h"
-#include "tcp/port/port_decorator.h"
 
 namespace offpath::tcp {
 
@@ -18,7 +18,8 @@ class OverheardPort final : public PortDecorator {
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override {
     const std::size_t count = inner_.receive(frames, now);
     for (const ReceivedFrame& frame : frames.first(count)) {
-      if (frame.bytes.size() < ethernet_header_bytes || read_ethernet_header(frame.bytes.data()).type != ethertype_arp) continue;
+      if (frame.bytes.size() < ethernet_header_bytes || read_ethernet_header(frame.bytes.data()).type != ethertype_arp)
+        continue;
       if (const auto message = read_arp(frame.bytes.subspan(ethernet_header_bytes))) tell_(*message);
     }
     return count;

@@ -17,7 +17,8 @@ namespace {
 
 Status attach(int socket, std::span<sock_filter> program) {
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0) return fail_errno(errno, "SO_ATTACH_FILTER");
+  if (::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
+    return fail_errno(errno, "SO_ATTACH_FILTER");
   return {};
 }
 

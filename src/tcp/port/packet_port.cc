@@ -34,7 +34,8 @@ constexpr std::uint8_t gso_tcp_ipv4 = 1, gso_ecn = 0x80;
 constexpr std::size_t tcp_flags_offset = 13;
 
 Result<ifreq> request_of(const std::string& name) {
-  if (name.empty() || name.size() >= IFNAMSIZ) return fail(Error::invalid, "'{}' is no name of an interface", brief(name));
+  if (name.empty() || name.size() >= IFNAMSIZ)
+    return fail(Error::invalid, "'{}' is no name of an interface", brief(name));
   ifreq request{};
   std::memcpy(request.ifr_name, name.data(), name.size());
   return request;
@@ -42,8 +43,10 @@ Result<ifreq> request_of(const std::string& name) {
 
 Result<std::uint16_t> mtu_of(int socket, const ifreq& named) {
   ifreq request = named;
-  if (::ioctl(socket, SIOCGIFMTU, &request) != 0) return fail_errno(errno, fmt::format("SIOCGIFMTU of {}", named.ifr_name));
-  if (request.ifr_mtu < 576) return fail(Error::unsupported, "the MTU of {} is {}, less than 576", named.ifr_name, request.ifr_mtu);
+  if (::ioctl(socket, SIOCGIFMTU, &request) != 0)
+    return fail_errno(errno, fmt::format("SIOCGIFMTU of {}", named.ifr_name));
+  if (request.ifr_mtu < 576)
+    return fail(Error::unsupported, "the MTU of {} is {}, less than 576", named.ifr_name, request.ifr_mtu);
   return static_cast<std::uint16_t>(std::min(request.ifr_mtu, 65'535));
 }
 
@@ -57,7 +60,8 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
   if (frame.segment_bytes != 0) {
     header.gso_type = gso_tcp_ipv4;
     // Of CWR the first segment alone speaks.
-    if ((frame.header[frame.tcp_offset + tcp_flags_offset] & std::byte{flag::cwr}) != std::byte{0}) header.gso_type |= gso_ecn;
+    if ((frame.header[frame.tcp_offset + tcp_flags_offset] & std::byte{flag::cwr}) != std::byte{0})
+      header.gso_type |= gso_ecn;
     header.segment_bytes = frame.segment_bytes;
     header.header_bytes = frame.header_bytes;
   }
@@ -70,7 +74,8 @@ struct Message {
   std::array<iovec, 4> parts;
   explicit Message(const FrameToSend& frame) noexcept : virtio(header_of(frame)) {
     const auto part = [](const void* at, std::size_t bytes) { return iovec{const_cast<void*>(at), bytes}; };
-    parts = {part(nullptr, virtio_bytes), part(frame.header.data(), frame.header_bytes), part(frame.payload[0].data(), frame.payload[0].size()),
+    parts = {part(nullptr, virtio_bytes), part(frame.header.data(), frame.header_bytes),
+             part(frame.payload[0].data(), frame.payload[0].size()),
              part(frame.payload[1].data(), frame.payload[1].size())};
   }
   Message() = default;
@@ -82,7 +87,8 @@ struct Message {
 
 }  // namespace
 
-Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name, std::optional<Ipv4Address> address, Fanout* fanout) {
+Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string& name,
+                                                               std::optional<Ipv4Address> address, Fanout* fanout) {
   OFP_ASSIGN(const ifreq named, request_of(name));
   Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));  // takes nothing before it is bound
   if (!fd && errno == EAFNOSUPPORT) return fail(Error::denied, "this process may not have packet sockets");
@@ -92,10 +98,12 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   if (::ioctl(fd.get(), SIOCGIFHWADDR, &hardware) != 0) return fail_errno(errno, "SIOCGIFHWADDR of " + name);
   OFP_ASSIGN(const std::uint16_t mtu, mtu_of(fd.get(), named));
   const int on = 1, buffer_bytes = 8 << 20;
-  if (::setsockopt(fd.get(), SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0) return fail_errno(errno, "PACKET_VNET_HDR of " + name);
+  if (::setsockopt(fd.get(), SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0)
+    return fail_errno(errno, "PACKET_VNET_HDR of " + name);
   // Larger queues than programs get by default; without the right to them, as large as they may be.
   for (const int option : {SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_RCVBUF, SO_SNDBUF}) {
-    if (::setsockopt(fd.get(), SOL_SOCKET, option, &buffer_bytes, sizeof buffer_bytes) == 0 && option == SO_SNDBUFFORCE) break;
+    if (::setsockopt(fd.get(), SOL_SOCKET, option, &buffer_bytes, sizeof buffer_bytes) == 0 && option == SO_SNDBUFFORCE)
+      break;
   }
   // Spares a copy of what is sent to the filter, which takes none of it: kernels before Linux 4.20 cannot.
   static_cast<void>(::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on));
@@ -103,8 +111,10 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   place.sll_family = AF_PACKET;
   place.sll_protocol = htons(ETH_P_ALL);
   place.sll_ifindex = index.ifr_ifindex;
-  OFP_TRY(fanout == nullptr ? take_frames(fd.get(), address) : take_nothing(fd.get()));  // of several, until all are there
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) return fail_errno(errno, "bind to " + name);
+  OFP_TRY(fanout == nullptr ? take_frames(fd.get(), address)
+                            : take_nothing(fd.get()));  // of several, until all are there
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0)
+    return fail_errno(errno, "bind to " + name);
   if (fanout != nullptr) OFP_TRY(fanout->join(fd.get()));
   PortCapabilities capabilities;
   std::copy_n(hardware.ifr_hwaddr.sa_data, 6, reinterpret_cast<char*>(capabilities.mac.data()));
@@ -123,7 +133,8 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_tap(const std::string& name
   if (::ioctl(fd.get(), TUNSETIFF, &device) != 0) return fail_errno(errno, "TUNSETIFF of " + name);
   const int header_bytes = virtio_bytes;
   if (::ioctl(fd.get(), TUNSETVNETHDRSZ, &header_bytes) != 0) return fail_errno(errno, "TUNSETVNETHDRSZ of " + name);
-  if (::ioctl(fd.get(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) != 0) return fail_errno(errno, "TUNSETOFFLOAD of " + name);
+  if (::ioctl(fd.get(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4) != 0)
+    return fail_errno(errno, "TUNSETOFFLOAD of " + name);
   Fd control(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!control) return fail_errno(errno, "socket");
   OFP_ASSIGN(const std::uint16_t mtu, mtu_of(control.get(), named));
@@ -226,7 +237,8 @@ PortCounters PacketPort::counters() const {
   PortCounters counters = counters_;
   tpacket_stats kernel{};
   socklen_t bytes = sizeof kernel;
-  if (!tap_ && fd_ && ::getsockopt(fd_.get(), SOL_PACKET, PACKET_STATISTICS, &kernel, &bytes) == 0) dropped_by_kernel_ += kernel.tp_drops;
+  if (!tap_ && fd_ && ::getsockopt(fd_.get(), SOL_PACKET, PACKET_STATISTICS, &kernel, &bytes) == 0)
+    dropped_by_kernel_ += kernel.tp_drops;
   counters.dropped_in += dropped_by_kernel_;
   return counters;
 }

@@ -8,7 +8,9 @@ namespace offpath::tcp {
 class PortDecorator : public Port {
  public:
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override { return inner_.receive(frames, now); }
-  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override { return inner_.transmit(frames, now); }
+  std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override {
+    return inner_.transmit(frames, now);
+  }
   [[nodiscard]] PortCapabilities capabilities() const override { return inner_.capabilities(); }
   [[nodiscard]] int wait_descriptor() const override { return inner_.wait_descriptor(); }
   [[nodiscard]] PortCounters counters() const override { return inner_.counters(); }

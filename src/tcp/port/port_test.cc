@@ -5,14 +5,14 @@
 
 #include <fstream>
 
+#include "tcp/segment/checksum.h"
 #include "tcp/segment/ethernet.h"
-#include "testing/tcp/impaired_port.h"
-#include "testing/tcp/memory_port.h"
 #include "tcp/segment/segment.h"
 #include "tcp/stack/stage_trace.h"
 #include "testing/tcp/frames.h"
+#include "testing/tcp/impaired_port.h"
+#include "testing/tcp/memory_port.h"
 #include "testing/tcp/network.h"
-#include "tcp/segment/checksum.h"
 
 namespace offpath::tcp {
 namespace {
@@ -39,7 +39,8 @@ TEST(MemoryPort, CutsFramesAsACardDoes) {
   options.segmentation_bytes = 65536;
   auto [one, two] = MemoryPort::pair(options);
   const auto bytes = some_bytes(5000);
-  const FrameToSend frame = frame_of(Bytes(bytes).first(1234), Bytes(bytes).subspan(1234), 1000, flag::ack | flag::psh | flag::fin | flag::cwr);
+  const FrameToSend frame = frame_of(Bytes(bytes).first(1234), Bytes(bytes).subspan(1234), 1000,
+                                     flag::ack | flag::psh | flag::fin | flag::cwr);
   ASSERT_EQ(one->transmit(std::span(&frame, 1), 0), 1u);
   std::array<ReceivedFrame, 16> frames;
   ASSERT_EQ(two->receive(frames, 0), 5u);
@@ -90,7 +91,8 @@ Seen send_through(const Impairments& impairments, std::uint64_t seed, std::size_
         ++seen.count;
         Ipv4Packet packet;
         Segment segment;
-        if (read_ipv4(frames[i].bytes.subspan(ethernet_header_bytes), packet) != Drop::none || read_segment(packet, false, segment) != Drop::none) {
+        if (read_ipv4(frames[i].bytes.subspan(ethernet_header_bytes), packet) != Drop::none ||
+            read_segment(packet, false, segment) != Drop::none) {
           ++seen.damaged;
           continue;
         }
@@ -190,7 +192,9 @@ TEST(StageTrace, NotesFramesOfItsPortAndNothingElse) {
   const auto* at = reinterpret_cast<const std::byte*>(bytes.data());
   EXPECT_EQ(load<std::uint64_t>(at), StageTrace::magic);
   EXPECT_EQ(load<std::uint64_t>(at + StageTrace::count_at), 2u);
-  const auto record = [at](std::size_t i) { return load<StageTrace::Record>(at + StageTrace::records_at + i * sizeof(StageTrace::Record)); };
+  const auto record = [at](std::size_t i) {
+    return load<StageTrace::Record>(at + StageTrace::records_at + i * sizeof(StageTrace::Record));
+  };
   EXPECT_EQ(record(0).stage, StageTrace::Stage::sent);
   EXPECT_EQ(record(1).stage, StageTrace::Stage::received);
   EXPECT_TRUE(before <= record(0).at && record(0).at <= record(1).at);

@@ -21,7 +21,8 @@ namespace {
 constexpr std::uint32_t attach_tcx_ingress = 46;  // BPF_TCX_INGRESS, which older headers lack
 constexpr std::int32_t drop = 2, go_on = -1;      // TCX_DROP, TCX_NEXT
 
-constexpr bpf_insn instruction(int code, std::uint8_t to, std::uint8_t from, std::int16_t offset, std::int32_t immediate) noexcept {
+constexpr bpf_insn instruction(int code, std::uint8_t to, std::uint8_t from, std::int16_t offset,
+                               std::int32_t immediate) noexcept {
   return {static_cast<std::uint8_t>(code), to, from, offset, immediate};
 }
 
@@ -42,15 +43,19 @@ std::array<bpf_insn, 11> program_of(Ipv4Address address) noexcept {
           instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
 }
 
-int bpf(int command, bpf_attr& attributes) noexcept { return static_cast<int>(::syscall(SYS_bpf, command, &attributes, sizeof attributes)); }
+int bpf(int command, bpf_attr& attributes) noexcept {
+  return static_cast<int>(::syscall(SYS_bpf, command, &attributes, sizeof attributes));
+}
 
 }  // namespace
 
 Result<SharedAddress> SharedAddress::begin(const std::string& interface, Ipv4Address address) {
   const auto failed = [&](const char* what, int error) {
-    return fail_errno(error, fmt::format("the kernel has {} on {}, too, and cannot be told to leave TCP there alone (Linux 6.6 can): {}; "
-                                         "take it from the interface (ip addr del) and name it in tcp.address",
-                                         text_of(address), interface, what));
+    return fail_errno(
+        error,
+        fmt::format("the kernel has {} on {}, too, and cannot be told to leave TCP there alone (Linux 6.6 can): {}; "
+                    "take it from the interface (ip addr del) and name it in tcp.address",
+                    text_of(address), interface, what));
   };
   const unsigned index = ::if_nametoindex(interface.c_str());
   if (index == 0) return fail_errno(errno, "if_nametoindex of " + interface);

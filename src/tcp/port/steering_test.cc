@@ -6,9 +6,9 @@
 
 #include <random>
 
+#include "tcp/port/packet_filter.h"
 #include "tcp/segment/icmp.h"
 #include "tcp/segment/ipv4.h"
-#include "tcp/port/packet_filter.h"
 #include "wire/areas/flow_steering.h"
 
 namespace offpath::tcp {
@@ -17,7 +17,9 @@ namespace {
 struct Quad {
   std::uint32_t from, to;
   std::uint16_t from_port, to_port;
-  [[nodiscard]] std::uint32_t core(std::uint32_t cores) const { return wire::core_of_flow(from, from_port, to, to_port, cores); }
+  [[nodiscard]] std::uint32_t core(std::uint32_t cores) const {
+    return wire::core_of_flow(from, from_port, to, to_port, cores);
+  }
 };
 
 // An IPv4 header of so many bytes and what the first eight bytes behind it are: ports and four others.
@@ -41,7 +43,8 @@ std::vector<std::byte> ethernet(std::uint16_t type) {
 TEST(PacketFilter, TakesWhatAStackReadsAndNothingThatIsSentHere) {
   constexpr Ipv4Address own{0x0a000001};
   const auto program = taking_program(own), any = taking_program({});
-  const auto datagram = [](std::uint32_t to, std::uint8_t protocol, std::uint16_t fragment = 0x4000, std::uint8_t icmp_type = 3, std::size_t options = 0) {
+  const auto datagram = [](std::uint32_t to, std::uint8_t protocol, std::uint16_t fragment = 0x4000,
+                           std::uint8_t icmp_type = 3, std::size_t options = 0) {
     auto frame = ethernet(ethertype_ipv4);
     put_ipv4(frame, {0x0a000002, to, 0, 0}, protocol, options);
     store_be16(frame.data() + ethernet_header_bytes + 6, fragment);
@@ -61,12 +64,12 @@ TEST(PacketFilter, TakesWhatAStackReadsAndNothingThatIsSentHere) {
     }
   EXPECT_TRUE(takes(arp));
   EXPECT_TRUE(takes(datagram(own.value, 6, 0)));
-  EXPECT_FALSE(takes(datagram(own.value, 17)));             // UDP
-  EXPECT_FALSE(takes(datagram(own.value, 1, 0x4000, 8)));   // an echo
-  EXPECT_FALSE(takes(datagram(own.value, 6, 0x2000)));      // more fragments
-  EXPECT_FALSE(takes(datagram(own.value, 6, 0x0001)));      // a later one
+  EXPECT_FALSE(takes(datagram(own.value, 17)));            // UDP
+  EXPECT_FALSE(takes(datagram(own.value, 1, 0x4000, 8)));  // an echo
+  EXPECT_FALSE(takes(datagram(own.value, 6, 0x2000)));     // more fragments
+  EXPECT_FALSE(takes(datagram(own.value, 6, 0x0001)));     // a later one
   EXPECT_FALSE(takes(ethernet(0x86dd)));
-  EXPECT_FALSE(takes(ethernet(ethertype_ipv4)));            // without a header
+  EXPECT_FALSE(takes(ethernet(ethertype_ipv4)));  // without a header
   for (const auto& frame : {arp, datagram(own.value, 6)}) {
     EXPECT_FALSE(takes(frame, {.type = PACKET_OUTGOING}));
     EXPECT_FALSE(takes(frame, {.tag = 5}));
@@ -78,7 +81,10 @@ class Steering : public testing::TestWithParam<std::uint32_t> {
  protected:
   std::mt19937_64 random{GetParam()};
   std::vector<sock_filter> program = steering_program(GetParam());
-  Quad any() { return {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random()), static_cast<std::uint16_t>(random()), static_cast<std::uint16_t>(random())}; }
+  Quad any() {
+    return {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random()),
+            static_cast<std::uint16_t>(random()), static_cast<std::uint16_t>(random())};
+  }
 };
 
 TEST_P(Steering, OfTheKernelIsTheAgents) {
@@ -124,13 +130,15 @@ TEST_P(Steering, GivesTheRestToCore0) {
   EXPECT_EQ(run_filter(program, quoting_udp), 0u);
   auto frame = ethernet(ethertype_ipv4);
   put_ipv4(frame, any(), 6, 0);
-  for (; frame.size() > ethernet_header_bytes; frame.pop_back()) EXPECT_LT(run_filter(program, frame), GetParam()) << frame.size();
+  for (; frame.size() > ethernet_header_bytes; frame.pop_back())
+    EXPECT_LT(run_filter(program, frame), GetParam()) << frame.size();
 }
 
 TEST_P(Steering, SpreadsConnectionsOfOneClient) {
   std::vector<std::uint32_t> of_core(GetParam());
   constexpr std::uint32_t connections = 8000;
-  for (std::uint32_t i = 0; i < connections; ++i) ++of_core[Quad{0x0a090001, 0x0a090002, static_cast<std::uint16_t>(32'768 + i), 80}.core(GetParam())];
+  for (std::uint32_t i = 0; i < connections; ++i)
+    ++of_core[Quad{0x0a090001, 0x0a090002, static_cast<std::uint16_t>(32'768 + i), 80}.core(GetParam())];
   for (const std::uint32_t count : of_core) {
     EXPECT_GT(count, connections / GetParam() * 4 / 5);
     EXPECT_LT(count, connections / GetParam() * 6 / 5);

@@ -1,4 +1,5 @@
-// What the cores of one agent say to each other about ports of programs; flows are one core's, and nobody else hears of them.
+// What the cores of one agent say to each other about ports of programs; flows are one core's, and nobody else hears of
+// them.
 //
 //   core 0                                   another core
 //   grants a listener: its port is taken
@@ -18,7 +19,8 @@
 //            granted, denied  -->     connects, or tells why not
 //            <------------------  unclaim, when the connection is gone
 //
-// Whatever carries them keeps the order from one core to another: so the port that core 0 grants next is free wherever it gets to.
+// Whatever carries them keeps the order from one core to another: so the port that core 0 grants next is free wherever
+// it gets to.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,8 @@
 namespace offpath::tcp {
 
 struct CoreMessage {
-  // done, claim, unclaim: to core 0; the others: to all but core 0, of which granted and denied concern the one that has the handle.
+  // done, claim, unclaim: to core 0; the others: to all but core 0, of which granted and denied concern the one that
+  // has the handle.
   enum class Kind : std::uint8_t { listen, stop, done, claim, unclaim, granted, denied } kind;
   std::uint64_t program;
   std::uint32_t handle;

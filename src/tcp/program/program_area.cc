@@ -16,9 +16,13 @@ std::atomic_ref<std::uint64_t> at(MutableBytes memory, std::uint64_t offset) noe
 
 }  // namespace
 
-std::uint64_t ProgramArea::word(std::uint64_t offset) const noexcept { return at(memory_, offset).load(std::memory_order_acquire); }
+std::uint64_t ProgramArea::word(std::uint64_t offset) const noexcept {
+  return at(memory_, offset).load(std::memory_order_acquire);
+}
 
-void ProgramArea::set_word(std::uint64_t offset, std::uint64_t value) noexcept { at(memory_, offset).store(value, std::memory_order_release); }
+void ProgramArea::set_word(std::uint64_t offset, std::uint64_t value) noexcept {
+  at(memory_, offset).store(value, std::memory_order_release);
+}
 
 bool ProgramArea::attach(MutableBytes memory) noexcept {
   memory_ = memory.size() >= layout_.bytes ? memory : MutableBytes();
@@ -34,8 +38,12 @@ Result<bool> ProgramArea::take(wire::TcpWish& wish) {
   const std::uint64_t posted = word(own(wire::tcp_word::wishes)), waiting = posted - wishes_taken_;
   if (waiting == 0) return false;
   if (waiting > layout_.wish_slots)
-    return fail(Error::protocol, "wishes: position {} in a ring of {}, {} were taken", posted, layout_.wish_slots, wishes_taken_);
-  std::memcpy(&wish, memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core_) + wishes_taken_ % layout_.wish_slots * TcpAreaLayout::slot_bytes, sizeof wish);
+    return fail(Error::protocol, "wishes: position {} in a ring of {}, {} were taken", posted, layout_.wish_slots,
+                wishes_taken_);
+  std::memcpy(&wish,
+              memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core_) +
+                  wishes_taken_ % layout_.wish_slots * TcpAreaLayout::slot_bytes,
+              sizeof wish);
   set_word(own(wire::tcp_word::wishes_taken), ++wishes_taken_);
   took_ = true;
   return true;
@@ -44,9 +52,12 @@ Result<bool> ProgramArea::take(wire::TcpWish& wish) {
 Result<bool> ProgramArea::post(const wire::TcpNews& news, std::uint64_t concerned) {
   const std::uint64_t taken = word(own(wire::tcp_word::news_taken)), waiting = news_ - taken;
   if (waiting > layout_.news_slots)
-    return fail(Error::protocol, "news: {} were taken, {} were written, in a ring of {}", taken, news_, layout_.news_slots);
+    return fail(Error::protocol, "news: {} were taken, {} were written, in a ring of {}", taken, news_,
+                layout_.news_slots);
   if (waiting == layout_.news_slots) return false;
-  std::memcpy(memory_.data() + layout_.news() + layout_.of_core(core_) + news_ % layout_.news_slots * TcpAreaLayout::slot_bytes, &news, sizeof news);
+  std::memcpy(
+      memory_.data() + layout_.news() + layout_.of_core(core_) + news_ % layout_.news_slots * TcpAreaLayout::slot_bytes,
+      &news, sizeof news);
   set_word(own(wire::tcp_word::news), ++news_);
   posted_for_ |= concerned;
   return true;

@@ -1,9 +1,9 @@
-// The agent's view of a program's area (wire/areas/tcp_area.h): wishes are copied out once and checked, news are written, and neither side
-// sleeps while the other has something for it. Needs the memory mapped.
+// The agent's view of a program's area (wire/areas/tcp_area.h): wishes are copied out once and checked, news are
+// written, and neither side sleeps while the other has something for it. Needs the memory mapped.
 //
-// Whoever wants to sleep sets its word `asleep`, looks once more, and sleeps if there is nothing. Who has written something looks at
-// that word afterwards, and whoever finds it set clears it and wakes the other. A fence on each side orders the store before the look.
-// 2 instead of 1: room in the ring that one writes to is waited for as well.
+// Whoever wants to sleep sets its word `asleep`, looks once more, and sleeps if there is nothing. Who has written
+// something looks at that word afterwards, and whoever finds it set clears it and wakes the other. A fence on each side
+// orders the store before the look. 2 instead of 1: room in the ring that one writes to is waited for as well.
 #pragma once
 
 #include <span>
@@ -16,9 +16,11 @@ namespace offpath::tcp {
 class ProgramArea {
  public:
   // The rings are those of this core of the agent's.
-  explicit ProgramArea(const wire::TcpAreaLayout& layout, std::uint32_t core = 0) noexcept : layout_(layout), core_(core) {}
+  explicit ProgramArea(const wire::TcpAreaLayout& layout, std::uint32_t core = 0) noexcept
+      : layout_(layout), core_(core) {}
 
-  // The memory may be withdrawn whenever the channel is polled, and is another view of the same bytes from then on, or none: false.
+  // The memory may be withdrawn whenever the channel is polled, and is another view of the same bytes from then on, or
+  // none: false.
   [[nodiscard]] bool attach(MutableBytes memory) noexcept;
   [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
   [[nodiscard]] const wire::TcpAreaLayout& layout() const noexcept { return layout_; }
@@ -46,7 +48,9 @@ class ProgramArea {
  private:
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
   void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
-  [[nodiscard]] std::uint64_t own(std::uint64_t offset) const noexcept { return wire::tcp_word::of_core(core_) + offset; }
+  [[nodiscard]] std::uint64_t own(std::uint64_t offset) const noexcept {
+    return wire::tcp_word::of_core(core_) + offset;
+  }
   [[nodiscard]] bool begin_wakes() const noexcept;
   [[nodiscard]] bool wants_wake(std::uint32_t process) noexcept;
   void end_wakes() noexcept;

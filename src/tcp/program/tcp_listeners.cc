@@ -14,8 +14,13 @@ namespace news = wire::tcp_news;
 void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
   if (cores_ == 1) return tell(program, handle, news::listening);
-  ask_others(program, handle, {.kind = CoreMessage::Kind::listen, .program = program.number, .handle = handle, .port = held.port,
-                               .receive_bytes = held.receive_bytes, .options = options});
+  ask_others(program, handle,
+             {.kind = CoreMessage::Kind::listen,
+              .program = program.number,
+              .handle = handle,
+              .port = held.port,
+              .receive_bytes = held.receive_bytes,
+              .options = options});
 }
 
 void TcpService::stop(Program& program, std::uint32_t handle) {
@@ -40,11 +45,18 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
   Program* program = find(message.program);
   if (program == nullptr) return;  // it has ended here, and core 0 knows or will
   switch (message.kind) {
-    case CoreMessage::Kind::done: return on_done(*program, message.handle);
-    case CoreMessage::Kind::claim: return on_claim(message, *program);
-    case CoreMessage::Kind::unclaim: return unclaim_here(*program, message.port);
-    case CoreMessage::Kind::granted: case CoreMessage::Kind::denied: return on_answer(message, *program, now);
-    case CoreMessage::Kind::listen: case CoreMessage::Kind::stop: break;
+    case CoreMessage::Kind::done:
+      return on_done(*program, message.handle);
+    case CoreMessage::Kind::claim:
+      return on_claim(message, *program);
+    case CoreMessage::Kind::unclaim:
+      return unclaim_here(*program, message.port);
+    case CoreMessage::Kind::granted:
+    case CoreMessage::Kind::denied:
+      return on_answer(message, *program, now);
+    case CoreMessage::Kind::listen:
+    case CoreMessage::Kind::stop:
+      break;
   }
   if (message.handle >= program->held.size()) program->held.resize(message.handle + 1);
   if (message.kind == CoreMessage::Kind::listen) {
@@ -56,7 +68,8 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     held.is = Held::Is::listener;
     held.port = message.port;
     held.receive_bytes = message.receive_bytes;
-    const Status listened = stack_->listen(message.port, tag_of(*program, message.handle), message.receive_bytes, message.options);
+    const Status listened =
+        stack_->listen(message.port, tag_of(*program, message.handle), message.receive_bytes, message.options);
     OFP_ASSERT(listened);  // core 0 had it free, and this core has heard of all that happened before
   } else if (program->held[message.handle].is == Held::Is::listener) {
     stop_here(*program, message.handle);
@@ -65,7 +78,8 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
 }
 
 void TcpService::on_done(Program& program, std::uint32_t handle) {
-  OFP_ASSERT(handle < program.held.size() && program.held[handle].awaited > 0);  // each core that was asked answers once
+  OFP_ASSERT(handle < program.held.size() &&
+             program.held[handle].awaited > 0);  // each core that was asked answers once
   Held& held = program.held[handle];
   if (--held.awaited > 0) return;
   if (held.is == Held::Is::listener) return tell(program, handle, news::listening);
@@ -74,10 +88,10 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
   tell(program, handle, news::gone);
 }
 
-
 // ---- ports that programs name for connections
 
-// A listener's port is its program's: with the peer's SYN to it, another one's connection would be a simultaneous open of the two.
+// A listener's port is its program's: with the peer's SYN to it, another one's connection would be a simultaneous open
+// of the two.
 bool TcpService::claim_here(Program& program, std::uint16_t port) {
   if (const auto listener = stack_->listener(port); listener && *listener >> 16 != program.number) return false;
   ++program.claims[port];
@@ -92,11 +106,14 @@ void TcpService::unclaim_here(Program& program, std::uint16_t port) {
 void TcpService::unclaim(Program& program, Held& held) {
   if (!std::exchange(held.claims, false)) return;
   if (core_ == 0) return unclaim_here(program, held.key.local.port);
-  messages_.push_back({.kind = CoreMessage::Kind::unclaim, .program = program.number, .handle = 0, .port = held.key.local.port});
+  messages_.push_back(
+      {.kind = CoreMessage::Kind::unclaim, .program = program.number, .handle = 0, .port = held.key.local.port});
 }
 
 bool TcpService::is_claimed_by_others(const Program& program, std::uint16_t port) const {
-  return std::ranges::any_of(programs_, [&](const auto& each) { return each.second.who.user != program.who.user && each.second.claims.contains(port); });
+  return std::ranges::any_of(programs_, [&](const auto& each) {
+    return each.second.who.user != program.who.user && each.second.claims.contains(port);
+  });
 }
 
 void TcpService::on_claim(const CoreMessage& message, Program& program) {

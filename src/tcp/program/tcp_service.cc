@@ -10,17 +10,25 @@ namespace {
 using wire::TcpError;
 namespace news = wire::tcp_news;
 
-static_assert(news::connected == change::connected && news::received == change::received && news::finished == change::finished);
-static_assert(news::acknowledged == change::acknowledged && news::closed == change::closed && news::gone == change::gone);
+static_assert(news::connected == change::connected && news::received == change::received &&
+              news::finished == change::finished);
+static_assert(news::acknowledged == change::acknowledged && news::closed == change::closed &&
+              news::gone == change::gone);
 
 TcpError error_of(FlowError error) noexcept {
   switch (error) {
-    case FlowError::none: return TcpError::none;
-    case FlowError::refused: return TcpError::refused;
-    case FlowError::reset: return TcpError::reset;
-    case FlowError::timed_out: return TcpError::timed_out;
-    case FlowError::unreachable: return TcpError::unreachable;
-    case FlowError::in_use: return TcpError::address_in_use;
+    case FlowError::none:
+      return TcpError::none;
+    case FlowError::refused:
+      return TcpError::refused;
+    case FlowError::reset:
+      return TcpError::reset;
+    case FlowError::timed_out:
+      return TcpError::timed_out;
+    case FlowError::unreachable:
+      return TcpError::unreachable;
+    case FlowError::in_use:
+      return TcpError::address_in_use;
   }
   return TcpError::reset;
 }
@@ -35,14 +43,20 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
     OFP_TRY(wire::check_tcp_area(layout));
     if (programs_.contains(number)) return fail(Error::exists, "this program has an area for its connections already");
     if (programs_.size() >= limits_.programs_max)
-      return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)", programs_.size());
+      return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
+                  programs_.size());
     if (layout.flows > limits_.flows_of_program_max)
-      return fail(Error::too_large, "{} flows, a program may have {} (tcp.flows_of_program)", layout.flows, limits_.flows_of_program_max);
+      return fail(Error::too_large, "{} flows, a program may have {} (tcp.flows_of_program)", layout.flows,
+                  limits_.flows_of_program_max);
     if (layout.bytes > limits_.bytes_of_program_max)
-      return fail(Error::too_large, "an area of {} bytes, a program may have {} (tcp.memory_of_program)", layout.bytes, limits_.bytes_of_program_max);
+      return fail(Error::too_large, "an area of {} bytes, a program may have {} (tcp.memory_of_program)", layout.bytes,
+                  limits_.bytes_of_program_max);
     const MutableBytes mapped = memory();
-    if (mapped.empty()) return fail(Error::unsupported, "the agent cannot map the memory of this program: connections want one on its own machine");
-    if (mapped.size() < layout.bytes) return fail(Error::invalid, "an area of {} bytes in a segment of {}", layout.bytes, mapped.size());
+    if (mapped.empty())
+      return fail(Error::unsupported,
+                  "the agent cannot map the memory of this program: connections want one on its own machine");
+    if (mapped.size() < layout.bytes)
+      return fail(Error::invalid, "an area of {} bytes in a segment of {}", layout.bytes, mapped.size());
     return {};
   };
   if (Status admitted = admit(); !admitted) {
@@ -74,8 +88,10 @@ void TcpService::leave(Program& program, TimeNs now) {
     if (held.is != Held::Is::flow) continue;
     // Nothing that may have to be sent again is there any more.
     const Flow* flow = stack_->flow(held.id);
-    if (flow != nullptr && flow->acknowledged == held.offered) stack_->release(held.id, now);
-    else stack_->abort(held.id, now);
+    if (flow != nullptr && flow->acknowledged == held.offered)
+      stack_->release(held.id, now);
+    else
+      stack_->abort(held.id, now);
   }
 }
 
@@ -89,9 +105,11 @@ void TcpService::close(std::uint64_t number, TimeNs now) {
 Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
   Program* program = find(number);
   if (program == nullptr) return fail(Error::closed, "the program has no connections any more");
-  if (process >= wire::tcp_processes_max) return fail(Error::protocol, "process {} joins, {} may", process, wire::tcp_processes_max);
+  if (process >= wire::tcp_processes_max)
+    return fail(Error::protocol, "process {} joins, {} may", process, wire::tcp_processes_max);
   const auto is_there = [&](const auto& list) { return std::ranges::find(list, process) != list.end(); };
-  if (is_there(program->processes) || is_there(program->departed)) return fail(Error::protocol, "process {} joins, and is there already", process);
+  if (is_there(program->processes) || is_there(program->departed))
+    return fail(Error::protocol, "process {} joins, and is there already", process);
   program->processes.push_back(process);
   return {};
 }
@@ -116,8 +134,10 @@ void TcpService::finish_ended(TimeNs now) {
 
 void TcpService::attach(TimeNs now) {
   for (auto& [number, program] : programs_) {
-    if (program.area.attach(program.memory())) program.area.wake_up();
-    else end(program, {Error::protocol, "the area of its connections was withdrawn while they were open"});
+    if (program.area.attach(program.memory()))
+      program.area.wake_up();
+    else
+      end(program, {Error::protocol, "the area of its connections was withdrawn while they were open"});
   }
   finish_ended(now);
 }
@@ -132,7 +152,8 @@ bool TcpService::react(TimeNs now) {
   }
   for (auto& [number, program] : programs_) {
     worked |= write_news(program);
-    program.area.take_sleepers(program.processes, [&, of = number](std::uint32_t process) { wakes_.push_back({of, process}); });
+    program.area.take_sleepers(program.processes,
+                               [&, of = number](std::uint32_t process) { wakes_.push_back({of, process}); });
   }
   finish_ended(now);
   return worked;
@@ -140,7 +161,8 @@ bool TcpService::react(TimeNs now) {
 
 bool TcpService::fall_asleep() {
   bool all = ended_.empty() && wakes_.empty() && messages_.empty();
-  for (auto& [number, program] : programs_) all &= program.area.fall_asleep(!program.listed.empty() || !program.departed.empty());
+  for (auto& [number, program] : programs_)
+    all &= program.area.fall_asleep(!program.listed.empty() || !program.departed.empty());
   if (all) return true;
   for (auto& [number, program] : programs_) program.area.wake_up();
   return false;
@@ -166,11 +188,27 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
     for (const Held& held : program.held) {
       if (all.size() == most) return all;
       if (held.is == Held::Is::listener) {
-        if (core_ == 0) all.push_back({.program = number, .core = 0, .listens = true, .state = FlowState::closed, .key = {{{}, held.port}, {}}, .received = 0, .offered = 0, .acknowledged = 0,
-                       .round_trip_ns = 0});
-      } else if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
-        all.push_back({.program = number, .core = core_, .listens = false, .state = flow->state, .key = flow->key, .received = flow->received, .offered = flow->offered,
-                       .acknowledged = flow->acknowledged, .round_trip_ns = flow->rtt.smoothed_ns()});
+        if (core_ == 0)
+          all.push_back({.program = number,
+                         .core = 0,
+                         .listens = true,
+                         .state = FlowState::closed,
+                         .key = {{{}, held.port}, {}},
+                         .received = 0,
+                         .offered = 0,
+                         .acknowledged = 0,
+                         .round_trip_ns = 0});
+      } else if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr;
+                 flow != nullptr) {
+        all.push_back({.program = number,
+                       .core = core_,
+                       .listens = false,
+                       .state = flow->state,
+                       .key = flow->key,
+                       .received = flow->received,
+                       .offered = flow->offered,
+                       .acknowledged = flow->acknowledged,
+                       .round_trip_ns = flow->rtt.smoothed_ns()});
       }
     }
   }
@@ -187,7 +225,8 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
     ++counters_.without_seat;
     return std::nullopt;
   }
-  const auto seat = std::ranges::find_if(listener.seats, [&](std::uint32_t each) { return charge(*program, program->held[each]); });
+  const auto seat =
+      std::ranges::find_if(listener.seats, [&](std::uint32_t each) { return charge(*program, program->held[each]); });
   if (seat == listener.seats.end()) {
     ++counters_.without_memory;
     return std::nullopt;

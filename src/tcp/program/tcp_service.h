@@ -1,16 +1,16 @@
-// Programs' connections: the owner of a stack's flows whose payload lies in programs' memory. A state machine: it is asked in rounds
-// and knows neither channels nor descriptors. Read wire/areas/tcp_area.h first.
+// Programs' connections: the owner of a stack's flows whose payload lies in programs' memory. A state machine: it is
+// asked in rounds and knows neither channels nor descriptors. Read wire/areas/tcp_area.h first.
 //
 //   a round:   attach   the programs' memory as it is mapped now
 //              (the stack receives: payload goes into the programs' rings)
 //              react    wishes -> the stack; the stack's changes -> news
 //              (the stack sends: payload comes out of the programs' rings)
 //
-// One for each core: each has rings of its own in every program's area, and the flows whose handles are its own. They say nothing to each
-// other but what core_message.h has.
+// One for each core: each has rings of its own in every program's area, and the flows whose handles are its own. They
+// say nothing to each other but what core_message.h has.
 //
-// Everything a program says is checked before it is used: handles, places of rings, positions. A program whose words make no sense is
-// ended, with its flows and no others.
+// Everything a program says is checked before it is used: handles, places of rings, positions. A program whose words
+// make no sense is ended, with its flows and no others.
 #pragma once
 
 #include <functional>
@@ -27,17 +27,19 @@ namespace offpath::tcp {
 
 struct TcpServiceLimits {
   std::uint32_t programs_max = 256;
-  std::uint32_t flows_of_program_max = 4096;              // handles
+  std::uint32_t flows_of_program_max = 4096;        // handles
   std::uint64_t bytes_of_program_max = 1ull << 30;  // of its area
-  // Of receive rings, into which the agent writes what peers send: one user's, and all. Of several cores, each has its part.
+  // Of receive rings, into which the agent writes what peers send: one user's, and all. Of several cores, each has its
+  // part.
   std::uint64_t receive_bytes_of_user_max = 64ull << 40, receive_bytes_max = 64ull << 40;
 };
 
 struct TcpServiceCounters {
   std::uint64_t wishes = 0, news = 0;
-  std::uint64_t stored_bytes = 0;     // into receive rings, repeats included
-  std::uint64_t without_seat = 0;     // connections of peers that had to wait for the program to make room
-  std::uint64_t without_memory = 0;   // connections that were refused or had to wait, because receive rings have what they may
+  std::uint64_t stored_bytes = 0;  // into receive rings, repeats included
+  std::uint64_t without_seat = 0;  // connections of peers that had to wait for the program to make room
+  // connections that were refused or had to wait, because receive rings have what they may
+  std::uint64_t without_memory = 0;
   std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for what made no sense
 };
 
@@ -47,7 +49,8 @@ class TcpService final : public Owner {
   using Memory = std::function<MutableBytes()>;
 
   // Core `core` of `cores`. Programs open at core 0 first; processes are said to all.
-  explicit TcpService(const TcpServiceLimits& limits, std::uint32_t core = 0, std::uint32_t cores = 1) : limits_(limits), core_(core), cores_(cores) {}
+  explicit TcpService(const TcpServiceLimits& limits, std::uint32_t core = 0, std::uint32_t cores = 1)
+      : limits_(limits), core_(core), cores_(cores) {}
   // The stack is made with its owner, so it comes later; it outlives this.
   void serve(Stack& stack) noexcept { stack_ = &stack; }
 
@@ -56,7 +59,8 @@ class TcpService final : public Owner {
     std::uint32_t user = 0;
     bool privileged = false;
   };
-  // `number` is the program's, never used again: flows outlive it for a while, and have it in their tags. Error: it has an area already, there are too many, too large an area, memory that is not mapped.
+  // `number` is the program's, never used again: flows outlive it for a while, and have it in their tags. Error: it has
+  // an area already, there are too many, too large an area, memory that is not mapped.
   [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory);
   // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
@@ -96,8 +100,8 @@ class TcpService final : public Owner {
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
   struct ConnectionStatus {
     std::uint64_t program;
-    std::uint32_t core;      // whose a connection is; of a listener, 0
-    bool listens;            // of a listener there is the port alone
+    std::uint32_t core;  // whose a connection is; of a listener, 0
+    bool listens;        // of a listener there is the port alone
     FlowState state;
     FlowKey key;
     std::uint64_t received, offered, acknowledged;  // bytes so far, of the peer's and of the program's
@@ -118,8 +122,8 @@ class TcpService final : public Owner {
     enum class Is : std::uint8_t { free, listener, stopping, seat, claiming, flow } is = Is::free;
     std::uint8_t news = 0;
     wire::TcpError error = wire::TcpError::none;
-    bool listed = false;  // in Program::listed
-    bool claims = false;  // its port is kept for it at core 0
+    bool listed = false;    // in Program::listed
+    bool claims = false;    // its port is kept for it at core 0
     bool finishes = false;  // of one that claims: as soon as it is a flow
     std::uint16_t port = 0;
     FlowId id{};
@@ -128,13 +132,14 @@ class TcpService final : public Owner {
     std::uint32_t send_bytes = 0, receive_bytes = 0;
     std::uint64_t send_at = 0, receive_at = 0;
     std::uint64_t offered = 0, received = 0, acknowledged = 0;
-    std::uint64_t holders = ~0ull;  // bits of processes that are woken for it
+    std::uint64_t holders = ~0ull;    // bits of processes that are woken for it
     std::set<std::uint32_t> seats{};  // of a listener
     std::uint32_t awaited = 0;        // answers of other cores about it
     FlowOptions options{};            // of one that claims
   };
   struct Program {
-    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_, Memory memory_)
+    Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_,
+            Memory memory_)
         : number(number_), area(layout, core), who(who_), memory(std::move(memory_)) {}
     std::uint64_t number;
     ProgramArea area;
@@ -143,10 +148,12 @@ class TcpService final : public Owner {
     std::vector<Held> held{};  // up to the highest handle that was used
     std::deque<std::uint32_t> listed{};
     std::vector<std::uint32_t> processes{0};
-    std::deque<std::uint32_t> departed{};  // of which the others have to be told: each once, so no more than there may be
+    std::deque<std::uint32_t>
+        departed{};               // of which the others have to be told: each once, so no more than there may be
     std::vector<bool> charged{};  // blocks of the area in which receive rings of connections lie or lay
     std::uint64_t charged_bytes = 0;
-    std::map<std::uint16_t, std::uint32_t> claims{};  // at core 0: ports that it has named for connections, and for how many
+    // at core 0: ports that it has named for connections, and for how many
+    std::map<std::uint16_t, std::uint32_t> claims{};
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;
@@ -168,7 +175,8 @@ class TcpService final : public Owner {
   [[nodiscard]] static Status check_position(const Held& held, const wire::TcpWish& wish);
   [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
   void give_back(Program& program, std::uint32_t handle);
-  // The agent is to write into this ring, whose pages then are there until the program closes. False: these are as many as may be.
+  // The agent is to write into this ring, whose pages then are there until the program closes. False: these are as many
+  // as may be.
   [[nodiscard]] bool charge(Program& program, const Held& held);
 
   // tcp_listeners.cc
@@ -190,7 +198,9 @@ class TcpService final : public Owner {
   bool write_news(Program& program);
   [[nodiscard]] Result<bool> write_departures(Program& program);
 
-  [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept { return program.number << 16 | handle; }
+  [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept {
+    return program.number << 16 | handle;
+  }
 
   TcpServiceLimits limits_;
   std::uint32_t core_, cores_;

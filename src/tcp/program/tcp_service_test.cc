@@ -51,8 +51,10 @@ class Programs : public testing::Test {
 TEST_F(Programs, ExchangeBytesAndGiveEverythingBack) {
   const auto seats = [&] { return world.ends[1].service.programs()[0].seats; };
   for (const std::uint64_t bytes : {0ull, 1ull, 64ull, 65'536ull, 3'000'001ull}) {
-    if (bytes == 0) connect();
-    else near = client.area->connect(TestPrograms::endpoint(1, port)).value();
+    if (bytes == 0)
+      connect();
+    else
+      near = client.area->connect(TestPrograms::endpoint(1, port)).value();
     Talker one(*client.area, near, bytes, true, bytes);
     std::optional<Talker> two;
     if (bytes == 0) two.emplace(*server.area, far, bytes, false, bytes + 1);
@@ -96,7 +98,8 @@ TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
   EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
 }
 
-// A connection from a port that is listened on would take that listener's peer away from it: both would have begun at once.
+// A connection from a port that is listened on would take that listener's peer away from it: both would have begun at
+// once.
 TEST_F(Programs, DoNotConnectFromAPortThatAnotherOneListensOn) {
   TestProgram& thief = world.add(1);
   listener = server.area->listen(port, 4).value();
@@ -117,7 +120,9 @@ TEST_F(Programs, DoNotListenOnAPortThatAnotherUserConnectsFrom) {
   static_cast<void>(client.area->listen(9000, 8));
   const auto held = other.area->connect(TestPrograms::endpoint(0, 9000), port).value();
   const auto by_one_of_its_own = friendly.area->connect(TestPrograms::endpoint(0, 9000), port + 1).value();
-  ASSERT_TRUE(world.run_until([&] { return other.area->look(held)->connected && friendly.area->look(by_one_of_its_own)->connected; }, second_ns));
+  ASSERT_TRUE(world.run_until(
+      [&] { return other.area->look(held)->connected && friendly.area->look(by_one_of_its_own)->connected; },
+      second_ns));
   const auto listen = [&](std::uint16_t on) {
     const auto made = server.area->listen(on, 4).value();
     world.run(millisecond_ns);
@@ -198,7 +203,8 @@ TEST_F(Programs, SeeAResetOfOneThatDiesWithBytesOnTheWay) {
   EXPECT_TRUE(next.area->look(*again)->connected);
 }
 
-// Its FIN is not answered yet when there is another program, with its handle or without, and if it comes to that with its number.
+// Its FIN is not answered yet when there is another program, with its handle or without, and if it comes to that with
+// its number.
 TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
   listener = server.area->listen(port, 4).value();
   TcpService& service = world.ends[0].service;
@@ -211,7 +217,8 @@ TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
     service.close(before.number, world.now);
     EXPECT_EQ(world.ends[0].stack->flows(), 1u);
     ASSERT_TRUE(service.open(before.number, next.layout, {}, [&] { return next.memory; }));
-    const auto used = uses_handle ? std::optional(next.area->connect(TestPrograms::endpoint(1, port)).value()) : std::nullopt;
+    const auto used =
+        uses_handle ? std::optional(next.area->connect(TestPrograms::endpoint(1, port)).value()) : std::nullopt;
     world.run(second_ns);
     EXPECT_TRUE(server.area->look(far)->finished);
     server.area->close(far);  // so the flow is gone
@@ -255,7 +262,7 @@ TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
       changed([](auto& w) { w.kind = TcpWishKind{200}; }),
       changed([](auto& w) { w.handle = 64; }),
       changed([](auto& w) { w.handle = ~0u; }),
-      changed([](auto& w) { w.send_at = 0; }),                                                   // the rings themselves
+      changed([](auto& w) { w.send_at = 0; }),  // the rings themselves
       changed([&](auto& w) { w.receive_at = client.layout.own() - 1; }),
       changed([&](auto& w) { w.receive_at = client.layout.bytes - 65'535; }),
       changed([](auto& w) { w.receive_at = ~0ull - 100; }),
@@ -264,7 +271,7 @@ TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
       changed([](auto& w) { w.receive_bytes = 1u << 31; }),
       changed([](auto& w) { w.kind = TcpWishKind::seat, w.listener = 1000; }),
       changed([](auto& w) { w.kind = TcpWishKind::listen, w.port = 9999, w.receive_bytes = 1; }),
-      then([&](auto& w) { w = good; }),                                                          // in use
+      then([&](auto& w) { w = good; }),  // in use
       then([](auto& w) { w.kind = TcpWishKind::offer, w.position = 65'537; }),
       then([](auto& w) { w.kind = TcpWishKind::offer, w.position = ~0ull; }),
       then([](auto& w) { w.kind = TcpWishKind::allow, w.position = 65'537; }),
@@ -286,7 +293,9 @@ TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
 
 TEST_F(Programs, EndWhenTheirRingsCannotBe) {
   connect();
-  const auto lines = [](TestProgram& program) { return reinterpret_cast<wire::TcpProgramLine*>(program.memory.data()); };
+  const auto lines = [](TestProgram& program) {
+    return reinterpret_cast<wire::TcpProgramLine*>(program.memory.data());
+  };
   TestProgram &too_far = world.add(0), &taken = world.add(0), &withdrawn = world.add(0);
   lines(too_far)->wishes = too_far.layout.wish_slots + 1;
   lines(taken)->news_taken = 7;
@@ -300,7 +309,8 @@ TEST_F(Programs, EndWhenTheirRingsCannotBe) {
 }
 
 TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
-  for (const TcpWishKind kind : {TcpWishKind::offer, TcpWishKind::allow, TcpWishKind::finish, TcpWishKind::release, TcpWishKind::abort}) {
+  for (const TcpWishKind kind :
+       {TcpWishKind::offer, TcpWishKind::allow, TcpWishKind::finish, TcpWishKind::release, TcpWishKind::abort}) {
     TcpWish wish{};
     wish.kind = kind;
     wish.handle = 9;
@@ -318,7 +328,8 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
   limits.receive_bytes_max = 3 << 19;
   TestPrograms small(TestNetworkOptions{}, limits);
   const SocketOptions options{64, 65'536, 256 << 10};
-  TestProgram &one = small.add(0, options), &two = small.add(0, options), &others = small.add(0, options, {1001, false}), &peer = small.add(1, {64, 65'536, 65'536});
+  TestProgram &one = small.add(0, options), &two = small.add(0, options),
+              &others = small.add(0, options, {1001, false}), &peer = small.add(1, {64, 65'536, 65'536});
   static_cast<void>(peer.area->listen(port, 16));
   small.run(second_ns);
   const auto connect = [&](TestProgram& program, bool ends) {
@@ -346,13 +357,15 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
   EXPECT_EQ(small.ends[0].service.programs()[1].seats, 2u);
   small.ends[0].service.close(one.number, small.now);
   static_cast<void>(peer.area->send(waits, text("so that its segment comes again")));
-  EXPECT_TRUE(small.run_until([&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
+  EXPECT_TRUE(small.run_until(
+      [&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
 }
 
 TEST_F(Programs, HaveQuotas) {
   TcpServiceLimits limits{2, 64, 16 << 20};
   TestPrograms small(TestNetworkOptions{}, limits);
-  TestProgram too_many_flows({65, 1024, 1024}), too_much({64, 256 << 10, 256 << 10}), unmapped({64, 1024, 1024}), shorter({64, 1024, 1024});
+  TestProgram too_many_flows({65, 1024, 1024}), too_much({64, 256 << 10, 256 << 10}), unmapped({64, 1024, 1024}),
+      shorter({64, 1024, 1024});
   const auto code = [&](TestProgram& program) { return small.open(program, 0).error().code; };
   EXPECT_EQ(code(too_many_flows), Error::too_large);
   EXPECT_EQ(code(too_much), Error::too_large);
@@ -427,7 +440,8 @@ class Processes : public Programs {
   std::unique_ptr<SocketArea> child_of(TestProgram& program) {
     const std::uint32_t process = program.area->add_process().value();
     EXPECT_TRUE(world.ends[&program == &server ? 1 : 0].service.add_process(program.number, process));
-    return std::make_unique<SocketArea>(program.memory, SocketOptions{64, 65'536, 65'536}, [](std::uint32_t) {}, process);
+    return std::make_unique<SocketArea>(
+        program.memory, SocketOptions{64, 65'536, 65'536}, [](std::uint32_t) {}, process);
   }
   void dies(TestProgram& program, const SocketArea& process) {
     EXPECT_TRUE(world.ends[&program == &server ? 1 : 0].service.remove_process(program.number, process.process()));
@@ -536,7 +550,8 @@ TEST_F(Processes, EachIsToldOfWhatItHoldsAndWokenForNothingElse) {
   EXPECT_EQ(world.ends[1].service.take_wakes(), (std::vector<TcpService::Wake>{{server.number, child->process()}}));
   ASSERT_TRUE(client.area->send(near, text("to both")));
   world.run(second_ns);
-  EXPECT_EQ(world.ends[1].service.take_wakes(), (std::vector<TcpService::Wake>{{server.number, 0}})) << "the child is awake";
+  EXPECT_EQ(world.ends[1].service.take_wakes(), (std::vector<TcpService::Wake>{{server.number, 0}}))
+      << "the child is awake";
   EXPECT_TRUE(server.area->take_in());
   EXPECT_EQ(changed(*server.area), std::vector{far});
   EXPECT_FALSE(child->fall_asleep()) << "the other took in what concerns it";
@@ -550,7 +565,8 @@ TEST_F(Processes, TheLastEndsTheProgramAndRubbishIsRefused) {
   EXPECT_EQ(service.add_process(99, 1).error().code, Error::closed);
   ASSERT_TRUE(service.add_process(client.number, 7));
   EXPECT_TRUE(service.remove_process(client.number, 7));
-  EXPECT_EQ(service.add_process(client.number, 7).error().code, Error::protocol) << "the others were not told yet that the first ended";
+  EXPECT_EQ(service.add_process(client.number, 7).error().code, Error::protocol)
+      << "the others were not told yet that the first ended";
   world.run(second_ns);
   EXPECT_TRUE(service.add_process(client.number, 7));
   EXPECT_TRUE(service.remove_process(client.number, 7));

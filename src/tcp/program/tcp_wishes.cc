@@ -1,4 +1,5 @@
-// What programs wish. A failure that is returned means that the wish makes no sense: it ends the program. What cannot be done is told.
+// What programs wish. A failure that is returned means that the wish makes no sense: it ends the program. What cannot
+// be done is told.
 #include "tcp/program/tcp_service.h"
 
 #include <algorithm>
@@ -31,9 +32,12 @@ FlowOptions options_of(const TcpWish& wish) noexcept {
 
 TcpError error_of(Error error) noexcept {
   switch (error) {
-    case Error::exists: return TcpError::address_in_use;
-    case Error::no_space: return TcpError::no_room;
-    default: return TcpError::unreachable;
+    case Error::exists:
+      return TcpError::address_in_use;
+    case Error::no_space:
+      return TcpError::no_room;
+    default:
+      return TcpError::unreachable;
   }
 }
 
@@ -44,9 +48,12 @@ bool TcpService::take_wishes(Program& program, TimeNs now) {
   for (unsigned i = 0; i < wishes_of_a_round; ++i) {
     auto there = program.area.take(wish);
     Status taken;
-    if (there && *there) taken = take(program, wish, now);
-    else if (there) return i > 0;
-    else taken = tl::unexpected<Failure>(std::move(there).error());
+    if (there && *there)
+      taken = take(program, wish, now);
+    else if (there)
+      return i > 0;
+    else
+      taken = tl::unexpected<Failure>(std::move(there).error());
     if (!taken) {
       end(program, std::move(taken).error());
       return true;
@@ -61,24 +68,41 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
     return fail(Error::protocol, "wish about handle {}, of {}", wish.handle, program.area.layout().flows);
   if (wish.handle >= program.held.size()) program.held.resize(wish.handle + 1);
   Held& held = program.held[wish.handle];
-  const bool begins = wish.kind == TcpWishKind::listen || wish.kind == TcpWishKind::seat || wish.kind == TcpWishKind::connect;
+  const bool begins =
+      wish.kind == TcpWishKind::listen || wish.kind == TcpWishKind::seat || wish.kind == TcpWishKind::connect;
   if (wish.kind == TcpWishKind::listen ? core_ != 0 : begins && wish.handle % cores_ != core_)
-    return fail(Error::protocol, "wish {} about handle {}, told to core {} of {}", static_cast<int>(wish.kind), wish.handle, core_, cores_);
-  if (begins && (held.is != Held::Is::free || held.listed)) return fail(Error::protocol, "wish about handle {}, which is in use", wish.handle);
+    return fail(Error::protocol, "wish {} about handle {}, told to core {} of {}", static_cast<int>(wish.kind),
+                wish.handle, core_, cores_);
+  if (begins && (held.is != Held::Is::free || held.listed))
+    return fail(Error::protocol, "wish about handle {}, which is in use", wish.handle);
   switch (wish.kind) {
-    case TcpWishKind::listen: return listen(program, held, wish);
-    case TcpWishKind::seat: return seat(program, held, wish);
-    case TcpWishKind::connect: return connect(program, held, wish, now);
-    case TcpWishKind::offer: case TcpWishKind::allow: case TcpWishKind::finish: case TcpWishKind::release: case TcpWishKind::abort:
-    case TcpWishKind::options: case TcpWishKind::holders: {
+    case TcpWishKind::listen:
+      return listen(program, held, wish);
+    case TcpWishKind::seat:
+      return seat(program, held, wish);
+    case TcpWishKind::connect:
+      return connect(program, held, wish, now);
+    case TcpWishKind::offer:
+    case TcpWishKind::allow:
+    case TcpWishKind::finish:
+    case TcpWishKind::release:
+    case TcpWishKind::abort:
+    case TcpWishKind::options:
+    case TcpWishKind::holders: {
       const bool ends = wish.kind == TcpWishKind::release || wish.kind == TcpWishKind::abort;
-      if (held.is == Held::Is::free || held.is == Held::Is::stopping) return {};  // it is gone, which the program may not have seen yet
+      if (held.is == Held::Is::free || held.is == Held::Is::stopping)
+        return {};  // it is gone, which the program may not have seen yet
       if (held.is == Held::Is::flow) return for_flow(held, wish, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, wish);
-      if (!ends) return fail(Error::protocol, "wish {} about handle {}, which is no flow", static_cast<int>(wish.kind), wish.handle);
-      if (held.is == Held::Is::listener && core_ != 0) return fail(Error::protocol, "wish about listener {}, told to core {}", wish.handle, core_);
-      if (held.is == Held::Is::listener) stop(program, wish.handle);
-      else give_back(program, wish.handle);
+      if (!ends)
+        return fail(Error::protocol, "wish {} about handle {}, which is no flow", static_cast<int>(wish.kind),
+                    wish.handle);
+      if (held.is == Held::Is::listener && core_ != 0)
+        return fail(Error::protocol, "wish about listener {}, told to core {}", wish.handle, core_);
+      if (held.is == Held::Is::listener)
+        stop(program, wish.handle);
+      else
+        give_back(program, wish.handle);
       return {};
     }
   }
@@ -89,10 +113,11 @@ Status TcpService::take_rings(Program& program, Held& held, const TcpWish& wish)
   const wire::TcpAreaLayout& layout = program.area.layout();
   const auto check = [&](std::uint64_t at, std::uint32_t bytes) -> Status {
     if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
-      return fail(Error::protocol, "handle {}: a ring of {} bytes; powers of two from {} to {} are allowed", wish.handle, bytes,
-                  wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
+      return fail(Error::protocol, "handle {}: a ring of {} bytes; powers of two from {} to {} are allowed",
+                  wish.handle, bytes, wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
     if (at < layout.own() || at > layout.bytes || bytes > layout.bytes - at)
-      return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, the area is {} to {}", wish.handle, bytes, at, layout.own(), layout.bytes);
+      return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, the area is {} to {}", wish.handle, bytes, at,
+                  layout.own(), layout.bytes);
     return {};
   };
   OFP_TRY(check(wish.send_at, wish.send_bytes));
@@ -106,9 +131,11 @@ Status TcpService::take_rings(Program& program, Held& held, const TcpWish& wish)
 
 bool TcpService::charge(Program& program, const Held& held) {
   constexpr std::uint64_t block_bytes = 64 << 10;
-  const std::uint64_t first = held.receive_at / block_bytes, end = (held.receive_at + held.receive_bytes + block_bytes - 1) / block_bytes;
+  const std::uint64_t first = held.receive_at / block_bytes,
+                      end = (held.receive_at + held.receive_bytes + block_bytes - 1) / block_bytes;
   if (program.charged.size() < end) program.charged.resize(end);
-  const auto from = program.charged.begin() + static_cast<std::ptrdiff_t>(first), to = program.charged.begin() + static_cast<std::ptrdiff_t>(end);
+  const auto from = program.charged.begin() + static_cast<std::ptrdiff_t>(first),
+             to = program.charged.begin() + static_cast<std::ptrdiff_t>(end);
   const auto bytes = static_cast<std::uint64_t>(std::count(from, to, false)) * block_bytes;
   if (bytes == 0) return true;
   std::uint64_t of_user = bytes, of_all = bytes;
@@ -132,7 +159,9 @@ Status TcpService::listen(Program& program, Held& held, const TcpWish& wish) {
   };
   if (wish.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
   if (is_claimed_by_others(program, wish.port)) return refuse(TcpError::address_in_use);
-  if (const Status listens = stack_->listen(wish.port, tag_of(program, wish.handle), wish.receive_bytes, options_of(wish)); !listens)
+  if (const Status listens =
+          stack_->listen(wish.port, tag_of(program, wish.handle), wish.receive_bytes, options_of(wish));
+      !listens)
     return refuse(error_of(listens.error().code));
   held.is = Held::Is::listener;
   held.receive_bytes = wish.receive_bytes;
@@ -141,7 +170,8 @@ Status TcpService::listen(Program& program, Held& held, const TcpWish& wish) {
 }
 
 Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
-  if (wish.listener >= program.area.layout().flows) return fail(Error::protocol, "a seat of listener {}, of {}", wish.listener, program.area.layout().flows);
+  if (wish.listener >= program.area.layout().flows)
+    return fail(Error::protocol, "a seat of listener {}, of {}", wish.listener, program.area.layout().flows);
   OFP_TRY(take_rings(program, held, wish));
   held.listener = wish.listener;
   // The listener may have been refused, which the program has not seen yet.
@@ -151,7 +181,8 @@ Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
   }
   Held& listener = program.held[wish.listener];
   if (held.receive_bytes < listener.receive_bytes)
-    return fail(Error::protocol, "a seat of {} bytes for a listener that allows {}", held.receive_bytes, listener.receive_bytes);
+    return fail(Error::protocol, "a seat of {} bytes for a listener that allows {}", held.receive_bytes,
+                listener.receive_bytes);
   held.is = Held::Is::seat;
   listener.seats.insert(wish.handle);
   return {};
@@ -160,7 +191,8 @@ Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
 Status TcpService::connect(Program& program, Held& held, const TcpWish& wish, TimeNs now) {
   OFP_TRY(take_rings(program, held, wish));
   const Ipv4Address own = stack_->options().address;
-  if (wish.port != 0 && wire::core_of_flow(own.value, wish.port, wish.remote_address, wish.remote_port, cores_) != core_)
+  if (wish.port != 0 &&
+      wire::core_of_flow(own.value, wish.port, wish.remote_address, wish.remote_port, cores_) != core_)
     return fail(Error::protocol, "a connection from port {} to {}, told to core {} of {}, whose it is not", wish.port,
                 text_of(Endpoint{{wish.remote_address}, wish.remote_port}), core_, cores_);
   const auto refuse = [&](TcpError error) -> Status {
@@ -177,7 +209,8 @@ Status TcpService::connect(Program& program, Held& held, const TcpWish& wish, Ti
     if (wish.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
     if (core_ != 0) {
       held.is = Held::Is::claiming;
-      messages_.push_back({.kind = CoreMessage::Kind::claim, .program = program.number, .handle = wish.handle, .port = wish.port});
+      messages_.push_back(
+          {.kind = CoreMessage::Kind::claim, .program = program.number, .handle = wish.handle, .port = wish.port});
       return {};
     }
     if (!claim_here(program, wish.port)) return refuse(TcpError::address_in_use);
@@ -189,7 +222,8 @@ Status TcpService::connect(Program& program, Held& held, const TcpWish& wish, Ti
 
 void TcpService::connect_now(Program& program, std::uint32_t handle, TimeNs now) {
   Held& held = program.held[handle];
-  const auto connected = stack_->connect(held.key.local.port, held.key.remote, tag_of(program, handle), held.receive_bytes, now, held.options);
+  const auto connected = stack_->connect(held.key.local.port, held.key.remote, tag_of(program, handle),
+                                         held.receive_bytes, now, held.options);
   if (!connected) {
     unclaim(program, held);
     held.is = Held::Is::free;
@@ -204,23 +238,35 @@ void TcpService::connect_now(Program& program, std::uint32_t handle, TimeNs now)
 Status TcpService::for_claiming(Held& held, const TcpWish& wish) const {
   OFP_TRY(check_position(held, wish));
   switch (wish.kind) {
-    case TcpWishKind::offer: held.offered = std::max(held.offered, wish.position); break;
-    case TcpWishKind::finish: held.finishes = true; break;
-    case TcpWishKind::holders: held.holders = wish.position; break;
-    case TcpWishKind::options: held.options = options_of(wish); break;
-    case TcpWishKind::release: case TcpWishKind::abort: held.is = Held::Is::stopping; break;
-    default: break;  // no more is allowed than at the beginning
+    case TcpWishKind::offer:
+      held.offered = std::max(held.offered, wish.position);
+      break;
+    case TcpWishKind::finish:
+      held.finishes = true;
+      break;
+    case TcpWishKind::holders:
+      held.holders = wish.position;
+      break;
+    case TcpWishKind::options:
+      held.options = options_of(wish);
+      break;
+    case TcpWishKind::release:
+    case TcpWishKind::abort:
+      held.is = Held::Is::stopping;
+      break;
+    default:
+      break;  // no more is allowed than at the beginning
   }
   return {};
 }
 
 Status TcpService::check_position(const Held& held, const TcpWish& wish) {
   if (wish.kind == TcpWishKind::offer && wish.position > held.acknowledged + held.send_bytes)
-    return fail(Error::protocol, "handle {}: bytes up to {} are offered, from {} on its ring has {}", wish.handle, wish.position, held.acknowledged,
-                held.send_bytes);
+    return fail(Error::protocol, "handle {}: bytes up to {} are offered, from {} on its ring has {}", wish.handle,
+                wish.position, held.acknowledged, held.send_bytes);
   if (wish.kind == TcpWishKind::allow && wish.position > held.received + held.receive_bytes)
-    return fail(Error::protocol, "handle {}: bytes up to {} are allowed, from {} on its ring has {}", wish.handle, wish.position, held.received,
-                held.receive_bytes);
+    return fail(Error::protocol, "handle {}: bytes up to {} are allowed, from {} on its ring has {}", wish.handle,
+                wish.position, held.received, held.receive_bytes);
   return {};
 }
 
@@ -231,12 +277,24 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
       held.offered = std::max(held.offered, wish.position);
       stack_->offer(held.id, wish.position, now);
       return {};
-    case TcpWishKind::allow: stack_->allow(held.id, wish.position, now); return {};
-    case TcpWishKind::finish: stack_->finish(held.id, now); return {};
-    case TcpWishKind::release: stack_->release(held.id, now); return {};
-    case TcpWishKind::abort: stack_->abort(held.id, now); return {};
-    case TcpWishKind::holders: held.holders = wish.position; return {};
-    default: stack_->set_options(held.id, options_of(wish), now); return {};
+    case TcpWishKind::allow:
+      stack_->allow(held.id, wish.position, now);
+      return {};
+    case TcpWishKind::finish:
+      stack_->finish(held.id, now);
+      return {};
+    case TcpWishKind::release:
+      stack_->release(held.id, now);
+      return {};
+    case TcpWishKind::abort:
+      stack_->abort(held.id, now);
+      return {};
+    case TcpWishKind::holders:
+      held.holders = wish.position;
+      return {};
+    default:
+      stack_->set_options(held.id, options_of(wish), now);
+      return {};
   }
 }
 

@@ -1,4 +1,5 @@
-// Anything in a program's area: wishes and the rings' positions, with a peer who answers, and another program that is never disturbed.
+// Anything in a program's area: wishes and the rings' positions, with a peer who answers, and another program that is
+// never disturbed.
 #include <cstring>
 
 #include "testing/tcp/programs.h"
@@ -10,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   TestNetworkOptions options;
   options.stack.time_wait_ns = options.stack.fin_wait_ns = second_ns;
   TestPrograms world(options, {4, 16, 4 << 20});
-  TestProgram &server = world.add(1, {16, 4096, 4096}), &other = world.add(0, {16, 4096, 4096}), &hostile = world.add(0, {16, 4096, 4096});
+  TestProgram &server = world.add(1, {16, 4096, 4096}), &other = world.add(0, {16, 4096, 4096}),
+              &hostile = world.add(0, {16, 4096, 4096});
   const auto listener = server.area->listen(7000, 2).value();
   const auto kept = other.area->connect(TestPrograms::endpoint(1, 7000)).value();
   world.run(10 * millisecond_ns);
@@ -21,13 +23,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     wire::TcpWish wish;
     std::memcpy(&wish, data + 1, sizeof wish);
     switch (data[0] % 8) {
-      case 0: std::memcpy(hostile.memory.data(), &wish, 16); break;  // its line: how many wishes, and how many news it took
-      case 1: world.run(second_ns); break;
-      case 2: std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8); break;  // all news are taken
+      case 0:
+        std::memcpy(hostile.memory.data(), &wish, 16);
+        break;  // its line: how many wishes, and how many news it took
+      case 1:
+        world.run(second_ns);
+        break;
+      case 2:
+        std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8);
+        break;   // all news are taken
       case 3: {  // processes come and go
         tcp::TcpService& service = world.ends[0].service;
-        if (data[1] & 1) static_cast<void>(service.add_process(hostile.number, wish.handle));
-        else if (wish.handle != 0) service.remove_process(hostile.number, wish.handle);
+        if (data[1] & 1)
+          static_cast<void>(service.add_process(hostile.number, wish.handle));
+        else if (wish.handle != 0)
+          service.remove_process(hostile.number, wish.handle);
         break;
       }
       default:

@@ -14,7 +14,9 @@ using MacAddress = std::array<std::uint8_t, 6>;
 inline constexpr MacAddress broadcast_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 // One that a station can have: no group's (IEEE 802-2014, 8.4.2: the first bit on the wire), and not none.
-[[nodiscard]] constexpr bool is_station(const MacAddress& mac) noexcept { return (mac[0] & 1) == 0 && mac != MacAddress{}; }
+[[nodiscard]] constexpr bool is_station(const MacAddress& mac) noexcept {
+  return (mac[0] & 1) == 0 && mac != MacAddress{};
+}
 
 // In the machine's byte order: 10.0.0.1 is 0x0a000001.
 struct Ipv4Address {
@@ -24,7 +26,9 @@ struct Ipv4Address {
   [[nodiscard]] constexpr bool is_multicast() const noexcept { return value >> 28 == 0xe; }
   [[nodiscard]] constexpr bool is_loopback() const noexcept { return value >> 24 == 127; }
   // An address that one machine can have and be reached by.
-  [[nodiscard]] constexpr bool is_unicast() const noexcept { return value >> 24 != 0 && value < 0xe0000000 && !is_loopback(); }
+  [[nodiscard]] constexpr bool is_unicast() const noexcept {
+    return value >> 24 != 0 && value < 0xe0000000 && !is_loopback();
+  }
 };
 
 struct Endpoint {

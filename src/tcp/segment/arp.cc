@@ -3,7 +3,8 @@
 namespace offpath::tcp {
 namespace {
 
-constexpr std::uint64_t ethernet_and_ipv4 = 0x0001'0800'06'04;  // hardware and protocol types, lengths of their addresses
+// hardware and protocol types, lengths of their addresses
+constexpr std::uint64_t ethernet_and_ipv4 = 0x0001'0800'06'04;
 
 }  // namespace
 
@@ -13,7 +14,8 @@ std::optional<ArpMessage> read_arp(Bytes bytes) noexcept {
   if ((std::uint64_t{load_be32(at)} << 16 | load_be16(at + 4)) != ethernet_and_ipv4) return std::nullopt;
   const std::uint16_t operation = load_be16(at + 6);
   if (operation != 1 && operation != 2) return std::nullopt;
-  return ArpMessage{operation == 2, load<MacAddress>(at + 8), {load_be32(at + 14)}, load<MacAddress>(at + 18), {load_be32(at + 24)}};
+  return ArpMessage{
+      operation == 2, load<MacAddress>(at + 8), {load_be32(at + 14)}, load<MacAddress>(at + 18), {load_be32(at + 24)}};
 }
 
 void write_arp(const ArpMessage& message, std::span<std::byte, arp_bytes> to) noexcept {

@@ -24,7 +24,8 @@ void Checksum::add(Bytes bytes) noexcept {
   std::uint64_t sum = 0;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
-  // Sums of 32-bit words in two 64-bit sums: no carry can be lost in fewer than 2^32 of them, and no add waits for the last one's.
+  // Sums of 32-bit words in two 64-bit sums: no carry can be lost in fewer than 2^32 of them, and no add waits for the
+  // last one's.
   std::uint64_t even = 0, other = 0;
   for (; left >= 16; at += 16, left -= 16) {
     const auto first = load<std::uint64_t>(at), second = load<std::uint64_t>(at + 8);
@@ -40,7 +41,8 @@ void Checksum::add(Bytes bytes) noexcept {
   odd_ ^= bytes.size() % 2 == 1;
 }
 
-void Checksum::add_pseudo_header(Ipv4Address source, Ipv4Address target, std::uint8_t protocol, std::uint32_t bytes) noexcept {
+void Checksum::add_pseudo_header(Ipv4Address source, Ipv4Address target, std::uint8_t protocol,
+                                 std::uint32_t bytes) noexcept {
   std::byte header[12];
   store_be32(header, source.value);
   store_be32(header + 4, target.value);

@@ -15,7 +15,8 @@ class Checksum {
   // What TCP's checksum covers besides its own bytes (RFC 9293, 3.1).
   void add_pseudo_header(Ipv4Address source, Ipv4Address target, std::uint8_t protocol, std::uint32_t bytes) noexcept;
 
-  // As the field has it, in the machine's byte order: store it with store_be16. Over bytes that contain their own checksum it is 0.
+  // As the field has it, in the machine's byte order: store it with store_be16. Over bytes that contain their own
+  // checksum it is 0.
   [[nodiscard]] std::uint16_t finish() const noexcept { return static_cast<std::uint16_t>(~sum()); }
   // Not complemented: what a card or kernel that completes the checksum wants to find in its field.
   [[nodiscard]] std::uint16_t sum() const noexcept;

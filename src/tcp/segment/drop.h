@@ -6,6 +6,7 @@
 
 namespace offpath::tcp {
 
+// clang-format off: a list
 #define OFFPATH_TCP_DROPS(X)                                          \
   X(none, "taken")                                                    \
   X(truncated, "shorter than its headers say")                        \
@@ -21,6 +22,7 @@ namespace offpath::tcp {
   X(bad_arp, "ARP that makes no sense")                               \
   X(bad_icmp, "ICMP that makes no sense, or is about no flow of ours") \
   X(no_room, "beyond a bound")
+// clang-format on
 
 enum class Drop : std::uint8_t {
 #define X(name, text) name,

@@ -7,10 +7,12 @@
 
 namespace offpath::tcp {
 
-// A segment whose payload is `payload`, cut into `segment_bytes` by the port if it is longer. Where the port does not complete
-// checksums it is done here.
-void write_segment_frame(const Segment& segment, const std::array<Bytes, 2>& payload, std::uint16_t segment_bytes, const MacAddress& from,
-                         const MacAddress& to, bool checksum_offload, FrameToSend& frame) noexcept;
-void write_arp_frame(const ArpMessage& message, const MacAddress& from, const MacAddress& to, FrameToSend& frame) noexcept;
+// A segment whose payload is `payload`, cut into `segment_bytes` by the port if it is longer. Where the port does not
+// complete checksums it is done here.
+void write_segment_frame(const Segment& segment, const std::array<Bytes, 2>& payload, std::uint16_t segment_bytes,
+                         const MacAddress& from, const MacAddress& to, bool checksum_offload,
+                         FrameToSend& frame) noexcept;
+void write_arp_frame(const ArpMessage& message, const MacAddress& from, const MacAddress& to,
+                     FrameToSend& frame) noexcept;
 
 }  // namespace offpath::tcp

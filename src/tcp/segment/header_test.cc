@@ -57,11 +57,11 @@ TEST(Arp, IsReadAsItWasWritten) {
 }
 
 // A SYN of Linux with all its options.
-const std::vector<std::byte> syn_of_linux = bytes_from({0x45, 0x00, 0x00, 0x3c, 0x1c, 0x46, 0x40, 0x00, 0x40, 0x06, 0xb1, 0xe6, 0xac, 0x10,
-                                                        0x0a, 0x63, 0xac, 0x10, 0x0a, 0x0c, 0x9e, 0x1a, 0x00, 0x50, 0x2d, 0x5c, 0x8a, 0x10,
-                                                        0x00, 0x00, 0x00, 0x00, 0xa0, 0x02, 0xfa, 0xf0, 0x00, 0x00, 0x00, 0x00, 0x02, 0x04,
-                                                        0x05, 0xb4, 0x04, 0x02, 0x08, 0x0a, 0x1d, 0x74, 0x9a, 0x10, 0x00, 0x00, 0x00, 0x00,
-                                                        0x01, 0x03, 0x03, 0x07});
+const std::vector<std::byte> syn_of_linux =
+    bytes_from({0x45, 0x00, 0x00, 0x3c, 0x1c, 0x46, 0x40, 0x00, 0x40, 0x06, 0xb1, 0xe6, 0xac, 0x10, 0x0a,
+                0x63, 0xac, 0x10, 0x0a, 0x0c, 0x9e, 0x1a, 0x00, 0x50, 0x2d, 0x5c, 0x8a, 0x10, 0x00, 0x00,
+                0x00, 0x00, 0xa0, 0x02, 0xfa, 0xf0, 0x00, 0x00, 0x00, 0x00, 0x02, 0x04, 0x05, 0xb4, 0x04,
+                0x02, 0x08, 0x0a, 0x1d, 0x74, 0x9a, 0x10, 0x00, 0x00, 0x00, 0x00, 0x01, 0x03, 0x03, 0x07});
 
 TEST(Segment, OfAnotherStackIsRead) {
   Ipv4Packet packet;
@@ -98,18 +98,24 @@ TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
     if (random() % 2) segment.options.timestamps = Timestamps{static_cast<std::uint32_t>(random()), 5};
     segment.options.sack_count = segment.options.mss || segment.options.sack_permitted ? 0 : random() % 4;
     for (std::size_t i = 0; i < segment.options.sack_count; ++i)
-      segment.options.sack[i] = {Sequence(static_cast<std::uint32_t>(random())), Sequence(static_cast<std::uint32_t>(random()))};
+      segment.options.sack[i] = {Sequence(static_cast<std::uint32_t>(random())),
+                                 Sequence(static_cast<std::uint32_t>(random()))};
     if (segment.options.sack_count == 3) segment.options.window_scale.reset();
     std::vector<std::byte> bytes(tcp_header_bytes_max + 5, std::byte{0x77});
-    const std::size_t header = write_segment_header(segment, std::span<std::byte, tcp_header_bytes_max>(bytes.data(), tcp_header_bytes_max));
+    const std::size_t header =
+        write_segment_header(segment, std::span<std::byte, tcp_header_bytes_max>(bytes.data(), tcp_header_bytes_max));
     bytes.resize(header + 5);
     std::fill(bytes.end() - 5, bytes.end(), std::byte{0x77});
     Checksum checksum;
-    checksum.add_pseudo_header(segment.key.local.address, segment.key.remote.address, protocol_tcp, static_cast<std::uint32_t>(bytes.size()));
+    checksum.add_pseudo_header(segment.key.local.address, segment.key.remote.address, protocol_tcp,
+                               static_cast<std::uint32_t>(bytes.size()));
     checksum.add(bytes);
     store_be16(&bytes[tcp_checksum_offset], checksum.finish());
     Segment read;
-    ASSERT_EQ(read_segment({segment.key.local.address, segment.key.remote.address, protocol_tcp, Ecn::not_capable, bytes}, false, read), Drop::none);
+    ASSERT_EQ(
+        read_segment({segment.key.local.address, segment.key.remote.address, protocol_tcp, Ecn::not_capable, bytes},
+                     false, read),
+        Drop::none);
     EXPECT_EQ(read.key.local, segment.key.remote);
     EXPECT_EQ(read.sequence, segment.sequence);
     EXPECT_EQ(read.acknowledgement, segment.acknowledgement);
@@ -120,13 +126,14 @@ TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
 }
 
 TEST(Segment, OptionsThatCannotBeAreNotRead) {
-  EXPECT_EQ(read_tcp_options(bytes_from({2, 4, 5})), TcpOptions{});                  // cut off
-  EXPECT_EQ(read_tcp_options(bytes_from({2, 0, 5, 0xb4})), TcpOptions{});            // would never end
-  EXPECT_EQ(read_tcp_options(bytes_from({2, 3, 5, 4, 2})).sack_permitted, true);     // of a wrong length: skipped
-  EXPECT_EQ(read_tcp_options(bytes_from({3, 3, 200})).window_scale, 14);             // RFC 7323, 2.3
-  EXPECT_EQ(read_tcp_options(bytes_from({0, 4, 2})), TcpOptions{});                  // behind the end
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 4, 5})), TcpOptions{});                      // cut off
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 0, 5, 0xb4})), TcpOptions{});                // would never end
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 3, 5, 4, 2})).sack_permitted, true);         // of a wrong length: skipped
+  EXPECT_EQ(read_tcp_options(bytes_from({3, 3, 200})).window_scale, 14);                 // RFC 7323, 2.3
+  EXPECT_EQ(read_tcp_options(bytes_from({0, 4, 2})), TcpOptions{});                      // behind the end
   EXPECT_EQ(read_tcp_options(bytes_from({99, 4, 1, 1, 1, 4, 2})).sack_permitted, true);  // unknown
-  EXPECT_EQ(read_tcp_options(bytes_from({5, 10, 0, 0, 0, 1, 0, 0, 0, 9})).sack[0], (SequenceRange{Sequence(1), Sequence(9)}));
+  EXPECT_EQ(read_tcp_options(bytes_from({5, 10, 0, 0, 0, 1, 0, 0, 0, 9})).sack[0],
+            (SequenceRange{Sequence(1), Sequence(9)}));
 }
 
 TEST(Ipv4, WhatCannotBeIsNamed) {

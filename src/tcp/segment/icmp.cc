@@ -6,7 +6,8 @@ namespace offpath::tcp {
 
 std::optional<IcmpUnreachable> read_icmp_unreachable(Bytes bytes, Ipv4Address self) noexcept {
   constexpr std::size_t header_bytes = 8, quoted_of_tcp = 8;
-  if (bytes.size() < header_bytes + ipv4_header_bytes + quoted_of_tcp || bytes[0] != std::byte{icmp_unreachable}) return std::nullopt;
+  if (bytes.size() < header_bytes + ipv4_header_bytes + quoted_of_tcp || bytes[0] != std::byte{icmp_unreachable})
+    return std::nullopt;
   Checksum checksum;
   checksum.add(bytes);
   if (checksum.finish() != 0) return std::nullopt;
@@ -18,7 +19,8 @@ std::optional<IcmpUnreachable> read_icmp_unreachable(Bytes bytes, Ipv4Address se
   if (static_cast<std::uint8_t>(quoted[9]) != protocol_tcp || load_be32(&quoted[12]) != self.value) return std::nullopt;
   const std::byte* tcp = &quoted[header];
   return IcmpUnreachable{static_cast<std::uint8_t>(bytes[1]), load_be16(&bytes[6]),
-                         FlowKey{{self, load_be16(tcp)}, {{load_be32(&quoted[16])}, load_be16(tcp + 2)}}, Sequence(load_be32(tcp + 4))};
+                         FlowKey{{self, load_be16(tcp)}, {{load_be32(&quoted[16])}, load_be16(tcp + 2)}},
+                         Sequence(load_be32(tcp + 4))};
 }
 
 }  // namespace offpath::tcp

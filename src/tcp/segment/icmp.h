@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "tcp/segment/address.h"
-#include "tcp/segment/sequence.h"
 #include "tcp/segment/ipv4.h"
+#include "tcp/segment/sequence.h"
 
 namespace offpath::tcp {
 
@@ -18,7 +18,8 @@ struct IcmpUnreachable {
 inline constexpr std::uint8_t icmp_unreachable = 3;  // the type; the codes:
 inline constexpr std::uint8_t icmp_protocol_unreachable = 2, icmp_port_unreachable = 3, icmp_fragmentation_needed = 4;
 
-// "Destination unreachable" that quotes a TCP segment of `self`; nothing for any other message. `self` is where the ICMP went.
+// "Destination unreachable" that quotes a TCP segment of `self`; nothing for any other message. `self` is where the
+// ICMP went.
 [[nodiscard]] std::optional<IcmpUnreachable> read_icmp_unreachable(Bytes bytes, Ipv4Address self) noexcept;
 
 }  // namespace offpath::tcp

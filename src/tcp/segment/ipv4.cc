@@ -24,7 +24,8 @@ Drop read_ipv4(Bytes bytes, Ipv4Packet& packet) noexcept {
   return Drop::none;
 }
 
-void write_ipv4_header(const Ipv4Packet& packet, std::size_t payload_bytes, std::span<std::byte, ipv4_header_bytes> to) noexcept {
+void write_ipv4_header(const Ipv4Packet& packet, std::size_t payload_bytes,
+                       std::span<std::byte, ipv4_header_bytes> to) noexcept {
   std::byte* at = to.data();
   at[0] = std::byte{0x45};
   at[1] = static_cast<std::byte>(packet.ecn);
@@ -44,7 +45,8 @@ void write_ipv4_header(const Ipv4Packet& packet, std::size_t payload_bytes, std:
 bool mark_congestion(MutableBytes frame) noexcept {
   if (frame.size() < ethernet_header_bytes || read_ethernet_header(frame.data()).type != ethertype_ipv4) return false;
   Ipv4Packet packet;
-  if (read_ipv4(frame.subspan(ethernet_header_bytes), packet) != Drop::none || packet.ecn == Ecn::not_capable) return false;
+  if (read_ipv4(frame.subspan(ethernet_header_bytes), packet) != Drop::none || packet.ecn == Ecn::not_capable)
+    return false;
   std::byte* at = frame.data() + ethernet_header_bytes;
   at[1] |= static_cast<std::byte>(Ecn::congested);
   store_be16(at + 10, 0);

@@ -24,9 +24,11 @@ struct Ipv4Packet {
 [[nodiscard]] Drop read_ipv4(Bytes bytes, Ipv4Packet& packet) noexcept;
 
 // With its checksum, "don't fragment", and an identification of zero, which such datagrams do not need (RFC 6864).
-void write_ipv4_header(const Ipv4Packet& packet, std::size_t payload_bytes, std::span<std::byte, ipv4_header_bytes> to) noexcept;
+void write_ipv4_header(const Ipv4Packet& packet, std::size_t payload_bytes,
+                       std::span<std::byte, ipv4_header_bytes> to) noexcept;
 
-// What a router does that is congested: marks the datagram in a frame, if its sender understands that. False: it does not.
+// What a router does that is congested: marks the datagram in a frame, if its sender understands that. False: it does
+// not.
 [[nodiscard]] bool mark_congestion(MutableBytes frame) noexcept;
 
 }  // namespace offpath::tcp

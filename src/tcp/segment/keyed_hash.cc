@@ -9,7 +9,9 @@ struct State {
   std::uint64_t a, b, c, d;
 
   explicit State(const HashKey& key) noexcept
-      : a(key.first ^ 0x736f6d6570736575), b(key.second ^ 0x646f72616e646f6d), c(key.first ^ 0x6c7967656e657261),
+      : a(key.first ^ 0x736f6d6570736575),
+        b(key.second ^ 0x646f72616e646f6d),
+        c(key.first ^ 0x6c7967656e657261),
         d(key.second ^ 0x7465646279746573) {}
   void round() noexcept {
     a += b, b = std::rotl(b, 13) ^ a, a = std::rotl(a, 32);

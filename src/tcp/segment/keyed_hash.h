@@ -1,5 +1,5 @@
-// SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that nobody can foresee who does not know its key. For the flow table,
-// initial sequence numbers (RFC 6528), timestamps and SYN cookies, each with a key of its own.
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that nobody can foresee who does not know its key. For the flow
+// table, initial sequence numbers (RFC 6528), timestamps and SYN cookies, each with a key of its own.
 #pragma once
 
 #include <cstdint>

@@ -37,6 +37,7 @@ struct Segment {
 [[nodiscard]] Drop read_segment(const Ipv4Packet& packet, bool checksum_verified, Segment& segment) noexcept;
 
 // The header without its checksum; returns its bytes.
-[[nodiscard]] std::size_t write_segment_header(const Segment& segment, std::span<std::byte, tcp_header_bytes_max> to) noexcept;
+[[nodiscard]] std::size_t write_segment_header(const Segment& segment,
+                                               std::span<std::byte, tcp_header_bytes_max> to) noexcept;
 
 }  // namespace offpath::tcp

@@ -1,5 +1,5 @@
-// Any bytes as a datagram, as ARP and as ICMP: refused under a reason, or read within their bounds. A segment's options, once
-// read, are read the same from what is written of them.
+// Any bytes as a datagram, as ARP and as ICMP: refused under a reason, or read within their bounds. A segment's
+// options, once read, are read the same from what is written of them.
 #include <array>
 #include <vector>
 
@@ -21,7 +21,8 @@ void check_segment(const Ipv4Packet& packet) {
   Segment segment;
   if (read_segment(packet, true, segment) != Drop::none) return;
   OFP_ASSERT(within(segment.payload, packet.payload));
-  OFP_ASSERT(segment.options.sack_count <= sack_blocks_max && segment.options.window_scale.value_or(0) <= window_scale_max);
+  OFP_ASSERT(segment.options.sack_count <= sack_blocks_max &&
+             segment.options.window_scale.value_or(0) <= window_scale_max);
   std::array<std::byte, tcp_options_bytes_max> written{};
   TcpOptions options = segment.options;
   // What came in odd places may not fit as we write it: SACK blocks are then left out.
@@ -37,7 +38,8 @@ void check_segment(const Ipv4Packet& packet) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::vector<std::byte> copy(reinterpret_cast<const std::byte*>(data), reinterpret_cast<const std::byte*>(data) + size);
+  const std::vector<std::byte> copy(reinterpret_cast<const std::byte*>(data),
+                                    reinterpret_cast<const std::byte*>(data) + size);
   const Bytes bytes(copy);
   static_cast<void>(read_arp(bytes));
   static_cast<void>(read_icmp_unreachable(bytes, {0x0a000001}));

@@ -12,7 +12,8 @@ namespace {
 void append(std::vector<std::byte>& to, const FrameToSend& frame, std::size_t from, std::size_t bytes) {
   for (const Bytes& part : frame.payload) {
     const std::size_t skipped = std::min(from, part.size()), taken = std::min(bytes, part.size() - skipped);
-    to.insert(to.end(), part.begin() + static_cast<std::ptrdiff_t>(skipped), part.begin() + static_cast<std::ptrdiff_t>(skipped + taken));
+    to.insert(to.end(), part.begin() + static_cast<std::ptrdiff_t>(skipped),
+              part.begin() + static_cast<std::ptrdiff_t>(skipped + taken));
     from -= skipped;
     bytes -= taken;
   }
@@ -32,12 +33,15 @@ void write_lengths(MutableBytes frame) noexcept {
 void complete_tcp_checksum(MutableBytes frame) noexcept {
   if (frame.size() < ethernet_header_bytes) return;
   Ipv4Packet packet;
-  if (read_ethernet_header(frame.data()).type != ethertype_ipv4 || read_ipv4(frame.subspan(ethernet_header_bytes), packet) != Drop::none) return;
+  if (read_ethernet_header(frame.data()).type != ethertype_ipv4 ||
+      read_ipv4(frame.subspan(ethernet_header_bytes), packet) != Drop::none)
+    return;
   if (packet.protocol != protocol_tcp || packet.payload.size() < tcp_header_bytes) return;
   std::byte* tcp = frame.data() + (packet.payload.data() - frame.data());
   store_be16(tcp + tcp_checksum_offset, 0);
   Checksum checksum;
-  checksum.add_pseudo_header(packet.source, packet.target, protocol_tcp, static_cast<std::uint32_t>(packet.payload.size()));
+  checksum.add_pseudo_header(packet.source, packet.target, protocol_tcp,
+                             static_cast<std::uint32_t>(packet.payload.size()));
   checksum.add(packet.payload);
   store_be16(tcp + tcp_checksum_offset, checksum.finish());
 }

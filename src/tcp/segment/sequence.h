@@ -6,8 +6,8 @@
 
 namespace offpath::tcp {
 
-// Comparisons mean "before" and "after" on the circle, for numbers less than 2^31 apart. That is no total order: numbers are
-// compared with others of their own connection, and what a peer sends is compared before it is used.
+// Comparisons mean "before" and "after" on the circle, for numbers less than 2^31 apart. That is no total order:
+// numbers are compared with others of their own connection, and what a peer sends is compared before it is used.
 class Sequence {
  public:
   constexpr Sequence() = default;
@@ -36,7 +36,9 @@ class Sequence {
 [[nodiscard]] constexpr Sequence earlier(Sequence a, Sequence b) noexcept { return a < b ? a : b; }
 [[nodiscard]] constexpr Sequence later(Sequence a, Sequence b) noexcept { return a < b ? b : a; }
 // Bytes from `from` to `to`, which must not be before it.
-[[nodiscard]] constexpr std::uint32_t bytes_between(Sequence from, Sequence to) noexcept { return to.value() - from.value(); }
+[[nodiscard]] constexpr std::uint32_t bytes_between(Sequence from, Sequence to) noexcept {
+  return to.value() - from.value();
+}
 
 // The bytes from begin to end, end excluded.
 struct SequenceRange {

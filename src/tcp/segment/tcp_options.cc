@@ -5,7 +5,15 @@
 namespace offpath::tcp {
 namespace {
 
-enum Kind : std::uint8_t { end = 0, nothing = 1, mss = 2, window_scale = 3, sack_permitted = 4, sack = 5, timestamps = 8 };
+enum Kind : std::uint8_t {
+  end = 0,
+  nothing = 1,
+  mss = 2,
+  window_scale = 3,
+  sack_permitted = 4,
+  sack = 5,
+  timestamps = 8
+};
 
 void read_option(std::uint8_t kind, Bytes body, TcpOptions& options) noexcept {
   const std::byte* at = body.data();
@@ -74,7 +82,8 @@ std::size_t write_tcp_options(const TcpOptions& options, std::span<std::byte, tc
   const std::size_t blocks = std::min<std::size_t>(options.sack_count, room < 12 ? 0 : (room - 4) / 8);
   if (blocks > 0) {
     out.byte(nothing), out.byte(nothing), out.option(sack, 2 + 8 * blocks);
-    for (std::size_t i = 0; i < blocks; ++i) out.number(options.sack[i].begin.value()), out.number(options.sack[i].end.value());
+    for (std::size_t i = 0; i < blocks; ++i)
+      out.number(options.sack[i].begin.value()), out.number(options.sack[i].end.value());
   }
   return out.size();
 }

@@ -29,11 +29,13 @@ struct TcpOptions {
   friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
 };
 
-// What is not understood is skipped, and nothing is read behind an option whose length cannot be: a segment is not worth less
-// for its options.
+// What is not understood is skipped, and nothing is read behind an option whose length cannot be: a segment is not
+// worth less for its options.
 [[nodiscard]] TcpOptions read_tcp_options(Bytes bytes) noexcept;
 
-// Returns how many bytes they take, a multiple of four. SACK blocks for which there is no room are left out, the last first.
-[[nodiscard]] std::size_t write_tcp_options(const TcpOptions& options, std::span<std::byte, tcp_options_bytes_max> to) noexcept;
+// Returns how many bytes they take, a multiple of four. SACK blocks for which there is no room are left out, the last
+// first.
+[[nodiscard]] std::size_t write_tcp_options(const TcpOptions& options,
+                                            std::span<std::byte, tcp_options_bytes_max> to) noexcept;
 
 }  // namespace offpath::tcp

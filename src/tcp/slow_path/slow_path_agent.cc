@@ -10,13 +10,19 @@ namespace {
 
 using wire::TcpSlowKind;
 
-constexpr int records_of_a_round = 256;      // then it is the port's turn
-constexpr std::size_t waiting_most = 1024;   // records for which there is no room: nothing is taken that might be answered
+constexpr int records_of_a_round = 256;  // then it is the port's turn
+// records for which there is no room: nothing is taken that might be answered
+constexpr std::size_t waiting_most = 1024;
 
 }  // namespace
 
-AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpSlowLayout& layout, SlowPathCounters& counters, TimeNs now)
-    : stack_(stack), area_(SlowPathArea::Side::agent, memory, layout), counters_(counters), ring_bytes_(layout.ring_bytes), silent_since_(now) {
+AgentSlowPath::AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpSlowLayout& layout,
+                             SlowPathCounters& counters, TimeNs now)
+    : stack_(stack),
+      area_(SlowPathArea::Side::agent, memory, layout),
+      counters_(counters),
+      ring_bytes_(layout.ring_bytes),
+      silent_since_(now) {
   const StackOptions& options = stack.options();
   wire::TcpSlowSetup setup{};
   setup.version = wire::tcp_slow_version;
@@ -53,7 +59,8 @@ Result<bool> AgentSlowPath::poll(TimeNs now) {
     look_at_ = now + look_every_ns;
   }
   waited_ = area_.unread_there();
-  if (now - silent_since_ >= silence_ns) return fail(Error::timeout, "the slow path's process has taken nothing for {} s", silence_ns / second_ns);
+  if (now - silent_since_ >= silence_ns)
+    return fail(Error::timeout, "the slow path's process has taken nothing for {} s", silence_ns / second_ns);
   SlowPathArea::Record record;
   int count = 0;
   for (; count < records_of_a_round && area_.waiting() < waiting_most; ++count) {
@@ -66,10 +73,12 @@ Result<bool> AgentSlowPath::poll(TimeNs now) {
 
 Status AgentSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
   switch (record.kind) {
-    case TcpSlowKind::adopt: return adopt(record.payload, now);
+    case TcpSlowKind::adopt:
+      return adopt(record.payload, now);
     case TcpSlowKind::failed: {
       OFP_ASSIGN(const wire::TcpSlowKey key, read_whole<wire::TcpSlowKey>(record.payload));
-      if (key.value < 1 || key.value > static_cast<std::uint64_t>(FlowError::in_use)) return fail(Error::protocol, "a connection that failed for {}", key.value);
+      if (key.value < 1 || key.value > static_cast<std::uint64_t>(FlowError::in_use))
+        return fail(Error::protocol, "a connection that failed for {}", key.value);
       opening_ -= stack_.connect_failed(flow_key(key), key.attempt, static_cast<FlowError>(key.value)) ? 1 : 0;
       return {};
     }
@@ -84,8 +93,10 @@ Status AgentSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
       std::copy(std::begin(told.mac), std::end(told.mac), mac.begin());
       return stack_.learn_neighbour({told.address}, mac, now);
     }
-    case TcpSlowKind::send: return send(record.payload);
-    default: return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
+    case TcpSlowKind::send:
+      return send(record.payload);
+    default:
+      return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
   }
 }
 
@@ -98,7 +109,8 @@ Status AgentSlowPath::adopt(Bytes payload, TimeNs now) {
   OFP_ASSIGN(const bool adopted, stack_.adopt(handed, payload.empty() ? nullptr : &frame, now));
   ++(adopted ? counters_.adopted : counters_.declined);
   if (adopted && handed.key.attempt != 0) --opening_;
-  area_.post(adopted ? TcpSlowKind::confirmed : TcpSlowKind::declined, slow_key(flow_key(handed.key), handed.key.attempt));
+  area_.post(adopted ? TcpSlowKind::confirmed : TcpSlowKind::declined,
+             slow_key(flow_key(handed.key), handed.key.attempt));
   return {};
 }
 
@@ -117,12 +129,17 @@ Status AgentSlowPath::send(Bytes payload) {
 void AgentSlowPath::frame(const ReceivedFrame& frame, bool is_arp) {
   const std::uint64_t left = is_arp ? ring_bytes_ / 4 : ring_bytes_ / 2;
   const wire::TcpSlowFrame head{frame.checksum_verified ? 1u : 0u};
-  const bool posted = frame.bytes.size() <= wire::tcp_slow_frame_bytes_max && area_.post_if_room(TcpSlowKind::frame, head, frame.bytes, left);
+  const bool posted = frame.bytes.size() <= wire::tcp_slow_frame_bytes_max &&
+                      area_.post_if_room(TcpSlowKind::frame, head, frame.bytes, left);
   ++(posted ? counters_.frames_out : counters_.frames_dropped);
 }
 
-void AgentSlowPath::listen(std::uint16_t port, std::uint64_t receive_bytes) { area_.post(TcpSlowKind::listen, wire::TcpSlowListen{port, receive_bytes}); }
-void AgentSlowPath::stop_listening(std::uint16_t port) { area_.post(TcpSlowKind::stop_listening, wire::TcpSlowListen{port, 0}); }
+void AgentSlowPath::listen(std::uint16_t port, std::uint64_t receive_bytes) {
+  area_.post(TcpSlowKind::listen, wire::TcpSlowListen{port, receive_bytes});
+}
+void AgentSlowPath::stop_listening(std::uint16_t port) {
+  area_.post(TcpSlowKind::stop_listening, wire::TcpSlowListen{port, 0});
+}
 void AgentSlowPath::connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes) {
   ++opening_;
   area_.post(TcpSlowKind::connect, slow_key(key, attempt, receive_bytes));
@@ -135,6 +152,8 @@ void AgentSlowPath::time_wait(const wire::TcpHandedFlow& flow) {
   ++counters_.handed_back;
   area_.post(TcpSlowKind::time_wait, flow);
 }
-void AgentSlowPath::resolve(Ipv4Address address) { area_.post(TcpSlowKind::resolve, wire::TcpSlowNeighbour{address.value, {}, 0}); }
+void AgentSlowPath::resolve(Ipv4Address address) {
+  area_.post(TcpSlowKind::resolve, wire::TcpSlowNeighbour{address.value, {}, 0});
+}
 
 }  // namespace offpath::tcp

@@ -1,8 +1,10 @@
-// The agent's end of a slow path in another process: what its stack says goes into the ring, what the process says is checked and done.
+// The agent's end of a slow path in another process: what its stack says goes into the ring, what the process says is
+// checked and done.
 //
-// Frames may take half of the ring, ARP three quarters, so that a flood of SYNs leaves room for what keeps established flows going; what
-// is beyond is dropped and counted. Everything else waits for room, and while much waits nothing is taken from the process. A process
-// that takes nothing for `silence_ns` although there is something is as good as dead; while it has connections to begin there always is.
+// Frames may take half of the ring, ARP three quarters, so that a flood of SYNs leaves room for what keeps established
+// flows going; what is beyond is dropped and counted. Everything else waits for room, and while much waits nothing is
+// taken from the process. A process that takes nothing for `silence_ns` although there is something is as good as dead;
+// while it has connections to begin there always is.
 #pragma once
 
 #include "tcp/slow_path/slow_path_area.h"
@@ -20,8 +22,10 @@ class AgentSlowPath final : public SlowPath {
  public:
   static constexpr TimeNs silence_ns = second_ns, look_every_ns = second_ns / 2;
 
-  // From now on the stack leans on it; `counters` go on from one process to the next. All of them, and the memory, outlive it.
-  AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpSlowLayout& layout, SlowPathCounters& counters, TimeNs now);
+  // From now on the stack leans on it; `counters` go on from one process to the next. All of them, and the memory,
+  // outlive it.
+  AgentSlowPath(Stack& stack, MutableBytes memory, const wire::TcpSlowLayout& layout, SlowPathCounters& counters,
+                TimeNs now);
   ~AgentSlowPath() override;  // the stack does it again
   AgentSlowPath(const AgentSlowPath&) = delete;
   AgentSlowPath& operator=(const AgentSlowPath&) = delete;
@@ -54,8 +58,8 @@ class AgentSlowPath final : public SlowPath {
   SlowPathCounters& counters_;
   std::uint64_t ring_bytes_;
   std::uint64_t taken_seen_ = 0;
-  bool waited_ = false;        // at the poll before there was something for it
-  std::uint64_t opening_ = 0;  // connections that it was asked to begin, and of which nothing was heard
+  bool waited_ = false;                // at the poll before there was something for it
+  std::uint64_t opening_ = 0;          // connections that it was asked to begin, and of which nothing was heard
   TimeNs silent_since_, look_at_ = 0;  // silent: since there is something for it, or it was seen to take something
 };
 

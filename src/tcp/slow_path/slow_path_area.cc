@@ -11,7 +11,8 @@ using wire::TcpSlowHead;
 using wire::TcpSlowLayout;
 using wire::TcpSlowLine;
 
-constexpr std::uint64_t sent_word = offsetof(TcpSlowLine, sent), taken_word = offsetof(TcpSlowLine, taken), asleep_word = offsetof(TcpSlowLine, asleep);
+constexpr std::uint64_t sent_word = offsetof(TcpSlowLine, sent), taken_word = offsetof(TcpSlowLine, taken),
+                        asleep_word = offsetof(TcpSlowLine, asleep);
 
 std::atomic_ref<std::uint64_t> word_at(MutableBytes memory, std::uint64_t offset) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
@@ -30,8 +31,12 @@ SlowPathArea::SlowPathArea(Side side, MutableBytes memory, const TcpSlowLayout& 
   in_ = side == Side::agent ? to_agent : to_process;
 }
 
-std::uint64_t SlowPathArea::other_word(std::uint64_t offset) const noexcept { return word_at(memory_, other_line_ + offset).load(std::memory_order_acquire); }
-void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept { word_at(memory_, own_line_ + offset).store(value, std::memory_order_release); }
+std::uint64_t SlowPathArea::other_word(std::uint64_t offset) const noexcept {
+  return word_at(memory_, other_line_ + offset).load(std::memory_order_acquire);
+}
+void SlowPathArea::set_own(std::uint64_t offset, std::uint64_t value) noexcept {
+  word_at(memory_, own_line_ + offset).store(value, std::memory_order_release);
+}
 
 std::uint64_t SlowPathArea::room() const noexcept {
   const std::uint64_t there = sent_ - taken_there();
@@ -65,7 +70,8 @@ void SlowPathArea::post_parts(wire::TcpSlowKind kind, std::span<const Bytes> par
 
 Status SlowPathArea::flush() {
   const std::uint64_t taken = taken_there();
-  if (sent_ - taken > out_.size()) return fail(Error::protocol, "{} bytes were taken out of a ring of {}, {} were written", taken, out_.size(), sent_);
+  if (sent_ - taken > out_.size())
+    return fail(Error::protocol, "{} bytes were taken out of a ring of {}, {} were written", taken, out_.size(), sent_);
   while (!waiting_.empty() && room() >= waiting_.front().size()) {
     write(waiting_.front());
     waiting_.pop_front();
@@ -79,11 +85,13 @@ Result<bool> SlowPathArea::take(Record& record) {
   TcpSlowHead head;
   if (there > in_.size() || there % 8 != 0 || there < sizeof head)
     return fail(Error::protocol, "position {} in a ring of {} bytes, {} were taken", sent, in_.size(), taken_);
-  std::memcpy(&head, in_.data() + (taken_ & (in_.size() - 1)), sizeof head);  // 8 bytes at a multiple of 8: never around the end
+  std::memcpy(&head, in_.data() + (taken_ & (in_.size() - 1)),
+              sizeof head);  // 8 bytes at a multiple of 8: never around the end
   if (head.bytes > wire::tcp_slow_record_bytes_max || needed(head.bytes) > there || head.zero != 0)
     return fail(Error::protocol, "a record of kind {} and {} bytes where there are {}", head.kind, head.bytes, there);
   taking_.resize(head.bytes);
-  const std::size_t place = (taken_ + sizeof head) & (in_.size() - 1), first = std::min<std::size_t>(head.bytes, in_.size() - place);
+  const std::size_t place = (taken_ + sizeof head) & (in_.size() - 1),
+                    first = std::min<std::size_t>(head.bytes, in_.size() - place);
   if (first > 0) std::memcpy(taking_.data(), in_.data() + place, first);
   if (first < head.bytes) std::memcpy(taking_.data() + first, in_.data(), head.bytes - first);
   taken_ += needed(head.bytes);

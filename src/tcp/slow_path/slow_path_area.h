@@ -1,5 +1,6 @@
-// One side's view of the memory between an agent and its slow path (wire/areas/tcp_slow_path.h): records are copied out once and checked, and
-// neither side sleeps while the other has something for it. Records that find no room wait here, in their order.
+// One side's view of the memory between an agent and its slow path (wire/areas/tcp_slow_path.h): records are copied out
+// once and checked, and neither side sleeps while the other has something for it. Records that find no room wait here,
+// in their order.
 #pragma once
 
 #include <deque>
@@ -60,7 +61,9 @@ class SlowPathArea {
   [[nodiscard]] static Bytes bytes_of(const Message& message) noexcept {
     return {reinterpret_cast<const std::byte*>(&message), sizeof message};
   }
-  [[nodiscard]] static constexpr std::uint64_t needed(std::uint64_t payload) noexcept { return sizeof(wire::TcpSlowHead) + align_up(payload, 8); }
+  [[nodiscard]] static constexpr std::uint64_t needed(std::uint64_t payload) noexcept {
+    return sizeof(wire::TcpSlowHead) + align_up(payload, 8);
+  }
   [[nodiscard]] std::uint64_t other_word(std::uint64_t offset) const noexcept;
   void set_own(std::uint64_t offset, std::uint64_t value) noexcept;
   [[nodiscard]] std::uint64_t room() const noexcept;

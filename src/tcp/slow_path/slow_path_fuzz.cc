@@ -1,6 +1,6 @@
-// Anything in the rings between an agent and its slow path, to either side, with a peer who answers: nothing is asserted, no payload is
-// stored beyond what was allowed, and the agent goes on alone when it has had enough. The peer has a slow path that means well, which it
-// keeps whatever comes. Each step is a byte of what, and what it needs.
+// Anything in the rings between an agent and its slow path, to either side, with a peer who answers: nothing is
+// asserted, no payload is stored beyond what was allowed, and the agent goes on alone when it has had enough. The peer
+// has a slow path that means well, which it keeps whatever comes. Each step is a byte of what, and what it needs.
 #include <cstring>
 
 #include "tcp/segment/frame_writer.h"
@@ -33,7 +33,9 @@ template <class Message>
 void make_likely(Message& message, std::uint8_t how) {
   if constexpr (requires { message.key; }) {
     make_likely(message.key, how);
-    if ((how & 2) != 0) message.mss = 1000, message.send_scale %= 15, message.receive_scale = 0, message.flags &= 7, message.round_trip_us %= 1'000'000;
+    if ((how & 2) != 0)
+      message.mss = 1000, message.send_scale %= 15, message.receive_scale = 0, message.flags &= 7,
+      message.round_trip_us %= 1'000'000;
     if ((how & 2) != 0) message.send_window %= 65'536, message.next_hop_mac[0] &= 0xfe;
   } else if constexpr (requires { message.attempt; }) {
     if ((how & 1) == 0) return;
@@ -47,7 +49,9 @@ void make_likely(Message& message, std::uint8_t how) {
 
 void write_to(SlowPathArea& area, Input& input) {
   using enum wire::TcpSlowKind;
-  constexpr wire::TcpSlowKind kinds[] = {setup, frame, listen, stop_listening, connect, abandon, confirmed, declined, time_wait, resolve, adopt, failed, returned, neighbour, send};
+  constexpr wire::TcpSlowKind kinds[] = {setup,   frame,     listen,   stop_listening, connect,
+                                         abandon, confirmed, declined, time_wait,      resolve,
+                                         adopt,   failed,    returned, neighbour,      send};
   const auto kind = kinds[input.byte() % std::size(kinds)];
   const std::uint8_t how = input.byte();
   const auto post = [&](auto message) {
@@ -57,20 +61,35 @@ void write_to(SlowPathArea& area, Input& input) {
     input.data += bytes, input.left -= bytes;
   };
   switch (kind) {
-    case setup: return post(input.message<wire::TcpSlowSetup>());
-    case listen: case stop_listening: return post(input.message<wire::TcpSlowListen>());
-    case adopt: case time_wait: return post(input.message<wire::TcpHandedFlow>());
-    case neighbour: case resolve: return post(input.message<wire::TcpSlowNeighbour>());
-    case send: return post(input.message<wire::TcpSlowSend>());
-    case frame: case returned: return post(input.message<wire::TcpSlowFrame>());
-    default: return post(input.message<wire::TcpSlowKey>());
+    case setup:
+      return post(input.message<wire::TcpSlowSetup>());
+    case listen:
+    case stop_listening:
+      return post(input.message<wire::TcpSlowListen>());
+    case adopt:
+    case time_wait:
+      return post(input.message<wire::TcpHandedFlow>());
+    case neighbour:
+    case resolve:
+      return post(input.message<wire::TcpSlowNeighbour>());
+    case send:
+      return post(input.message<wire::TcpSlowSend>());
+    case frame:
+    case returned:
+      return post(input.message<wire::TcpSlowFrame>());
+    default:
+      return post(input.message<wire::TcpSlowKey>());
   }
 }
 
 // Mostly about addresses that there may be.
 void say_arp(Stack& to, Input& input, TimeNs now) {
   const std::uint8_t how = input.byte();
-  ArpMessage message{how % 2 != 0, input.message<MacAddress>(), TestNetwork::address(how >> 1 & 1), {}, TestNetwork::address(how >> 2 & 1)};
+  ArpMessage message{how % 2 != 0,
+                     input.message<MacAddress>(),
+                     TestNetwork::address(how >> 1 & 1),
+                     {},
+                     TestNetwork::address(how >> 2 & 1)};
   if ((how & 8) != 0) message.sender.value += input.byte();
   if ((how & 16) != 0) message.sender = input.message<Ipv4Address>();
   FrameToSend frame;
@@ -93,8 +112,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   TestSlowPath& slow = *network.slow[0];
   // A hostile process takes the place of the other, or a hostile agent that of the agent.
   const bool as_process = input.byte() % 2 == 0;
-  if (as_process) slow.process.reset();
-  else slow.agent.reset();
+  if (as_process)
+    slow.process.reset();
+  else
+    slow.agent.reset();
   const auto side = as_process ? SlowPathArea::Side::process : SlowPathArea::Side::agent;
   std::vector<std::uint64_t> memory(wire::TcpSlowLayout{ring_bytes}.bytes() / 8);
   const MutableBytes bytes(reinterpret_cast<std::byte*>(memory.data()), memory.size() * 8);
@@ -118,18 +139,26 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   while (input.left > 0 && (agent || process)) {
     switch (input.byte() % 9) {
-      case 0: std::memcpy(bytes.data() + (as_process ? 0 : 64), input.data, std::min<std::size_t>(input.left, 16)); break;  // positions
-      case 1: network.run(second_ns); break;
+      case 0:
+        std::memcpy(bytes.data() + (as_process ? 0 : 64), input.data, std::min<std::size_t>(input.left, 16));
+        break;  // positions
+      case 1:
+        network.run(second_ns);
+        break;
       case 2:
         if (network.ends[0].stack->flows() < options.stack.flows_max) network.connect(0, 80, {100, 4096});
         break;
       case 3: {
         SlowPathArea::Record record;
-        while (hostile.take(record).value_or(false)) {}
+        while (hostile.take(record).value_or(false)) {
+        }
         break;
       }
-      case 4: say_arp(*network.ends[input.byte() % 2].stack, input, network.now); break;
-      default: write_to(hostile, input);
+      case 4:
+        say_arp(*network.ends[input.byte() % 2].stack, input, network.now);
+        break;
+      default:
+        write_to(hostile, input);
     }
     static_cast<void>(hostile.flush());
     if (agent && !agent->poll(network.now)) agent.reset();

@@ -13,7 +13,8 @@ namespace {
 using wire::TcpSlowKind;
 
 constexpr int records_of_a_round = 256;
-constexpr std::size_t waiting_most = 64;  // records for which there is no room, frames to be sent aside: nothing is taken
+// records for which there is no room, frames to be sent aside: nothing is taken
+constexpr std::size_t waiting_most = 64;
 
 }  // namespace
 
@@ -33,7 +34,8 @@ Result<bool> HostSlowPath::poll(TimeNs now) {
     stack_->on_time(now);
     worked = true;
   }
-  while (stack_->next_change()) {}
+  while (stack_->next_change()) {
+  }
   return send(now) || worked;
 }
 
@@ -43,7 +45,8 @@ bool HostSlowPath::send(TimeNs now) {
   for (std::size_t count; (count = stack_->transmit(frames, now)) > 0; worked = true)
     for (const FrameToSend& frame : std::span(frames).first(count)) {
       const wire::TcpSlowSend head{frame.tcp_offset, frame.checksum_partial ? 1u : 0u};
-      static_cast<void>(area_.post_if_room(TcpSlowKind::send, head, Bytes(frame.header.data(), frame.header_bytes), ring_bytes_ / 4));
+      static_cast<void>(
+          area_.post_if_room(TcpSlowKind::send, head, Bytes(frame.header.data(), frame.header_bytes), ring_bytes_ / 4));
     }
   return worked;
 }
@@ -53,7 +56,9 @@ bool HostSlowPath::fall_asleep(TimeNs now) noexcept {
 }
 
 Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
-  if (setup.version != wire::tcp_slow_version) return fail(Error::version, "the agent's slow path has version {}, this one {}", setup.version, wire::tcp_slow_version);
+  if (setup.version != wire::tcp_slow_version)
+    return fail(Error::version, "the agent's slow path has version {}, this one {}", setup.version,
+                wire::tcp_slow_version);
   StackOptions options;
   options.address = {setup.address};
   options.gateway = {setup.gateway};
@@ -65,8 +70,10 @@ Status HostSlowPath::set_up(const wire::TcpSlowSetup& setup, TimeNs now) {
   options.window_max = setup.window_max;
   options.time_wait_ns = static_cast<TimeNs>(setup.time_wait_ns);
   options.syn_cookies = setup.syn_cookies != 0;
-  if (!options.address.is_unicast() || setup.prefix_length < 1 || setup.prefix_length > 32 || setup.mtu < 576 || setup.flows_max == 0 || options.time_wait_ns < 0)
-    return fail(Error::protocol, "an address of {}/{}, packets of {} bytes, {} flows", text_of(options.address), setup.prefix_length, setup.mtu, setup.flows_max);
+  if (!options.address.is_unicast() || setup.prefix_length < 1 || setup.prefix_length > 32 || setup.mtu < 576 ||
+      setup.flows_max == 0 || options.time_wait_ns < 0)
+    return fail(Error::protocol, "an address of {}/{}, packets of {} bytes, {} flows", text_of(options.address),
+                setup.prefix_length, setup.mtu, setup.flows_max);
   PortCapabilities port;
   std::copy(std::begin(setup.mac), std::end(setup.mac), port.mac.begin());
   port.mtu = setup.mtu;
@@ -89,7 +96,8 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
       stack_->receive(frame, now);
       return {};
     }
-    case TcpSlowKind::listen: case TcpSlowKind::stop_listening: {
+    case TcpSlowKind::listen:
+    case TcpSlowKind::stop_listening: {
       OFP_ASSIGN(const wire::TcpSlowListen what, read_whole<wire::TcpSlowListen>(record.payload));
       if (what.port == 0 || what.port > 65'535) return fail(Error::protocol, "port {} is to be listened on", what.port);
       const auto port = static_cast<std::uint16_t>(what.port);
@@ -105,21 +113,32 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
       stack_->resolve({what.address}, now);
       return {};
     }
-    case TcpSlowKind::look: return {};
-    case TcpSlowKind::connect: case TcpSlowKind::abandon: case TcpSlowKind::confirmed: case TcpSlowKind::declined: break;
-    default: return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
+    case TcpSlowKind::look:
+      return {};
+    case TcpSlowKind::connect:
+    case TcpSlowKind::abandon:
+    case TcpSlowKind::confirmed:
+    case TcpSlowKind::declined:
+      break;
+    default:
+      return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
   }
   OFP_ASSIGN(const wire::TcpSlowKey key, read_whole<wire::TcpSlowKey>(record.payload));
-  if (record.kind == TcpSlowKind::connect) stack_->begin_connect(flow_key(key), key.attempt, key.value, now);
-  else if (record.kind == TcpSlowKind::abandon) stack_->abandon(flow_key(key), key.attempt, now);
-  else stack_->adopted(flow_key(key), key.attempt, record.kind == TcpSlowKind::declined, now);
+  if (record.kind == TcpSlowKind::connect)
+    stack_->begin_connect(flow_key(key), key.attempt, key.value, now);
+  else if (record.kind == TcpSlowKind::abandon)
+    stack_->abandon(flow_key(key), key.attempt, now);
+  else
+    stack_->adopted(flow_key(key), key.attempt, record.kind == TcpSlowKind::declined, now);
   return {};
 }
 
 void HostSlowPath::adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame* frame) {
   if (frame == nullptr) return area_.post(TcpSlowKind::adopt, flow);
   const wire::TcpSlowFrame head{frame->checksum_verified ? 1u : 0u};
-  const Bytes parts[] = {{reinterpret_cast<const std::byte*>(&flow), sizeof flow}, {reinterpret_cast<const std::byte*>(&head), sizeof head}, frame->bytes};
+  const Bytes parts[] = {{reinterpret_cast<const std::byte*>(&flow), sizeof flow},
+                         {reinterpret_cast<const std::byte*>(&head), sizeof head},
+                         frame->bytes};
   area_.post_parts(TcpSlowKind::adopt, parts);
 }
 

@@ -1,8 +1,8 @@
-// The other end: a stack that does the slow path of an agent's, in a process of the host. A state machine: it is polled with the time,
-// and knows neither channel nor descriptor.
+// The other end: a stack that does the slow path of an agent's, in a process of the host. A state machine: it is polled
+// with the time, and knows neither channel nor descriptor.
 //
-// Frames that it sends may take three quarters of the ring; what is beyond is lost, as frames may be. So an agent that has much to say and
-// takes nothing meanwhile is not waited for because of them: each end would wait for the other.
+// Frames that it sends may take three quarters of the ring; what is beyond is lost, as frames may be. So an agent that
+// has much to say and takes nothing meanwhile is not waited for because of them: each end would wait for the other.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,8 @@ namespace offpath::tcp {
 class HostSlowPath final : public FastPath {
  public:
   // `memory`: the area, zeroed before the agent was told of it; outlives this.
-  HostSlowPath(MutableBytes memory, const wire::TcpSlowLayout& layout) : area_(SlowPathArea::Side::process, memory, layout), ring_bytes_(layout.ring_bytes) {}
+  HostSlowPath(MutableBytes memory, const wire::TcpSlowLayout& layout)
+      : area_(SlowPathArea::Side::process, memory, layout), ring_bytes_(layout.ring_bytes) {}
 
   // True: there was something to do. Error: the agent says what makes no sense.
   [[nodiscard]] Result<bool> poll(TimeNs now);
@@ -26,7 +27,9 @@ class HostSlowPath final : public FastPath {
   void wake_up() noexcept { area_.wake_up(); }
   [[nodiscard]] TimeNs next_due() const noexcept { return stack_ ? stack_->next_due() : never; }
 
-  [[nodiscard]] const Stack* stack() const noexcept { return stack_ ? &*stack_ : nullptr; }  // null: the agent has not said a word yet
+  [[nodiscard]] const Stack* stack() const noexcept {
+    return stack_ ? &*stack_ : nullptr;
+  }  // null: the agent has not said a word yet
 
   void adopt(const wire::TcpHandedFlow& flow, const ReceivedFrame* frame) override;
   void failed(const FlowKey& key, std::uint32_t attempt, FlowError error) override;

@@ -1,5 +1,6 @@
-// offpath-slow-path: does the slow path of an agent's TCP on the host (tcp.slow_path = "host"; docs/tcp.md). Behind `offpath slow-path`.
-// It runs until it is stopped, or the agent ends: then it exits with 1, to be started again by whatever starts services.
+// offpath-slow-path: does the slow path of an agent's TCP on the host (tcp.slow_path = "host"; docs/tcp.md). Behind
+// `offpath slow-path`. It runs until it is stopped, or the agent ends: then it exits with 1, to be started again by
+// whatever starts services.
 #include <signal.h>
 
 #include <cstdio>
@@ -22,7 +23,7 @@ constexpr TimeNs connect_wait_ns = 10 * second_ns;
 volatile sig_atomic_t stopping = 0;
 
 void stop_on_signals() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) { stopping = 1; };
   for (const int number : {SIGTERM, SIGINT}) sigaction(number, &action, nullptr);
 }
@@ -58,14 +59,19 @@ int run_main(int argc, char** argv) {
   bool says = false, good = true;
   for (int i = 1; i < argc; ++i) {
     const std::string_view option = argv[i];
-    if (option == "--agent" && i + 1 < argc) address = argv[++i];
-    else if (option == "--ready") says = true;
-    else good = false;
+    if (option == "--agent" && i + 1 < argc)
+      address = argv[++i];
+    else if (option == "--ready")
+      says = true;
+    else
+      good = false;
   }
   if (!good || address.empty()) {
-    fmt::print(stderr, "usage: offpath-slow-path --agent unix:/path [--ready]\n"
-                       "Does handshakes, ARP, refusals and TIME-WAIT for the agent's TCP, which wants tcp.slow_path = \"host\".\n"
-                       "--ready: print a line when it does. The agent may be given by OFFPATH_AGENT.\n");
+    fmt::print(
+        stderr,
+        "usage: offpath-slow-path --agent unix:/path [--ready]\n"
+        "Does handshakes, ARP, refusals and TIME-WAIT for the agent's TCP, which wants tcp.slow_path = \"host\".\n"
+        "--ready: print a line when it does. The agent may be given by OFFPATH_AGENT.\n");
     return exit_usage;
   }
   stop_on_signals();

@@ -13,7 +13,8 @@ namespace offpath::tcp {
 template <class Message>
 [[nodiscard]] Result<Message> read_front(Bytes& payload) {
   Message message;
-  if (payload.size() < sizeof message) return fail(Error::protocol, "a record of {} bytes that should have {}", payload.size(), sizeof message);
+  if (payload.size() < sizeof message)
+    return fail(Error::protocol, "a record of {} bytes that should have {}", payload.size(), sizeof message);
   std::memcpy(&message, payload.data(), sizeof message);
   payload = payload.subspan(sizeof message);
   return message;
@@ -22,14 +23,16 @@ template <class Message>
 // The message alone.
 template <class Message>
 [[nodiscard]] Result<Message> read_whole(Bytes payload) {
-  if (payload.size() != sizeof(Message)) return fail(Error::protocol, "a record of {} bytes that should have {}", payload.size(), sizeof(Message));
+  if (payload.size() != sizeof(Message))
+    return fail(Error::protocol, "a record of {} bytes that should have {}", payload.size(), sizeof(Message));
   return read_front<Message>(payload);
 }
 
 // The frame lies in `payload`.
 [[nodiscard]] inline Result<ReceivedFrame> read_frame(Bytes payload) {
   OFP_ASSIGN(const wire::TcpSlowFrame head, read_front<wire::TcpSlowFrame>(payload));
-  if (payload.size() > wire::tcp_slow_frame_bytes_max) return fail(Error::protocol, "a frame of {} bytes", payload.size());
+  if (payload.size() > wire::tcp_slow_frame_bytes_max)
+    return fail(Error::protocol, "a frame of {} bytes", payload.size());
   return ReceivedFrame{payload, head.checksum_verified == 1};
 }
 

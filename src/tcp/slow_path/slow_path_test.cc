@@ -1,4 +1,5 @@
-// Stacks that leave the slow path to another: connections begin, carry bytes, end, and the process that does it comes and goes.
+// Stacks that leave the slow path to another: connections begin, carry bytes, end, and the process that does it comes
+// and goes.
 #include <gtest/gtest.h>
 
 #include "tcp/segment/ethernet.h"
@@ -12,7 +13,8 @@ namespace {
 constexpr std::uint16_t port = 80;
 
 struct World : SlowPathNetwork {
-  explicit World(bool first = true, bool second = true, const TestNetworkOptions& options = {}, const TestFlowPlan& served = {100'000, 65'536})
+  explicit World(bool first = true, bool second = true, const TestNetworkOptions& options = {},
+                 const TestFlowPlan& served = {100'000, 65'536})
       : SlowPathNetwork(options, first, second) {
     ends[1].owner.plan = served;
     EXPECT_TRUE(ends[1].stack->listen(port, 1, served.buffer_bytes));
@@ -20,7 +22,8 @@ struct World : SlowPathNetwork {
   // At end 1, the `number`th of many peers'.
   void receive_syn(std::uint32_t number) {
     Segment syn;
-    syn.key = {{{0x0a000100 - (number % 200)}, static_cast<std::uint16_t>(1000 + number / 200)}, {TestNetwork::address(1), port}};
+    syn.key = {{{0x0a000100 - (number % 200)}, static_cast<std::uint16_t>(1000 + number / 200)},
+               {TestNetwork::address(1), port}};
     syn.flags = flag::syn;
     syn.options.mss = 1460;
     FrameToSend frame;
@@ -44,7 +47,8 @@ struct World : SlowPathNetwork {
 };
 
 class SlowPathAt : public testing::TestWithParam<std::pair<bool, bool>> {};
-INSTANTIATE_TEST_SUITE_P(Ends, SlowPathAt, testing::Values(std::pair(true, false), std::pair(false, true), std::pair(true, true)));
+INSTANTIATE_TEST_SUITE_P(Ends, SlowPathAt,
+                         testing::Values(std::pair(true, false), std::pair(false, true), std::pair(true, true)));
 
 TEST_P(SlowPathAt, CarriesBytesBothWaysAndEnds) {
   World world(GetParam().first, GetParam().second);
@@ -103,7 +107,8 @@ TEST(SlowPath, WhatIsAbortedBeforeItWasMadeLeavesNothingAnywhere) {
   world.nothing_is_left();
 }
 
-// The process has completed the handshake, and the agent does not want it any more, or wants another one of the same numbers.
+// The process has completed the handshake, and the agent does not want it any more, or wants another one of the same
+// numbers.
 TEST(SlowPath, AConnectionOfTheSameNumbersIsNotTakenForTheOneBefore) {
   World world(true, false);
   world.connect(0, port, {1, 1000}, 5000);
@@ -135,9 +140,11 @@ TEST(SlowPath, AnArpMessageThatCannotBeCostsNobodyAnything) {
   world.connect(0, port, {1, 1000});
   world.run(second_ns);
   const MacAddress from{2, 0, 0, 0, 0, 9};
-  for (const MacAddress& mac : {MacAddress{}, broadcast_mac, MacAddress{1, 0, 0, 0, 0, 9}, MacAddress{3, 0, 0, 0, 0, 9}})
+  for (const MacAddress& mac :
+       {MacAddress{}, broadcast_mac, MacAddress{1, 0, 0, 0, 0, 9}, MacAddress{3, 0, 0, 0, 0, 9}})
     for (const bool reply : {false, true})
-      for (const Ipv4Address sender : {TestNetwork::address(1), Ipv4Address{0x0a000009}, Ipv4Address{}, TestNetwork::address(0), Ipv4Address{0xe0000001}}) {
+      for (const Ipv4Address sender : {TestNetwork::address(1), Ipv4Address{0x0a000009}, Ipv4Address{},
+                                       TestNetwork::address(0), Ipv4Address{0xe0000001}}) {
         FrameToSend frame;
         write_arp_frame({reply, mac, sender, {}, TestNetwork::address(0)}, from, broadcast_mac, frame);
         world.ends[0].stack->receive({whole_frame(frame), false}, world.now);
@@ -212,7 +219,8 @@ TEST(SlowPath, AFloodOfSynsStarvesNobody) {
   // Neighbours are heard all the same, or what is established could be sent to nobody.
   const std::uint64_t given = world.slow[1]->counters.frames_out;
   FrameToSend question;
-  write_arp_frame({false, {2, 0, 0, 0, 0, 9}, {0x0a000009}, {}, TestNetwork::address(1)}, {2, 0, 0, 0, 0, 9}, broadcast_mac, question);
+  write_arp_frame({false, {2, 0, 0, 0, 0, 9}, {0x0a000009}, {}, TestNetwork::address(1)}, {2, 0, 0, 0, 0, 9},
+                  broadcast_mac, question);
   for (int i = 0; i < 100; ++i) world.ends[1].stack->receive({whole_frame(question), false}, world.now);
   EXPECT_EQ(world.slow[1]->counters.frames_out, given + 100);
   ASSERT_TRUE(world.run_until([&] { return flow.gone; }, 60 * second_ns));
@@ -298,7 +306,8 @@ TEST(SlowPath, AProcessThatHangsWithAConnectionToBeginLosesItsPart) {
   EXPECT_EQ(world.slow[0]->why->code, Error::timeout);
 }
 
-// An address with a network of its own alone, as a machine behind a router may have it: everybody is behind the gateway.
+// An address with a network of its own alone, as a machine behind a router may have it: everybody is behind the
+// gateway.
 TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
   constexpr Ipv4Address self{0x0a000002}, gateway{0x0a0000fe};
   constexpr MacAddress own{2, 0, 0, 0, 0, 2}, gateway_mac{2, 0, 0, 0, 0, 0xfe};
@@ -321,7 +330,8 @@ TEST(SlowPath, AnAddressOfNoNetworkHasItsGateway) {
     EXPECT_TRUE(polled) << polled.error().message;
     SlowPathArea::Record record;
     while (agent.take(record).value_or(false))
-      if (record.kind == wire::TcpSlowKind::send) return std::vector<std::byte>(record.payload.begin() + sizeof(wire::TcpSlowSend), record.payload.end());
+      if (record.kind == wire::TcpSlowKind::send)
+        return std::vector<std::byte>(record.payload.begin() + sizeof(wire::TcpSlowSend), record.payload.end());
     return std::vector<std::byte>();
   };
   agent.post(wire::TcpSlowKind::setup, setup);
@@ -346,7 +356,8 @@ class Rubbish : public testing::Test {
     world.connect(0, port, {1, 65'536});
     world.run(second_ns);
     process.emplace(SlowPathArea::Side::process, memory(), wire::TcpSlowLayout{wire::TcpSlowLayout::ring_bytes_min});
-    agent.emplace(*world.ends[1].stack, memory(), wire::TcpSlowLayout{wire::TcpSlowLayout::ring_bytes_min}, counters, world.now);
+    agent.emplace(*world.ends[1].stack, memory(), wire::TcpSlowLayout{wire::TcpSlowLayout::ring_bytes_min}, counters,
+                  world.now);
   }
   MutableBytes memory() { return {reinterpret_cast<std::byte*>(bytes.data()), bytes.size() * 8}; }
   void expect_refused() {
@@ -362,7 +373,8 @@ class Rubbish : public testing::Test {
     return handed;
   }
   World world{false, false};
-  std::vector<std::uint64_t> bytes = std::vector<std::uint64_t>((wire::TcpSlowLayout::rings + 2 * wire::TcpSlowLayout::ring_bytes_min) / 8);
+  std::vector<std::uint64_t> bytes =
+      std::vector<std::uint64_t>((wire::TcpSlowLayout::rings + 2 * wire::TcpSlowLayout::ring_bytes_min) / 8);
   SlowPathCounters counters;
   std::optional<SlowPathArea> process;
   std::optional<AgentSlowPath> agent;
@@ -397,7 +409,8 @@ TEST_F(Rubbish, FlowsThatCannotBeEndIt) {
     agent.reset();
     std::ranges::fill(bytes, 0);
     process.emplace(SlowPathArea::Side::process, memory(), wire::TcpSlowLayout{wire::TcpSlowLayout::ring_bytes_min});
-    agent.emplace(*world.ends[1].stack, memory(), wire::TcpSlowLayout{wire::TcpSlowLayout::ring_bytes_min}, counters, world.now);
+    agent.emplace(*world.ends[1].stack, memory(), wire::TcpSlowLayout{wire::TcpSlowLayout::ring_bytes_min}, counters,
+                  world.now);
     wire::TcpHandedFlow flow = good();
     spoil(flow);
     process->post(wire::TcpSlowKind::adopt, flow);
@@ -412,7 +425,8 @@ TEST_F(Rubbish, FramesOfOthersAreNotSent) {
   Segment segment;
   segment.key = {{{0x0a000063}, port}, {TestNetwork::address(0), 999}};  // not the agent's address
   write_segment_frame(segment, {}, 1000, own, broadcast_mac, false, frame);
-  process->post(wire::TcpSlowKind::send, wire::TcpSlowSend{frame.tcp_offset, 0}, Bytes(frame.header.data(), frame.header_bytes));
+  process->post(wire::TcpSlowKind::send, wire::TcpSlowSend{frame.tcp_offset, 0},
+                Bytes(frame.header.data(), frame.header_bytes));
   expect_refused();
 }
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "tcp/segment/address.h"
 #include "tcp/congestion/congestion.h"
+#include "tcp/segment/address.h"
 #include "tcp/stack/reassembly.h"
 #include "tcp/stack/rtt.h"
 #include "tcp/stack/scoreboard.h"
@@ -22,18 +22,35 @@ struct FlowId {
 
 // RFC 9293, 3.3.2. LISTEN is no flow (Stack::Listener), SYN_RECEIVED one only after a simultaneous open.
 enum class FlowState : std::uint8_t {
-  closed, syn_sent, syn_received, established, fin_wait_1, fin_wait_2, close_wait, closing, last_ack, time_wait
+  closed,
+  syn_sent,
+  syn_received,
+  established,
+  fin_wait_1,
+  fin_wait_2,
+  close_wait,
+  closing,
+  last_ack,
+  time_wait
 };
 
-enum class FlowError : std::uint8_t { none, refused, reset, timed_out, unreachable, in_use };  // in_use: of the same four numbers
+enum class FlowError : std::uint8_t {
+  none,
+  refused,
+  reset,
+  timed_out,
+  unreachable,
+  in_use
+};  // in_use: of the same four numbers
 
 struct FlowOptions {
-  bool nagle = true;                           // RFC 9293, 3.7.4
-  TimeNs delayed_ack_ns = 40 * millisecond_ns; // 0: every segment is acknowledged at once
-  TimeNs keepalive_idle_ns = 0;                // 0: no keepalive
+  bool nagle = true;                            // RFC 9293, 3.7.4
+  TimeNs delayed_ack_ns = 40 * millisecond_ns;  // 0: every segment is acknowledged at once
+  TimeNs keepalive_idle_ns = 0;                 // 0: no keepalive
   TimeNs keepalive_interval_ns = 75 * second_ns;
   std::uint8_t keepalive_probes = 9;
-  TimeNs user_timeout_ns = 0;  // without an acknowledgement of anything that is or was to be sent (RFC 5482); 0: as the stack has it
+  // without an acknowledgement of anything that is or was to be sent (RFC 5482); 0: as the stack has it
+  TimeNs user_timeout_ns = 0;
 };
 
 struct FlowSlow {
@@ -41,23 +58,24 @@ struct FlowSlow {
   std::unique_ptr<Reassembly> reassembly{};  // while something is out of order
   std::uint64_t tag = 0;                     // the owner's
   FlowOptions options{};
-  Sequence iss{}, fin{};            // own initial number; where the peer's FIN is, if fin_seen
+  Sequence iss{}, fin{};  // own initial number; where the peer's FIN is, if fin_seen
   bool fin_seen = false;
-  std::uint64_t buffer_bytes = 0;   // the largest window the owner allowed
+  std::uint64_t buffer_bytes = 0;      // the largest window the owner allowed
   std::uint32_t send_window_most = 0;  // the largest one that the peer told
-  std::uint8_t probes = 0;          // of a closed window or of a silent peer, not answered
-  TimeNs waits_since = 0;           // for an acknowledgement of what is or was to be sent; 0: there is nothing
-  std::uint64_t waited_at = 0;      // Flow::acknowledged then
-  TimeNs probe_at = 0;              // when to see whether the peer has been silent for too long
-  Sequence tail_end{};              // of the tail probe: what was sent until then
-  std::uint32_t tail_ms = 0;        // when it left, in the clock of timestamps
-  std::uint32_t tail_flight = 0;    // bytes in flight then
-  Sequence slowed_down_until{};     // what was on its way when the window shrank last
-  std::uint32_t flight_sent = 0;    // bytes in flight when all that may leave had left
-  std::uint16_t mss_before = 0;     // routers said that it was too much
-  TimeNs mss_again_at = never;      // when to try it again
+  std::uint8_t probes = 0;             // of a closed window or of a silent peer, not answered
+  TimeNs waits_since = 0;              // for an acknowledgement of what is or was to be sent; 0: there is nothing
+  std::uint64_t waited_at = 0;         // Flow::acknowledged then
+  TimeNs probe_at = 0;                 // when to see whether the peer has been silent for too long
+  Sequence tail_end{};                 // of the tail probe: what was sent until then
+  std::uint32_t tail_ms = 0;           // when it left, in the clock of timestamps
+  std::uint32_t tail_flight = 0;       // bytes in flight then
+  Sequence slowed_down_until{};        // what was on its way when the window shrank last
+  std::uint32_t flight_sent = 0;       // bytes in flight when all that may leave had left
+  std::uint16_t mss_before = 0;        // routers said that it was too much
+  TimeNs mss_again_at = never;         // when to try it again
   FlowError error = FlowError::none;
-  std::uint32_t attempt = 0;        // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
+  // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
+  std::uint32_t attempt = 0;
 };
 
 // What an owner has not been told yet.
@@ -69,26 +87,28 @@ struct Flow {
   FlowKey key;
   FlowState state = FlowState::closed;
   std::uint8_t send_scale = 0, receive_scale = 0;
-  std::uint8_t retries = 0;   // timeouts in a row
-  std::uint16_t mss = 536;    // payload of a segment beside the usual options
-  std::uint8_t duplicates = 0; // duplicate ACKs in a row
-  std::uint8_t acks_owed = 0;  // duplicate ACKs that have to go out one by one, where there is no SACK
+  std::uint8_t retries = 0;     // timeouts in a row
+  std::uint16_t mss = 536;      // payload of a segment beside the usual options
+  std::uint8_t duplicates = 0;  // duplicate ACKs in a row
+  std::uint8_t acks_owed = 0;   // duplicate ACKs that have to go out one by one, where there is no SACK
   std::uint8_t changes = 0;
   std::uint8_t quick_acks = 16;  // segments still to be acknowledged at once: the peer is in slow start
 
   bool timestamps : 1 = false, sack : 1 = false, nagle : 1 = true;
-  bool is_ready : 1 = false, is_changed : 1 = false;       // in these lists
+  bool is_ready : 1 = false, is_changed : 1 = false;  // in these lists
   bool wants_ack : 1 = false, wants_syn : 1 = false, wants_probe : 1 = false;
   bool fin_wanted : 1 = false, fin_sent : 1 = false;
-  bool repairing : 1 = false, timed_out : 1 = false;       // until recovery_point is acknowledged; after a timeout
-  bool resend_now : 1 = false;                             // whatever the window says
-  bool tail_due : 1 = false, wants_tail : 1 = false, tail_out : 1 = false;  // the timer is a tail probe's; send one; one is on its way
+  bool repairing : 1 = false, timed_out : 1 = false;  // until recovery_point is acknowledged; after a timeout
+  bool resend_now : 1 = false;                        // whatever the window says
+  bool tail_due : 1 = false, wants_tail : 1 = false,
+                  tail_out : 1 = false;  // the timer is a tail probe's; send one; one is on its way
   bool timing : 1 = false;
-  bool ecn : 1 = false, ecn_echo : 1 = false;              // agreed on; what arrived was marked
-  bool slowed_down : 1 = false, cwr_due : 1 = false;       // for echoed marks; and the peer is to be told
+  bool ecn : 1 = false, ecn_echo : 1 = false;         // agreed on; what arrived was marked
+  bool slowed_down : 1 = false, cwr_due : 1 = false;  // for echoed marks; and the peer is to be told
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
-  bool orphan : 1 = false;     // released, and counted
-  bool elsewhere : 1 = false;  // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
+  bool orphan : 1 = false;  // released, and counted
+  // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
+  bool elsewhere : 1 = false;
 
   // Send. Positions count bytes of the stream; `una` is the one at `acknowledged`.
   Sequence una, next, window_sequence, window_ack, recovery_point, timed;
@@ -110,8 +130,8 @@ struct Flow {
 static_assert(sizeof(Flow) + TimerWheel::bytes_per_timer <= 256, "fast-path state of a flow");
 
 [[nodiscard]] constexpr std::string_view state_name(FlowState state) noexcept {
-  constexpr std::string_view names[] = {"CLOSED", "SYN-SENT", "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1",
-                                        "FIN-WAIT-2", "CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT"};
+  constexpr std::string_view names[] = {"CLOSED",     "SYN-SENT",   "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1",
+                                        "FIN-WAIT-2", "CLOSE-WAIT", "CLOSING",      "LAST-ACK",    "TIME-WAIT"};
   return names[static_cast<std::size_t>(state)];
 }
 

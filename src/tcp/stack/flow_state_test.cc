@@ -1,12 +1,13 @@
-// What flows are made of, each part against a plain model: reassembly, scoreboard, timers, table, round-trip times, hashes.
+// What flows are made of, each part against a plain model: reassembly, scoreboard, timers, table, round-trip times,
+// hashes.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 #include <set>
 
-#include "tcp/stack/flow_table.h"
 #include "tcp/segment/keyed_hash.h"
+#include "tcp/stack/flow_table.h"
 #include "tcp/stack/reassembly.h"
 #include "tcp/stack/rtt.h"
 #include "tcp/stack/scoreboard.h"
@@ -33,12 +34,14 @@ TEST(Reassembly, MergesWhatTouchesAndNamesTheNewestFirst) {
 TEST(Reassembly, HoldsARingOfWhichEverySecondSegmentIsLost) {
   constexpr std::uint32_t ring = 1 << 20, segment = 1448;
   Reassembly reassembly;
-  for (std::uint32_t at = segment; at + segment <= ring; at += 2 * segment) ASSERT_TRUE(reassembly.add(range(at, at + segment))) << at;
+  for (std::uint32_t at = segment; at + segment <= ring; at += 2 * segment)
+    ASSERT_TRUE(reassembly.add(range(at, at + segment))) << at;
 }
 
 TEST(Reassembly, RefusesMoreRangesThanItHolds) {
   Reassembly reassembly;
-  for (std::uint32_t i = 0; i < Reassembly::ranges_max; ++i) ASSERT_TRUE(reassembly.add(range(10 + 10 * i, 15 + 10 * i)));
+  for (std::uint32_t i = 0; i < Reassembly::ranges_max; ++i)
+    ASSERT_TRUE(reassembly.add(range(10 + 10 * i, 15 + 10 * i)));
   EXPECT_FALSE(reassembly.add(range(5000, 5001)));
   EXPECT_TRUE(reassembly.add(range(15, 20)));  // joins two
   EXPECT_TRUE(reassembly.add(range(5000, 5001)));
@@ -137,7 +140,8 @@ TEST(Scoreboard, TakesNothingThatCannotBe) {
   EXPECT_EQ(board.lost(), range(1000, 2000));
 }
 
-// Whatever is reported, in whatever order, with however many holes: a sender that sends what is lost gets everything across.
+// Whatever is reported, in whatever order, with however many holes: a sender that sends what is lost gets everything
+// across.
 TEST(Scoreboard, SendsUntilEverythingHasArrived) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);

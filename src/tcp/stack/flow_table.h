@@ -1,5 +1,5 @@
-// Which flow a segment belongs to: open addressing over the four numbers of a connection, hashed with a key that peers do not
-// know, so that nobody can choose ports that collide.
+// Which flow a segment belongs to: open addressing over the four numbers of a connection, hashed with a key that peers
+// do not know, so that nobody can choose ports that collide.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,9 @@ class FlowTable {
     FlowKey key{};
     std::uint32_t flow = nobody;
   };
-  [[nodiscard]] std::size_t home(const FlowKey& key) const noexcept { return keyed_hash(key_, key) & (slots_.size() - 1); }
+  [[nodiscard]] std::size_t home(const FlowKey& key) const noexcept {
+    return keyed_hash(key_, key) & (slots_.size() - 1);
+  }
   [[nodiscard]] std::size_t place(const FlowKey& key) const noexcept;  // where it is, or would be
   void grow();
 

@@ -43,8 +43,10 @@ HalfOpen* HalfOpenTable::fire(TimeNs now) {
   return index == TimerWheel::nobody ? nullptr : &entries_[index];
 }
 
-std::uint32_t SynCookies::cookie(const FlowKey& key, Sequence irs, std::uint64_t minute, std::uint32_t mss_index) const noexcept {
-  const std::uint64_t hash = keyed_hash(key_, key, std::uint64_t{irs.value()} << 32 | (minute & 0xfffffff) << 3 | mss_index);
+std::uint32_t SynCookies::cookie(const FlowKey& key, Sequence irs, std::uint64_t minute,
+                                 std::uint32_t mss_index) const noexcept {
+  const std::uint64_t hash =
+      keyed_hash(key_, key, std::uint64_t{irs.value()} << 32 | (minute & 0xfffffff) << 3 | mss_index);
   return static_cast<std::uint32_t>(minute & 31) << 27 | mss_index << 24 | (hash & 0xffffff);
 }
 
@@ -54,7 +56,8 @@ Sequence SynCookies::make(const FlowKey& key, Sequence irs, std::uint16_t mss, T
   return Sequence(cookie(key, irs, static_cast<std::uint64_t>(now / cookie_minute_ns), index));
 }
 
-std::optional<std::uint16_t> SynCookies::check(const FlowKey& key, Sequence irs, Sequence given, TimeNs now) const noexcept {
+std::optional<std::uint16_t> SynCookies::check(const FlowKey& key, Sequence irs, Sequence given,
+                                               TimeNs now) const noexcept {
   const std::uint32_t index = given.value() >> 24 & 7;
   for (std::uint64_t age = 0; age < 2; ++age) {
     const auto minute = static_cast<std::uint64_t>(now / cookie_minute_ns) - age;

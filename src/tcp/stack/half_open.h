@@ -1,30 +1,31 @@
-// Connections that a peer has begun and not completed, and cookies for those there is no room for (RFC 4987). They are kept
-// apart from flows, so that a flood of SYNs costs a fixed amount of memory and nothing of what is established.
+// Connections that a peer has begun and not completed, and cookies for those there is no room for (RFC 4987). They are
+// kept apart from flows, so that a flood of SYNs costs a fixed amount of memory and nothing of what is established.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "tcp/stack/flow_table.h"
 #include "tcp/segment/segment.h"
+#include "tcp/stack/flow_table.h"
 #include "tcp/stack/timer_wheel.h"
 
 namespace offpath::tcp {
 
 struct HalfOpen {
   FlowKey key;
-  Sequence iss, irs;       // own and the peer's initial number
-  TcpOptions peer{};       // of its SYN
+  Sequence iss, irs;  // own and the peer's initial number
+  TcpOptions peer{};  // of its SYN
   std::uint32_t peer_window = 0;
   std::uint32_t timestamp_offset = 0;
   std::uint8_t retries = 0;
-  bool ecn = false;        // the SYN asked for it
-  bool handed = false;     // to the stack that this one works for; it has not answered yet (slow_path.h)
+  bool ecn = false;     // the SYN asked for it
+  bool handed = false;  // to the stack that this one works for; it has not answered yet (slow_path.h)
 };
 
 class HalfOpenTable {
  public:
-  HalfOpenTable(std::size_t entries_max, const HashKey& key, TimeNs now) : entries_max_(entries_max), table_(key), wheel_(now) {}
+  HalfOpenTable(std::size_t entries_max, const HashKey& key, TimeNs now)
+      : entries_max_(entries_max), table_(key), wheel_(now) {}
 
   [[nodiscard]] HalfOpen* find(const FlowKey& key) noexcept;
   [[nodiscard]] HalfOpen* add(const FlowKey& key);  // null: it is full
@@ -42,8 +43,8 @@ class HalfOpenTable {
   std::vector<std::uint32_t> free_;
 };
 
-// An initial sequence number that tells, when it comes back, that it was ours, for whom, and the MSS of the SYN. Five bits of
-// time, three of MSS, 24 of a hash.
+// An initial sequence number that tells, when it comes back, that it was ours, for whom, and the MSS of the SYN. Five
+// bits of time, three of MSS, 24 of a hash.
 class SynCookies {
  public:
   static constexpr TimeNs valid_ns = 128 * second_ns;  // at most
@@ -51,14 +52,16 @@ class SynCookies {
   explicit SynCookies(const HashKey& key) noexcept : key_(key) {}
   [[nodiscard]] Sequence make(const FlowKey& key, Sequence irs, std::uint16_t mss, TimeNs now) const noexcept;
   // The MSS, rounded down to one of eight; nothing, if it is none of ours or two minutes old.
-  [[nodiscard]] std::optional<std::uint16_t> check(const FlowKey& key, Sequence irs, Sequence cookie, TimeNs now) const noexcept;
+  [[nodiscard]] std::optional<std::uint16_t> check(const FlowKey& key, Sequence irs, Sequence cookie,
+                                                   TimeNs now) const noexcept;
 
   // What else a SYN said, in the lowest six bits of the timestamp that comes back.
   [[nodiscard]] static std::uint32_t mark_timestamp(std::uint32_t timestamp, const TcpOptions& syn) noexcept;
   static void read_timestamp(std::uint32_t timestamp, TcpOptions& syn) noexcept;
 
  private:
-  [[nodiscard]] std::uint32_t cookie(const FlowKey& key, Sequence irs, std::uint64_t minute, std::uint32_t mss_index) const noexcept;
+  [[nodiscard]] std::uint32_t cookie(const FlowKey& key, Sequence irs, std::uint64_t minute,
+                                     std::uint32_t mss_index) const noexcept;
   HashKey key_;
 };
 

@@ -71,13 +71,16 @@ void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, 
 bool Neighbours::make_room(TimeNs now, bool for_use) {
   if (entries_.size() < limits_.neighbours_max) return true;
   const auto evict = [&](const auto& may) {
-    const auto found = std::ranges::find_if(entries_, [&](const auto& each) { return each.second.known && each.second.ask_at == never && may(each.second); });
+    const auto found = std::ranges::find_if(entries_, [&](const auto& each) {
+      return each.second.known && each.second.ask_at == never && may(each.second);
+    });
     if (found == entries_.end()) return false;
     entries_.erase(found);
     return true;
   };
   // Or any that was not used since it grew old: using it would have asked for it again.
-  return (for_use && evict([](const Entry& entry) { return !entry.used; })) || evict([&](const Entry& entry) { return now >= entry.fresh_until; });
+  return (for_use && evict([](const Entry& entry) { return !entry.used; })) ||
+         evict([&](const Entry& entry) { return now >= entry.fresh_until; });
 }
 
 void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {

@@ -1,5 +1,5 @@
-// The hardware addresses of neighbours (RFC 826): asked for when they are needed, asked for again before they are forgotten.
-// A state machine; reads no clock, sends nothing: what is to be sent is taken from it.
+// The hardware addresses of neighbours (RFC 826): asked for when they are needed, asked for again before they are
+// forgotten. A state machine; reads no clock, sends nothing: what is to be sent is taken from it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct NeighbourLimits {
 
 class Neighbours {
  public:
-  Neighbours(Ipv4Address self, const MacAddress& mac, const NeighbourLimits& limits) : self_(self), mac_(mac), limits_(limits) {}
+  Neighbours(Ipv4Address self, const MacAddress& mac, const NeighbourLimits& limits)
+      : self_(self), mac_(mac), limits_(limits) {}
 
   // Null: it is not known yet, and is being asked for. `flow` will be in woken() when it is known, or not found.
   [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, TimeNs now);

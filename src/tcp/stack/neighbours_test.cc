@@ -74,9 +74,9 @@ TEST(Neighbours, AnswerWhoeverAsksForUsAndBelieveNobodyElse) {
   EXPECT_EQ(answer->to, other_mac);
   EXPECT_EQ(answer->message, (ArpMessage{true, own_mac, self, other_mac, other}));
   EXPECT_NE(neighbours.find(other, 1, 0), nullptr);
-  neighbours.on_message(reply_of({0x0a000009}, other_mac), 0);              // nobody had asked
-  neighbours.on_message({false, other_mac, {0x0a00000a}, {}, other}, 0);    // for somebody else
-  neighbours.on_message({false, other_mac, self, {}, self}, 0);             // in our name
+  neighbours.on_message(reply_of({0x0a000009}, other_mac), 0);            // nobody had asked
+  neighbours.on_message({false, other_mac, {0x0a00000a}, {}, other}, 0);  // for somebody else
+  neighbours.on_message({false, other_mac, self, {}, self}, 0);           // in our name
   EXPECT_EQ(neighbours.size(), 1u);
   EXPECT_FALSE(neighbours.next_message());
 }
@@ -115,7 +115,8 @@ TEST(Neighbours, AreNoMoreThanTheirBound) {
   EXPECT_EQ(neighbours.find({0x0a000304}, 1, second_ns), nullptr);
   EXPECT_NE(neighbours.find({0x0a010000}, 1, second_ns), nullptr);
   // Those that have grown old make room.
-  for (std::uint32_t i = 0; i < 5; ++i) neighbours.on_message({false, other_mac, {0x0a000300 + i}, {}, self}, 100 * second_ns);
+  for (std::uint32_t i = 0; i < 5; ++i)
+    neighbours.on_message({false, other_mac, {0x0a000300 + i}, {}, self}, 100 * second_ns);
   EXPECT_EQ(neighbours.size(), 10u);
   EXPECT_NE(neighbours.find({0x0a000304}, 1, 100 * second_ns), nullptr);
 }
@@ -132,7 +133,8 @@ TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
     for (std::uint32_t i = 0; i < 100; ++i) neighbours.on_message({false, other_mac, {from + i}, {}, self}, now);
   };
   flood(0x0a000100, second_ns);
-  while (neighbours.next_message()) {}
+  while (neighbours.next_message()) {
+  }
   EXPECT_EQ(neighbours.size(), 10u);
   EXPECT_EQ(neighbours.find(other, 8, second_ns), nullptr);
   const auto asked = neighbours.next_message();

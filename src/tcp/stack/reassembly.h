@@ -1,5 +1,5 @@
-// What has arrived out of order: ranges of sequence numbers behind a gap. The bytes themselves lie at their places in the
-// receive buffer already, so that filling the gap is all there is to do.
+// What has arrived out of order: ranges of sequence numbers behind a gap. The bytes themselves lie at their places in
+// the receive buffer already, so that filling the gap is all there is to do.
 #pragma once
 
 #include <array>
@@ -11,10 +11,11 @@ namespace offpath::tcp {
 
 class Reassembly {
  public:
-  static constexpr std::size_t ranges_max = 384;  // every second segment of a receive ring of 1 MiB, as a queue that overflows loses them
+  // every second segment of a receive ring of 1 MiB, as a queue that overflows loses them
+  static constexpr std::size_t ranges_max = 384;
 
-  // Remembers that the bytes of `range` are there. They lie within the window behind `next`, the first byte that is missing, and
-  // do not contain it. False: there are too many ranges, and the bytes count as never received.
+  // Remembers that the bytes of `range` are there. They lie within the window behind `next`, the first byte that is
+  // missing, and do not contain it. False: there are too many ranges, and the bytes count as never received.
   [[nodiscard]] bool add(SequenceRange range) noexcept;
 
   // All bytes before `next` are there. Returns the first one that is not, and forgets the ranges before it.

@@ -9,7 +9,8 @@
 namespace offpath::tcp {
 
 struct RtoLimits {
-  TimeNs minimum_ns = 200 * millisecond_ns;  // less than RFC 6298's second, as other stacks do; must exceed a peer's delayed ACK
+  // less than RFC 6298's second, as other stacks do; must exceed a peer's delayed ACK
+  TimeNs minimum_ns = 200 * millisecond_ns;
   TimeNs maximum_ns = 60 * second_ns;
   TimeNs initial_ns = second_ns;
 };
@@ -25,10 +26,12 @@ class RttEstimator {
     } else {
       const std::uint32_t distance = smoothed_us_ > sample ? smoothed_us_ - sample : sample - smoothed_us_;
       variation_us_ = static_cast<std::uint32_t>((3 * std::uint64_t{variation_us_} + distance) / 4);
-      smoothed_us_ = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((7 * std::uint64_t{smoothed_us_} + sample) / 8));
+      smoothed_us_ =
+          std::max<std::uint32_t>(1, static_cast<std::uint32_t>((7 * std::uint64_t{smoothed_us_} + sample) / 8));
     }
     const TimeNs timeout = (smoothed_us_ + std::max<TimeNs>(4 * TimeNs{variation_us_}, 1000)) * microsecond_ns;
-    timeout_us_ = static_cast<std::uint32_t>(std::clamp(timeout, limits.minimum_ns, limits.maximum_ns) / microsecond_ns);
+    timeout_us_ =
+        static_cast<std::uint32_t>(std::clamp(timeout, limits.minimum_ns, limits.maximum_ns) / microsecond_ns);
   }
 
   // 0: nothing was measured yet.

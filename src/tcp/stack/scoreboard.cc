@@ -87,8 +87,10 @@ void Scoreboard::judge(std::uint32_t mss, TimeNs now, TimeNs round_trip) {
     behind = hole->begin;
     if (hole->state == State::waiting && (islands >= 3 || selected > 2 * mss)) hole->state = State::lost;
     if (hole->state != State::resent) continue;
-    const bool overtaken = highest_ > hole->next || newest_ > hole->order, in_time = round_trip == 0 || now < hole->at + round_trip + round_trip / 4;
-    if (highest_ > hole->next + 2 * mss || newest_ >= hole->order + 3 || (overtaken && !in_time)) hole->state = State::lost;
+    const bool overtaken = highest_ > hole->next || newest_ > hole->order,
+               in_time = round_trip == 0 || now < hole->at + round_trip + round_trip / 4;
+    if (highest_ > hole->next + 2 * mss || newest_ >= hole->order + 3 || (overtaken && !in_time))
+      hole->state = State::lost;
   }
 }
 
@@ -106,9 +108,11 @@ std::optional<SequenceRange> Scoreboard::lost() const noexcept {
 void Scoreboard::resent(SequenceRange part, Sequence next, TimeNs now) {
   make_room();
   // Merging may have made the hole larger, at its front too.
-  auto hole = std::find_if(holes_.begin(), holes_.end(), [&](const Hole& h) { return h.begin <= part.begin && part.begin < h.end; });
+  auto hole = std::find_if(holes_.begin(), holes_.end(),
+                           [&](const Hole& h) { return h.begin <= part.begin && part.begin < h.end; });
   OFP_ASSERT(hole != holes_.end() && part.end <= hole->end && hole->state == State::lost);
-  const Hole before{hole->begin, part.begin, State::lost, 0, next, 0}, rest{part.end, hole->end, State::lost, 0, next, 0};
+  const Hole before{hole->begin, part.begin, State::lost, 0, next, 0},
+      rest{part.end, hole->end, State::lost, 0, next, 0};
   *hole = {part.begin, part.end, State::resent, ++order_, next, now};
   if (rest.begin < rest.end) hole = holes_.insert(hole + 1, rest) - 1;
   if (before.begin < before.end) holes_.insert(hole, before);
@@ -125,7 +129,11 @@ void Scoreboard::make_room() {
         continue;
       }
       Hole& last = merged.back();
-      last = {last.begin, hole.end, alike ? hole.state : State::lost, std::max(last.order, hole.order), later(last.next, hole.next),
+      last = {last.begin,
+              hole.end,
+              alike ? hole.state : State::lost,
+              std::max(last.order, hole.order),
+              later(last.next, hole.next),
               std::max(last.at, hole.at)};
     }
     holes_ = std::move(merged);

@@ -1,13 +1,13 @@
-// What the receiver lacks of the bytes in flight: holes between what it acknowledged and the highest byte it reported by SACK
-// (RFC 2018, RFC 6675). There is one only while there is something to repair.
+// What the receiver lacks of the bytes in flight: holes between what it acknowledged and the highest byte it reported
+// by SACK (RFC 2018, RFC 6675). There is one only while there is something to repair.
 //
 //   una          hole     hole          highest                 next
 //    |            |--|     |------|        |                      |
 //    +------------+--+-----+------+--------+----------------------+
 //      (a hole, or nothing)   selected       in flight, not judged
 //
-// A hole is whole in one state: waiting (may be late only), lost (to be sent again), resent. A part that is sent again becomes
-// a hole of its own. Without SACK nothing is ever selected, and the same holes say what is to be sent again.
+// A hole is whole in one state: waiting (may be late only), lost (to be sent again), resent. A part that is sent again
+// becomes a hole of its own. Without SACK nothing is ever selected, and the same holes say what is to be sent again.
 #pragma once
 
 #include <optional>
@@ -27,17 +27,18 @@ class Scoreboard {
   // All before `una` has arrived.
   void acknowledge(Sequence una);
 
-  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. Blocks are left
-  // out too while there are too many holes: they will be sent again for nothing.
+  // A SACK block as it came; what cannot be is left out. Returns the bytes that are newly known to have arrived. Blocks
+  // are left out too while there are too many holes: they will be sent again for nothing.
   std::uint32_t select(SequenceRange block, Sequence una, Sequence next);
 
-  // After a timeout: all that was not selected is lost. If not even the first byte is missing, the receiver has thrown away what
-  // it had reported, as it may, and everything is.
+  // After a timeout: all that was not selected is lost. If not even the first byte is missing, the receiver has thrown
+  // away what it had reported, as it may, and everything is.
   void lose_all(Sequence una, Sequence next);
   // The segment at `una` is lost (RFC 6582, where there is no SACK).
   void lose_front(Sequence una, std::uint32_t bytes, Sequence next);
-  // Declares holes lost: three segments' worth behind them has arrived (RFC 6675, IsLost); of those sent again, as much that was sent
-  // after them, or anything, where a round trip and a quarter have passed (RFC 8985, 6.2). `round_trip`: 0 if it is not known.
+  // Declares holes lost: three segments' worth behind them has arrived (RFC 6675, IsLost); of those sent again, as much
+  // that was sent after them, or anything, where a round trip and a quarter have passed (RFC 8985, 6.2). `round_trip`:
+  // 0 if it is not known.
   void judge(std::uint32_t mss, TimeNs now, TimeNs round_trip);
 
   // All that is missing before the highest byte selected is lost: that byte left long after it (RFC 8985, 7.4).

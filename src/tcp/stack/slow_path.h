@@ -1,12 +1,14 @@
-// One TCP, two stacks: a fast one that has all flows that are established, and a slow one that does how connections begin and how
-// they are forgotten: ARP, handshakes, half-open connections and cookies, refusals, TIME-WAIT. These are the two sides of what they say
-// to each other. Each is told in the order in which things happened, which is what keeps a flow from being in both, or in none.
+// One TCP, two stacks: a fast one that has all flows that are established, and a slow one that does how connections
+// begin and how they are forgotten: ARP, handshakes, half-open connections and cookies, refusals, TIME-WAIT. These are
+// the two sides of what they say to each other. Each is told in the order in which things happened, which is what keeps
+// a flow from being in both, or in none.
 //
 //   fast (the agent's)                                  slow (another process's)
 //   frames that are of no flow, ARP      -- frame -->
 //   listen, connect                      -- … ----->    half-open connections, SYNs and their repetition
 //   the owner is asked, the flow begins  <- adopt ---   the handshake is done
-//                                        - confirmed->  what belongs to it is not kept any more; or declined: the peer tries again
+//                                        - confirmed->  what belongs to it is not kept any more; or declined: the peer
+//                                                       tries again
 //   what came in between is received     <- returned-   frames of flows that were handed over and not confirmed yet
 //   both directions have ended           - time_wait->  two minutes of answers, or what time_wait_ns says
 //   the next hop of a flow               - resolve -->
@@ -15,8 +17,8 @@
 // A stack without either does all of it.
 #pragma once
 
-#include "tcp/stack/flow.h"
 #include "tcp/segment/frame.h"
+#include "tcp/stack/flow.h"
 #include "wire/areas/tcp_slow_path.h"
 
 namespace offpath::tcp {
@@ -44,7 +46,8 @@ class FastPath {
   virtual void neighbour(Ipv4Address address, const MacAddress& mac) = 0;
 };
 
-[[nodiscard]] inline wire::TcpSlowKey slow_key(const FlowKey& key, std::uint32_t attempt, std::uint64_t value = 0) noexcept {
+[[nodiscard]] inline wire::TcpSlowKey slow_key(const FlowKey& key, std::uint32_t attempt,
+                                               std::uint64_t value = 0) noexcept {
   return {key.local.address.value, key.remote.address.value, key.local.port, key.remote.port, attempt, value};
 }
 [[nodiscard]] inline FlowKey flow_key(const wire::TcpSlowKey& key) noexcept {

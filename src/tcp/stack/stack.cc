@@ -16,7 +16,8 @@ std::uint8_t scale_for(std::uint64_t window_bytes) noexcept {
 
 }  // namespace
 
-Stack::Stack(const StackOptions& options, const PortCapabilities& port, const CongestionControl& congestion, Owner& owner, TimeNs now)
+Stack::Stack(const StackOptions& options, const PortCapabilities& port, const CongestionControl& congestion,
+             Owner& owner, TimeNs now)
     : options_(options),
       port_(port),
       congestion_(congestion),
@@ -45,7 +46,8 @@ Flow* Stack::find(FlowId id) noexcept {
   return flow.generation == id.generation && flow.slow != nullptr && !flow.gone_told ? &flow : nullptr;
 }
 
-Flow* Stack::new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options, TimeNs now) {
+Flow* Stack::new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options,
+                      TimeNs now) {
   if (free_.empty() && flows_.size() >= options_.flows_max) free_oldest_time_wait();
   if (free_.empty()) {
     if (flows_.size() >= options_.flows_max) return nullptr;
@@ -88,7 +90,8 @@ void Stack::note(Flow& flow, std::uint8_t changes) {
 }
 
 void Stack::arm(Flow& flow) {
-  const TimeNs due = std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.slow->mss_again_at, give_up_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
+  const TimeNs due = std::min({flow.retransmit_due, flow.ack_due, keepalive_at(flow), flow.slow->mss_again_at,
+                               give_up_at(flow), flow.paced_until != 0 ? flow.paced_until : never});
   // One that is later is found to be so when the timer fires: most are put off by the next acknowledgement anyhow.
   if (due < wheel_.due(flow.index)) wheel_.set(flow.index, due);
 }
@@ -118,7 +121,8 @@ void Stack::end(Flow& flow, FlowError error) {
 }
 
 void Stack::reset(Flow& flow, FlowError error, TimeNs now) {
-  if (flow.state != FlowState::closed && flow.state != FlowState::syn_sent && flow.state != FlowState::time_wait) send_reset(flow, now);
+  if (flow.state != FlowState::closed && flow.state != FlowState::syn_sent && flow.state != FlowState::time_wait)
+    send_reset(flow, now);
   end(flow, error);
 }
 
@@ -179,7 +183,9 @@ void Stack::enter(Flow& flow, FlowState state, TimeNs now) {
     flow.ack_due = never;
     flow.slow->scoreboard.reset();
     flow.slow->reassembly.reset();
-    const auto over = [&](FlowId id) { return flows_[id.index].generation != id.generation || flows_[id.index].state != FlowState::time_wait; };
+    const auto over = [&](FlowId id) {
+      return flows_[id.index].generation != id.generation || flows_[id.index].state != FlowState::time_wait;
+    };
     while (!time_wait_.empty() && over(time_wait_.front())) time_wait_.pop_front();
     if (time_wait_.size() > 2 * std::size_t{options_.time_wait_max} + 16) std::erase_if(time_wait_, over);
     time_wait_.push_back(id_of(flow));
@@ -212,7 +218,9 @@ std::optional<FlowChange> Stack::next_change() {
   return std::nullopt;
 }
 
-TimeNs Stack::next_due() const noexcept { return std::min({wheel_.next_due(), half_open_.next_due(), neighbours_.next_due()}); }
+TimeNs Stack::next_due() const noexcept {
+  return std::min({wheel_.next_due(), half_open_.next_due(), neighbours_.next_due()});
+}
 
 void Stack::on_time(TimeNs now) {
   for (std::uint32_t index; (index = wheel_.fire(now)) != TimerWheel::nobody;) timer_due(flows_[index], now);

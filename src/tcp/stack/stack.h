@@ -1,5 +1,5 @@
-// One stack: all flows of one address, on one core. A state machine: frames, wishes of the owner and the time are arguments;
-// frames to be sent and changes are taken from it. Read owner.h and flow.h first.
+// One stack: all flows of one address, on one core. A state machine: frames, wishes of the owner and the time are
+// arguments; frames to be sent and changes are taken from it. Read owner.h and flow.h first.
 //
 //   a frame in:   receive -> for ARP, ICMP and what is no flow's: stack_frames.cc, stack_listen.cc
 //                         -> a flow: stack_segment.cc (is it acceptable? RST, SYN)
@@ -8,9 +8,10 @@
 //   frames out:   transmit -> flows that are ready, in turn: stack_transmit.cc
 //   the time:     on_time -> stack_timers.cc
 //
-// A flow is ready when it may have something to send. It gets one super-segment or sixteen segments, then the next one has its
-// turn. What is sent says whatever there is to be said, so an acknowledgement goes out alone only if there was nothing else to
-// send; and as frames that come in a burst are all received before any is sent, one acknowledgement serves a burst.
+// A flow is ready when it may have something to send. It gets one super-segment or sixteen segments, then the next one
+// has its turn. What is sent says whatever there is to be said, so an acknowledgement goes out alone only if there was
+// nothing else to send; and as frames that come in a burst are all received before any is sent, one acknowledgement
+// serves a burst.
 #pragma once
 
 #include <deque>
@@ -22,12 +23,12 @@
 
 #include "base/status.h"
 #include "tcp/congestion/congestion.h"
+#include "tcp/port/port.h"
+#include "tcp/segment/icmp.h"
 #include "tcp/stack/flow_table.h"
 #include "tcp/stack/half_open.h"
-#include "tcp/segment/icmp.h"
 #include "tcp/stack/neighbours.h"
 #include "tcp/stack/owner.h"
-#include "tcp/port/port.h"
 #include "tcp/stack/slow_path.h"
 #include "tcp/stack/stack_options.h"
 #include "tcp/stack/timer_wheel.h"
@@ -37,45 +38,51 @@ namespace offpath::tcp {
 class Stack {
  public:
   // `owner` and `congestion` outlive it.
-  Stack(const StackOptions& options, const PortCapabilities& port, const CongestionControl& congestion, Owner& owner, TimeNs now);
+  Stack(const StackOptions& options, const PortCapabilities& port, const CongestionControl& congestion, Owner& owner,
+        TimeNs now);
 
   // ---- frames and time
   void receive(const ReceivedFrame& frame, TimeNs now);
   // Fills frames from the front; how many. They hold the owner's memory until they are given to the port.
   [[nodiscard]] std::size_t transmit(std::span<FrameToSend> frames, TimeNs now);
   void on_time(TimeNs now);
-  // What another core has received: only one of them gets a frame, and answers it, but all have to know their neighbours.
+  // What another core has received: only one of them gets a frame, and answers it, but all have to know their
+  // neighbours.
   void overhear(const ArpMessage& message, TimeNs now);
   [[nodiscard]] TimeNs next_due() const noexcept;
   [[nodiscard]] bool wants_to_send() const noexcept { return !ready_.empty() || !strays_.empty(); }
 
   // ---- the owner's wishes
   // Peers may connect to `port` from now on; `receive_bytes` of each may come before the owner allows more.
-  [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options = {});
+  [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
+                              const FlowOptions& options = {});
   void stop_listening(std::uint16_t port);
   [[nodiscard]] std::optional<std::uint64_t> listener(std::uint16_t port) const noexcept;  // its tag
-  // `local_port` 0: any that is free. Error: an address that nobody can have, no route, no port or place that is free, or these four numbers
-  // are a connection's already.
-  [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag, std::uint64_t receive_bytes,
-                                       TimeNs now, const FlowOptions& options = {});
+  // `local_port` 0: any that is free. Error: an address that nobody can have, no route, no port or place that is free,
+  // or these four numbers are a connection's already.
+  [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag,
+                                       std::uint64_t receive_bytes, TimeNs now, const FlowOptions& options = {});
   // A flow that is gone already is left alone by all of these. Positions only grow.
-  void offer(FlowId flow, std::uint64_t position, TimeNs now);   // bytes before it may be sent
-  void allow(FlowId flow, std::uint64_t position, TimeNs now);   // bytes before it may be received
-  void finish(FlowId flow, TimeNs now);                          // FIN, behind all that was offered
-  void abort(FlowId flow, TimeNs now);                           // RST, and the flow is gone
-  // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is answered with RST.
+  void offer(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be sent
+  void allow(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be received
+  void finish(FlowId flow, TimeNs now);                         // FIN, behind all that was offered
+  void abort(FlowId flow, TimeNs now);                          // RST, and the flow is gone
+  // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
+  // answered with RST.
   void release(FlowId flow, TimeNs now);
   void set_options(FlowId flow, const FlowOptions& options, TimeNs now);
 
   [[nodiscard]] std::optional<FlowChange> next_change();
 
   // ---- work shared with another stack (slow_path.h): stack_hand_over.cc
-  // From now on `slow` does what is no established flow's, and is told what there is. Null: this stack does it again, connections
-  // included that were being begun; those of peers try again. `slow` outlives this, or the next call.
+  // From now on `slow` does what is no established flow's, and is told what there is. Null: this stack does it again,
+  // connections included that were being begun; those of peers try again. `slow` outlives this, or the next call.
   void lean_on(SlowPath* slow);
   // What the slow path says. Error: what no slow path can say.
-  [[nodiscard]] Result<bool> adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame* frame, TimeNs now);  // false: declined
-  bool connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError error);  // false: it is not waited for any more
+  [[nodiscard]] Result<bool> adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame* frame,
+                                   TimeNs now);  // false: declined
+  bool connect_failed(const FlowKey& key, std::uint32_t attempt,
+                      FlowError error);  // false: it is not waited for any more
   void receive_returned(const ReceivedFrame& frame, TimeNs now);
   [[nodiscard]] Status learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now);
   [[nodiscard]] Status send_frame(const FrameToSend& frame);  // headers alone
@@ -108,7 +115,8 @@ class Stack {
   // stack.cc: flows as such
   [[nodiscard]] Flow* find(FlowId id) noexcept;
   [[nodiscard]] FlowId id_of(const Flow& flow) const noexcept { return {flow.index, flow.generation}; }
-  [[nodiscard]] Flow* new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options, TimeNs now);
+  [[nodiscard]] Flow* new_flow(const FlowKey& key, std::uint64_t tag, std::uint64_t receive_bytes,
+                               const FlowOptions& options, TimeNs now);
   void make_ready(Flow& flow);
   void note(Flow& flow, std::uint8_t changes);
   void end(Flow& flow, FlowError error);
@@ -130,7 +138,7 @@ class Stack {
   void drop(Drop reason) noexcept { ++counters_.drops[static_cast<std::size_t>(reason)]; }
   [[nodiscard]] FrameToSend* stray();  // a frame that no flow sends; null: there are too many
   void send_stray(const Segment& segment, const MacAddress& to);
-  void refuse(const Segment& segment, const MacAddress& from);  // RST, as RFC 9293, 3.10.7.1 wants it
+  void refuse(const Segment& segment, const MacAddress& from);             // RST, as RFC 9293, 3.10.7.1 wants it
   [[nodiscard]] Ipv4Address next_hop(Ipv4Address address) const noexcept;  // 0: there is no route
   void send_neighbour_messages();
   void wake_waiting(TimeNs now);
@@ -148,7 +156,8 @@ class Stack {
 
   // stack_hand_over.cc
   void begin_opening(Flow& flow, TimeNs now) const noexcept;
-  [[nodiscard]] bool pass_on(const FlowKey& key, std::uint32_t index);  // true: what is being received is the other stack's
+  [[nodiscard]] bool pass_on(const FlowKey& key,
+                             std::uint32_t index);  // true: what is being received is the other stack's
   [[nodiscard]] wire::TcpHandedFlow handed(const Flow& flow) const noexcept;
   [[nodiscard]] Status check(const wire::TcpHandedFlow& handed) const;
   void take_handed(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs now) const noexcept;
@@ -221,14 +230,16 @@ class Stack {
   }
   [[nodiscard]] Sequence initial_sequence(const FlowKey& key, TimeNs now) const noexcept;  // RFC 6528
   [[nodiscard]] std::uint8_t own_scale() const noexcept;
-  [[nodiscard]] std::uint16_t own_mss() const noexcept { return static_cast<std::uint16_t>(port_.mtu - ipv4_header_bytes - tcp_header_bytes); }
+  [[nodiscard]] std::uint16_t own_mss() const noexcept {
+    return static_cast<std::uint16_t>(port_.mtu - ipv4_header_bytes - tcp_header_bytes);
+  }
 
   StackOptions options_;
   PortCapabilities port_;
   const CongestionControl& congestion_;
   Owner& owner_;
-  SlowPath* slow_ = nullptr;  // whom this stack leans on; null: it does all itself
-  FastPath* fast_ = nullptr;  // whom it works for; null: itself
+  SlowPath* slow_ = nullptr;              // whom this stack leans on; null: it does all itself
+  FastPath* fast_ = nullptr;              // whom it works for; null: itself
   const ReceivedFrame* frame_ = nullptr;  // that is being received
   bool is_returned_ = false;              // and comes from the slow path
   std::uint32_t attempts_ = 0;
@@ -243,9 +254,9 @@ class Stack {
   TimeNs cookies_until_ = 0;  // none that was given out is valid any more
   Neighbours neighbours_;
   std::deque<std::uint32_t> ready_, changed_;
-  std::deque<FlowId> time_wait_;     // the oldest first; some have gone already
+  std::deque<FlowId> time_wait_;  // the oldest first; some have gone already
   std::size_t time_wait_flows_ = 0;
-  std::deque<FlowId> orphans_;       // likewise
+  std::deque<FlowId> orphans_;  // likewise
   std::size_t orphans_left_ = 0;
   std::deque<FrameToSend> strays_;
   std::span<FrameToSend> out_;

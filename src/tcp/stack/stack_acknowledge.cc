@@ -45,11 +45,14 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
     take_window(flow, window, segment.sequence, ack);
   }
   // Whoever answers is there, however long its window stays closed.
-  if (flow.send_window == 0) flow.retries = std::min<std::uint8_t>(flow.retries, 6), flow.slow->probes = std::min<std::uint8_t>(flow.slow->probes, 6);
+  if (flow.send_window == 0)
+    flow.retries = std::min<std::uint8_t>(flow.retries, 6),
+    flow.slow->probes = std::min<std::uint8_t>(flow.slow->probes, 6);
   if (flow.sack && segment.options.sack_count > 0) take_sack(flow, segment);
   if (ack > flow.una) {
     acknowledge(flow, segment, now);
-  } else if (segment.payload.empty() && !segment.has(flag::fin) && same_window && flow.next != flow.una && flow.duplicates < 255) {
+  } else if (segment.payload.empty() && !segment.has(flag::fin) && same_window && flow.next != flow.una &&
+             flow.duplicates < 255) {
     ++flow.duplicates;
   }
   if (flow.state == FlowState::closed) return false;
@@ -63,12 +66,15 @@ void Stack::take_sack(Flow& flow, const Segment& segment) {
   // Nothing can be selected of what is all acknowledged.
   if (flow.next == later(flow.una, segment.acknowledgement)) return;
   Scoreboard& board = scoreboard(flow);
-  for (std::size_t i = 0; i < segment.options.sack_count; ++i) board.select(segment.options.sack[i], flow.una, flow.next);
+  for (std::size_t i = 0; i < segment.options.sack_count; ++i)
+    board.select(segment.options.sack[i], flow.una, flow.next);
 }
 
 void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
-  // Of acknowledgements that come together each finds less on its way than the one before; what was used is what was sent.
-  const std::uint32_t in_flight_before = std::max(bytes_between(flow.una, flow.next), flow.slow->flight_sent), bytes = bytes_between(flow.una, segment.acknowledgement);
+  // Of acknowledgements that come together each finds less on its way than the one before; what was used is what was
+  // sent.
+  const std::uint32_t in_flight_before = std::max(bytes_between(flow.una, flow.next), flow.slow->flight_sent),
+                      bytes = bytes_between(flow.una, segment.acknowledgement);
   const std::uint64_t data = std::min<std::uint64_t>(bytes, bytes_between(flow.una, data_end(flow)));
   const bool fin = flow.fin_sent && segment.acknowledgement == data_end(flow) + 1;
   flow.una = segment.acknowledgement;
@@ -80,14 +86,17 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
     flow.timing = false;
     flow.rtt.add(rtt, options_.rto);
   } else if (!flow.timing && flow.timestamps && segment.options.timestamps) {
-    // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice; in milliseconds.
-    const TimeNs echo = std::max<TimeNs>(timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo, 1) * millisecond_ns;
+    // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice; in
+    // milliseconds.
+    const TimeNs echo =
+        std::max<TimeNs>(timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo, 1) * millisecond_ns;
     if (echo <= echo_ns_max) flow.rtt.add(echo, options_.rto);
   }
   if (auto& board = flow.slow->scoreboard) {
     board->acknowledge(flow.una);
     if (!flow.sack && flow.repairing && !flow.timed_out && flow.una < flow.recovery_point) {
-      board->lose_front(flow.una, flow.mss, flow.next);  // a partial acknowledgement tells of the next loss (RFC 6582, 3.2)
+      board->lose_front(flow.una, flow.mss,
+                        flow.next);  // a partial acknowledgement tells of the next loss (RFC 6582, 3.2)
       const auto segments = static_cast<std::uint8_t>(std::min<std::uint32_t>(bytes / flow.mss, 255));
       flow.duplicates = flow.duplicates > segments ? static_cast<std::uint8_t>(flow.duplicates - segments) : 0;
       flow.resend_now = true;
@@ -95,12 +104,15 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
   }
   if (flow.repairing && flow.una >= flow.recovery_point) flow.repairing = flow.timed_out = flow.resend_now = false;
   if (!flow.repairing) flow.duplicates = 0;
-  if (auto& board = flow.slow->scoreboard; board && board->empty() && (flow.una == flow.next || board->in_flight(flow.next) == bytes_between(flow.una, flow.next)))
+  if (auto& board = flow.slow->scoreboard;
+      board && board->empty() &&
+      (flow.una == flow.next || board->in_flight(flow.next) == bytes_between(flow.una, flow.next)))
     board.reset();
   const bool echoes = flow.ecn && segment.has(flag::ece);
   // A window that is to shrink for marks does not grow for the same acknowledgement.
   if ((!flow.repairing || flow.timed_out) && (!echoes || congestion_.wants_ecn()))
-    congestion_.on_acknowledged(flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
+    congestion_.on_acknowledged(
+        flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
   flow.retransmit_due = never;
   wait_on(flow, now);
   flow.tail_due = flow.wants_tail = false;
@@ -117,8 +129,10 @@ void Stack::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
   const FlowSlow& slow = *flow.slow;
   if (flow.una >= slow.tail_end) {
     flow.tail_out = false;
-    // All has arrived. If it was the probe that brought the end, a segment was lost; acknowledgements of what came before it are older.
-    const bool by_probe = !flow.timestamps || !segment.options.timestamps || static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
+    // All has arrived. If it was the probe that brought the end, a segment was lost; acknowledgements of what came
+    // before it are older.
+    const bool by_probe = !flow.timestamps || !segment.options.timestamps ||
+                          static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
     if (by_probe && !flow.repairing) congestion_.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
   } else if (slow.scoreboard && slow.scoreboard->highest() >= slow.tail_end) {
     flow.tail_out = false;

@@ -1,13 +1,15 @@
-// Congestion that routers mark instead of dropping (RFC 3168): agreed on by the SYNs, echoed by whoever receives marks, answered by
-// whoever sent. With a congestion control that goes by the share of marked bytes (DCTCP, RFC 8257) each acknowledgement echoes what
-// has just arrived; otherwise the echo goes on until the sender says that its window has shrunk (CWR).
+// Congestion that routers mark instead of dropping (RFC 3168): agreed on by the SYNs, echoed by whoever receives marks,
+// answered by whoever sent. With a congestion control that goes by the share of marked bytes (DCTCP, RFC 8257) each
+// acknowledgement echoes what has just arrived; otherwise the echo goes on until the sender says that its window has
+// shrunk (CWR).
 #include "tcp/stack/stack.h"
 
 namespace offpath::tcp {
 
 bool Stack::asks_for_ecn(const Segment& syn) noexcept { return syn.has(flag::ece | flag::cwr); }
 
-// Of what goes out: marks are allowed on new data alone, so that nobody can fill a window with what was acknowledged already.
+// Of what goes out: marks are allowed on new data alone, so that nobody can fill a window with what was acknowledged
+// already.
 void Stack::mark_capable(Flow& flow, Segment& segment, bool new_data) noexcept {
   if (flow.ecn_echo) segment.flags |= flag::ece;
   if (!new_data) return;
@@ -21,8 +23,10 @@ void Stack::mark_capable(Flow& flow, Segment& segment, bool new_data) noexcept {
 void Stack::take_mark(Flow& flow, const Segment& segment) {
   const bool marked = segment.ecn == Ecn::congested, before = flow.ecn_echo;
   counters_.marked_in += marked ? 1 : 0;
-  if (congestion_.wants_ecn() || segment.has(flag::cwr)) flow.ecn_echo = marked;
-  else flow.ecn_echo |= marked;
+  if (congestion_.wants_ecn() || segment.has(flag::cwr))
+    flow.ecn_echo = marked;
+  else
+    flow.ecn_echo |= marked;
   if (flow.ecn_echo != before) flow.wants_ack = true;
 }
 

@@ -18,7 +18,8 @@ void Stack::receive(const ReceivedFrame& frame, TimeNs now) {
   frame_ = &frame;
   if (header.type == ethertype_arp) return slow_ == nullptr ? receive_arp(body, now) : slow_->frame(frame, true);
   // TCP is never said to all.
-  if (header.type == ethertype_ipv4 && header.target == port_.mac) return receive_ipv4(body, frame.checksum_verified, header.source, now);
+  if (header.type == ethertype_ipv4 && header.target == port_.mac)
+    return receive_ipv4(body, frame.checksum_verified, header.source, now);
   drop(Drop::other_protocol);
 }
 
@@ -26,7 +27,8 @@ void Stack::receive_arp(Bytes bytes, TimeNs now) {
   const auto message = read_arp(bytes);
   if (!message) return drop(Drop::bad_arp);
   neighbours_.on_message(*message, now);
-  if (const MacAddress* mac = fast_ != nullptr ? neighbours_.known(message->sender) : nullptr) fast_->neighbour(message->sender, *mac);
+  if (const MacAddress* mac = fast_ != nullptr ? neighbours_.known(message->sender) : nullptr)
+    fast_->neighbour(message->sender, *mac);
   wake_waiting(now);
   send_neighbour_messages();
 }
@@ -85,7 +87,8 @@ void Stack::receive_unreachable(const IcmpUnreachable& icmp, TimeNs now) {
   if (icmp.code == icmp_fragmentation_needed) {
     constexpr std::uint16_t next_smaller = 1280;  // of routers that do not say (RFC 1191, 7.1, in short)
     const std::uint16_t mtu = std::max(icmp.mtu != 0 ? icmp.mtu : next_smaller, options_.path_mtu_least);
-    const auto mss = static_cast<std::uint16_t>(mtu - ipv4_header_bytes - tcp_header_bytes - (flow.timestamps ? 12u : 0u));
+    const auto mss =
+        static_cast<std::uint16_t>(mtu - ipv4_header_bytes - tcp_header_bytes - (flow.timestamps ? 12u : 0u));
     if (mss >= flow.mss) return;
     if (flow.slow->mss_again_at == never) flow.slow->mss_before = flow.mss;
     flow.slow->mss_again_at = now + options_.path_mtu_ns;

@@ -1,5 +1,6 @@
-// A peer that says anything, and an owner that does anything, in any order: nothing is asserted, nothing is stored beyond what
-// was allowed or before what was received, and what is kept stays bounded. Each step is two bytes of what, and what it needs.
+// A peer that says anything, and an owner that does anything, in any order: nothing is asserted, nothing is stored
+// beyond what was allowed or before what was received, and what is kept stays bounded. Each step is two bytes of what,
+// and what it needs.
 #include <array>
 #include <optional>
 #include <vector>
@@ -58,7 +59,8 @@ struct AnyOwner final : Owner {
   Payload payload(FlowId id, std::uint64_t tag, std::uint64_t position, std::uint32_t size) override {
     const State& flow = flows[tag];
     OFP_ASSERT(!flow.gone && flow.id == id && position >= flow.acknowledged && position + size <= flow.offered);
-    return {Bytes(bytes).first(std::min<std::size_t>(size, 999)), Bytes(bytes).first(size - std::min<std::size_t>(size, 999))};
+    return {Bytes(bytes).first(std::min<std::size_t>(size, 999)),
+            Bytes(bytes).first(size - std::min<std::size_t>(size, 999))};
   }
   void store(FlowId id, std::uint64_t tag, std::uint64_t position, Bytes stored) override {
     const State& flow = flows[tag];
@@ -83,12 +85,22 @@ class Fuzzed {
 
   void step() {
     switch (input_.byte() % 10) {
-      case 0: return raw();
-      case 1: now_ += TimeNs{input_.word()} * 100 * microsecond_ns, stack_->on_time(now_); break;
-      case 2: now_ += TimeNs{input_.byte()} * second_ns, stack_->on_time(now_); break;
-      case 3: wish(); break;
-      case 4: arp(); break;
-      default: segment();
+      case 0:
+        return raw();
+      case 1:
+        now_ += TimeNs{input_.word()} * 100 * microsecond_ns, stack_->on_time(now_);
+        break;
+      case 2:
+        now_ += TimeNs{input_.byte()} * second_ns, stack_->on_time(now_);
+        break;
+      case 3:
+        wish();
+        break;
+      case 4:
+        arp();
+        break;
+      default:
+        segment();
     }
     look();
   }
@@ -121,7 +133,8 @@ class Fuzzed {
   void segment() {
     Segment segment;
     const Flow* flow = some_flow();
-    segment.key = {{there, static_cast<std::uint16_t>(1000 + input_.byte() % 8)}, {here, static_cast<std::uint16_t>(80 + input_.byte() % 2)}};
+    segment.key = {{there, static_cast<std::uint16_t>(1000 + input_.byte() % 8)},
+                   {here, static_cast<std::uint16_t>(80 + input_.byte() % 2)}};
     Sequence sequence(7), acknowledgement = last_sent_;
     if (flow != nullptr) {
       segment.key = {flow->key.remote, flow->key.local};
@@ -131,7 +144,9 @@ class Fuzzed {
     segment.flags = input_.byte();
     const std::uint8_t which = input_.byte();
     segment.sequence = which & 1 ? sequence + input_.distance() : sequence;
-    segment.acknowledgement = which & 2 ? acknowledgement + input_.distance() : flow != nullptr ? flow->next : acknowledgement + 1;
+    segment.acknowledgement = which & 2         ? acknowledgement + input_.distance()
+                              : flow != nullptr ? flow->next
+                                                : acknowledgement + 1;
     segment.window = which & 4 ? input_.word() : 65'535;
     if (which & 8) segment.options.mss = input_.word();
     if (which & 16) segment.options.window_scale = input_.byte() % 15, segment.options.sack_permitted = true;
@@ -163,7 +178,10 @@ class Fuzzed {
     AnyOwner::State& flow = owner_.flows[input_.byte() % owner_.flows.size()];
     if (flow.gone) return;
     // Positions that a flow does not take any more are not offered: it is told so by find().
-    if (what == 1 && !finished(flow.id)) stack_->offer(flow.id, flow.offered = std::min<std::uint64_t>(flow.offered + input_.word(), flow.acknowledged + 60'000), now_);
+    if (what == 1 && !finished(flow.id))
+      stack_->offer(flow.id,
+                    flow.offered = std::min<std::uint64_t>(flow.offered + input_.word(), flow.acknowledged + 60'000),
+                    now_);
     if (what == 2) stack_->allow(flow.id, flow.allowed = std::max(flow.allowed, flow.received + input_.word()), now_);
     if (what == 3) stack_->finish(flow.id, now_);
     if (what == 4) stack_->abort(flow.id, now_);
@@ -187,13 +205,15 @@ class Fuzzed {
       for (std::size_t at = 0; at < count; ++at) {
         const auto bytes = whole_frame(frames[at]);
         OFP_ASSERT(bytes.size() <= 65'549);
-        if (frames[at].tcp_offset != 0) last_sent_ = Sequence(load_be32(&frames[at].header[frames[at].tcp_offset + 4u]));
+        if (frames[at].tcp_offset != 0)
+          last_sent_ = Sequence(load_be32(&frames[at].header[frames[at].tcp_offset + 4u]));
       }
       if (count == 0) break;
     }
     while (const auto what = stack_->next_change()) {
       AnyOwner::State& flow = owner_.flows.at(what->tag);
-      OFP_ASSERT(!flow.gone && flow.id == what->flow && what->received <= flow.allowed && what->acknowledged <= flow.offered);
+      OFP_ASSERT(!flow.gone && flow.id == what->flow && what->received <= flow.allowed &&
+                 what->acknowledged <= flow.offered);
       OFP_ASSERT(what->received >= flow.received && what->acknowledged >= flow.acknowledged);
       flow.received = what->received;
       flow.acknowledged = what->acknowledged;

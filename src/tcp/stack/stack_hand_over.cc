@@ -1,8 +1,9 @@
 // Work that two stacks share: flows that change hands, and what each does for the other. Read slow_path.h first.
 //
-// A flow of a peer is half open at the slow path until the fast one has confirmed it; a flow that is begun here stands in both tables
-// until then, `elsewhere` in one of them. What arrives in between goes to the slow path, for the fast one does not have it yet, and
-// comes back behind the hand-over: nothing is refused that belongs to a flow, and no flow is in both.
+// A flow of a peer is half open at the slow path until the fast one has confirmed it; a flow that is begun here stands
+// in both tables until then, `elsewhere` in one of them. What arrives in between goes to the slow path, for the fast
+// one does not have it yet, and comes back behind the hand-over: nothing is refused that belongs to a flow, and no flow
+// is in both.
 #include "tcp/segment/ethernet.h"
 #include "tcp/stack/stack.h"
 
@@ -43,33 +44,41 @@ wire::TcpHandedFlow Stack::handed(const Flow& flow) const noexcept {
   made.window_sequence = flow.window_sequence.value();
   made.window_ack = flow.window_ack.value();
   made.recent_timestamp = flow.recent_timestamp;
-  made.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow.rtt.smoothed_ns() / microsecond_ns, round_trip_us_max));
+  made.round_trip_us =
+      static_cast<std::uint32_t>(std::min<TimeNs>(flow.rtt.smoothed_ns() / microsecond_ns, round_trip_us_max));
   made.mss = flow.mss;
   made.send_scale = flow.send_scale;
   made.receive_scale = flow.receive_scale;
-  made.flags = static_cast<std::uint8_t>((flow.timestamps ? wire::tcp_handed_timestamps : 0) | (flow.sack ? wire::tcp_handed_sack : 0) |
-                                         (flow.ecn ? wire::tcp_handed_ecn : 0));
-  if (const MacAddress* mac = neighbours_.known(next_hop(flow.key.remote.address))) std::copy(mac->begin(), mac->end(), made.next_hop_mac);
+  made.flags =
+      static_cast<std::uint8_t>((flow.timestamps ? wire::tcp_handed_timestamps : 0) |
+                                (flow.sack ? wire::tcp_handed_sack : 0) | (flow.ecn ? wire::tcp_handed_ecn : 0));
+  if (const MacAddress* mac = neighbours_.known(next_hop(flow.key.remote.address)))
+    std::copy(mac->begin(), mac->end(), made.next_hop_mac);
   return made;
 }
 
 Status Stack::check(const wire::TcpHandedFlow& handed) const {
   const FlowKey key = flow_key(handed.key);
   const auto bad = [&](std::string_view what, std::uint64_t value) {
-    return fail(Error::protocol, "a connection from {} to {} with {} {}", text_of(key.local), text_of(key.remote), what, value);
+    return fail(Error::protocol, "a connection from {} to {} with {} {}", text_of(key.local), text_of(key.remote), what,
+                value);
   };
   if (key.local.address != options_.address || key.local.port == 0) return bad("a local port of", key.local.port);
-  if (!key.remote.address.is_unicast() || key.remote.address == options_.address || key.remote.port == 0 || next_hop(key.remote.address).value == 0)
+  if (!key.remote.address.is_unicast() || key.remote.address == options_.address || key.remote.port == 0 ||
+      next_hop(key.remote.address).value == 0)
     return bad("a remote port of", key.remote.port);
   constexpr std::uint8_t flags = wire::tcp_handed_timestamps | wire::tcp_handed_sack | wire::tcp_handed_ecn;
   if ((handed.flags & ~flags) != 0) return bad("flags", handed.flags);
   if (handed.send_scale > window_scale_max) return bad("a window scale of", handed.send_scale);
-  if (handed.receive_scale != 0 && handed.receive_scale != own_scale()) return bad("a scale of this end of", handed.receive_scale);
+  if (handed.receive_scale != 0 && handed.receive_scale != own_scale())
+    return bad("a scale of this end of", handed.receive_scale);
   if (handed.send_window > std::uint32_t{65'535} << window_scale_max) return bad("a window of", handed.send_window);
   const std::uint32_t options = (handed.flags & wire::tcp_handed_timestamps) != 0 ? timestamps_bytes : 0;
-  if (handed.mss + options < options_.mss_least || handed.mss + options > own_mss()) return bad("segments of", handed.mss);
+  if (handed.mss + options < options_.mss_least || handed.mss + options > own_mss())
+    return bad("segments of", handed.mss);
   if (handed.round_trip_us > round_trip_us_max) return bad("a round trip in us of", handed.round_trip_us);
-  if (const MacAddress mac = next_hop_mac(handed); mac != MacAddress{} && !is_station(mac)) return bad("a group's hardware address for its neighbour, which begins with", handed.next_hop_mac[0]);
+  if (const MacAddress mac = next_hop_mac(handed); mac != MacAddress{} && !is_station(mac))
+    return bad("a group's hardware address for its neighbour, which begins with", handed.next_hop_mac[0]);
   return {};
 }
 
@@ -156,7 +165,8 @@ bool Stack::connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError 
 }
 
 void Stack::receive_returned(const ReceivedFrame& frame, TimeNs now) {
-  if (frame.bytes.size() >= ethernet_header_bytes && read_ethernet_header(frame.bytes.data()).type == ethertype_arp) return drop(Drop::other_protocol);
+  if (frame.bytes.size() >= ethernet_header_bytes && read_ethernet_header(frame.bytes.data()).type == ethertype_arp)
+    return drop(Drop::other_protocol);
   is_returned_ = true;
   receive(frame, now);
   is_returned_ = false;
@@ -164,7 +174,8 @@ void Stack::receive_returned(const ReceivedFrame& frame, TimeNs now) {
 
 Status Stack::learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now) {
   if (!address.is_unicast() || address == options_.address || !is_station(mac))
-    return fail(Error::protocol, "{} as a neighbour, with a hardware address that begins with {:#x}", text_of(address), mac[0]);
+    return fail(Error::protocol, "{} as a neighbour, with a hardware address that begins with {:#x}", text_of(address),
+                mac[0]);
   neighbours_.learn(address, mac, false, now);
   wake_waiting(now);
   return {};
@@ -172,7 +183,9 @@ Status Stack::learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs
 
 Status Stack::send_frame(const FrameToSend& frame) {
   const Bytes bytes(frame.header.data(), frame.header_bytes);
-  const auto bad = [&](std::string_view why) { return fail(Error::protocol, "a frame of {} bytes to be sent, {}", bytes.size(), why); };
+  const auto bad = [&](std::string_view why) {
+    return fail(Error::protocol, "a frame of {} bytes to be sent, {}", bytes.size(), why);
+  };
   if (bytes.size() < ethernet_header_bytes) return bad("which is less than a header");
   const EthernetHeader header = read_ethernet_header(bytes.data());
   const Bytes body = bytes.subspan(ethernet_header_bytes);
@@ -181,9 +194,11 @@ Status Stack::send_frame(const FrameToSend& frame) {
     if (!read_arp(body) || frame.tcp_offset != 0 || frame.checksum_partial) return bad("which is no ARP");
   } else {
     Ipv4Packet packet;
-    if (header.type != ethertype_ipv4 || read_ipv4(body, packet) != Drop::none || packet.protocol != protocol_tcp) return bad("which is no TCP");
+    if (header.type != ethertype_ipv4 || read_ipv4(body, packet) != Drop::none || packet.protocol != protocol_tcp)
+      return bad("which is no TCP");
     if (packet.source != options_.address) return bad("from another address");
-    if (frame.tcp_offset != ethernet_header_bytes + ipv4_header_bytes || packet.payload.size() < tcp_header_bytes || (frame.checksum_partial && !port_.checksum))
+    if (frame.tcp_offset != ethernet_header_bytes + ipv4_header_bytes || packet.payload.size() < tcp_header_bytes ||
+        (frame.checksum_partial && !port_.checksum))
       return bad("with TCP at another place");
   }
   if (FrameToSend* const to = stray()) {
@@ -213,7 +228,8 @@ void Stack::hand_over(const HalfOpen& half, const Listener& listener, const Segm
   flow.allowed = listener.receive_bytes;
   flow.receive_scale = own_scale();
   take_half_open(flow, half, segment, now);
-  static_cast<void>(neighbours_.find(next_hop(half.key.remote.address), Neighbours::no_flow, now));  // it will be needed
+  static_cast<void>(
+      neighbours_.find(next_hop(half.key.remote.address), Neighbours::no_flow, now));  // it will be needed
   fast_->adopt(handed(flow), frame_);
 }
 
@@ -234,7 +250,8 @@ void Stack::begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64
     old.elsewhere = true;
     end(old, FlowError::none);
   }
-  const bool possible = key.local.address == options_.address && key.local.port != 0 && key.remote.address.is_unicast() && key.remote.port != 0 &&
+  const bool possible = key.local.address == options_.address && key.local.port != 0 &&
+                        key.remote.address.is_unicast() && key.remote.port != 0 &&
                         next_hop(key.remote.address).value != 0;
   Flow* const flow = possible ? new_flow(key, 0, receive_bytes, {}, now) : nullptr;
   if (flow == nullptr) return fast_->failed(key, attempt, FlowError::unreachable);
@@ -256,16 +273,20 @@ void Stack::adopted(const FlowKey& key, std::uint32_t attempt, bool declined, Ti
   if (attempt == 0) {
     HalfOpen* const half = half_open_.find(key);
     if (half == nullptr || !half->handed) return;
-    if (declined) half->handed = false;  // its next segment, or the answer to our SYN, asks again
-    else half_open_.remove(key);
+    if (declined)
+      half->handed = false;  // its next segment, or the answer to our SYN, asks again
+    else
+      half_open_.remove(key);
     return;
   }
   const std::uint32_t index = table_.find(key);
   if (index == FlowTable::nobody) return;
   Flow& flow = flows_[index];
   if (!flow.elsewhere || flow.slow->attempt != attempt) return;
-  if (declined) reset(flow, FlowError::reset, now);
-  else end(flow, FlowError::none);
+  if (declined)
+    reset(flow, FlowError::reset, now);
+  else
+    end(flow, FlowError::none);
 }
 
 Status Stack::take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now) {

@@ -35,7 +35,8 @@ void Stack::receive_syn(const Segment& segment, const Listener& listener, const 
   half->peer_window = segment.window;
   half->ecn = asks_for_ecn(segment) && !cookie;
   half->timestamp_offset = static_cast<std::uint32_t>(keyed_hash(timestamp_key_, segment.key));
-  half->iss = cookie ? cookies_.make(segment.key, segment.sequence, segment.options.mss.value_or(536), now) : initial_sequence(segment.key, now);
+  half->iss = cookie ? cookies_.make(segment.key, segment.sequence, segment.options.mss.value_or(536), now)
+                     : initial_sequence(segment.key, now);
   if (cookie) {
     ++counters_.cookies_out;
     cookies_until_ = now + SynCookies::valid_ns;
@@ -45,7 +46,8 @@ void Stack::receive_syn(const Segment& segment, const Listener& listener, const 
   send_syn_ack(*half, listener, cookie, from, now);
 }
 
-void Stack::send_syn_ack(const HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to, TimeNs now) {
+void Stack::send_syn_ack(const HalfOpen& half, const Listener& listener, bool cookie, const MacAddress& to,
+                         TimeNs now) {
   Segment segment;
   segment.key = half.key;
   segment.sequence = half.iss;
@@ -92,7 +94,8 @@ void Stack::receive_for_half_open(const Segment& segment, HalfOpen& half, const 
     if (receive_cookie(segment, listener->second, now)) half_open_.remove(segment.key);
     return;
   }
-  const std::uint32_t window = static_cast<std::uint32_t>(std::min<std::uint64_t>(listener->second.receive_bytes, 65'535));
+  const std::uint32_t window =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(listener->second.receive_bytes, 65'535));
   if (segment.sequence < half.irs + 1 || segment.sequence > half.irs + 1 + window) return;
   if (fast_ != nullptr) {
     half.handed = true;

@@ -22,13 +22,16 @@ std::optional<std::uint64_t> Stack::listener(std::uint16_t port) const noexcept 
 }
 
 bool Stack::is_steered_here(const FlowKey& key) const noexcept {
-  return wire::core_of_flow(key.local.address.value, key.local.port, key.remote.address.value, key.remote.port, options_.cores) == options_.core;
+  return wire::core_of_flow(key.local.address.value, key.local.port, key.remote.address.value, key.remote.port,
+                            options_.cores) == options_.core;
 }
 
-Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag, std::uint64_t receive_bytes, TimeNs now,
-                              const FlowOptions& options) {
-  if (!remote.address.is_unicast() || remote.port == 0) return fail(Error::invalid, "{} cannot be connected to", text_of(remote));
-  if (next_hop(remote.address).value == 0) return fail(Error::peer_lost, "there is no route to {}", text_of(remote.address));
+Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag, std::uint64_t receive_bytes,
+                              TimeNs now, const FlowOptions& options) {
+  if (!remote.address.is_unicast() || remote.port == 0)
+    return fail(Error::invalid, "{} cannot be connected to", text_of(remote));
+  if (next_hop(remote.address).value == 0)
+    return fail(Error::peer_lost, "there is no route to {}", text_of(remote.address));
   FlowKey key{{options_.address, local_port}, remote};
   if (local_port == 0) {
     // RFC 6056, algorithm 3: an order of ports that is each destination's own.
@@ -41,7 +44,8 @@ Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::ui
     } while (!is_steered_here(key) || table_.find(key) != FlowTable::nobody || listeners_.contains(key.local.port));
     next_port_ += tried;
   }
-  if (table_.find(key) != FlowTable::nobody) return fail(Error::exists, "there is a connection from port {} to {} already", local_port, text_of(remote));
+  if (table_.find(key) != FlowTable::nobody)
+    return fail(Error::exists, "there is a connection from port {} to {} already", local_port, text_of(remote));
   Flow* flow = new_flow(key, tag, receive_bytes, options, now);
   if (flow == nullptr) return fail(Error::no_space, "{} flows, as many as there may be", options_.flows_max);
   begin_opening(*flow, now);

@@ -13,7 +13,8 @@ Sequence Stack::window_edge(const Flow& flow) noexcept {
 
 void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {
   if (segment.payload.empty() && !segment.has(flag::fin)) return;
-  const bool receives = flow.state == FlowState::established || flow.state == FlowState::fin_wait_1 || flow.state == FlowState::fin_wait_2;
+  const bool receives = flow.state == FlowState::established || flow.state == FlowState::fin_wait_1 ||
+                        flow.state == FlowState::fin_wait_2;
   if (!receives) {
     flow.wants_ack = true;  // behind its FIN, or that FIN again
     if (flow.state == FlowState::time_wait && segment.has(flag::fin)) flow.retransmit_due = now + options_.time_wait_ns;
@@ -26,9 +27,12 @@ void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {
     bytes = bytes.subspan(std::min<std::size_t>(bytes.size(), bytes_between(begin, flow.receive_next)));
     begin = earlier(flow.receive_next, end);
   }
-  if (end > flow.receive_edge) bytes = bytes.first(bytes.size() - std::min<std::size_t>(bytes.size(), bytes_between(flow.receive_edge, end)));
-  if (flow.slow->fin_seen && begin + static_cast<std::uint32_t>(bytes.size()) > flow.slow->fin) return challenge(flow, now);
-  if (!bytes.empty() && flow.released) return reset(flow, FlowError::reset, now);  // nobody will read it (RFC 2525, 2.17)
+  if (end > flow.receive_edge)
+    bytes = bytes.first(bytes.size() - std::min<std::size_t>(bytes.size(), bytes_between(flow.receive_edge, end)));
+  if (flow.slow->fin_seen && begin + static_cast<std::uint32_t>(bytes.size()) > flow.slow->fin)
+    return challenge(flow, now);
+  if (!bytes.empty() && flow.released)
+    return reset(flow, FlowError::reset, now);  // nobody will read it (RFC 2525, 2.17)
   if (segment.has(flag::fin) && end <= flow.receive_edge && end >= flow.receive_next && !flow.slow->fin_seen) {
     flow.slow->fin_seen = true;
     flow.slow->fin = end;
@@ -81,13 +85,14 @@ void Stack::receive_fin(Flow& flow, TimeNs now) {
   enter(flow, FlowState::time_wait, now);
 }
 
-// At once for two segments' worth, while the peer probes for its window, and if it was asked for; otherwise a little later, when
-// there may be something to send along.
+// At once for two segments' worth, while the peer probes for its window, and if it was asked for; otherwise a little
+// later, when there may be something to send along.
 void Stack::owe_acknowledgement(Flow& flow, std::uint32_t bytes, TimeNs now) {
   const TimeNs delay = flow.slow->options.delayed_ack_ns;
   const bool quick = flow.quick_acks > 0;
   if (quick) --flow.quick_acks;
-  if (flow.wants_ack || quick || delay == 0 || bytes_between(flow.ack_sent, flow.receive_next) >= 2u * flow.mss || bytes > flow.mss) {
+  if (flow.wants_ack || quick || delay == 0 || bytes_between(flow.ack_sent, flow.receive_next) >= 2u * flow.mss ||
+      bytes > flow.mss) {
     flow.wants_ack = true;
     return make_ready(flow);
   }

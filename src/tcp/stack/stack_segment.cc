@@ -16,7 +16,8 @@ void Stack::take_syn_options(Flow& flow, const TcpOptions& peer) const noexcept 
   } else {
     flow.send_scale = flow.receive_scale = 0;
   }
-  const std::uint32_t most = std::min<std::uint32_t>(std::max<std::uint16_t>(peer.mss.value_or(536), options_.mss_least), own_mss());
+  const std::uint32_t most =
+      std::min<std::uint32_t>(std::max<std::uint16_t>(peer.mss.value_or(536), options_.mss_least), own_mss());
   flow.mss = static_cast<std::uint16_t>(most - (flow.timestamps ? 12 : 0));
 }
 
@@ -40,8 +41,8 @@ void Stack::established(Flow& flow, TimeNs now) {
 
 void Stack::receive_segment(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now) {
   if (flow.state == FlowState::syn_sent) return receive_in_syn_sent(flow, segment, from, now);
-  if (flow.state == FlowState::time_wait && segment.has(flag::syn) && !segment.has(flag::ack) && !segment.has(flag::rst) &&
-      segment.sequence > flow.receive_next && listeners_.contains(flow.key.local.port)) {
+  if (flow.state == FlowState::time_wait && segment.has(flag::syn) && !segment.has(flag::ack) &&
+      !segment.has(flag::rst) && segment.sequence > flow.receive_next && listeners_.contains(flow.key.local.port)) {
     // The peer begins anew, with a number beyond the old ones (RFC 9293, 3.6.1).
     end(flow, FlowError::none);
     return receive_unknown(segment, from, now);
@@ -69,7 +70,8 @@ void Stack::receive_segment(Flow& flow, const Segment& segment, const MacAddress
   if (!segment.has(flag::ack)) return;
   if (flow.state == FlowState::syn_received) {
     if (segment.acknowledgement != flow.next) return refuse(segment, from);
-    take_window(flow, std::uint32_t{segment.window} << (segment.has(flag::syn) ? 0 : flow.send_scale), segment.sequence, segment.acknowledgement);
+    take_window(flow, std::uint32_t{segment.window} << (segment.has(flag::syn) ? 0 : flow.send_scale), segment.sequence,
+                segment.acknowledgement);
     flow.una = segment.acknowledgement;
     ++counters_.connected;
     established(flow, now);
@@ -128,7 +130,8 @@ bool Stack::acceptable(Flow& flow, const Segment& segment, TimeNs now) {
       return false;
     }
   }
-  const Sequence begin = segment.has(flag::syn) && flow.state == FlowState::syn_received ? segment.sequence + 1 : segment.sequence;
+  const Sequence begin =
+      segment.has(flag::syn) && flow.state == FlowState::syn_received ? segment.sequence + 1 : segment.sequence;
   if (segment.end() < flow.receive_next || begin > flow.receive_edge) {
     if (reset) return false;
     ++counters_.duplicates;
@@ -142,7 +145,8 @@ bool Stack::acceptable(Flow& flow, const Segment& segment, TimeNs now) {
     }
     return false;
   }
-  if (segment.options.timestamps && !reset && segment.sequence <= flow.ack_sent) flow.recent_timestamp = segment.options.timestamps->value;
+  if (segment.options.timestamps && !reset && segment.sequence <= flow.ack_sent)
+    flow.recent_timestamp = segment.options.timestamps->value;
   flow.heard_ms = timestamp(0, now);
   return true;
 }

@@ -323,9 +323,12 @@ TEST(Stack, EndsTheOldestTimeWaitForANewFlow) {
 // "Fragmentation needed", as a router says it, about the segment at `sequence`.
 std::vector<std::byte> icmp_about(const Flow& flow, Sequence sequence, std::uint16_t mtu) {
   std::vector<std::byte> bytes(ethernet_header_bytes + ipv4_header_bytes + 8 + ipv4_header_bytes + 8);
-  const auto at = [&](std::size_t offset) { return std::span<std::byte, ipv4_header_bytes>(&bytes[offset], ipv4_header_bytes); };
+  const auto at = [&](std::size_t offset) {
+    return std::span<std::byte, ipv4_header_bytes>(&bytes[offset], ipv4_header_bytes);
+  };
   write_ethernet_header({{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, ethertype_ipv4}, bytes.data());
-  const std::size_t ip = ethernet_header_bytes, icmp = ip + ipv4_header_bytes, quoted = icmp + 8, tcp = quoted + ipv4_header_bytes;
+  const std::size_t ip = ethernet_header_bytes, icmp = ip + ipv4_header_bytes, quoted = icmp + 8,
+                    tcp = quoted + ipv4_header_bytes;
   write_ipv4_header({{0x0a000063}, flow.key.local.address, protocol_icmp}, bytes.size() - icmp, at(ip));
   write_ipv4_header({flow.key.local.address, flow.key.remote.address, protocol_tcp}, 1480, at(quoted));
   store_be16(&bytes[tcp], flow.key.local.port);

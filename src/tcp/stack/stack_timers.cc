@@ -1,11 +1,13 @@
-// What happens when nothing does: retransmission (RFC 6298), window probes, delayed acknowledgements, keepalive, TIME_WAIT.
+// What happens when nothing does: retransmission (RFC 6298), window probes, delayed acknowledgements, keepalive,
+// TIME_WAIT.
 #include "tcp/stack/stack.h"
 
 namespace offpath::tcp {
 
 TimeNs Stack::keepalive_at(const Flow& flow) const noexcept {
   const FlowOptions& options = flow.slow->options;
-  const bool open = flow.state == FlowState::established || flow.state == FlowState::close_wait || flow.state == FlowState::fin_wait_2;
+  const bool open = flow.state == FlowState::established || flow.state == FlowState::close_wait ||
+                    flow.state == FlowState::fin_wait_2;
   if (options.keepalive_idle_ns == 0 || !open || flow.una != flow.next) return never;
   return flow.slow->probe_at;
 }
@@ -20,7 +22,8 @@ void Stack::begin_waiting(Flow& flow, TimeNs now) noexcept {
 void Stack::wait_on(Flow& flow, TimeNs now) const noexcept {
   FlowSlow& slow = *flow.slow;
   const bool all = flow.una == flow.next && (flow.fin_sent || flow.next == data_end(flow));
-  if (all || !flow.released || slow.waits_since == 0 || flow.acknowledged - slow.waited_at >= flow.mss) slow.waits_since = 0;
+  if (all || !flow.released || slow.waits_since == 0 || flow.acknowledged - slow.waited_at >= flow.mss)
+    slow.waits_since = 0;
   if (!all) begin_waiting(flow, now);
 }
 
@@ -28,7 +31,8 @@ void Stack::wait_on(Flow& flow, TimeNs now) const noexcept {
 TimeNs Stack::give_up_at(const Flow& flow) const noexcept {
   const FlowSlow& slow = *flow.slow;
   if (slow.waits_since == 0) return never;
-  const TimeNs user = slow.options.user_timeout_ns != 0 ? slow.options.user_timeout_ns : never, orphan = flow.released && fast_ == nullptr ? options_.orphan_ns : never;
+  const TimeNs user = slow.options.user_timeout_ns != 0 ? slow.options.user_timeout_ns : never,
+               orphan = flow.released && fast_ == nullptr ? options_.orphan_ns : never;
   const TimeNs most = std::min(user, orphan);
   return most == never ? never : slow.waits_since + most;
 }
@@ -58,8 +62,9 @@ void Stack::timer_due(Flow& flow, TimeNs now) {
   if (flow.state != FlowState::closed) arm(flow);
 }
 
-// What is to happen if nothing comes back: a retransmission; or before that, where SACK will say what it shows, a tail probe after two
-// round trips (RFC 8985, 7.2). Of a single segment in flight the acknowledgement may be delayed for longer than that.
+// What is to happen if nothing comes back: a retransmission; or before that, where SACK will say what it shows, a tail
+// probe after two round trips (RFC 8985, 7.2). Of a single segment in flight the acknowledgement may be delayed for
+// longer than that.
 void Stack::await_acknowledgement(Flow& flow, TimeNs now) {
   constexpr TimeNs granularity_ns = 2 * millisecond_ns;
   const TimeNs retransmission = flow.rtt.timeout_ns(options_.rto, flow.retries), round_trip = flow.rtt.smoothed_ns();
@@ -77,7 +82,8 @@ void Stack::retransmission_due(Flow& flow, TimeNs now) {
     flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
     return make_ready(flow);
   }
-  if (flow.state == FlowState::time_wait || (flow.state == FlowState::fin_wait_2 && flow.released)) return end(flow, FlowError::none);
+  if (flow.state == FlowState::time_wait || (flow.state == FlowState::fin_wait_2 && flow.released))
+    return end(flow, FlowError::none);
   if (flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received) {
     if (flow.retries >= options_.syn_retries) return reset(flow, FlowError::timed_out, now);
     ++flow.retries;
@@ -95,7 +101,8 @@ void Stack::retransmission_due(Flow& flow, TimeNs now) {
   }
   if (flow.retries >= options_.retries) return reset(flow, FlowError::timed_out, now);
   ++counters_.timeouts;
-  congestion_.on_timeout(flow.congestion, bytes_between(flow.una, flow.next), flow.mss, flow.retries == 0 && !flow.timed_out, now);
+  congestion_.on_timeout(flow.congestion, bytes_between(flow.una, flow.next), flow.mss,
+                         flow.retries == 0 && !flow.timed_out, now);
   ++flow.retries;
   scoreboard(flow).lose_all(flow.una, flow.next);
   flow.repairing = flow.timed_out = flow.resend_now = true;
@@ -115,8 +122,10 @@ void Stack::keepalive_due(Flow& flow, TimeNs now) {
     flow.slow->probes = 0;
     return;
   }
-  // Answers make it heard again, so these go out in a row only to one that is silent. The user's timeout takes the place of their number, as in Linux.
-  const bool silent = options.user_timeout_ns != 0 ? flow.slow->probes > 0 && silent_ns >= options.user_timeout_ns : flow.slow->probes >= options.keepalive_probes;
+  // Answers make it heard again, so these go out in a row only to one that is silent. The user's timeout takes the
+  // place of their number, as in Linux.
+  const bool silent = options.user_timeout_ns != 0 ? flow.slow->probes > 0 && silent_ns >= options.user_timeout_ns
+                                                   : flow.slow->probes >= options.keepalive_probes;
   if (silent) return reset(flow, FlowError::timed_out, now);
   ++flow.slow->probes;
   flow.slow->probe_at = now + options.keepalive_interval_ns;

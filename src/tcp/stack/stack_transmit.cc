@@ -1,4 +1,5 @@
-// What a flow sends, when it is its turn: what was lost, what is new, its FIN, and an acknowledgement if nothing else said it.
+// What a flow sends, when it is its turn: what was lost, what is new, its FIN, and an acknowledgement if nothing else
+// said it.
 #include "tcp/segment/frame_writer.h"
 #include "tcp/stack/stack.h"
 
@@ -19,7 +20,8 @@ std::uint16_t Stack::advertise(Flow& flow) const noexcept {
   const Sequence edge = window_edge(flow);
   const std::int32_t grown = edge - flow.receive_edge;
   // Not by little at a time, or the peer would send little (RFC 9293, 3.8.6.2.2).
-  const auto least = static_cast<std::int32_t>(std::min<std::uint64_t>(flow.mss, std::max<std::uint64_t>(flow.slow->buffer_bytes / 2, 1)));
+  const auto least = static_cast<std::int32_t>(
+      std::min<std::uint64_t>(flow.mss, std::max<std::uint64_t>(flow.slow->buffer_bytes / 2, 1)));
   if (grown >= least) flow.receive_edge = edge;
   const std::uint32_t window = bytes_between(flow.receive_next, later(flow.receive_edge, flow.receive_next));
   return static_cast<std::uint16_t>(std::min<std::uint32_t>(window >> flow.receive_scale, 65'535));
@@ -46,7 +48,8 @@ std::uint32_t Stack::chunk_bytes(const Flow& flow) const noexcept {
   return std::max<std::uint32_t>(most / flow.mss, 1) * flow.mss;
 }
 
-// Sends the numbers of `range`, or fewer of them if the owner has no more: those after the data are a FIN. Returns how many.
+// Sends the numbers of `range`, or fewer of them if the owner has no more: those after the data are a FIN. Returns how
+// many.
 std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now) {
   const Sequence end = data_end(flow);
   auto payload_bytes = static_cast<std::uint32_t>(std::max(earlier(range.end, end) - range.begin, 0));
@@ -73,7 +76,8 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
   // SACK blocks take their room from the payload of each segment.
   const std::uint32_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
   FrameToSend& frame = out_[out_used_++];
-  write_segment_frame(segment, payload, static_cast<std::uint16_t>(flow.mss - blocks), port_.mac, to, port_.checksum, frame);
+  write_segment_frame(segment, payload, static_cast<std::uint16_t>(flow.mss - blocks), port_.mac, to, port_.checksum,
+                      frame);
   if (frame.segment_bytes != 0 && port_.segmentation_bytes == 0) {
     // This port sends no more than one segment: without the blocks it is one.
     segment.options.sack_count = 0;
@@ -101,7 +105,8 @@ void Stack::serve(Flow& flow, TimeNs now) {
   flow.acks_owed = 0;
   const unsigned turns = port_.segmentation_bytes > 0 ? 1 : segments_a_turn;
   bool more = flow.state != FlowState::time_wait;
-  for (unsigned turn = 0; more && turn < turns && room_to_send(); ++turn) more = send_lost(flow, *to, now) || send_new(flow, *to, now);
+  for (unsigned turn = 0; more && turn < turns && room_to_send(); ++turn)
+    more = send_lost(flow, *to, now) || send_new(flow, *to, now);
   if (!more) flow.slow->flight_sent = bytes_between(flow.una, flow.next);
   if (flow.wants_tail && room_to_send()) send_tail(flow, *to, now);
   if (flow.wants_probe && room_to_send()) {
@@ -171,7 +176,8 @@ bool Stack::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   return true;
 }
 
-// The last segment once more, unless something new has just left in its place: what is missing before it, SACK then says.
+// The last segment once more, unless something new has just left in its place: what is missing before it, SACK then
+// says.
 void Stack::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
   flow.wants_tail = false;
   if (flow.una == flow.next || flow.repairing) return;
@@ -198,8 +204,8 @@ std::uint32_t Stack::sendable(const Flow& flow) const noexcept {
   const std::uint32_t by_congestion = flow.congestion.window > flight ? flow.congestion.window - flight : 0;
   const std::uint32_t bytes = std::min({unsent, by_window, by_congestion, chunk_bytes(flow)});
   if (bytes >= flow.mss) return bytes == unsent ? bytes : bytes / flow.mss * flow.mss;
-  // Less than a segment (RFC 9293, 3.8.6.2.1): the last of the data, unless Nagle waits for more of it; or a window that never is
-  // larger, if nothing else makes the peer answer.
+  // Less than a segment (RFC 9293, 3.8.6.2.1): the last of the data, unless Nagle waits for more of it; or a window
+  // that never is larger, if nothing else makes the peer answer.
   if (flow.next == flow.una) return bytes;
   return bytes == unsent && (!flow.nagle || flow.fin_wanted) ? bytes : 0;
 }
@@ -229,7 +235,8 @@ bool Stack::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
   const bool first = bytes_between(flow.una, begin) <= flow.mss;  // or the second, from which on a tail is probed
   if (first || flow.retransmit_due == never || flow.tail_due || flow.wants_tail) await_acknowledgement(flow, now);
   if (flow.congestion.rate != 0)
-    flow.paced_until = std::max(now, flow.paced_until) + static_cast<TimeNs>(double(sent) / static_cast<double>(flow.congestion.rate) * second_ns);
+    flow.paced_until = std::max(now, flow.paced_until) +
+                       static_cast<TimeNs>(double(sent) / static_cast<double>(flow.congestion.rate) * second_ns);
   return !flow.fin_sent;
 }
 

@@ -27,7 +27,8 @@ StageTrace::~StageTrace() { ::munmap(memory_, file_bytes); }
 
 void StageTrace::note(Stage stage) noexcept {
   store(memory_ + records_at + count_ % capacity * sizeof(Record), Record{monotonic_ns(), stage});
-  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_ + count_at)).store(++count_, std::memory_order_release);
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_ + count_at))
+      .store(++count_, std::memory_order_release);
 }
 
 }  // namespace offpath::tcp

@@ -1,7 +1,8 @@
-// When the stages of TCP's processing were reached, in a file that other processes map: `offpath bench tcp --breakdown` puts these times
-// beside the program's and the client's own. Off unless tcp.trace_file names a file; a stage then costs a look at the clock.
+// When the stages of TCP's processing were reached, in a file that other processes map: `offpath bench tcp --breakdown`
+// puts these times beside the program's and the client's own. Off unless tcp.trace_file names a file; a stage then
+// costs a look at the clock.
 //
-//   0 magic u64 | 8 capacity u64 | 16 count u64, of all that were ever noted | 64 records, `capacity` of them in a ring:
+//   0 magic u64 | 8 capacity u64 | 16 count u64, of all ever noted | 64 records, `capacity` of them in a ring:
 //   time i64 (CLOCK_MONOTONIC, ns) | stage u64
 #pragma once
 
@@ -17,7 +18,12 @@ namespace offpath::tcp {
 
 class StageTrace {
  public:
-  enum class Stage : std::uint64_t { received = 1, told, wished, sent };  // frames; news to programs; wishes of programs; frames
+  enum class Stage : std::uint64_t {
+    received = 1,
+    told,
+    wished,
+    sent
+  };  // frames; news to programs; wishes of programs; frames
 
   struct Record {
     TimeNs at;

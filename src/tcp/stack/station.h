@@ -1,8 +1,9 @@
 // A stack on its port, as a loop polls it.
 //
-// The order of a poll, and why: frames are received first, all of a burst, so that one acknowledgement serves them; then timers,
-// so that what has just been acknowledged is not sent again; then whatever there is to send. The owner acts on changes between
-// polls, or in `react`, which is called between receiving and sending: an answer then carries the acknowledgement of the question.
+// The order of a poll, and why: frames are received first, all of a burst, so that one acknowledgement serves them;
+// then timers, so that what has just been acknowledged is not sent again; then whatever there is to send. The owner
+// acts on changes between polls, or in `react`, which is called between receiving and sending: an answer then carries
+// the acknowledgement of the question.
 #pragma once
 
 #include <array>

@@ -19,8 +19,8 @@ TimerWheel::TimerWheel(TimeNs now) noexcept : current_(static_cast<std::uint64_t
   for (auto& level : heads_) level.fill(nobody);
 }
 
-// The level is that of the highest digit in which the tick differs from the current one. So each slot taken of a level lies
-// behind the current digit, and time cannot pass one without emptying it.
+// The level is that of the highest digit in which the tick differs from the current one. So each slot taken of a level
+// lies behind the current digit, and time cannot pass one without emptying it.
 TimerWheel::Place TimerWheel::place_of(std::uint64_t tick) const noexcept {
   const std::uint64_t differs = tick ^ current_;
   const unsigned level = differs == 0 ? 0 : (63 - static_cast<unsigned>(std::countl_zero(differs))) / slot_bits;

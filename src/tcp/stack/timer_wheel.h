@@ -1,5 +1,5 @@
-// Timers of very many flows: a hierarchy of wheels. Setting and cancelling take constant time, and what is not set costs
-// nothing. Reads no clock.
+// Timers of very many flows: a hierarchy of wheels. Setting and cancelling take constant time, and what is not set
+// costs nothing. Reads no clock.
 #pragma once
 
 #include <array>

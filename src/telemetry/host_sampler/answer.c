@@ -32,7 +32,8 @@ static struct ofs_session* session_of(struct ofs_answerer* answerer, uint64_t nu
   for (int i = 0; i < OFS_SESSIONS; ++i) {
     struct ofs_session* each = &answerer->sessions[i];
     if (each->session == number && each->highest != 0) return each;
-    if (each->highest == 0 ? oldest->highest != 0 : oldest->highest != 0 && each->heard_ns < oldest->heard_ns) oldest = each;
+    if (each->highest == 0 ? oldest->highest != 0 : oldest->highest != 0 && each->heard_ns < oldest->heard_ns)
+      oldest = each;
   }
   memset(oldest, 0, sizeof *oldest);
   oldest->session = number;
@@ -56,7 +57,8 @@ static bool is_first(struct ofs_session* session, uint64_t number) {
   return true;
 }
 
-static size_t answer_chunk(const struct ofs_answerer* answerer, const struct ofs_header* request, struct ofs_header* header, uint8_t* to) {
+static size_t answer_chunk(const struct ofs_answerer* answerer, const struct ofs_header* request,
+                           struct ofs_header* header, uint8_t* to) {
   const uint32_t overhead = OFS_HEADER_BYTES + OFS_TAG_BYTES;
   if (request->offset >= answerer->schema_length || request->size <= overhead) return 0;
   uint32_t length = answerer->schema_length - request->offset;
@@ -70,8 +72,8 @@ static size_t answer_chunk(const struct ofs_answerer* answerer, const struct ofs
   return sealed(answerer, to, OFS_HEADER_BYTES + length);
 }
 
-static size_t answer_values(struct ofs_answerer* answerer, const struct ofs_header* request, struct ofs_header* header, int64_t now_ns,
-                            int64_t received_ns, int64_t (*real_ns)(void), uint8_t* to) {
+static size_t answer_values(struct ofs_answerer* answerer, const struct ofs_header* request, struct ofs_header* header,
+                            int64_t now_ns, int64_t received_ns, int64_t (*real_ns)(void), uint8_t* to) {
   struct ofs_sources* sources = answerer->sources;
   const uint32_t count = sources->field_count;
   ofs_sources_read(sources, now_ns);
@@ -91,7 +93,8 @@ static size_t answer_values(struct ofs_answerer* answerer, const struct ofs_head
   header->kind = OFS_VALUES;
   if (length + OFS_TAG_BYTES > request->size) {
     header->kind = OFS_TOO_LONG;
-    header->size = (uint32_t)(OFS_HEADER_BYTES + OFS_VALUES_BYTES + (count + 7) / 8 + 8 * (size_t)count + OFS_TAG_BYTES);
+    header->size =
+        (uint32_t)(OFS_HEADER_BYTES + OFS_VALUES_BYTES + (count + 7) / 8 + 8 * (size_t)count + OFS_TAG_BYTES);
     memcpy(to, header, sizeof *header);
     return sealed(answerer, to, OFS_HEADER_BYTES);
   }
@@ -107,8 +110,8 @@ static size_t answer_values(struct ofs_answerer* answerer, const struct ofs_head
   return sealed(answerer, to, length);
 }
 
-static size_t answer_request(struct ofs_answerer* answerer, const struct ofs_header* request, int64_t now_ns, int64_t received_ns,
-                             int64_t (*real_ns)(void), uint8_t* to) {
+static size_t answer_request(struct ofs_answerer* answerer, const struct ofs_header* request, int64_t now_ns,
+                             int64_t received_ns, int64_t (*real_ns)(void), uint8_t* to) {
   const int64_t span = now_ns / token_span_ns;
   struct ofs_header header = *request;
   header.offset = 0;
@@ -132,8 +135,8 @@ static size_t answer_request(struct ofs_answerer* answerer, const struct ofs_hea
   return answer_values(answerer, request, &header, now_ns, received_ns, real_ns, to);
 }
 
-size_t ofs_answer(struct ofs_answerer* answerer, const uint8_t* request, size_t length, int64_t now_ns, int64_t received_ns,
-                  int64_t (*real_ns)(void), uint8_t* to) {
+size_t ofs_answer(struct ofs_answerer* answerer, const uint8_t* request, size_t length, int64_t now_ns,
+                  int64_t received_ns, int64_t (*real_ns)(void), uint8_t* to) {
   size_t answered = 0;
   struct ofs_header header;
   // Requests have no payload.
@@ -143,7 +146,9 @@ size_t ofs_answer(struct ofs_answerer* answerer, const uint8_t* request, size_t 
     if (header.magic == OFS_MAGIC && known && tag_is_right(answerer, request, length))
       answered = answer_request(answerer, &header, now_ns, received_ns, real_ns, to);
   }
-  if (answered == 0) ++answerer->refused;
-  else ++answerer->answered;
+  if (answered == 0)
+    ++answerer->refused;
+  else
+    ++answerer->answered;
   return answered;
 }

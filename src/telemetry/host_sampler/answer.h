@@ -1,5 +1,5 @@
-// What the sampler answers to a datagram: bytes in, bytes out, and the time as an argument. It knows no socket, so that any bytes
-// can be tried on it (answer_fuzz).
+// What the sampler answers to a datagram: bytes in, bytes out, and the time as an argument. It knows no socket, so that
+// any bytes can be tried on it (answer_fuzz).
 #pragma once
 
 #include <stdbool.h>
@@ -30,10 +30,10 @@ struct ofs_answerer {
   struct ofs_session sessions[OFS_SESSIONS];
 };
 
-// Returns the answer's length, 0 if there is none. `now_ns` is monotonic; `real_ns` reads CLOCK_REALTIME, and `received_ns` is it
-// when the request came. `to` has OFS_DATAGRAM_MAX bytes.
-size_t ofs_answer(struct ofs_answerer* answerer, const uint8_t* request, size_t length, int64_t now_ns, int64_t received_ns,
-                  int64_t (*real_ns)(void), uint8_t* to);
+// Returns the answer's length, 0 if there is none. `now_ns` is monotonic; `real_ns` reads CLOCK_REALTIME, and
+// `received_ns` is it when the request came. `to` has OFS_DATAGRAM_MAX bytes.
+size_t ofs_answer(struct ofs_answerer* answerer, const uint8_t* request, size_t length, int64_t now_ns,
+                  int64_t received_ns, int64_t (*real_ns)(void), uint8_t* to);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,8 @@ static void start(struct ofs_command* command, int64_t now_ns) {
     return;
   }
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-  // The child of vfork borrows this memory until it has become the program: a copy of an agent's would cost it milliseconds.
+  // The child of vfork borrows this memory until it has become the program: a copy of an agent's would cost it
+  // milliseconds.
   const pid_t pid = nothing < 0 ? -1 : vfork();
   if (pid == 0) {
     sigset_t none;
@@ -117,8 +118,8 @@ void ofs_command_stop(struct ofs_command* command) {
 
 void ofs_adopt_orphans(void) { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-// Orphans come as children of this process when their parent is gone. There may be as many as a page lists; others come to be
-// listed as these go.
+// Orphans come as children of this process when their parent is gone. There may be as many as a page lists; others come
+// to be listed as these go.
 void ofs_kill_orphans(const struct ofs_command* const* commands, uint32_t count) {
   char list[4096];
   const int file = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);

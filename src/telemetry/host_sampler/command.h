@@ -1,4 +1,5 @@
-// A program whose output is read, without ever waiting for it. It is killed at its time limit, and whatever it started with it.
+// A program whose output is read, without ever waiting for it. It is killed at its time limit, and whatever it started
+// with it.
 #pragma once
 
 #include <stdbool.h>
@@ -17,21 +18,22 @@ struct ofs_command {
   int64_t next_ns;    // when it is started again
   int64_t killed_ns;  // when what runs is killed
   int64_t looked_ns;
-  pid_t pid;          // its process group too; 0: it does not run
+  pid_t pid;  // its process group too; 0: it does not run
   int pipe;
   uint32_t length;
   uint32_t starts, kills, failures;
   char output[OFS_OUTPUT_BYTES];
 };
 
-// Starts it when it is due, takes in output, ends it. True if it has just ended well: then output[0 .. length) is whole.
+// Starts it when it is due, takes in output, ends it. True if it has just ended well: then output[0 .. length) is
+// whole.
 bool ofs_command_step(struct ofs_command* command, int64_t now_ns);
 // When step() has to be called although the pipe is silent.
 int64_t ofs_command_deadline(const struct ofs_command* command);
 void ofs_command_stop(struct ofs_command* command);
 
-// Makes this process the parent of what commands leave behind (PR_SET_CHILD_SUBREAPER), and kills it: children that are none of
-// `commands`. For a process that has no other children.
+// Makes this process the parent of what commands leave behind (PR_SET_CHILD_SUBREAPER), and kills it: children that are
+// none of `commands`. For a process that has no other children.
 void ofs_adopt_orphans(void);
 void ofs_kill_orphans(const struct ofs_command* const* commands, uint32_t count);
 

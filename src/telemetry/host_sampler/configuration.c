@@ -58,9 +58,15 @@ static bool read_text(struct reader* reader, const char** text) {
       continue;
     }
     switch (*++from) {
-      case '"': case '\\': *to++ = *from; break;
-      case 't': *to++ = '\t'; break;
-      default: return wrong(reader, "in a text in double quotes a backslash is written twice", "");
+      case '"':
+      case '\\':
+        *to++ = *from;
+        break;
+      case 't':
+        *to++ = '\t';
+        break;
+      default:
+        return wrong(reader, "in a text in double quotes a backslash is written twice", "");
     }
   }
   reader->at = from + 1;
@@ -79,8 +85,10 @@ static bool read_texts(struct reader* reader, const char** texts, uint32_t most)
     if (count == most) return wrong(reader, "this list is too long", "");
     if (!read_text(reader, &texts[count++])) return false;
     skip_blank(reader);
-    if (*reader->at == ',') ++reader->at;
-    else if (*reader->at != ']') return wrong(reader, "in a list there is a comma between texts", "");
+    if (*reader->at == ',')
+      ++reader->at;
+    else if (*reader->at != ']')
+      return wrong(reader, "in a list there is a comma between texts", "");
   }
   ++reader->at;
   return count != 0 || wrong(reader, "this list is empty", "");
@@ -131,8 +139,9 @@ static bool read_source_key(struct reader* reader, const char* key) {
   const struct {
     const char* key;
     const char** text;
-  } texts[] = {{"set", &to->set}, {"file", &to->file}, {"log", &to->log}, {"pattern", &to->pattern}, {"label", &to->label},
-               {"type", &to->type}, {"kind", &to->kind}, {"unit", &to->unit}, {"description", &to->description}};
+  } texts[] = {{"set", &to->set},         {"file", &to->file},   {"log", &to->log},
+               {"pattern", &to->pattern}, {"label", &to->label}, {"type", &to->type},
+               {"kind", &to->kind},       {"unit", &to->unit},   {"description", &to->description}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i)
     if (strcmp(key, texts[i].key) == 0) return read_text(reader, texts[i].text);
   if (strcmp(key, "command") == 0) return read_texts(reader, to->command, OFS_ARGUMENTS_MAX);
@@ -140,7 +149,10 @@ static bool read_source_key(struct reader* reader, const char* key) {
   if (strcmp(key, "scale") == 0) return read_real(reader, &to->scale);
   if (strcmp(key, "interval") == 0) return read_duration(reader, &to->interval_ns);
   if (strcmp(key, "time_limit") == 0) return read_duration(reader, &to->time_limit_ns);
-  return wrong(reader, "[[source]] has set, file, log, command, pattern, fields, label, type, kind, unit, description, scale, interval and time_limit, and no key", key);
+  return wrong(reader,
+               "[[source]] has set, file, log, command, pattern, fields, label, type, kind, unit, description, scale, "
+               "interval and time_limit, and no key",
+               key);
 }
 
 static bool read_table(struct reader* reader) {
@@ -149,7 +161,8 @@ static bool read_table(struct reader* reader) {
   if (length == 9 && memcmp(reader->at, "[sampler]", 9) == 0) {
     reader->table = SAMPLER;
   } else if (length == 10 && memcmp(reader->at, "[[source]]", 10) == 0) {
-    if (to->source_count == sizeof to->sources / sizeof *to->sources) return wrong(reader, "there are too many sources", "");
+    if (to->source_count == sizeof to->sources / sizeof *to->sources)
+      return wrong(reader, "there are too many sources", "");
     to->source_lines[to->source_count++] = reader->line;
     reader->table = SOURCE;
   } else {

@@ -1,5 +1,5 @@
-// The sampler's configuration: the part of TOML that tables of texts and numbers need, so that [[source]] is written as for the
-// agent. Texts in "" (with \" \\ \t) or '', numbers, lists of texts in one line, comments.
+// The sampler's configuration: the part of TOML that tables of texts and numbers need, so that [[source]] is written as
+// for the agent. Texts in "" (with \" \\ \t) or '', numbers, lists of texts in one line, comments.
 #pragma once
 
 #include "telemetry/host_sampler/sources.h"

@@ -74,7 +74,8 @@ TEST(SamplerConfiguration, WhatIsWrongIsSaidWithItsLine) {
 }
 
 TEST(SamplerConfiguration, WhateverWasCutOffIsReadOrRefused) {
-  const std::string whole = "[sampler]\nlisten = \"a:1\"\n[[source]]\nfields = [\"a\", 'b']\nscale = 1.5e3\ninterval = \"5ms\"";
+  const std::string whole =
+      "[sampler]\nlisten = \"a:1\"\n[[source]]\nfields = [\"a\", 'b']\nscale = 1.5e3\ninterval = \"5ms\"";
   for (std::size_t length = 0; length <= whole.size(); ++length) {
     const Read read(whole.substr(0, length));
     EXPECT_EQ(read.good, read.configuration->why[0] == '\0') << length;

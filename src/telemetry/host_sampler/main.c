@@ -1,10 +1,12 @@
-// offpath-sampler: reads a host's numbers when an agent asks, and answers over UDP. A small static program: it allocates nothing
-// after its start, keeps its descriptors, and starts no thread. docs/exchange.md says how it is set up.
+// offpath-sampler: reads a host's numbers when an agent asks, and answers over UDP. A small static program: it
+// allocates nothing after its start, keeps its descriptors, and starts no thread. docs/exchange.md says how it is set
+// up.
 //
-//   configuration -> sources (kept open) -> [ datagram -> answer.c: is it an agent's? -> pread, parse -> datagram ] for ever
+//   configuration -> sources (kept open) -> [ datagram -> answer.c: is it an agent's? -> pread, parse -> datagram ] for
+//   ever
 //
-// With `agent` in its configuration it becomes offpath-region-sampler instead, which writes the same values to memory that the
-// agent reads.
+// With `agent` in its configuration it becomes offpath-region-sampler instead, which writes the same values to memory
+// that the agent reads.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -68,11 +70,13 @@ static size_t read_whole(const char* path, char* to, size_t room, mode_t refused
 
 static void read_key(const char* path) {
   char bytes[KEY_BYTES_MAX + 1];
-  const size_t length = read_whole(path, bytes, sizeof bytes, S_IRWXG | S_IRWXO, " can be read by others than its owner: chmod 600");
+  const size_t length =
+      read_whole(path, bytes, sizeof bytes, S_IRWXG | S_IRWXO, " can be read by others than its owner: chmod 600");
   if (length < KEY_BYTES_MIN) die(path, " has less than 16 bytes: make one, such as by openssl rand -hex 32", "");
   ofs_datagram_key(bytes, length, answerer.key);
   explicit_bzero(bytes, sizeof bytes);
-  if (getrandom(answerer.token_key, sizeof answerer.token_key, 0) != sizeof answerer.token_key) die("there is no randomness", "", "");
+  if (getrandom(answerer.token_key, sizeof answerer.token_key, 0) != sizeof answerer.token_key)
+    die("there is no randomness", "", "");
 }
 
 static void add_sources(void) {
@@ -93,7 +97,8 @@ static void add_sources(void) {
   if (sources.field_count == 0) die("the sources have no field", "", "");
   answerer.sequence = (uint64_t)(real_ns() / 1000);  // so that it grows from one start to the next
   char name[256] = "host";
-  if (configuration.name == NULL && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0') configuration.name = name;
+  if (configuration.name == NULL && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0')
+    configuration.name = name;
   if (configuration.name == NULL) configuration.name = name;
   if (strlen(configuration.name) > 255) die("a name has at most 255 bytes: ", configuration.name, "");
   answerer.schema_length = (uint32_t)ofs_sources_schema(&sources, "host", schema, sizeof schema);
@@ -107,10 +112,12 @@ static void add_sources(void) {
 static int bind_to(const char* address) {
   char host[64];
   const char* colon = strrchr(address, ':');
-  if (colon == NULL || (size_t)(colon - address) >= sizeof host) die("listen is HOST:PORT with a number for the host, not ", address, "");
+  if (colon == NULL || (size_t)(colon - address) >= sizeof host)
+    die("listen is HOST:PORT with a number for the host, not ", address, "");
   uint32_t port = 0;
   for (const char* at = colon + 1; *at != '\0'; ++at) {
-    if (*at < '0' || *at > '9' || (port = port * 10 + (uint32_t)(*at - '0')) > 65535) die("this is no port: ", address, "");
+    if (*at < '0' || *at > '9' || (port = port * 10 + (uint32_t)(*at - '0')) > 65535)
+      die("this is no port: ", address, "");
   }
   const bool brackets = address[0] == '[' && colon[-1] == ']';
   const size_t length = (size_t)(colon - address) - 2 * brackets;
@@ -119,10 +126,12 @@ static int bind_to(const char* address) {
   struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   const bool is_six = inet_pton(AF_INET6, host, &six.sin6_addr) == 1;
-  if (!is_six && inet_pton(AF_INET, host, &four.sin_addr) != 1) die("listen is HOST:PORT with a number for the host, not ", address, "");
+  if (!is_six && inet_pton(AF_INET, host, &four.sin_addr) != 1)
+    die("listen is HOST:PORT with a number for the host, not ", address, "");
   const int udp = socket(is_six ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const struct sockaddr* where = is_six ? (const struct sockaddr*)&six : (const struct sockaddr*)&four;
-  if (udp < 0 || bind(udp, where, is_six ? sizeof six : sizeof four) != 0) die("cannot listen at ", address, errno == EADDRINUSE ? ": somebody else does" : "");
+  if (udp < 0 || bind(udp, where, is_six ? sizeof six : sizeof four) != 0)
+    die("cannot listen at ", address, errno == EADDRINUSE ? ": somebody else does" : "");
   return udp;
 }
 
@@ -151,7 +160,8 @@ static void count_own(int64_t now_ns) {
   const struct ofs_capture captures[2] = {{OFS_U64, 1, 1}, {OFS_U64, (uint64_t)sysconf(_SC_PAGESIZE) / 1024, 1}};
   uint64_t bits[2];
   bool present[2] = {false, false};
-  if (length > 0 && ofs_match("{} {}", pages, pages + length, captures, bits, present) && present[1]) answerer.resident_kb = (uint32_t)bits[1];
+  if (length > 0 && ofs_match("{} {}", pages, pages + length, captures, bits, present) && present[1])
+    answerer.resident_kb = (uint32_t)bits[1];
 }
 
 // Nothing that comes in, and no error of the socket, ends this: errors are those of others' datagrams, or pass.
@@ -213,7 +223,9 @@ int main(int count, char** values) {
   arguments = values;
   if (count == 2 && strcmp(values[1], "--help") == 0) {
     print(usage);
-    print("Answers agents that ask this host for its values over UDP. --check: says what the configuration gives, and ends.");
+    print(
+        "Answers agents that ask this host for its values over UDP. --check: says what the configuration gives, and "
+        "ends.");
     return 0;
   }
   const bool check = count == 3 && strcmp(values[1], "--check") == 0;
@@ -232,7 +244,8 @@ int main(int count, char** values) {
     ofs_sources_close(&sources);
     return 0;
   }
-  if (configuration.listen == NULL || configuration.key_file == NULL) die(path, ": [sampler] needs listen and key_file", "");
+  if (configuration.listen == NULL || configuration.key_file == NULL)
+    die(path, ": [sampler] needs listen and key_file", "");
   read_key(configuration.key_file);
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // the key stays here
   const int udp = bind_to(configuration.listen);

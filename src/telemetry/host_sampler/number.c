@@ -63,7 +63,8 @@ static bool ends_well(const char* at, const char* end) {
   return letters <= 2;
 }
 
-const char* ofs_read_number(const char* at, const char* end, enum ofs_type type, uint64_t factor, double scale, uint64_t* bits) {
+const char* ofs_read_number(const char* at, const char* end, enum ofs_type type, uint64_t factor, double scale,
+                            uint64_t* bits) {
   bool negative = false;
   if (at < end && (*at == '-' || *at == '+')) negative = *at++ == '-';
   if (at >= end || !(is_digit(*at) || (type == OFS_F64 && *at == '.'))) return NULL;

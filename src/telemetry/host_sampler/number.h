@@ -1,4 +1,5 @@
-// Numbers as files of the kernel have them, read by hand: strtod knows locales, and brings more code than all of the sampler.
+// Numbers as files of the kernel have them, read by hand: strtod knows locales, and brings more code than all of the
+// sampler.
 #pragma once
 
 #include <stdbool.h>
@@ -13,10 +14,11 @@ extern "C" {
 enum ofs_type { OFS_U64, OFS_I64, OFS_F64 };
 enum ofs_kind { OFS_GAUGE, OFS_COUNTER };
 
-// Reads one number of that type at the beginning of [at, end), times `factor` (u64, i64) or `scale` (f64). Returns behind its
-// last character; null if there is none, if letters follow it at once other than a unit of at most two (12kB, 3.5%), or if it
-// does not fit the type. `bits` is what lies in a sample.
-const char* ofs_read_number(const char* at, const char* end, enum ofs_type type, uint64_t factor, double scale, uint64_t* bits);
+// Reads one number of that type at the beginning of [at, end), times `factor` (u64, i64) or `scale` (f64). Returns
+// behind its last character; null if there is none, if letters follow it at once other than a unit of at most two
+// (12kB, 3.5%), or if it does not fit the type. `bits` is what lies in a sample.
+const char* ofs_read_number(const char* at, const char* end, enum ofs_type type, uint64_t factor, double scale,
+                            uint64_t* bits);
 
 #ifdef __cplusplus
 }

@@ -24,7 +24,8 @@ static const char* word_end(const char* at, const char* end) {
   return at;
 }
 
-bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures, uint64_t* bits, bool* present) {
+bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
+               uint64_t* bits, bool* present) {
   // Kept back until the line has matched: one that only begins like it must not change what is known.
   uint64_t found[OFS_CAPTURES_MAX];
   bool is_number[OFS_CAPTURES_MAX];
@@ -64,7 +65,8 @@ bool ofs_match(const char* pattern, const char* line, const char* end, const str
   return true;
 }
 
-bool ofs_search(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures, uint64_t* bits, bool* present) {
+bool ofs_search(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
+                uint64_t* bits, bool* present) {
   const char first = *pattern == '\\' ? pattern[1] : *pattern;
   const bool literal = first != '{' && first != '*' && first != ' ' && first != '\0';
   for (const char* at = line; at < end; ++at) {

@@ -5,7 +5,8 @@
 //   blank   one or more blanks or tabs; at the beginning of a pattern, also none
 //   \c      c itself; any other character likewise
 //
-// "MemFree: {}" takes the number of such a line; "* eth0: {} {} *" the first two. What follows the match does not matter.
+// "MemFree: {}" takes the number of such a line; "* eth0: {} {} *" the first two. What follows the match does not
+// matter.
 #pragma once
 
 #include <stdbool.h>
@@ -29,9 +30,11 @@ struct ofs_capture {
 int ofs_pattern_captures(const char* pattern);
 
 // True if the line matches but for its numbers: a capture that is none has present[i] = false.
-bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures, uint64_t* bits, bool* present);
+bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
+               uint64_t* bits, bool* present);
 // The same anywhere in the line.
-bool ofs_search(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures, uint64_t* bits, bool* present);
+bool ofs_search(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
+                uint64_t* bits, bool* present);
 
 #ifdef __cplusplus
 }

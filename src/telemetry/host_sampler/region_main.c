@@ -1,6 +1,6 @@
-// offpath-region-sampler: what offpath-sampler becomes when its configuration names an agent. It reads the same sources at a steady
-// rate and writes them, as gauges of a program, to memory that the agent reads one-sided. It is a program of the host library
-// like any other, so it works over every link.
+// offpath-region-sampler: what offpath-sampler becomes when its configuration names an agent. It reads the same sources
+// at a steady rate and writes them, as gauges of a program, to memory that the agent reads one-sided. It is a program
+// of the host library like any other, so it works over every link.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "telemetry/host_sampler/configuration.h"
 #include "offpath/offpath.h"
+#include "telemetry/host_sampler/configuration.h"
 
 static char memory[OFS_MEMORY_MIN], text[256 << 10];
 static struct ofs_configuration configuration;
@@ -49,7 +49,8 @@ static void name_gauges(void) {
   static const char* const types[] = {"u64", "i64", "f64"};
   for (uint32_t i = 0; i < sources.field_count; ++i) {
     const struct ofs_field* field = &sources.fields[i];
-    const ofp_gauge gauge = {field->name, types[sources.captures[i].type], field->kind == OFS_COUNTER ? "counter" : "gauge", field->unit, field->description};
+    const ofp_gauge gauge = {field->name, types[sources.captures[i].type],
+                             field->kind == OFS_COUNTER ? "counter" : "gauge", field->unit, field->description};
     gauges_list[i] = gauge;
   }
 }
@@ -63,7 +64,9 @@ static void write_values(ofp_channel* channel, ofp_gauges* gauges, int64_t inter
     ofs_sources_read(&sources, now_ns);
     ofs_kill_orphans((const struct ofs_command* const*)sources.commands, sources.command_count);
     for (uint32_t i = 0; i < sources.field_count; ++i) present[i] = sources.present[i];
-    if (ofp_gauges_write(gauges, sources.bits, present, clock_ns(CLOCK_REALTIME), (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID), &error) != OFP_OK) return;
+    if (ofp_gauges_write(gauges, sources.bits, present, clock_ns(CLOCK_REALTIME),
+                         (uint64_t)clock_ns(CLOCK_PROCESS_CPUTIME_ID), &error) != OFP_OK)
+      return;
     next_ns = next_ns + interval_ns > now_ns ? next_ns + interval_ns : now_ns;
     sleep_until(next_ns);
   }
@@ -73,7 +76,10 @@ static const char usage[] = "usage: offpath-region-sampler CONFIGURATION.toml";
 
 int main(int count, char** values) {
   if (count == 2 && strcmp(values[1], "--help") == 0) {
-    printf("%s\nWrites this host's values to memory which its agent reads. offpath-sampler starts it where `agent` is set.\n", usage);
+    printf(
+        "%s\nWrites this host's values to memory which its agent reads. offpath-sampler starts it where `agent` is "
+        "set.\n",
+        usage);
     return 0;
   }
   if (count != 2) return die(usage, "");
@@ -92,7 +98,8 @@ int main(int count, char** values) {
   if (configuration.name == NULL) configuration.name = "host";
   const int64_t interval_ns = configuration.interval_ns == 0 ? 1000000000 : configuration.interval_ns;
   if (sources.command_count != 0) ofs_adopt_orphans();
-  const ofp_connect_options options = {.struct_bytes = sizeof options, .name = "offpath-region-sampler", .key_file = configuration.key_file};
+  const ofp_connect_options options = {
+      .struct_bytes = sizeof options, .name = "offpath-region-sampler", .key_file = configuration.key_file};
   // An agent that is gone may come again.
   for (;; sleep_until(clock_ns(CLOCK_MONOTONIC) + reconnect_ns)) {
     ofp_channel* channel = NULL;

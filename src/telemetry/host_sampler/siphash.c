@@ -29,7 +29,8 @@ static uint64_t load(const uint8_t* from, size_t length) {
 
 static struct state absorb(const uint8_t key[16], const uint8_t* bytes, size_t length, uint64_t wide) {
   const uint64_t k0 = load(key, 8), k1 = load(key + 8, 8);
-  struct state s = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du ^ wide, k0 ^ 0x6c7967656e657261u, k1 ^ 0x7465646279746573u};
+  struct state s = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du ^ wide, k0 ^ 0x6c7967656e657261u,
+                    k1 ^ 0x7465646279746573u};
   const uint64_t last = (uint64_t)length << 56;
   for (; length >= 8; bytes += 8, length -= 8) {
     const uint64_t word = load(bytes, 8);

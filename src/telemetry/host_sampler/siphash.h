@@ -1,5 +1,6 @@
-// SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012), with 64 and with 128 bits of output. Keyed, it
-// authenticates datagrams of samplers; with a known key it names schemas. Plain C, for the program on the host and the agent.
+// SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012), with 64 and with 128 bits of output.
+// Keyed, it authenticates datagrams of samplers; with a known key it names schemas. Plain C, for the program on the
+// host and the agent.
 #pragma once
 
 #include <stddef.h>

@@ -29,7 +29,8 @@ std::string tag_of(std::size_t length) {
   return text;
 }
 
-// vectors.h of the reference implementation (github.com/veorq/SipHash); 15 bytes is the example of the paper's appendix A.
+// vectors.h of the reference implementation (github.com/veorq/SipHash); 15 bytes is the example of the paper's appendix
+// A.
 TEST(SipHash, AgreesWithThePublishedVectors) {
   EXPECT_EQ(ofs_siphash64(key.data(), counting().data(), 0), 0x726fdb47dd0e0e31u);
   EXPECT_EQ(ofs_siphash64(key.data(), counting().data(), 1), 0x74f839c593dc67fdu);

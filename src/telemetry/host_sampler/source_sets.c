@@ -1,5 +1,5 @@
-// The usual sources by name, so that nobody writes patterns for them. A set is rows of (path, pattern, what its numbers are);
-// where `each` has a *, there is one row for each match, which %1 and %2 stand for.
+// The usual sources by name, so that nobody writes patterns for them. A set is rows of (path, pattern, what its numbers
+// are); where `each` has a *, there is one row for each match, which %1 and %2 stand for.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,23 +12,34 @@
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof *(array)))
 
 // /proc/stat counts hundredths of a second on every Linux (USER_HZ).
-#define CPU_FIELD(mode, where) \
-  {"cpu_seconds{" where "mode=\"" mode "\"}", "seconds", "Processor time by what it went into.", OFS_F64, OFS_COUNTER, 1, 0.01}
-#define CPU_FIELDS(where) \
-  {CPU_FIELD("user", where), CPU_FIELD("nice", where), CPU_FIELD("system", where), CPU_FIELD("idle", where), CPU_FIELD("iowait", where), \
-   CPU_FIELD("irq", where), CPU_FIELD("softirq", where), CPU_FIELD("steal", where)}
+#define CPU_FIELD(mode, where)                \
+  {"cpu_seconds{" where "mode=\"" mode "\"}", \
+   "seconds",                                 \
+   "Processor time by what it went into.",    \
+   OFS_F64,                                   \
+   OFS_COUNTER,                               \
+   1,                                         \
+   0.01}
+#define CPU_FIELDS(where)                                                                                       \
+  {CPU_FIELD("user", where),   CPU_FIELD("nice", where), CPU_FIELD("system", where),  CPU_FIELD("idle", where), \
+   CPU_FIELD("iowait", where), CPU_FIELD("irq", where),  CPU_FIELD("softirq", where), CPU_FIELD("steal", where)}
 static const struct ofs_set_field cpu_fields[] = CPU_FIELDS("");
 static const struct ofs_set_field each_cpu_fields[] = CPU_FIELDS("cpu=\"%1\",");
-static const struct ofs_set_field switch_fields[] = {{"context_switches", "", "Context switches of all processors.", OFS_U64, OFS_COUNTER, 1, 0}};
-static const struct ofs_set_field fork_fields[] = {{"forks", "", "Processes and threads started.", OFS_U64, OFS_COUNTER, 1, 0}};
-static const struct ofs_set_field running_fields[] = {{"tasks_running", "", "Tasks that run or could.", OFS_U64, OFS_GAUGE, 1, 0}};
-static const struct ofs_set_field blocked_fields[] = {{"tasks_blocked", "", "Tasks that wait for a device.", OFS_U64, OFS_GAUGE, 1, 0}};
+static const struct ofs_set_field switch_fields[] = {
+    {"context_switches", "", "Context switches of all processors.", OFS_U64, OFS_COUNTER, 1, 0}};
+static const struct ofs_set_field fork_fields[] = {
+    {"forks", "", "Processes and threads started.", OFS_U64, OFS_COUNTER, 1, 0}};
+static const struct ofs_set_field running_fields[] = {
+    {"tasks_running", "", "Tasks that run or could.", OFS_U64, OFS_GAUGE, 1, 0}};
+static const struct ofs_set_field blocked_fields[] = {
+    {"tasks_blocked", "", "Tasks that wait for a device.", OFS_U64, OFS_GAUGE, 1, 0}};
 
 #define MEMORY_FIELD(id, name, text) \
   static const struct ofs_set_field id[] = {{name, "bytes", text, OFS_U64, OFS_GAUGE, 1024, 0}}
 MEMORY_FIELD(memory_total, "memory_total_bytes", "Memory that the kernel manages.");
 MEMORY_FIELD(memory_free, "memory_free_bytes", "Memory that nothing uses.");
-MEMORY_FIELD(memory_available, "memory_available_bytes", "Memory that programs could take without swapping, as the kernel estimates.");
+MEMORY_FIELD(memory_available, "memory_available_bytes",
+             "Memory that programs could take without swapping, as the kernel estimates.");
 MEMORY_FIELD(memory_buffers, "memory_buffers_bytes", "Memory of buffers for block devices.");
 MEMORY_FIELD(memory_cached, "memory_cached_bytes", "Memory of the page cache.");
 MEMORY_FIELD(memory_dirty, "memory_dirty_bytes", "Memory that waits to be written to disk.");
@@ -42,7 +53,8 @@ static const struct ofs_set_field load_fields[] = {
 
 // port_rcv_data and port_xmit_data count words of four bytes (InfiniBand specification, PortCounters).
 #define PORT_FIELD(id, name, unit, text, factor) \
-  static const struct ofs_set_field id[] = {{name "{device=\"%1\",port=\"%2\"}", unit, text, OFS_U64, OFS_COUNTER, factor, 0}}
+  static const struct ofs_set_field id[] = {     \
+      {name "{device=\"%1\",port=\"%2\"}", unit, text, OFS_U64, OFS_COUNTER, factor, 0}}
 PORT_FIELD(port_received, "infiniband_received_bytes", "bytes", "Data received at an InfiniBand port.", 4);
 PORT_FIELD(port_sent, "infiniband_sent_bytes", "bytes", "Data sent at an InfiniBand port.", 4);
 PORT_FIELD(port_received_packets, "infiniband_received_packets", "", "Packets received at an InfiniBand port.", 1);
@@ -67,7 +79,8 @@ static const struct row {
   uint32_t count;
 } rows[] = {
     {"cpu", NULL, "/proc/stat", "cpu {} {} {} {} {} {} {} {}", cpu_fields, COUNT(cpu_fields)},
-    {"cpus", "/sys/devices/system/cpu/cpu*/topology", "/proc/stat", "cpu%1 {} {} {} {} {} {} {} {}", each_cpu_fields, COUNT(each_cpu_fields)},
+    {"cpus", "/sys/devices/system/cpu/cpu*/topology", "/proc/stat", "cpu%1 {} {} {} {} {} {} {} {}", each_cpu_fields,
+     COUNT(each_cpu_fields)},
     {"cpu", NULL, "/proc/stat", "ctxt {}", switch_fields, 1},
     {"cpu", NULL, "/proc/stat", "processes {}", fork_fields, 1},
     {"cpu", NULL, "/proc/stat", "procs_running {}", running_fields, 1},
@@ -85,7 +98,8 @@ static const struct row {
     {"infiniband", EACH_PORT, PORT_COUNTERS "port_xmit_data", "{}", port_sent, 1},
     {"infiniband", EACH_PORT, PORT_COUNTERS "port_rcv_packets", "{}", port_received_packets, 1},
     {"infiniband", EACH_PORT, PORT_COUNTERS "port_xmit_packets", "{}", port_sent_packets, 1},
-    {"network", "/sys/class/net/*", "/proc/net/dev", " %1: {} {} {} {} * * * * {} {} {} {}", network_fields, COUNT(network_fields)},
+    {"network", "/sys/class/net/*", "/proc/net/dev", " %1: {} {} {} {} * * * * {} {} {} {}", network_fields,
+     COUNT(network_fields)},
 };
 
 static bool add_row(struct ofs_sources* sources, const char* path, const char* const parts[2], const void* context) {
@@ -101,10 +115,13 @@ bool ofs_add_set(struct ofs_sources* sources, const char* set) {
     if (strcmp(rows[i].set, set) != 0) continue;
     known = true;
     // A host without InfiniBand has no such fields, and is none the worse for it.
-    const bool added = rows[i].each == NULL ? add_row(sources, NULL, none, &rows[i]) : ofs_each_match(sources, rows[i].each, add_row, &rows[i]);
+    const bool added = rows[i].each == NULL ? add_row(sources, NULL, none, &rows[i])
+                                            : ofs_each_match(sources, rows[i].each, add_row, &rows[i]);
     if (!added) return false;
   }
-  return known || ofs_wrong(sources, "the sets are cpu, cpus, memory, load, infiniband and network; there is none with the name", set);
+  return known ||
+         ofs_wrong(sources, "the sets are cpu, cpus, memory, load, infiniband and network; there is none with the name",
+                   set);
 }
 
 // ---- paths with *
@@ -115,7 +132,8 @@ enum { PATH_BYTES = 1024, MATCHES_MAX = 512, DEPTH_MAX = 16 };
 static const char* part_of(const char* piece, const char* piece_end, const char* name, size_t* length) {
   const char* star = (const char*)memchr(piece, '*', (size_t)(piece_end - piece));
   const size_t front = (size_t)(star - piece), back = (size_t)(piece_end - star - 1), whole = strlen(name);
-  if (whole < front + back || memcmp(name, piece, front) != 0 || memcmp(name + whole - back, star + 1, back) != 0) return NULL;
+  if (whole < front + back || memcmp(name, piece, front) != 0 || memcmp(name + whole - back, star + 1, back) != 0)
+    return NULL;
   *length = whole - front - back;
   return name + front;
 }
@@ -125,7 +143,8 @@ static int compare(const char* a, const char* b) {
   const size_t left = strlen(a), right = strlen(b);
   size_t same = 0;
   while (same < left && a[same] == b[same]) ++same;
-  const bool numbers = same < left && same < right && a[same] >= '0' && a[same] <= '9' && b[same] >= '0' && b[same] <= '9';
+  const bool numbers =
+      same < left && same < right && a[same] >= '0' && a[same] <= '9' && b[same] >= '0' && b[same] <= '9';
   if (numbers && left != right) return left < right ? -1 : 1;
   return strcmp(a, b);
 }
@@ -178,7 +197,8 @@ static bool walk_matches(struct walk* walk, size_t length, const char* piece, co
     size_t part_length;
     const char* part = part_of(piece, piece_end, names[i], &part_length);
     char* copy = ofs_take(walk->sources, part_length + 1);
-    if (copy == NULL || length + name_length + 2 > sizeof walk->path) return ofs_wrong(walk->sources, "this path is too long:", names[i]);
+    if (copy == NULL || length + name_length + 2 > sizeof walk->path)
+      return ofs_wrong(walk->sources, "this path is too long:", names[i]);
     memcpy(copy, part, part_length);
     const int part_count = walk->part_count;
     if (part_count < 2) walk->parts[walk->part_count++] = copy;
@@ -195,9 +215,11 @@ static bool walk_on(struct walk* walk, size_t length, const char* rest, int dept
   while (*rest == '/') {
     const char* piece = rest + 1;
     const char* piece_end = strchrnul(piece, '/');
-    if (length + (size_t)(piece_end - rest) + 1 > sizeof walk->path || depth > DEPTH_MAX) return ofs_wrong(walk->sources, "this path is too long:", rest);
+    if (length + (size_t)(piece_end - rest) + 1 > sizeof walk->path || depth > DEPTH_MAX)
+      return ofs_wrong(walk->sources, "this path is too long:", rest);
     walk->path[length++] = '/';
-    if (memchr(piece, '*', (size_t)(piece_end - piece)) != NULL) return walk_matches(walk, length, piece, piece_end, depth);
+    if (memchr(piece, '*', (size_t)(piece_end - piece)) != NULL)
+      return walk_matches(walk, length, piece, piece_end, depth);
     memcpy(walk->path + length, piece, (size_t)(piece_end - piece));
     length += (size_t)(piece_end - piece);
     rest = piece_end;

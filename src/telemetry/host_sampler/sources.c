@@ -15,7 +15,8 @@ static const int64_t second_ns = 1000000000;
 char* ofs_take(struct ofs_sources* sources, size_t bytes) {
   bytes = (bytes + 15) & ~(size_t)15;
   if ((size_t)(sources->memory_end - sources->memory) < bytes) {
-    ofs_wrong(sources, "there are too many sources, at", sources->source_count == 0 ? "the first" : sources->sources[sources->source_count - 1].path);
+    ofs_wrong(sources, "there are too many sources, at",
+              sources->source_count == 0 ? "the first" : sources->sources[sources->source_count - 1].path);
     return NULL;
   }
   char* taken = sources->memory;
@@ -58,17 +59,20 @@ bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, 
 
 // ---- configuring
 
-// `text` with %1 and %2 replaced, and what comes from names of files made harmless in labels: no quote, no control character.
+// `text` with %1 and %2 replaced, and what comes from names of files made harmless in labels: no quote, no control
+// character.
 static const char* filled(struct ofs_sources* sources, const char* text, const char* const parts[2]) {
   size_t length = 1;
   for (const char* at = text; *at != '\0'; ++at)
-    length += at[0] == '%' && (at[1] == '1' || at[1] == '2') && parts[at[1] - '1'] != NULL ? strlen(parts[at[1] - '1']) : 1;
+    length +=
+        at[0] == '%' && (at[1] == '1' || at[1] == '2') && parts[at[1] - '1'] != NULL ? strlen(parts[at[1] - '1']) : 1;
   char* copy = ofs_take(sources, length);
   if (copy == NULL) return NULL;
   char* to = copy;
   for (const char* at = text; *at != '\0'; ++at) {
     if (at[0] == '%' && (at[1] == '1' || at[1] == '2') && parts[at[1] - '1'] != NULL) {
-      for (const char* part = parts[*++at - '1']; *part != '\0'; ++part) *to++ = *part == '"' || *part == '\\' || (unsigned char)*part < ' ' ? '_' : *part;
+      for (const char* part = parts[*++at - '1']; *part != '\0'; ++part)
+        *to++ = *part == '"' || *part == '\\' || (unsigned char)*part < ' ' ? '_' : *part;
     } else {
       *to++ = *at;
     }
@@ -93,22 +97,27 @@ static struct ofs_source* add_source(struct ofs_sources* sources, int way, const
 // Patterns of a source follow one another; a file that was named before is read once for both.
 static struct ofs_source* source_of(struct ofs_sources* sources, const char* path) {
   struct ofs_source* last = sources->source_count == 0 ? NULL : &sources->sources[sources->source_count - 1];
-  return last != NULL && last->way == OFS_FILE && strcmp(last->path, path) == 0 ? last : add_source(sources, OFS_FILE, path);
+  return last != NULL && last->way == OFS_FILE && strcmp(last->path, path) == 0 ? last
+                                                                                : add_source(sources, OFS_FILE, path);
 }
 
-static bool add_field(struct ofs_sources* sources, const char* name, const char* unit, const char* description, uint8_t kind,
-                      const struct ofs_capture* capture) {
-  if (name == NULL || sources->field_count == OFS_FIELDS_MAX) return ofs_wrong(sources, "there are too many fields, at", name == NULL ? "" : name);
-  if (*name == '\0' || strlen(name) > NAME_BYTES_MAX) return ofs_wrong(sources, "a field's name is empty or longer than 255 bytes:", name);
+static bool add_field(struct ofs_sources* sources, const char* name, const char* unit, const char* description,
+                      uint8_t kind, const struct ofs_capture* capture) {
+  if (name == NULL || sources->field_count == OFS_FIELDS_MAX)
+    return ofs_wrong(sources, "there are too many fields, at", name == NULL ? "" : name);
+  if (*name == '\0' || strlen(name) > NAME_BYTES_MAX)
+    return ofs_wrong(sources, "a field's name is empty or longer than 255 bytes:", name);
   for (uint32_t i = 0; i < sources->field_count; ++i)
-    if (strcmp(sources->fields[i].name, name) == 0) return ofs_wrong(sources, "there are two fields with the name", name);
+    if (strcmp(sources->fields[i].name, name) == 0)
+      return ofs_wrong(sources, "there are two fields with the name", name);
   sources->captures[sources->field_count] = *capture;
   const struct ofs_field field = {name, unit == NULL ? "" : unit, description == NULL ? "" : description, kind};
   sources->fields[sources->field_count++] = field;
   return true;
 }
 
-static struct ofs_pattern* add_pattern(struct ofs_sources* sources, struct ofs_source* source, const char* text, uint32_t captures) {
+static struct ofs_pattern* add_pattern(struct ofs_sources* sources, struct ofs_source* source, const char* text,
+                                       uint32_t captures) {
   if (sources->pattern_count == OFS_PATTERNS_MAX) {
     ofs_wrong(sources, "there are too many patterns, at", text);
     return NULL;
@@ -121,8 +130,8 @@ static struct ofs_pattern* add_pattern(struct ofs_sources* sources, struct ofs_s
   return pattern;
 }
 
-bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern, const struct ofs_set_field* fields, uint32_t count,
-                  const char* const parts[2]) {
+bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
+                  const struct ofs_set_field* fields, uint32_t count, const char* const parts[2]) {
   const char *own_path = filled(sources, path, parts), *text = filled(sources, pattern, parts);
   if (own_path == NULL || text == NULL) return false;
   struct ofs_source* source = source_of(sources, own_path);
@@ -130,7 +139,9 @@ bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pat
   for (uint32_t i = 0; i < count; ++i) {
     const struct ofs_capture capture = {(enum ofs_type)fields[i].type, fields[i].factor == 0 ? 1 : fields[i].factor,
                                         fields[i].scale == 0 ? 1 : fields[i].scale};
-    if (!add_field(sources, filled(sources, fields[i].name, parts), fields[i].unit, fields[i].description, fields[i].kind, &capture)) return false;
+    if (!add_field(sources, filled(sources, fields[i].name, parts), fields[i].unit, fields[i].description,
+                   fields[i].kind, &capture))
+      return false;
   }
   return true;
 }
@@ -153,15 +164,21 @@ static bool read_fields(struct ofs_sources* sources, const struct ofs_source_opt
   while (names < OFS_CAPTURES_MAX && options->fields[names] != NULL) ++names;
   own->captures = (uint32_t)captures;
   const uint32_t wanted = captures == 0 ? 1 : own->captures;
-  if (names != wanted) return ofs_wrong(sources, "`fields` has to name each number, or else the count of lines, of the pattern", own->pattern);
+  if (names != wanted)
+    return ofs_wrong(sources, "`fields` has to name each number, or else the count of lines, of the pattern",
+                     own->pattern);
   const char* type = options->type == NULL ? "u64" : options->type;
   const bool is_real = strcmp(type, "f64") == 0, is_signed = strcmp(type, "i64") == 0;
-  if (!is_real && !is_signed && strcmp(type, "u64") != 0) return ofs_wrong(sources, "a type is u64, i64 or f64, not", type);
+  if (!is_real && !is_signed && strcmp(type, "u64") != 0)
+    return ofs_wrong(sources, "a type is u64, i64 or f64, not", type);
   const char* kind = options->kind == NULL ? captures == 0 ? "counter" : "gauge" : options->kind;
-  if (strcmp(kind, "gauge") != 0 && strcmp(kind, "counter") != 0) return ofs_wrong(sources, "a kind is gauge or counter, not", kind);
+  if (strcmp(kind, "gauge") != 0 && strcmp(kind, "counter") != 0)
+    return ofs_wrong(sources, "a kind is gauge or counter, not", kind);
   const double scale = options->scale == 0 ? 1 : options->scale;
   const uint64_t factor = scale >= 1 && scale < 1e18 ? (uint64_t)scale : 0;
-  if (!is_real && (double)factor != scale) return ofs_wrong(sources, "a scale of whole numbers is a whole number; with any other the type is f64, of field", options->fields[0]);
+  if (!is_real && (double)factor != scale)
+    return ofs_wrong(sources, "a scale of whole numbers is a whole number; with any other the type is f64, of field",
+                     options->fields[0]);
   own->kind = strcmp(kind, "counter") == 0 ? OFS_COUNTER : OFS_GAUGE;
   own->capture.type = is_real ? OFS_F64 : is_signed ? OFS_I64 : OFS_U64;
   own->capture.factor = factor;
@@ -170,7 +187,8 @@ static bool read_fields(struct ofs_sources* sources, const struct ofs_source_opt
 }
 
 // With a label if the path had a *: name{label="part"}
-static bool add_own_fields(struct ofs_sources* sources, struct ofs_source* source, const struct own_fields* own, const char* part) {
+static bool add_own_fields(struct ofs_sources* sources, struct ofs_source* source, const struct own_fields* own,
+                           const char* part) {
   struct ofs_pattern* pattern = source == NULL ? NULL : add_pattern(sources, source, own->pattern, own->captures);
   if (pattern == NULL) return false;
   const struct ofs_source_options* options = own->options;
@@ -190,12 +208,15 @@ static bool add_own_fields(struct ofs_sources* sources, struct ofs_source* sourc
   return true;
 }
 
-static bool add_matching_file(struct ofs_sources* sources, const char* path, const char* const parts[2], const void* context) {
+static bool add_matching_file(struct ofs_sources* sources, const char* path, const char* const parts[2],
+                              const void* context) {
   return add_own_fields(sources, source_of(sources, path), (const struct own_fields*)context, parts[0]);
 }
 
-static bool add_command(struct ofs_sources* sources, const struct ofs_source_options* options, const struct own_fields* own) {
-  if (sources->command_count == OFS_COMMANDS_MAX) return ofs_wrong(sources, "there are too many commands, at", options->command[0]);
+static bool add_command(struct ofs_sources* sources, const struct ofs_source_options* options,
+                        const struct own_fields* own) {
+  if (sources->command_count == OFS_COMMANDS_MAX)
+    return ofs_wrong(sources, "there are too many commands, at", options->command[0]);
   struct ofs_command* command = (struct ofs_command*)(void*)ofs_take(sources, sizeof *command);
   const char** arguments = (const char**)(void*)ofs_take(sources, sizeof options->command);
   if (command == NULL || arguments == NULL) return false;
@@ -211,12 +232,15 @@ static bool add_command(struct ofs_sources* sources, const struct ofs_source_opt
 }
 
 bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_options* options) {
-  const int ways = (options->set != NULL) + (options->file != NULL) + (options->log != NULL) + (options->command[0] != NULL);
+  const int ways =
+      (options->set != NULL) + (options->file != NULL) + (options->log != NULL) + (options->command[0] != NULL);
   if (ways != 1) return ofs_wrong(sources, "a source is one of set, file, log and command", "");
   if (options->set != NULL) return ofs_add_set(sources, options->set);
   struct own_fields own;
   if (!read_fields(sources, options, &own)) return false;
-  if (options->command[0] != NULL) return own.captures == 0 ? ofs_wrong(sources, "the pattern takes no number:", own.pattern) : add_command(sources, options, &own);
+  if (options->command[0] != NULL)
+    return own.captures == 0 ? ofs_wrong(sources, "the pattern takes no number:", own.pattern)
+                             : add_command(sources, options, &own);
   const char* path = options->file != NULL ? options->file : options->log;
   if (*path != '/') return ofs_wrong(sources, "this is no absolute path:", path);
   if (options->log != NULL) return add_own_fields(sources, add_source(sources, OFS_LOG, path), &own, NULL);
@@ -248,8 +272,8 @@ static void miss(struct ofs_sources* sources, const struct ofs_source* source) {
     memset(sources->present + sources->patterns[p].first, 0, sources->patterns[p].captures);
 }
 
-// Each line goes to the first pattern that matches and has not matched yet, looked for from the one after the last: files of the
-// kernel have their lines in the order of the patterns, mostly.
+// Each line goes to the first pattern that matches and has not matched yet, looked for from the one after the last:
+// files of the kernel have their lines in the order of the patterns, mostly.
 static void take_lines(struct ofs_sources* sources, const struct ofs_source* source, const char* at, const char* end) {
   bool taken[1024];
   const uint32_t count = source->pattern_count;
@@ -263,7 +287,9 @@ static void take_lines(struct ofs_sources* sources, const struct ofs_source* sou
       const uint32_t which = next + tried < count ? next + tried : next + tried - count;
       if (remembers && taken[which]) continue;
       const struct ofs_pattern* pattern = &sources->patterns[source->first_pattern + which];
-      if (!ofs_match(pattern->text, at, stop, sources->captures + pattern->first, sources->bits + pattern->first, sources->present + pattern->first)) continue;
+      if (!ofs_match(pattern->text, at, stop, sources->captures + pattern->first, sources->bits + pattern->first,
+                     sources->present + pattern->first))
+        continue;
       if (remembers) taken[which] = true;
       next = which + 1 == count ? 0 : which + 1;
       --left;
@@ -301,7 +327,8 @@ static void read_file(struct ofs_sources* sources, struct ofs_source* source, in
     count = pread(source->fd, sources->buffer + length, OFS_FILE_BYTES - length, (off_t)length);
     if (count <= 0) break;
     length += (size_t)count;
-    // The kernel gives a list of small records a page at a time; a short read is the whole file, and saves the one for its end.
+    // The kernel gives a list of small records a page at a time; a short read is the whole file, and saves the one for
+    // its end.
     if (length < 2048) break;
   }
   if (count < 0 || length == 0) {
@@ -312,12 +339,14 @@ static void read_file(struct ofs_sources* sources, struct ofs_source* source, in
   take_lines(sources, source, sources->buffer, sources->buffer + length);
 }
 
-static void take_log_line(struct ofs_sources* sources, const struct ofs_source* source, const char* at, const char* end) {
+static void take_log_line(struct ofs_sources* sources, const struct ofs_source* source, const char* at,
+                          const char* end) {
   for (uint32_t p = source->first_pattern; p < source->first_pattern + source->pattern_count; ++p) {
     const struct ofs_pattern* pattern = &sources->patterns[p];
     uint64_t* bits = sources->bits + pattern->first;
     bool* present = sources->present + pattern->first;
-    if (ofs_search(pattern->text, at, end, sources->captures + pattern->first, bits, present) && pattern->counts) ++*bits;
+    if (ofs_search(pattern->text, at, end, sources->captures + pattern->first, bits, present) && pattern->counts)
+      ++*bits;
   }
 }
 
@@ -326,8 +355,10 @@ static bool take_log(struct ofs_sources* sources, struct ofs_source* source) {
   const ssize_t count = pread(source->fd, sources->buffer, OFS_LOG_BYTES, (off_t)source->offset);
   if (count <= 0) return count == 0;
   const char *at = sources->buffer, *end = at + count;
-  for (const char* stop; (stop = (const char*)memchr(at, '\n', (size_t)(end - at))) != NULL; at = stop + 1) take_log_line(sources, source, at, stop);
-  source->offset += at == sources->buffer && count == OFS_LOG_BYTES ? (uint64_t)count : (uint64_t)(at - sources->buffer);
+  for (const char* stop; (stop = (const char*)memchr(at, '\n', (size_t)(end - at))) != NULL; at = stop + 1)
+    take_log_line(sources, source, at, stop);
+  source->offset +=
+      at == sources->buffer && count == OFS_LOG_BYTES ? (uint64_t)count : (uint64_t)(at - sources->buffer);
   return true;
 }
 
@@ -349,7 +380,8 @@ static bool open_log(struct ofs_sources* sources, struct ofs_source* source, boo
 static void follow_rotation(struct ofs_sources* sources, struct ofs_source* source, int64_t now_ns) {
   struct stat status;
   source->look_ns = now_ns + second_ns;
-  if (fstat(source->fd, &status) == 0 && (uint64_t)status.st_size < source->offset) source->offset = 0;  // cut, and written anew
+  if (fstat(source->fd, &status) == 0 && (uint64_t)status.st_size < source->offset)
+    source->offset = 0;  // cut, and written anew
   const int fd = open_below(sources, source->path);
   if (fd < 0) return;  // renamed, and the next one is not there yet
   if (fstat(fd, &status) != 0 || (status.st_dev == source->device && status.st_ino == source->inode)) {
@@ -400,9 +432,12 @@ void ofs_sources_step(struct ofs_sources* sources, int64_t now_ns) {
 void ofs_sources_read(struct ofs_sources* sources, int64_t now_ns) {
   for (uint32_t i = 0; i < sources->source_count; ++i) {
     struct ofs_source* source = &sources->sources[i];
-    if (source->way == OFS_FILE) read_file(sources, source, now_ns);
-    else if (source->way == OFS_LOG) read_log(sources, source, now_ns);
-    else step_command(sources, source, now_ns);
+    if (source->way == OFS_FILE)
+      read_file(sources, source, now_ns);
+    else if (source->way == OFS_LOG)
+      read_log(sources, source, now_ns);
+    else
+      step_command(sources, source, now_ns);
   }
 }
 

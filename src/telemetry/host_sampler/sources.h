@@ -1,5 +1,6 @@
-// Where the numbers of a host come from, and reading them. All memory is given at the start; descriptors are kept, and a read is
-// a pread. Files, logs and commands are read by patterns (pattern.h); ready sets know the usual ones (source_sets.c).
+// Where the numbers of a host come from, and reading them. All memory is given at the start; descriptors are kept, and
+// a read is a pread. Files, logs and commands are read by patterns (pattern.h); ready sets know the usual ones
+// (source_sets.c).
 #pragma once
 
 #include <stdbool.h>
@@ -15,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-  OFS_FIELDS_MAX = 4096,   // as exchange::fields_max
+  OFS_FIELDS_MAX = 4096,  // as exchange::fields_max
   OFS_SOURCES_MAX = 1024,
   OFS_PATTERNS_MAX = 4096,
   OFS_COMMANDS_MAX = 64,
@@ -32,13 +33,13 @@ struct ofs_source_options {
   const char* command[OFS_ARGUMENTS_MAX + 1];
   const char* pattern;
   const char* fields[OFS_CAPTURES_MAX];  // names of the pattern's numbers, in their order
-  const char* label;       // of each file's matched part; "of" if not set
-  const char* type;        // u64 (default), i64, f64
-  const char* kind;        // gauge (default), counter
+  const char* label;                     // of each file's matched part; "of" if not set
+  const char* type;                      // u64 (default), i64, f64
+  const char* kind;                      // gauge (default), counter
   const char *unit, *description;
-  double scale;              // numbers are multiplied by it; of u64 and i64 a whole number
-  int64_t interval_ns;       // of a command; 0: 10 s
-  int64_t time_limit_ns;     // of a command; 0: 5 s
+  double scale;           // numbers are multiplied by it; of u64 and i64 a whole number
+  int64_t interval_ns;    // of a command; 0: 10 s
+  int64_t time_limit_ns;  // of a command; 0: 5 s
 };
 
 struct ofs_field {
@@ -57,8 +58,8 @@ struct ofs_source {
   enum { OFS_FILE, OFS_LOG, OFS_COMMAND } way;
   const char* path;  // of a command: what it is called
   int fd;
-  int error;        // errno of the last attempt; 0: it went well
-  int64_t look_ns;  // when opening is tried again, or a log's name is looked at again
+  int error;                       // errno of the last attempt; 0: it went well
+  int64_t look_ns;                 // when opening is tried again, or a log's name is looked at again
   uint64_t offset, device, inode;  // of a log
   struct ofs_command* command;
   int64_t fresh_until_ns;  // of a command's values
@@ -79,14 +80,15 @@ struct ofs_sources {
   char* buffer;              // OFS_FILE_BYTES
   char *memory, *memory_end;
   bool empty_directory;  // of ofs_each_match: a * met a directory in which nothing is called so
-  char why[256];  // what was wrong at the last failing call
+  char why[256];         // what was wrong at the last failing call
 };
 
-// `memory` is zero and stays until the end; 512 bytes for each field are plenty, and OFS_MEMORY_MIN in any case. False: too small.
+// `memory` is zero and stays until the end; 512 bytes for each field are plenty, and OFS_MEMORY_MIN in any case. False:
+// too small.
 enum { OFS_MEMORY_MIN = 6 << 20 };
 bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, const char* root);
-// False if it can be told now that it is wrong: an unknown set, a pattern that is none; `why` says what. A file that is not there
-// is not wrong: its values are missing until it is.
+// False if it can be told now that it is wrong: an unknown set, a pattern that is none; `why` says what. A file that is
+// not there is not wrong: its values are missing until it is.
 bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_options* options);
 // Fills bits and present of all fields.
 void ofs_sources_read(struct ofs_sources* sources, int64_t now_ns);
@@ -109,11 +111,12 @@ struct ofs_set_field {
   double scale;
 };
 // `parts`: what stands for %1 and %2 in path, pattern and names.
-bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern, const struct ofs_set_field* fields, uint32_t count,
-                  const char* const parts[2]);
+bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
+                  const struct ofs_set_field* fields, uint32_t count, const char* const parts[2]);
 bool ofs_add_set(struct ofs_sources* sources, const char* set);
 // Calls `found` with what * stood for (the first two of a path), in the order of names, for each path that matches.
-typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[2], const void* context);
+typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[2],
+                          const void* context);
 bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found found, const void* context);
 
 #ifdef __cplusplus

@@ -17,7 +17,8 @@ namespace {
 
 std::optional<std::uint64_t> read(const std::string& text, ofs_type type, std::uint64_t factor = 1, double scale = 1) {
   std::uint64_t bits = 0;
-  if (ofs_read_number(text.data(), text.data() + text.size(), type, factor, scale, &bits) == nullptr) return std::nullopt;
+  if (ofs_read_number(text.data(), text.data() + text.size(), type, factor, scale, &bits) == nullptr)
+    return std::nullopt;
   return bits;
 }
 
@@ -30,11 +31,13 @@ TEST(SamplerNumber, ReadsWhatFilesOfTheKernelHave) {
   EXPECT_EQ(read("-5", OFS_I64), static_cast<std::uint64_t>(-5));
   EXPECT_EQ(read("-9223372036854775808", OFS_I64), 1ull << 63);
   EXPECT_EQ(read("-9223372036854775809", OFS_I64), std::nullopt);
-  for (const char* none : {"", "-", "x", "N/A", "12abc", "1.5", "-1", "nan", "inf", " 1"}) EXPECT_EQ(read(none, OFS_U64), std::nullopt) << none;
+  for (const char* none : {"", "-", "x", "N/A", "12abc", "1.5", "-1", "nan", "inf", " 1"})
+    EXPECT_EQ(read(none, OFS_U64), std::nullopt) << none;
 }
 
 TEST(SamplerNumber, ReadsRealsAsTheLibraryDoes) {
-  for (const char* text : {"0", "0.5", ".25", "3.", "1e3", "1.5E-3", "-2.75", "123456789012345678901234", "0.000000000000000000001", "99.99", "1e300"}) {
+  for (const char* text : {"0", "0.5", ".25", "3.", "1e3", "1.5E-3", "-2.75", "123456789012345678901234",
+                           "0.000000000000000000001", "99.99", "1e300"}) {
     const auto bits = read(text, OFS_F64);
     ASSERT_TRUE(bits) << text;
     EXPECT_NEAR(std::bit_cast<double>(*bits), std::stod(text), std::abs(std::stod(text)) * 1e-15) << text;
@@ -62,7 +65,8 @@ TEST(SamplerPattern, TakesNumbersOfALine) {
   EXPECT_EQ(matched("cpu {} {}", "cpu0 10 20 30"), "no");
   EXPECT_EQ(matched(" eth0: {} * {}", "  eth0: 1 2 3"), "yes 1 3");
   EXPECT_EQ(matched("*: {}", "lo: 5"), "yes 5");
-  EXPECT_EQ(matched("a {} b", "a none b"), "yes -") << "a word instead of a number: the value is missing, the line is known";
+  EXPECT_EQ(matched("a {} b", "a none b"), "yes -")
+      << "a word instead of a number: the value is missing, the line is known";
   EXPECT_EQ(matched("a {} b", "a 1"), "no");
   EXPECT_EQ(matched("\\{{}\\}", "{7}"), "yes 7");
   EXPECT_EQ(matched("took {}ms", "2026-11-22 job 17 took 93ms", true), "yes 93");
@@ -77,15 +81,19 @@ constexpr const char* stat_text =
 TEST(SamplerSources, ReadySetsKnowTheUsual) {
   const TestDirectory directory;
   directory.write("/proc/stat", stat_text);
-  directory.write("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 500 kB\nBuffers: 0 kB\nCached: 7 kB\n");
+  directory.write("/proc/meminfo",
+                  "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 500 kB\nBuffers: 0 kB\nCached: 7 kB\n");
   directory.write("/proc/loadavg", "0.50 0.25 0.10 2/345 6789\n");
-  for (const char* cpu : {"cpu0", "cpu1", "cpu10"}) directory.write(fmt::format("/sys/devices/system/cpu/{}/topology/core_id", cpu), "0\n");
+  for (const char* cpu : {"cpu0", "cpu1", "cpu10"})
+    directory.write(fmt::format("/sys/devices/system/cpu/{}/topology/core_id", cpu), "0\n");
   directory.write("/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "1000\n");
   directory.write("/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data", "3\n");
   directory.write("/sys/class/net/eth0/mtu", "1500\n");
-  directory.write("/proc/net/dev", "Inter-|   Receive\n face |bytes\n  eth0: 11 12 13 14 15 16 17 18 21 22 23 24 25 26 27 28\n");
+  directory.write("/proc/net/dev",
+                  "Inter-|   Receive\n face |bytes\n  eth0: 11 12 13 14 15 16 17 18 21 22 23 24 25 26 27 28\n");
   TestSources sources(directory.path());
-  for (const char* set : {"cpu", "cpus", "memory", "load", "infiniband", "network"}) ASSERT_TRUE(ofs_add_set(&sources.all, set)) << sources.all.why;
+  for (const char* set : {"cpu", "cpus", "memory", "load", "infiniband", "network"})
+    ASSERT_TRUE(ofs_add_set(&sources.all, set)) << sources.all.why;
   ofs_sources_read(&sources.all, 0);
   EXPECT_EQ(sources.f64("cpu_seconds{mode=\"idle\"}"), 40.0);
   EXPECT_EQ(sources.f64("cpu_seconds{cpu=\"1\",mode=\"system\"}"), 0.2);
@@ -289,7 +297,8 @@ TEST(SamplerCommand, OneThatHangsIsKilledWithItsChildren) {
   options.time_limit_ns = 100 * millisecond_ns;
   options.interval_ns = 1000 * second_ns;
   ASSERT_TRUE(ofs_sources_add(&sources.all, &options));
-  ASSERT_TRUE(step_until(sources, [&] { return sources.all.commands[0]->kills == 1 && sources.all.commands[0]->pid == 0; }));
+  ASSERT_TRUE(
+      step_until(sources, [&] { return sources.all.commands[0]->kills == 1 && sources.all.commands[0]->pid == 0; }));
   EXPECT_FALSE(sources.has("never")) << "what it said before counts only if it ends";
   pid_t child = 0;
   std::ifstream(pid_file) >> child;
@@ -306,7 +315,9 @@ TEST(SamplerCommand, OneThatHangsIsKilledWithItsChildren) {
 TEST(SamplerCommand, OrphansThatLeftItsGroupAreKilledToo) {
   const TestDirectory directory;
   const std::string pid_file = directory.path() + "/pid";
-  const std::string script = fmt::format("setsid sh -c 'echo $$ > {}; exec sleep 1000' & while [ ! -s {} ]; do sleep 0.01; done; echo 1", pid_file, pid_file);
+  const std::string script =
+      fmt::format("setsid sh -c 'echo $$ > {}; exec sleep 1000' & while [ ! -s {} ]; do sleep 0.01; done; echo 1",
+                  pid_file, pid_file);
   TestSources sources;
   auto options = shell_source(script.c_str(), "one");
   options.interval_ns = 1000 * second_ns;

@@ -7,7 +7,8 @@ void LoopbackFabric::post(MemberIndex from, MemberIndex to, SharedBytes parcel, 
   const int copies = happens(faults_.doubled) ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
     const TimeNs most = happens(faults_.late) ? faults_.late_ns : faults_.delay_max_ns;
-    const TimeNs delay = std::uniform_int_distribution<TimeNs>(faults_.delay_min_ns, std::max(most, faults_.delay_min_ns))(random_);
+    const TimeNs delay =
+        std::uniform_int_distribution<TimeNs>(faults_.delay_min_ns, std::max(most, faults_.delay_min_ns))(random_);
     arriving_[to].emplace(now + delay, Arriving{from, parcel});
   }
 }

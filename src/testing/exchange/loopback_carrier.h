@@ -1,5 +1,5 @@
-// Members of one process, by virtual time and under a seed: parcels take their time, are lost, doubled and overtake each other as
-// told. For tests and simulations, and the model of the others.
+// Members of one process, by virtual time and under a seed: parcels take their time, are lost, doubled and overtake
+// each other as told. For tests and simulations, and the model of the others.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class LoopbackFabric {
   struct Faults {
     TimeNs delay_min_ns = 2 * microsecond_ns, delay_max_ns = 20 * microsecond_ns;
     double lost = 0, doubled = 0;
-    double late = 0;                       // of parcels that take up to late_ns
+    double late = 0;  // of parcels that take up to late_ns
     TimeNs late_ns = 0;
   };
   LoopbackFabric(std::size_t members, std::uint64_t seed) : random_(seed), arriving_(members) {}
@@ -36,7 +36,9 @@ class LoopbackFabric {
     MemberIndex from;
     SharedBytes parcel;
   };
-  [[nodiscard]] bool happens(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
+  [[nodiscard]] bool happens(double probability) {
+    return std::uniform_real_distribution<>(0, 1)(random_) < probability;
+  }
 
   std::mt19937_64 random_;
   Faults faults_;
@@ -47,7 +49,9 @@ class LoopbackFabric {
 class LoopbackCarrier final : public Carrier {
  public:
   LoopbackCarrier(LoopbackFabric& fabric, MemberIndex self) : fabric_(fabric), self_(self) {}
-  void send(MemberIndex to, SharedBytes parcel, TimeNs, TimeNs now) override { fabric_.post(self_, to, std::move(parcel), now); }
+  void send(MemberIndex to, SharedBytes parcel, TimeNs, TimeNs now) override {
+    fabric_.post(self_, to, std::move(parcel), now);
+  }
   [[nodiscard]] Status poll(TimeNs now, const Take& take) override {
     while (fabric_.take(self_, now, take)) {
     }

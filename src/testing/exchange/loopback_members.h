@@ -1,5 +1,6 @@
-// Members of an exchange over a loopback fabric, in virtual time: for unit tests and tests/sim. Time goes from one thing that
-// happens to the next one. Members can be stopped (they do nothing, and what arrives waits), killed and started anew.
+// Members of an exchange over a loopback fabric, in virtual time: for unit tests and tests/sim. Time goes from one
+// thing that happens to the next one. Members can be stopped (they do nothing, and what arrives waits), killed and
+// started anew.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +19,10 @@ namespace offpath::exchange {
 class LoopbackMembers {
  public:
   struct Member {
-    std::unique_ptr<Exchange> exchange;   // null: dead
+    std::unique_ptr<Exchange> exchange;  // null: dead
     std::unique_ptr<LoopbackCarrier> carrier;
     TimeNs stopped_until = 0;
-    TimeNs clock_shift = 0;               // of its own monotonic clock against the fabric's: any number, as on different machines
+    TimeNs clock_shift = 0;  // of its own monotonic clock against the fabric's: any number, as on different machines
     double clock_rate = 1;
     std::vector<ViewPtr> views;
     std::optional<std::vector<std::byte>> publishes;  // what it answers when a round begins; none: nothing, ever
@@ -42,7 +43,8 @@ class LoopbackMembers {
     auto topology = Topology::make(shape_, places_);
     fabric_.forget(i);
     member.carrier = std::make_unique<LoopbackCarrier>(fabric_, i);
-    member.exchange = std::make_unique<Exchange>(options_, std::move(*topology), i, ++nonces_ + seed_ * 1000003, local(member, now_));
+    member.exchange =
+        std::make_unique<Exchange>(options_, std::move(*topology), i, ++nonces_ + seed_ * 1000003, local(member, now_));
     member.next = now_;
   }
   void kill(MemberIndex i) {
@@ -77,7 +79,9 @@ class LoopbackMembers {
   [[nodiscard]] LoopbackFabric& fabric() noexcept { return fabric_; }
   [[nodiscard]] Member& operator[](MemberIndex i) noexcept { return members_[i]; }
   [[nodiscard]] std::size_t size() const noexcept { return members_.size(); }
-  [[nodiscard]] bool runs(MemberIndex i) const noexcept { return members_[i].exchange && members_[i].stopped_until <= now_; }
+  [[nodiscard]] bool runs(MemberIndex i) const noexcept {
+    return members_[i].exchange && members_[i].stopped_until <= now_;
+  }
   // The member's clock at the fabric's time.
   [[nodiscard]] static TimeNs local(const Member& member, TimeNs now) noexcept {
     return member.clock_shift + static_cast<TimeNs>(static_cast<double>(now) * member.clock_rate);
@@ -102,9 +106,13 @@ class LoopbackMembers {
     });
     const TimeNs due = member.exchange->next_deadline();
     // Back to the fabric's time, rounded up.
-    if (due == never) member.next = never;
-    else if (member.clock_rate == 1) member.next = std::max(now_, due - member.clock_shift);
-    else member.next = std::max(now_, static_cast<TimeNs>(static_cast<double>(due - member.clock_shift) / member.clock_rate) + 1);
+    if (due == never)
+      member.next = never;
+    else if (member.clock_rate == 1)
+      member.next = std::max(now_, due - member.clock_shift);
+    else
+      member.next =
+          std::max(now_, static_cast<TimeNs>(static_cast<double>(due - member.clock_shift) / member.clock_rate) + 1);
   }
   void carry_out(Member& member, ExchangeEffects& effects, TimeNs time) {
     while (effects.wants_local) {
@@ -117,7 +125,8 @@ class LoopbackMembers {
       member.views.push_back(std::move(view));
       if (member.views.size() > 64) member.views.erase(member.views.begin());
     }
-    for (ExchangeEffects::Send& send : effects.sends) member.carrier->send(send.to, std::move(send.parcel), send.deadline, now_);
+    for (ExchangeEffects::Send& send : effects.sends)
+      member.carrier->send(send.to, std::move(send.parcel), send.deadline, now_);
   }
 
   ExchangeOptions options_;

@@ -27,7 +27,9 @@ Field random_field(Pick& pick, int depth) {
   switch (field.type) {
     case Type::list:
     case Type::large_list:
-    case Type::fixed_list: field.children.push_back(random_field(pick, depth + 1)); break;
+    case Type::fixed_list:
+      field.children.push_back(random_field(pick, depth + 1));
+      break;
     case Type::structure:
       for (std::uint64_t i = pick(0, 3); i > 0; --i) field.children.push_back(random_field(pick, depth + 1));
       break;
@@ -35,7 +37,8 @@ Field random_field(Pick& pick, int depth) {
       field.children.push_back({.name = "entries", .type = Type::structure, .nullable = false});
       for (int i = 0; i < 2; ++i) field.children[0].children.push_back(random_field(pick, depth + 1));
       break;
-    default: break;
+    default:
+      break;
   }
   if (field.type >= Type::int8 && field.type <= Type::uint64 && depth < 4 && pick(0, 3) == 0) {
     Field values = random_field(pick, depth + 1);
@@ -123,9 +126,14 @@ class BatchMaker {
         if (pick_(0, 3) == 0) return strided(source, count, node.value_bytes);
         allocate(source, count * node.value_bytes);
         return;
-      case BufferKind::offsets32: offsets<std::int32_t>(source, count); break;
-      case BufferKind::offsets64: offsets<std::int64_t>(source, count); break;
-      default: return;
+      case BufferKind::offsets32:
+        offsets<std::int32_t>(source, count);
+        break;
+      case BufferKind::offsets64:
+        offsets<std::int64_t>(source, count);
+        break;
+      default:
+        return;
     }
     if (node.buffers == 3 && last_ > 0) allocate(batch_.view.buffers[node.buffer + 2], last_);
   }

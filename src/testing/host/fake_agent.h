@@ -2,8 +2,8 @@
 // keeps what it was told, and answers reads from a table of objects. In virtual time, in this process.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,10 +20,10 @@
 #include "wire/messages/exchange_messages.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
-#include "wire/region.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/messages/task_messages.h"
+#include "wire/region.h"
 
 namespace offpath::host {
 
@@ -38,8 +38,8 @@ class FakeAgent final : public channel::AgentEvents {
     std::string row_key, column_key;
     std::vector<wire::Node> nodes;
     std::vector<wire::BufferRef> buffers;
-    std::uint32_t set = 0;    // as the request says
-    bool named = false;       // its buffers came with it
+    std::uint32_t set = 0;                      // as the request says
+    bool named = false;                         // its buffers came with it
     std::vector<std::vector<std::byte>> bytes;  // of each buffer
     Status pulled;
   };
@@ -54,7 +54,8 @@ class FakeAgent final : public channel::AgentEvents {
 
   TimeNs step(TimeNs now) {
     if (now >= tells_pulled_at)
-      for (const std::uint64_t ticket : std::exchange(task_waits_, {})) end_.reply(wire::ReplyKind::done, ticket, wire::Done{0});
+      for (const std::uint64_t ticket : std::exchange(task_waits_, {}))
+        end_.reply(wire::ReplyKind::done, ticket, wire::Done{0});
     const bool did = end_.poll(now);
     if (!did && end_.fall_asleep(now)) return tells_pulled_at > now ? tells_pulled_at : never;
     return now + microsecond_ns;
@@ -65,11 +66,11 @@ class FakeAgent final : public channel::AgentEvents {
   std::vector<Batch> batches;
   std::vector<std::string> steps;
   std::vector<std::uint64_t> released;
-  std::vector<std::uint64_t> cancelled;  // gets, by their tickets
+  std::vector<std::uint64_t> cancelled;   // gets, by their tickets
   std::map<std::string, Object> objects;  // by row key
   std::uint64_t credit_bytes = 1ull << 40;
-  bool pulls = true;  // if not, batches stay in the air
-  Status refusal;     // of the next stream
+  bool pulls = true;            // if not, batches stay in the air
+  Status refusal;               // of the next stream
   bool holds_requests = false;  // about pools
   std::size_t held() const { return held_.size(); }
   void answer_held() {
@@ -79,8 +80,14 @@ class FakeAgent final : public channel::AgentEvents {
   std::vector<std::byte> query;           // the newest one's bytes
 
   // The one exchange there is, and how often it is open.
-  wire::ExchangeDescription exchange{.members = {"here", "there"}, .tree = 5, .record_bytes = 64, .interval_ns = second_ns, .deadline_ns = second_ns,
-                                     .grant_total = 100, .topology = "allgather", .fields = {{"power", 'f', "watts", ""}, {"jobs", 'u', "", ""}},
+  wire::ExchangeDescription exchange{.members = {"here", "there"},
+                                     .tree = 5,
+                                     .record_bytes = 64,
+                                     .interval_ns = second_ns,
+                                     .deadline_ns = second_ns,
+                                     .grant_total = 100,
+                                     .topology = "allgather",
+                                     .fields = {{"power", 'f', "watts", ""}, {"jobs", 'u', "", ""}},
                                      .reductions = {"sum(power)"}};
   std::map<std::uint64_t, wire::BufferRef> areas;  // of those that are open, by number
   std::vector<wire::ExchangeWish> wishes;          // the newest
@@ -94,7 +101,8 @@ class FakeAgent final : public channel::AgentEvents {
     store(view.data(), head);
     view_ = std::move(view);
     const wire::BufferRef& area = areas.rbegin()->second;
-    const std::uint64_t slot = area.offset + wire::view_slot_at(views_, exchange_opened.record_bytes, exchange_opened.view_bytes);
+    const std::uint64_t slot =
+        area.offset + wire::view_slot_at(views_, exchange_opened.record_bytes, exchange_opened.view_bytes);
     end_.push(views_from + views_, {{area.region, slot, view_.data(), view_.size()}});
   }
 
@@ -123,10 +131,14 @@ class FakeAgent final : public channel::AgentEvents {
  private:
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs) override {
     switch (static_cast<wire::EntryKind>(request.kind)) {
-      case wire::EntryKind::open_stream: return open(channel, request);
-      case wire::EntryKind::close_stream: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
-      case wire::EntryKind::send: return send(channel, request);
-      case wire::EntryKind::move: return move(channel, request);
+      case wire::EntryKind::open_stream:
+        return open(channel, request);
+      case wire::EntryKind::close_stream:
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+      case wire::EntryKind::send:
+        return send(channel, request);
+      case wire::EntryKind::move:
+        return move(channel, request);
       case wire::EntryKind::step_end: {
         wire::StepEnd step{};
         ASSERT_TRUE(wire::decode(request.payload, step));
@@ -134,9 +146,15 @@ class FakeAgent final : public channel::AgentEvents {
         channel.set_pulled(step.stream, request.ticket);
         return channel.set_stored(step.stream, request.ticket);
       }
-      case wire::EntryKind::pool_get: case wire::EntryKind::pool_list: case wire::EntryKind::pool_drop: case wire::EntryKind::pool_compute:
-      case wire::EntryKind::pool_query: case wire::EntryKind::query_next: case wire::EntryKind::push_lease:
-        if (holds_requests) return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
+      case wire::EntryKind::pool_get:
+      case wire::EntryKind::pool_list:
+      case wire::EntryKind::pool_drop:
+      case wire::EntryKind::pool_compute:
+      case wire::EntryKind::pool_query:
+      case wire::EntryKind::query_next:
+      case wire::EntryKind::push_lease:
+        if (holds_requests)
+          return held_.push_back({request.ticket, request.kind, {request.payload.begin(), request.payload.end()}});
         return answer_pool(channel, request);
       case wire::EntryKind::release: {
         wire::Release release{};
@@ -148,10 +166,14 @@ class FakeAgent final : public channel::AgentEvents {
         ASSERT_TRUE(wire::decode(request.payload, cancel));
         return cancelled.push_back(cancel.ticket);
       }
-      case wire::EntryKind::need_credit: return;
-      case wire::EntryKind::exchange_open: return open_exchange(channel, request);
-      case wire::EntryKind::exchange_info: return describe(channel, request);
-      case wire::EntryKind::exchange_wait: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{views_});
+      case wire::EntryKind::need_credit:
+        return;
+      case wire::EntryKind::exchange_open:
+        return open_exchange(channel, request);
+      case wire::EntryKind::exchange_info:
+        return describe(channel, request);
+      case wire::EntryKind::exchange_wait:
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{views_});
       case wire::EntryKind::exchange_grant: {
         wire::ExchangeGrant grant{};
         ASSERT_TRUE(wire::decode(request.payload, grant));
@@ -167,8 +189,10 @@ class FakeAgent final : public channel::AgentEvents {
       case wire::EntryKind::task_open:
         ++sessions_of_tasks;
         return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{1});
-      case wire::EntryKind::task_run: return run(channel, request);
-      case wire::EntryKind::task_wait: return task_waits_.push_back(request.ticket);
+      case wire::EntryKind::task_run:
+        return run(channel, request);
+      case wire::EntryKind::task_wait:
+        return task_waits_.push_back(request.ticket);
       case wire::EntryKind::task_cancel: {
         wire::TaskCancel cancel{};
         ASSERT_TRUE(wire::decode(request.payload, cancel));
@@ -178,7 +202,8 @@ class FakeAgent final : public channel::AgentEvents {
         --sessions_of_tasks;
         cancel_tasks(channel, [](const Task&) { return true; });
         return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
-      default: FAIL() << "request kind " << int(request.kind);
+      default:
+        FAIL() << "request kind " << int(request.kind);
     }
   }
   void open(channel::AgentEnd& channel, const channel::Entry& request) {
@@ -245,7 +270,8 @@ class FakeAgent final : public channel::AgentEvents {
     described_.clear();
     wire::encode_description(exchange, described_);
     ASSERT_LE(described_.size(), info.room.length);
-    channel.push(descriptions_from + request.ticket, {{info.room.region, info.room.offset, described_.data(), described_.size()}});
+    channel.push(descriptions_from + request.ticket,
+                 {{info.room.region, info.room.offset, described_.data(), described_.size()}});
   }
   void run(channel::AgentEnd& channel, const channel::Entry& request) {
     wire::TaskRun run{};
@@ -279,9 +305,11 @@ class FakeAgent final : public channel::AgentEvents {
     if (token >= views_from) {
       const wire::BufferRef& area = areas.rbegin()->second;
       line_ = token - views_from;
-      return channel.push(lines_from + line_, {{area.region, area.offset + sizeof(wire::PublishLine), reinterpret_cast<const std::byte*>(&line_), sizeof line_}});
+      return channel.push(lines_from + line_, {{area.region, area.offset + sizeof(wire::PublishLine),
+                                                reinterpret_cast<const std::byte*>(&line_), sizeof line_}});
     }
-    if (token >= descriptions_from) return channel.reply(wire::ReplyKind::done, token - descriptions_from, wire::Done{described_.size()});
+    if (token >= descriptions_from)
+      return channel.reply(wire::ReplyKind::done, token - descriptions_from, wire::Done{described_.size()});
     if (token >= pushes_from) return channel.reply(wire::ReplyKind::got, token - pushes_from, pushed_);
     Batch& batch = batches[token];
     batch.pulled = status;
@@ -306,18 +334,23 @@ class FakeAgent final : public channel::AgentEvents {
         wire::PoolQuery asked{};
         ASSERT_TRUE(wire::decode(request.payload, asked));
         query.resize(asked.query.length);
-        return channel.pull(queries_from + request.ticket, {{asked.query.region, asked.query.generation, asked.query.offset, query.data(), query.size()}});
+        return channel.pull(queries_from + request.ticket, {{asked.query.region, asked.query.generation,
+                                                             asked.query.offset, query.data(), query.size()}});
       }
       case wire::EntryKind::query_next: {
         wire::QueryNext next{};
         ASSERT_TRUE(wire::decode(request.payload, next));
-        if (next.index == query_frames.size()) return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
+        if (next.index == query_frames.size())
+          return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{0});
         ASSERT_LT(next.index, query_frames.size());
         return give(channel, request, query_frames[next.index]);
       }
-      case wire::EntryKind::push_lease: return push(channel, request);
-      case wire::EntryKind::pool_list: return list(channel, request);
-      default: return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
+      case wire::EntryKind::push_lease:
+        return push(channel, request);
+      case wire::EntryKind::pool_list:
+        return list(channel, request);
+      default:
+        return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{objects.size()});
     }
   }
   void give(channel::AgentEnd& channel, const channel::Entry& request, const std::string& row) {
@@ -366,9 +399,10 @@ class FakeAgent final : public channel::AgentEvents {
   void on_offer(channel::AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(channel::AgentEnd&, const Failure&, TimeNs) override {}
 
-  static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40, lines_from = 4ull << 40, queries_from = 5ull << 40;
+  static constexpr std::uint64_t pushes_from = 1ull << 40, descriptions_from = 2ull << 40, views_from = 3ull << 40,
+                                 lines_from = 4ull << 40, queries_from = 5ull << 40;
   std::uint64_t exchanges_ = 0, views_ = 0, line_ = 0;
-  std::vector<std::byte> described_, view_;  // being pushed
+  std::vector<std::byte> described_, view_;                                               // being pushed
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<wire::BufferRef>> sets_;  // by stream and number
   struct Held {
     std::uint64_t ticket;
@@ -407,8 +441,9 @@ class HostCalls : public testing::Test {
     options.rows_max = rows_max;
     options.destination = destination;
     ofp_stream* stream = nullptr;
-    EXPECT_EQ(ofp_stream_open_columns(channel, "stream", columns.data(), unsigned(columns.size()), &options, &stream, &error),
-              OFP_OK)
+    EXPECT_EQ(
+        ofp_stream_open_columns(channel, "stream", columns.data(), unsigned(columns.size()), &options, &stream, &error),
+        OFP_OK)
         << error.message;
     return stream;
   }

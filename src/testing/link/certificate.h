@@ -27,9 +27,10 @@ inline bool accepts_tls_1_2(int socket) {
   return accepted;
 }
 
-// `names` as OpenSSL writes alternative names: "IP:127.0.0.1,DNS:localhost". Valid from and until so many seconds from now.
-inline void write_test_certificate(const std::string& certificate_file, const std::string& key_file, const std::string& names,
-                                   long from_s = -3600, long until_s = 3600) {
+// `names` as OpenSSL writes alternative names: "IP:127.0.0.1,DNS:localhost". Valid from and until so many seconds from
+// now.
+inline void write_test_certificate(const std::string& certificate_file, const std::string& key_file,
+                                   const std::string& names, long from_s = -3600, long until_s = 3600) {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   OFP_ASSERT(key != nullptr && certificate != nullptr);
@@ -39,7 +40,8 @@ inline void write_test_certificate(const std::string& certificate_file, const st
   X509_gmtime_adj(X509_getm_notAfter(certificate), until_s);
   X509_set_pubkey(certificate, key);
   X509_NAME* name = X509_get_subject_name(certificate);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("offpath test"), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("offpath test"), -1, -1,
+                             0);
   X509_set_issuer_name(certificate, name);
   X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, names.c_str());
   OFP_ASSERT(extension != nullptr);
@@ -50,7 +52,8 @@ inline void write_test_certificate(const std::string& certificate_file, const st
   OFP_ASSERT(file != nullptr && PEM_write_X509(file, certificate) == 1);
   std::fclose(file);
   file = std::fopen(key_file.c_str(), "w");
-  OFP_ASSERT(file != nullptr && fchmod(fileno(file), 0600) == 0 && PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
+  OFP_ASSERT(file != nullptr && fchmod(fileno(file), 0600) == 0 &&
+             PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
   std::fclose(file);
   X509_free(certificate);
   EVP_PKEY_free(key);

@@ -18,9 +18,9 @@
 #include <thread>
 #include <utility>
 
-#include "testing/link/emulated.h"
 #include "link/handshake/handshake.h"
 #include "link/verbs/verbs_link.h"
+#include "testing/link/emulated.h"
 
 namespace offpath::link {
 
@@ -118,7 +118,8 @@ class TestAgent {
     std::atomic<bool> connected = false;
     std::thread agent([&] {
       arrival = serve();
-      // A queue pair is connected after the welcome, while the agent's loop runs. Events wait for a poll that takes any.
+      // A queue pair is connected after the welcome, while the agent's loop runs. Events wait for a poll that takes
+      // any.
       while (arrival.link && !connected) arrival.link->poll(monotonic_ns(), {});
     });
     auto host = connect(address, options, monotonic_ns() + 10 * second_ns);
@@ -184,14 +185,17 @@ inline Result<std::string> rdma_address() {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(first, ::freeifaddrs);
   Result<std::string> found = fail(Error::unsupported, "this machine has no network");
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || (each->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
     std::array<char, INET_ADDRSTRLEN> text{};
     ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text.data(), text.size());
     Address address;
     address.kind = Address::Kind::verbs;
     address.host = text.data();
-    if (auto usable = check_verbs(address)) return address.host;
-    else found = tl::unexpected<Failure>(std::move(usable).error());
+    if (auto usable = check_verbs(address))
+      return address.host;
+    else
+      found = tl::unexpected<Failure>(std::move(usable).error());
   }
   return found;
 }

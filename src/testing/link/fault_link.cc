@@ -48,8 +48,10 @@ void FaultAgentLink::end(Failure why) {
   ended_at_ = now_;
   inner_->close();
   for (const auto& [operation, unused] : std::exchange(outstanding_, {}))
-    held_.hold({operation.first, operation.second,
-                fail(Error::peer_lost, "under way when the link ended: {}", why.message), {}},
+    held_.hold({operation.first,
+                operation.second,
+                fail(Error::peer_lost, "under way when the link ended: {}", why.message),
+                {}},
                now_, rank_in_order);
   held_.make_all_due(now_);
   held_.hold({Kind::closed, 0, tl::unexpected(std::move(why)), {}}, now_, UINT64_MAX);
@@ -149,8 +151,12 @@ void FaultAgentLink::take(LinkEvent event) {
       held_.hold(std::move(event), now_ + (delayed ? delay : 0), rank_in_order);
       return;
     }
-    case Kind::offered: held_.hold(std::move(event), now_, rank_in_order); return;
-    case Kind::closed: end(event.status ? Failure{Error::closed, "closed"} : std::move(event.status).error()); return;
+    case Kind::offered:
+      held_.hold(std::move(event), now_, rank_in_order);
+      return;
+    case Kind::closed:
+      end(event.status ? Failure{Error::closed, "closed"} : std::move(event.status).error());
+      return;
   }
 }
 

@@ -33,9 +33,9 @@ struct HostFaults {
   double allocate_fails = 0;  // Error::no_memory
   double announce_fails = 0;  // segments: Error::timeout, ranges: Error::io; the agent knows nothing of it
   double wake_repeated = 0;
-  double wait_spurious = 0;   // a wait returns at once
-  double offer_fails = 0;     // Error::io
-  double close = 0;           // of each look: the link breaks (Error::peer_lost)
+  double wait_spurious = 0;  // a wait returns at once
+  double offer_fails = 0;    // Error::io
+  double close = 0;          // of each look: the link breaks (Error::peer_lost)
 };
 
 struct FaultCounters {
@@ -99,8 +99,8 @@ class FaultAgentLink final : public AgentLink {
   TimeNs stalled_until_ = 0;
   TimeNs wake_due_ = never;  // an outgoing wake held back
   TimeNs ended_at_ = 0;
-  bool ended_ = false;       // `closed` is held or delivered
-  bool done_ = false;        // `closed` was delivered
+  bool ended_ = false;  // `closed` is held or delivered
+  bool done_ = false;   // `closed` was delivered
 };
 
 class FaultHostLink final : public HostLink {
@@ -120,7 +120,9 @@ class FaultHostLink final : public HostLink {
                                        std::uint64_t length) override;
   void retire_range(RegionId range, std::uint32_t generation) override;
   void withdraw_range(RegionId range, std::uint32_t generation) override { inner_->withdraw_range(range, generation); }
-  [[nodiscard]] bool is_withdrawn(RegionId range, std::uint32_t generation) override { return inner_->is_withdrawn(range, generation); }
+  [[nodiscard]] bool is_withdrawn(RegionId range, std::uint32_t generation) override {
+    return inner_->is_withdrawn(range, generation);
+  }
   void wake() override;
   void wait(TimeNs deadline) override;
   [[nodiscard]] int event_fd() const override { return inner_->event_fd(); }

@@ -81,7 +81,7 @@ TEST(FaultAgentLink, EachFaultOfAnOperationHasItsErrorAndCounter) {
     AgentFaults faults;
     Error read, write;
     bool write_fails;
-    std::uint64_t FaultCounters::*counter;
+    std::uint64_t FaultCounters::* counter;
   } cases[] = {
       {{.read_fails = 1}, Error::io, Error::io, false, &FaultCounters::reads_failed},
       {{.read_unreadable = 1}, Error::unreadable, Error::io, false, &FaultCounters::reads_unreadable},
@@ -226,8 +226,12 @@ TEST(FaultAgentLink, ABrokenLinkWhoseOwnerTakesOneEventAtATime) {
 }
 
 std::vector<std::uint64_t> trace(std::uint64_t seed) {
-  World world({.read_fails = 0.1, .read_unreadable = 0.1, .write_fails = 0.1, .completion_delayed = 0.3,
-               .completion_reordered = 0.3, .stall = 0.05},
+  World world({.read_fails = 0.1,
+               .read_unreadable = 0.1,
+               .write_fails = 0.1,
+               .completion_delayed = 0.3,
+               .completion_reordered = 0.3,
+               .stall = 0.05},
               {}, seed);
   for (std::uint64_t token = 0; token < 50; ++token) {
     world.read(2 * token);

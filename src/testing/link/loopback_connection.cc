@@ -51,10 +51,14 @@ LoopbackConnection::LoopbackConnection(std::shared_ptr<LoopbackFabric> fabric, c
 bool LoopbackConnection::blocked(Way way) const noexcept {
   if (partitioned_) return true;
   switch (way) {
-    case operations: return host_stopped_ && !options_.one_sided;
-    case to_agent: return agent_stopped_;
-    case to_host: return host_stopped_;
-    case ways: break;
+    case operations:
+      return host_stopped_ && !options_.one_sided;
+    case to_agent:
+      return agent_stopped_;
+    case to_host:
+      return host_stopped_;
+    case ways:
+      break;
   }
   return false;
 }
@@ -170,7 +174,8 @@ Status LoopbackConnection::host_usable() const {
 }
 
 Status LoopbackConnection::attach_segment(RegionId segment, SegmentMemory view) {
-  if (views_.contains(segment)) return fail(Error::protocol, "segment {}: announced twice", segment & ~wire::segment_flag);
+  if (views_.contains(segment))
+    return fail(Error::protocol, "segment {}: announced twice", segment & ~wire::segment_flag);
   OFP_TRY(announced_.attach(segment, 0, reinterpret_cast<std::uint64_t>(view.data()), view.length(), 0));
   views_[segment] = std::move(view);
   return {};
@@ -196,7 +201,8 @@ Status LoopbackConnection::announce_segment(RegionId segment, const SegmentMemor
     }
     send(to_host, [this, segment] { acknowledged_.insert(segment); });
   });
-  fabric_->run_until(deadline, [this, segment] { return acknowledged_.contains(segment) || told_host_ || !host_alive_; });
+  fabric_->run_until(deadline,
+                     [this, segment] { return acknowledged_.contains(segment) || told_host_ || !host_alive_; });
   if (acknowledged_.erase(segment) > 0) return {};
   OFP_TRY(host_usable());
   return fail(Error::timeout, "the agent did not take segment {} in time", segment & ~wire::segment_flag);
@@ -232,7 +238,8 @@ void LoopbackConnection::end_range(RegionId range, std::uint32_t generation) {
 
 void LoopbackConnection::retire_range(RegionId range, std::uint32_t generation) {
   withdraw_range(range, generation);
-  if (!is_withdrawn(range, generation)) (void)fabric_->run_until(fabric_->now() + second_ns, [&] { return is_withdrawn(range, generation); });
+  if (!is_withdrawn(range, generation))
+    (void)fabric_->run_until(fabric_->now() + second_ns, [&] { return is_withdrawn(range, generation); });
   leaving_.erase({range, generation});
   end_range(range, generation);
 }
@@ -410,7 +417,8 @@ void LoopbackConnection::write(std::uint64_t token, std::span<const WritePiece> 
   for (const WritePiece& piece : pieces) {
     if (operation->failure) break;
     if (!wire::is_segment(piece.segment))
-      operation->failure = Failure{Error::denied, fmt::format("a write to range {}: only segments can be written", piece.segment)};
+      operation->failure =
+          Failure{Error::denied, fmt::format("a write to range {}: only segments can be written", piece.segment)};
     else if (auto region = announced_.resolve(piece.segment, 0, piece.offset, piece.length); !region)
       operation->failure = std::move(region).error();
   }
@@ -440,8 +448,11 @@ Status LoopbackConnection::check_registration(const ReadPiece& piece) const {
   const Region* registered = registered_.find(piece.region);
   if (registered == nullptr) return fail(Error::stale, "range {}: the host has withdrawn it", piece.region);
   if (registered->key != named->key || registered->base != named->base || registered->length < named->length)
-    return fail(Error::stale, "range {}: named with key {:#x}, base {:#x} and {} bytes, the host registered key {:#x}, base {:#x} and {} bytes",
-                piece.region, named->key, named->base, named->length, registered->key, registered->base, registered->length);
+    return fail(Error::stale,
+                "range {}: named with key {:#x}, base {:#x} and {} bytes, the host registered key {:#x}, base {:#x} "
+                "and {} bytes",
+                piece.region, named->key, named->base, named->length, registered->key, registered->base,
+                registered->length);
   return {};
 }
 
@@ -450,7 +461,8 @@ void LoopbackConnection::read_part(const OperationPointer& operation, const Read
   if (wire::is_segment(piece.region)) {
     const auto found = views_.find(piece.region);
     if (found == views_.end() || found->second.length() < piece.offset + piece.length)
-      operation->failure = Failure{Error::stale, fmt::format("segment {} was withdrawn while it was read", piece.region & ~wire::segment_flag)};
+      operation->failure = Failure{
+          Error::stale, fmt::format("segment {} was withdrawn while it was read", piece.region & ~wire::segment_flag)};
     else if (part.length > 0)
       std::memcpy(piece.to + part.offset, found->second.data() + piece.offset + part.offset, part.length);
     return;
@@ -468,8 +480,10 @@ void LoopbackConnection::read_part(const OperationPointer& operation, const Read
   }
   const std::uint64_t address = region->base + piece.offset;
   if (!read_memory(reinterpret_cast<const std::byte*>(address + part.offset), piece.to + part.offset, part.length))
-    operation->failure = Failure{Error::unreadable, fmt::format("range {} at generation {}: {} bytes at offset {} (address {:#x}) cannot be read",
-                                                                piece.region, piece.generation, piece.length, piece.offset, address)};
+    operation->failure =
+        Failure{Error::unreadable,
+                fmt::format("range {} at generation {}: {} bytes at offset {} (address {:#x}) cannot be read",
+                            piece.region, piece.generation, piece.length, piece.offset, address)};
 }
 
 // The address may be bad: what was announced may have been freed.
@@ -492,7 +506,8 @@ void LoopbackConnection::write_part(const OperationPointer& operation, const Wri
   if (operation->over || operation->failure || !host_alive_) return;
   const auto found = views_.find(piece.segment);
   if (found == views_.end() || found->second.length() < piece.offset + piece.length)
-    operation->failure = Failure{Error::stale, fmt::format("segment {} was withdrawn while it was written", piece.segment & ~wire::segment_flag)};
+    operation->failure = Failure{Error::stale, fmt::format("segment {} was withdrawn while it was written",
+                                                           piece.segment & ~wire::segment_flag)};
   else if (part.length > 0)
     std::memcpy(found->second.data() + piece.offset + part.offset, piece.from + part.offset, part.length);
 }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "link/guarded_copy.h"
-#include "testing/link/loopback_link.h"
 #include "link/region_table.h"
+#include "testing/link/loopback_link.h"
 
 namespace offpath::link {
 

@@ -32,7 +32,8 @@ class LoopbackFabric {
   // work, and no agent steps meanwhile. Without it such a wait is a mistake of the simulation, and asserted.
   class WaitsWithinStep {
    public:
-    explicit WaitsWithinStep(LoopbackFabric& fabric) : fabric_(fabric), before_(std::exchange(fabric.waits_within_step_, true)) {}
+    explicit WaitsWithinStep(LoopbackFabric& fabric)
+        : fabric_(fabric), before_(std::exchange(fabric.waits_within_step_, true)) {}
     ~WaitsWithinStep() { fabric_.waits_within_step_ = before_; }
     WaitsWithinStep(const WaitsWithinStep&) = delete;
     WaitsWithinStep& operator=(const WaitsWithinStep&) = delete;
@@ -42,7 +43,8 @@ class LoopbackFabric {
     bool before_;
   };
   // Calls the stepper and advances, from event to event, until `done`, the deadline, or nothing is left to happen
-  // before it. True if done. Time stands at the deadline if it passed, and stays where it is if the deadline is `never`.
+  // before it. True if done. Time stands at the deadline if it passed, and stays where it is if the deadline is
+  // `never`.
   bool run_until(TimeNs deadline, const std::function<bool()>& done);
 
   // To be given to channel::HostEnd: its context is the fabric.

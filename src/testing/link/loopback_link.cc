@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "testing/link/loopback_connection.h"
 #include "link/local/sealed_memory.h"
+#include "testing/link/loopback_connection.h"
 
 namespace offpath::link {
 
@@ -30,8 +30,12 @@ class LoopbackHost final : public HostLink {
     return connection_->announce_range(range, generation, base, length);
   }
   void retire_range(RegionId range, std::uint32_t generation) override { connection_->retire_range(range, generation); }
-  void withdraw_range(RegionId range, std::uint32_t generation) override { connection_->withdraw_range(range, generation); }
-  bool is_withdrawn(RegionId range, std::uint32_t generation) override { return connection_->is_withdrawn(range, generation); }
+  void withdraw_range(RegionId range, std::uint32_t generation) override {
+    connection_->withdraw_range(range, generation);
+  }
+  bool is_withdrawn(RegionId range, std::uint32_t generation) override {
+    return connection_->is_withdrawn(range, generation);
+  }
   void wake() override { connection_->host_wakes(); }
   void wait(TimeNs deadline) override { connection_->host_waits(deadline); }
   int event_fd() const override { return connection_->host_event_fd(); }
@@ -66,7 +70,9 @@ class LoopbackAgent final : public AgentLink {
   void write(std::uint64_t token, std::span<const WritePiece> pieces) override { connection_->write(token, pieces); }
   void wake() override { connection_->agent_wakes(); }
   Status hand_over(std::uint64_t ticket, int fd) override { return connection_->hand_over(ticket, fd); }
-  std::size_t poll(TimeNs /*the fabric knows it*/, std::span<LinkEvent> events) override { return connection_->poll(events); }
+  std::size_t poll(TimeNs /*the fabric knows it*/, std::span<LinkEvent> events) override {
+    return connection_->poll(events);
+  }
   int event_fd() const override { return -1; }
   void refuse(const Failure&) override {}  // its host learns that the agent is gone, no more
   void close() override { connection_->agent_closes(); }

@@ -31,15 +31,15 @@ struct Latency {
 };
 
 struct LoopbackOptions {
-  bool mapped = true;       // the agent maps segments, and descriptors can be handed over
-  bool one_sided = true;    // if not, operations stand still while the host is stopped
+  bool mapped = true;     // the agent maps segments, and descriptors can be handed over
+  bool one_sided = true;  // if not, operations stand still while the host is stopped
   // A range that is withdrawn is gone when the agent's end has answered, so long after that; 0: at once. As with cards.
   TimeNs withdrawal_ns = 0;
-  bool staged = false;      // ranges cannot be read: announcing one is Error::unsupported
-  Latency operation;        // reads and writes
-  Latency control;          // what goes over the control socket, in order: segments, wakes, descriptors, death
+  bool staged = false;  // ranges cannot be read: announcing one is Error::unsupported
+  Latency operation;    // reads and writes
+  Latency control;      // what goes over the control socket, in order: segments, wakes, descriptors, death
   TimeNs silence_ns = 10 * second_ns;  // a partition that lasts this long ends the link at both ends
-  wire::Welcome welcome;    // what the handshake would have told the host; `direct` and `reason` are filled in
+  wire::Welcome welcome;  // what the handshake would have told the host; `direct` and `reason` are filled in
 };
 
 // What happens to the pair from outside. Belongs to the test; the ends do not know it.
@@ -58,7 +58,7 @@ class LoopbackFate {
   // Nothing crosses until healed; nothing is lost by it either, unless it lasts silence_ns.
   virtual void partition() = 0;
   virtual void heal() = 0;
-  [[nodiscard]] virtual bool host_runs() const = 0;   // neither killed nor stopped
+  [[nodiscard]] virtual bool host_runs() const = 0;  // neither killed nor stopped
   [[nodiscard]] virtual bool agent_runs() const = 0;
 };
 

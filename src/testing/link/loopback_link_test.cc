@@ -183,8 +183,8 @@ TEST(LoopbackUnmapped, AReadOfTailAndSlotTogetherIsUnordered) {
     World world(unmapped(), seed);
     const MutableBytes memory = world.pair.host->channel_memory();
     std::uint64_t tail = 0, slot = 0;
-    const std::array<ReadPiece, 2> pieces{{{wire::channel_segment, 0, 0, bytes(&tail), 8},
-                                           {wire::channel_segment, 0, 4096, bytes(&slot), 8}}};
+    const std::array<ReadPiece, 2> pieces{
+        {{wire::channel_segment, 0, 0, bytes(&tail), 8}, {wire::channel_segment, 0, 4096, bytes(&slot), 8}}};
     world.pair.agent->read(1, pieces);
     world.pass(500);
     store<std::uint64_t>(memory.data() + 4096, 1);
@@ -282,7 +282,8 @@ std::vector<std::int64_t> trace(std::uint64_t seed) {
   while (world.fabric->next_event() != never) {
     world.fabric->advance_to(world.fabric->next_event());
     for (const LinkEvent& event : world.poll())
-      trace.insert(trace.end(), {world.fabric->now(), static_cast<int>(event.kind), static_cast<std::int64_t>(event.token)});
+      trace.insert(trace.end(),
+                   {world.fabric->now(), static_cast<int>(event.kind), static_cast<std::int64_t>(event.token)});
   }
   return trace;
 }

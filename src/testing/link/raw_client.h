@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "testing/link/connected_pair.h"
 #include "link/handshake/handshake.h"
+#include "testing/link/connected_pair.h"
 
 namespace offpath::link {
 
@@ -13,7 +13,8 @@ class RawClient {
   explicit RawClient(TestAgent& agent) : agent_(agent) {
     auto dialled = dial(agent.address, soon());
     OFP_ASSERT(dialled);
-    const auto kind = agent.address.kind == Address::Kind::unix_socket ? ControlSocket::Kind::unix_socket : ControlSocket::Kind::network;
+    const auto kind = agent.address.kind == Address::Kind::unix_socket ? ControlSocket::Kind::unix_socket
+                                                                       : ControlSocket::Kind::network;
     socket = ControlSocket(std::move(*dialled), kind);
   }
   void say(const wire::Hello& hello, int descriptor) {

@@ -25,7 +25,8 @@ class SeededRandom {
   std::int64_t between(std::int64_t low, std::int64_t high) noexcept {
     OFP_ASSERT(low <= high);
     const std::uint64_t width = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + (width == UINT64_MAX ? next() : below(width + 1)));
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) +
+                                     (width == UINT64_MAX ? next() : below(width + 1)));
   }
   // Draws even if the probability is 0, so that switching one fault off leaves the others where they were.
   bool chance(double probability) noexcept { return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability; }

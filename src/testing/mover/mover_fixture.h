@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "frame/parse.h"
@@ -36,7 +36,9 @@ class OneFrame final : public Store {
     if (row_keys.empty() || row_keys.back() != row_key) return fail(Error::not_found, "{} is not there", row_key);
     return kept;
   }
-  Status end_step(const std::string&, const std::string&, std::uint32_t, std::uint32_t, TimeNs, Effects&) override { return step_outcome; }
+  Status end_step(const std::string&, const std::string&, std::uint32_t, std::uint32_t, TimeNs, Effects&) override {
+    return step_outcome;
+  }
   void leave(const std::string&) override { --admitted_now; }
 
   FramePtr kept;
@@ -59,8 +61,16 @@ class MoverTest : public testing::Test {
     frame::Schema schema;
     schema.fields.push_back({.name = "v", .type = frame::Type::float64, .nullable = false});
     encoded = frame::encode(schema);
-    wire::OpenStream open{.stream = 0, .destination = destination, .rows_max = rows * 8, .keep = 1, .ranks = 0,
-                          .rank = 0, .name = "s", .pool = "local:/s?overwrite=yes", .schema = encoded, .compression = compression};
+    wire::OpenStream open{.stream = 0,
+                          .destination = destination,
+                          .rows_max = rows * 8,
+                          .keep = 1,
+                          .ranks = 0,
+                          .rank = 0,
+                          .name = "s",
+                          .pool = "local:/s?overwrite=yes",
+                          .schema = encoded,
+                          .compression = compression};
     request(wire::EntryKind::open_stream, open);
     ASSERT_TRUE(charge > column_bytes || !failures.empty());
   }
@@ -74,7 +84,14 @@ class MoverTest : public testing::Test {
   // Buffers at `region`; none: those of the set.
   void send(std::uint32_t set, std::optional<wire::RegionId> region, std::uint64_t sent_rows = rows) {
     const std::string key = std::to_string(ticket + 1);
-    wire::Send send{.stream = 0, .charge = charge, .rows = sent_rows, .row_key = key, .column_key = {}, .nodes = {}, .buffers = {}, .set = set};
+    wire::Send send{.stream = 0,
+                    .charge = charge,
+                    .rows = sent_rows,
+                    .row_key = key,
+                    .column_key = {},
+                    .nodes = {},
+                    .buffers = {},
+                    .set = set};
     if (region) send.buffers.push_back({.region = *region, .generation = 1, .offset = 0, .length = sent_rows * 8});
     request(wire::EntryKind::send, send);
   }
@@ -89,7 +106,9 @@ class MoverTest : public testing::Test {
       } else if (const auto* reply = std::get_if<ReplyEffect>(&effect)) {
         charge = std::get<wire::Opened>(reply->message).charge_base + column_bytes;
       } else if (auto* line = std::get_if<LineEffect>(&effect)) {
-        (line->word == LineEffect::Word::pulled ? pulled : line->word == LineEffect::Word::stored ? stored : other) = line->value;
+        (line->word == LineEffect::Word::pulled   ? pulled
+         : line->word == LineEffect::Word::stored ? stored
+                                                  : other) = line->value;
       }
     }
     effects.clear();

@@ -19,7 +19,8 @@ inline FramePtr frame_of(const arrow::RecordBatch& batch, mover::BufferCache& ca
   auto options = arrow::ipc::IpcWriteOptions::Defaults();
   options.allow_64bit = true;
   options.use_threads = false;  // of libarrow, which the thread sanitizer does not see into
-  if (compression != arrow::Compression::UNCOMPRESSED) options.codec = arrow::util::Codec::Create(compression).ValueOrDie();
+  if (compression != arrow::Compression::UNCOMPRESSED)
+    options.codec = arrow::util::Codec::Create(compression).ValueOrDie();
   const auto writer = arrow::ipc::MakeStreamWriter(sink, batch.schema(), options).ValueOrDie();
   OFP_ASSERT(writer->WriteRecordBatch(batch).ok() && writer->Close().ok());
   const auto bytes = sink->Finish().ValueOrDie();

@@ -1,5 +1,5 @@
-// Agents of a group as tests of messages need them: the state machine of each, and what they ask of each other on its way, a step at a
-// time. Who takes steps says in which order: oldest first, or as a seed has it.
+// Agents of a group as tests of messages need them: the state machine of each, and what they ask of each other on its
+// way, a step at a time. Who takes steps says in which order: oldest first, or as a seed has it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ class LaneAgents {
     std::vector<std::byte> message;
   };
 
-  explicit LaneAgents(std::size_t count, LaneMessages::Limits limits = {}, bool offers = false) : limits_(limits), offers_(offers) {
+  explicit LaneAgents(std::size_t count, LaneMessages::Limits limits = {}, bool offers = false)
+      : limits_(limits), offers_(offers) {
     agents_.resize(count);
     for (std::size_t place = 0; place < count; ++place) start(place);
   }
@@ -76,7 +77,8 @@ class LaneAgents {
   [[nodiscard]] LaneMessages& lanes(std::size_t place) { return *agents_[place].lanes; }
   [[nodiscard]] std::uint64_t used_bytes(std::size_t place) const { return agents_[place].cache->used_bytes(); }
 
-  Status open(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t lanes, std::string_view team = "job", uid_t user = 1000) {
+  Status open(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t lanes,
+              std::string_view team = "job", uid_t user = 1000) {
     Status opened = agents_[place].lanes->open(session, user, team, lane, lanes, now, agents_[place].effects);
     collect();
     return opened;
@@ -86,13 +88,17 @@ class LaneAgents {
     collect();
   }
   // Operations have numbers of this test's; each is a call of its own.
-  std::uint64_t send(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t tag, const std::string& message, TimeNs deadline = never) {
+  std::uint64_t send(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t tag,
+                     const std::string& message, TimeNs deadline = never) {
     plugin::Operation operation = made(session, lane, tag, message.size(), deadline);
-    if (message.size() <= 1024) operation.enclosed.assign(bytes_of(message).begin(), bytes_of(message).end());
-    else operation.memory = *plugin::sealed_copy("test", bytes_of(message));
+    if (message.size() <= 1024)
+      operation.enclosed.assign(bytes_of(message).begin(), bytes_of(message).end());
+    else
+      operation.memory = *plugin::sealed_copy("test", bytes_of(message));
     return begin(place, std::move(operation));
   }
-  std::uint64_t receive(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t tag, std::uint64_t room_bytes = 1 << 20, TimeNs deadline = never) {
+  std::uint64_t receive(std::size_t place, std::uint64_t session, std::uint32_t lane, std::uint32_t tag,
+                        std::uint64_t room_bytes = 1 << 20, TimeNs deadline = never) {
     plugin::Operation operation = made(session, lane, tag, room_bytes, deadline);
     operation.kind = plugin::Operation::Kind::receive;
     return begin(place, std::move(operation));
@@ -129,7 +135,10 @@ class LaneAgents {
     if (steps_.empty()) return false;
     Step step = steps_[which % steps_.size()];
     if (step.kind == Step::Kind::request) {
-      step = *std::ranges::find_if(steps_, [&](const Step& each) { return each.kind == Step::Kind::request && asks_.at(each.ask).from == asks_.at(step.ask).from && asks_.at(each.ask).to == asks_.at(step.ask).to; });
+      step = *std::ranges::find_if(steps_, [&](const Step& each) {
+        return each.kind == Step::Kind::request && asks_.at(each.ask).from == asks_.at(step.ask).from &&
+               asks_.at(each.ask).to == asks_.at(step.ask).to;
+      });
     }
     std::erase_if(steps_, [&](const Step& each) { return each.number == step.number; });
     carry(step);
@@ -137,10 +146,12 @@ class LaneAgents {
     return true;
   }
   void settle() {
-    for (int i = 0; i < 100'000 && step(); ++i) {}
+    for (int i = 0; i < 100'000 && step(); ++i) {
+    }
     EXPECT_EQ(steps(), 0u);
   }
-  // What one has asked the other ends with a failure, served or not: the channel is lost, and a new one comes with the next request.
+  // What one has asked the other ends with a failure, served or not: the channel is lost, and a new one comes with the
+  // next request.
   void cut(std::size_t from, std::size_t to) {
     std::vector<std::uint64_t> lost;
     for (const auto& [number, ask] : asks_)
@@ -149,10 +160,14 @@ class LaneAgents {
       const Ask ask = std::move(asks_.extract(number).mapped());
       for (const Step& pull : std::vector<Step>(steps_.begin(), steps_.end())) {
         if (pull.kind != Step::Kind::pull || pull.ask != number) continue;
-        if (runs(to)) agents_[to].lanes->on_transfer(pull.token, fail(Error::peer_lost, "the channel is lost"), now, agents_[to].effects);
+        if (runs(to))
+          agents_[to].lanes->on_transfer(pull.token, fail(Error::peer_lost, "the channel is lost"), now,
+                                         agents_[to].effects);
       }
       std::erase_if(steps_, [&](const Step& each) { return each.ask == number; });
-      if (runs(from)) agents_[from].lanes->on_answer(ask.token, fail(Error::peer_lost, "the channel is lost"), now, agents_[from].effects);
+      if (runs(from))
+        agents_[from].lanes->on_answer(ask.token, fail(Error::peer_lost, "the channel is lost"), now,
+                                       agents_[from].effects);
     }
     if (runs(to)) agents_[to].lanes->on_channel_closed(channel(from, to), now, agents_[to].effects);
     ++generation_[{from, to}];
@@ -183,7 +198,7 @@ class LaneAgents {
   struct Step {
     enum class Kind { request, descriptor, pull, answer } kind;
     std::uint64_t number, ask;
-    std::uint64_t token = 0;   // pull
+    std::uint64_t token = 0;  // pull
     std::byte* to = nullptr;
     std::uint64_t at = 0, length = 0;
   };
@@ -194,8 +209,11 @@ class LaneAgents {
       if (runs(place)) names.push_back(name_of(place));
     return names;
   }
-  [[nodiscard]] mover::ChannelNumber channel(std::size_t from, std::size_t to) { return 1 + from + 100 * generation_[{from, to}]; }
-  plugin::Operation made(std::uint64_t session, std::uint32_t lane, std::uint32_t tag, std::uint64_t bytes, TimeNs deadline) {
+  [[nodiscard]] mover::ChannelNumber channel(std::size_t from, std::size_t to) {
+    return 1 + from + 100 * generation_[{from, to}];
+  }
+  plugin::Operation made(std::uint64_t session, std::uint32_t lane, std::uint32_t tag, std::uint64_t bytes,
+                         TimeNs deadline) {
     plugin::Operation operation;
     operation.call = ++next_operation_;
     operation.number = 1;
@@ -226,11 +244,13 @@ class LaneAgents {
     }
   }
   void take(std::size_t place, mover::Effect& effect) {
-    if (auto* const answered = std::get_if<mover::AnswerOperationEffect>(&effect)) return take_outcome(place, *answered);
+    if (auto* const answered = std::get_if<mover::AnswerOperationEffect>(&effect))
+      return take_outcome(place, *answered);
     if (auto* const asked = std::get_if<mover::AskEffect>(&effect)) return take_ask(place, *asked);
     if (auto* const pull = std::get_if<mover::PullEffect>(&effect)) {
       const link::ReadPiece& piece = pull->pieces.front();
-      if (asks_.contains(piece.offset)) return add({Step::Kind::pull, 0, piece.offset, pull->token, piece.to, 0, piece.length});
+      if (asks_.contains(piece.offset))
+        return add({Step::Kind::pull, 0, piece.offset, pull->token, piece.to, 0, piece.length});
       return;  // of a channel that is gone: told already
     }
     if (auto* const reply = std::get_if<mover::ReplyEffect>(&effect)) {

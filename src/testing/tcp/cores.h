@@ -1,5 +1,5 @@
-// Programs on two agents of several cores each, with a bad network between them, in virtual time and on one thread: what cores say to
-// each other waits a while by seed, and keeps its order. For tests.
+// Programs on two agents of several cores each, with a bad network between them, in virtual time and on one thread:
+// what cores say to each other waits a while by seed, and keeps its order. For tests.
 #pragma once
 
 #include <deque>
@@ -17,8 +17,8 @@ namespace offpath::tcp {
 // One agent's.
 class TestCores {
  public:
-  TestCores(std::uint32_t side, std::uint32_t cores, const TestNetworkOptions& options, Port& port, const CongestionControl& congestion,
-            const TcpServiceLimits& limits, TimeNs now)
+  TestCores(std::uint32_t side, std::uint32_t cores, const TestNetworkOptions& options, Port& port,
+            const CongestionControl& congestion, const TcpServiceLimits& limits, TimeNs now)
       : ports(port, cores), random_(options.seed * 977 + side) {
     for (std::uint32_t number = 0; number < cores; ++number) {
       Core& core = *all.emplace_back(std::make_unique<Core>(limits, number, cores));
@@ -48,7 +48,7 @@ class TestCores {
     std::unique_ptr<OverheardPort> overheard;
     std::unique_ptr<Stack> stack;
     std::unique_ptr<Station> station;
-    std::deque<std::function<void(TimeNs)>> told;           // by core 0
+    std::deque<std::function<void(TimeNs)>> told;  // by core 0
     std::deque<std::function<void(TimeNs)>> tells_core_0;
   };
 
@@ -58,7 +58,9 @@ class TestCores {
     const auto memory = [&program] { return program.mapped ? program.memory : MutableBytes(); };
     OFP_TRY(all[0]->service.open(number, program.layout, who, memory));
     for (std::uint32_t other = 1; other < all.size(); ++other)
-      tell(other, [this, other, &program, memory, number, who](TimeNs) { OFP_ASSERT(all[other]->service.open(number, program.layout, who, memory)); });
+      tell(other, [this, other, &program, memory, number, who](TimeNs) {
+        OFP_ASSERT(all[other]->service.open(number, program.layout, who, memory));
+      });
     program.area->spread();
     return {};
   }
@@ -81,12 +83,15 @@ class TestCores {
       for (auto& each : core.service.take_ended()) {
         worked = true;
         ended.push_back(each);
-        if (number == 0) close(each.program, now);
-        else core.tells_core_0.emplace_back([this, program = each.program](TimeNs at) { close(program, at); });
+        if (number == 0)
+          close(each.program, now);
+        else
+          core.tells_core_0.emplace_back([this, program = each.program](TimeNs at) { close(program, at); });
       }
       for (const CoreMessage& message : core.service.take_messages()) {
         worked = true;
-        if (number > 0) core.tells_core_0.emplace_back([this, message](TimeNs at) { all[0]->service.on_message(message, at); });
+        if (number > 0)
+          core.tells_core_0.emplace_back([this, message](TimeNs at) { all[0]->service.on_message(message, at); });
         for (std::uint32_t other = 1; number == 0 && other < all.size(); ++other)
           tell(other, [this, other, message](TimeNs at) { all[other]->service.on_message(message, at); });
       }
@@ -131,8 +136,10 @@ class CoreWorld final : public VirtualTime {
     std::tie(one_, two_) = MemoryPort::pair(options.ports);
     for (std::uint32_t side = 0; side < 2; ++side) {
       MemoryPort& port = side == 0 ? *one_ : *two_;
-      impaired_[side] = std::make_unique<ImpairedPort>(port, side == 0 ? options.there : options.back, Impairments{}, 2 * options.seed + side * 1'000'003);
-      sides[side] = std::make_unique<TestCores>(side, cores[side], options, *impaired_[side], *congestion_, limits, now);
+      impaired_[side] = std::make_unique<ImpairedPort>(port, side == 0 ? options.there : options.back, Impairments{},
+                                                       2 * options.seed + side * 1'000'003);
+      sides[side] =
+          std::make_unique<TestCores>(side, cores[side], options, *impaired_[side], *congestion_, limits, now);
     }
   }
 
@@ -150,7 +157,9 @@ class CoreWorld final : public VirtualTime {
     return worked;
   }
   [[nodiscard]] bool has_frames() const override { return one_->has_frames() || two_->has_frames(); }
-  [[nodiscard]] TimeNs next_deadline() const override { return std::min(sides[0]->next_deadline(), sides[1]->next_deadline()); }
+  [[nodiscard]] TimeNs next_deadline() const override {
+    return std::min(sides[0]->next_deadline(), sides[1]->next_deadline());
+  }
 
   std::unique_ptr<const CongestionControl> congestion_;
   std::unique_ptr<MemoryPort> one_, two_;

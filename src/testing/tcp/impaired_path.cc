@@ -33,13 +33,15 @@ void ImpairedPath::enqueue(std::vector<std::byte> frame, TimeNs now) {
       ++dropped_;
       return;
     }
-    if (impairments_.mark_bytes != 0 && static_cast<double>(begin - now) * bytes_per_ns > static_cast<double>(impairments_.mark_bytes))
+    if (impairments_.mark_bytes != 0 &&
+        static_cast<double>(begin - now) * bytes_per_ns > static_cast<double>(impairments_.mark_bytes))
       marked_ += mark_congestion(frame) ? 1 : 0;
     free_at_ = begin + static_cast<TimeNs>(static_cast<double>(frame.size()) / bytes_per_ns);
     due = free_at_;
   }
   due += impairments_.delay_ns;
-  if (chance(impairments_.reorder)) due += 1 + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(impairments_.reorder_ns));
+  if (chance(impairments_.reorder))
+    due += 1 + static_cast<TimeNs>(random_() % static_cast<std::uint64_t>(impairments_.reorder_ns));
   waiting_.push({due, order_++, std::move(frame)});
 }
 

@@ -1,5 +1,5 @@
-// One direction of a bad network: frames are lost, doubled, damaged, late and out of order, by a seed, and wait in a bounded
-// queue for a bottleneck. Reads no clock.
+// One direction of a bad network: frames are lost, doubled, damaged, late and out of order, by a seed, and wait in a
+// bounded queue for a bottleneck. Reads no clock.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace offpath::tcp {
 struct Impairments {
   double loss = 0, duplicate = 0, corrupt = 0, reorder = 0;  // probabilities, each frame's
   TimeNs delay_ns = 0;
-  TimeNs reorder_ns = millisecond_ns;  // how much later a frame comes that is reordered, at most
-  std::uint64_t bytes_per_second = 0;  // of the bottleneck; 0: none
-  std::uint64_t queue_bytes = 1 << 20; // before the bottleneck; what comes beyond is dropped
-  std::uint64_t mark_bytes = 0;        // beyond so many in the queue, frames are marked whose senders understand that (RFC 3168); 0: none
+  TimeNs reorder_ns = millisecond_ns;   // how much later a frame comes that is reordered, at most
+  std::uint64_t bytes_per_second = 0;   // of the bottleneck; 0: none
+  std::uint64_t queue_bytes = 1 << 20;  // before the bottleneck; what comes beyond is dropped
+  // beyond so many in the queue, frames are marked whose senders understand that (RFC 3168); 0: none
+  std::uint64_t mark_bytes = 0;
 };
 
 class ImpairedPath {
@@ -38,9 +39,13 @@ class ImpairedPath {
     TimeNs due;
     std::uint64_t order;
     std::vector<std::byte> bytes;
-    bool operator>(const Frame& other) const noexcept { return due != other.due ? due > other.due : order > other.order; }
+    bool operator>(const Frame& other) const noexcept {
+      return due != other.due ? due > other.due : order > other.order;
+    }
   };
-  [[nodiscard]] bool chance(double probability) { return probability > 0 && std::uniform_real_distribution<>(0, 1)(random_) < probability; }
+  [[nodiscard]] bool chance(double probability) {
+    return probability > 0 && std::uniform_real_distribution<>(0, 1)(random_) < probability;
+  }
   void enqueue(std::vector<std::byte> frame, TimeNs now);
 
   Impairments impairments_;

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "testing/tcp/impaired_path.h"
 #include "tcp/port/port_decorator.h"
+#include "testing/tcp/impaired_path.h"
 
 namespace offpath::tcp {
 
@@ -17,7 +17,9 @@ class ImpairedPort final : public PortDecorator {
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;
   std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override;
   [[nodiscard]] PortCounters counters() const override;
-  [[nodiscard]] TimeNs next_due() const override { return std::min({out_.next_due(), in_.next_due(), inner_.next_due()}); }
+  [[nodiscard]] TimeNs next_due() const override {
+    return std::min({out_.next_due(), in_.next_due(), inner_.next_due()});
+  }
   void set(const Impairments& out, const Impairments& in) noexcept { out_.set(out), in_.set(in); }
 
  private:

@@ -1,5 +1,5 @@
-// Two ports in one process, each the other's network. Frames arrive in their order and at once; impaired_port.h makes a worse
-// network of it.
+// Two ports in one process, each the other's network. Frames arrive in their order and at once; impaired_port.h makes a
+// worse network of it.
 #pragma once
 
 #include <deque>
@@ -7,23 +7,24 @@
 #include <utility>
 #include <vector>
 
-#include "testing/tcp/pcap.h"
 #include "tcp/port/port.h"
+#include "testing/tcp/pcap.h"
 
 namespace offpath::tcp {
 
 struct MemoryPortOptions {
   std::uint16_t mtu = 1500;
-  bool checksum = true;                        // offload, done when a frame is sent
-  std::uint32_t segmentation_bytes = 0;        // offload: frames are cut when they are sent
-  bool whole_segments = false;                 // frames that would be cut arrive whole, as between two ends of one machine
-  std::size_t frames_max = 4096;               // waiting at the receiver; what comes then is dropped
+  bool checksum = true;                  // offload, done when a frame is sent
+  std::uint32_t segmentation_bytes = 0;  // offload: frames are cut when they are sent
+  bool whole_segments = false;           // frames that would be cut arrive whole, as between two ends of one machine
+  std::size_t frames_max = 4096;         // waiting at the receiver; what comes then is dropped
 };
 
 class MemoryPort final : public Port {
  public:
   // Addresses end in 1 and 2.
-  [[nodiscard]] static std::pair<std::unique_ptr<MemoryPort>, std::unique_ptr<MemoryPort>> pair(const MemoryPortOptions& options);
+  [[nodiscard]] static std::pair<std::unique_ptr<MemoryPort>, std::unique_ptr<MemoryPort>> pair(
+      const MemoryPortOptions& options);
   ~MemoryPort() override { close(); }
 
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "tcp/congestion/congestion.h"
+#include "tcp/stack/station.h"
 #include "testing/tcp/impaired_port.h"
 #include "testing/tcp/memory_port.h"
-#include "tcp/stack/station.h"
 
 namespace offpath::tcp {
 
-// What one end of one stream sends: bytes that say where they are, so that any byte that is lost, doubled or at the wrong place
-// is seen.
+// What one end of one stream sends: bytes that say where they are, so that any byte that is lost, doubled or at the
+// wrong place is seen.
 [[nodiscard]] inline std::byte stream_byte(std::uint64_t stream, std::uint64_t position) noexcept {
   std::uint64_t x = (position >> 3) * 0x9e3779b97f4a7c15 + stream * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 29)) * 0x94d049bb133111eb;
@@ -25,14 +25,14 @@ namespace offpath::tcp {
 struct TestFlow {
   FlowId id;
   std::uint64_t tag = 0;
-  std::uint64_t sends = 0;          // the stream it sends has so many bytes
+  std::uint64_t sends = 0;  // the stream it sends has so many bytes
   std::uint64_t send_stream = 0, receive_stream = 0;
-  std::vector<std::byte> out, in;   // rings
+  std::vector<std::byte> out, in;  // rings
   std::uint64_t offered = 0, acknowledged = 0, received = 0, read = 0, allowed = 0;
   bool connected = false, finished = false, closed = false, gone = false, finish_wanted = true, reads = true;
   bool release_when_done = true, fin_given = false, release_given = false;
   FlowError error = FlowError::none;
-  std::size_t wrong = 0;            // bytes that were not what was sent
+  std::size_t wrong = 0;  // bytes that were not what was sent
 };
 
 struct TestFlowPlan {
@@ -89,7 +89,8 @@ class TestOwner final : public Owner {
   void take(const FlowChange& what) {
     TestFlow& flow = flows.at(what.tag);
     OFP_ASSERT(!flow.gone && what.flow == flow.id);
-    OFP_ASSERT(what.received >= flow.received && what.acknowledged >= flow.acknowledged && what.acknowledged <= flow.offered);
+    OFP_ASSERT(what.received >= flow.received && what.acknowledged >= flow.acknowledged &&
+               what.acknowledged <= flow.offered);
     flow.connected |= (what.what & change::connected) != 0;
     flow.finished |= (what.what & change::finished) != 0;
     flow.closed |= (what.what & change::closed) != 0;
@@ -110,14 +111,16 @@ class TestOwner final : public Owner {
     }
     const std::uint64_t until = std::min(flow.sends, flow.acknowledged + flow.out.size());
     if (flow.offered < until) {
-      for (; flow.offered < until; ++flow.offered) flow.out[flow.offered % flow.out.size()] = stream_byte(flow.send_stream, flow.offered);
+      for (; flow.offered < until; ++flow.offered)
+        flow.out[flow.offered % flow.out.size()] = stream_byte(flow.send_stream, flow.offered);
       stack.offer(flow.id, flow.offered, now);
     }
     if (!flow.fin_given && flow.finish_wanted && flow.offered == flow.sends) {
       flow.fin_given = true;
       stack.finish(flow.id, now);
     }
-    if (!flow.release_given && flow.release_when_done && (flow.closed || (flow.finished && flow.read == flow.received && flow.fin_given))) {
+    if (!flow.release_given && flow.release_when_done &&
+        (flow.closed || (flow.finished && flow.read == flow.received && flow.fin_given))) {
       flow.release_given = true;
       stack.release(flow.id, now);
     }
@@ -144,7 +147,8 @@ class TestNetwork {
     std::unique_ptr<Station> station;
   };
 
-  explicit TestNetwork(const TestNetworkOptions& options) : congestion_(congestion_control(options.congestion).value()) {
+  explicit TestNetwork(const TestNetworkOptions& options)
+      : congestion_(congestion_control(options.congestion).value()) {
     std::tie(one_, two_) = MemoryPort::pair(options.ports);
     const Impairments none{};
     ends[0].port = std::make_unique<ImpairedPort>(*one_, options.there, none, 2 * options.seed);
@@ -155,7 +159,8 @@ class TestNetwork {
       stack.secret = {options.seed, i + 1};
       End& end = ends[i];
       end.stack = std::make_unique<Stack>(stack, end.port->capabilities(), *congestion_, end.owner, now);
-      end.station = std::make_unique<Station>(*end.port, *end.stack, [&end](TimeNs at) { end.owner.act(*end.stack, at); });
+      end.station =
+          std::make_unique<Station>(*end.port, *end.stack, [&end](TimeNs at) { end.owner.act(*end.stack, at); });
     }
   }
 
@@ -184,7 +189,8 @@ class TestNetwork {
     ends[end].port->set(dead, dead);
   }
 
-  // Polls both ends until nothing happens at this time, then goes on to when something does, up to `until`. False: nothing ever does.
+  // Polls both ends until nothing happens at this time, then goes on to when something does, up to `until`. False:
+  // nothing ever does.
   bool step(TimeNs until) {
     for (int i = 0; i < 100'000; ++i) {
       bool worked = ends[0].station->poll(now);
@@ -204,7 +210,8 @@ class TestNetwork {
   }
   void run(TimeNs duration) {
     const TimeNs until = now + duration;
-    while (now < until && step(until)) {}
+    while (now < until && step(until)) {
+    }
     now = until;
   }
   // Until `done`, or `limit` has passed: false.

@@ -73,7 +73,8 @@ Line read_line(std::istringstream& words) {
 
 class Script {
  public:
-  explicit Script(std::unique_ptr<ScriptEnd> end) : control_(congestion_control("new_reno").value()), end_(std::move(end)) {
+  explicit Script(std::unique_ptr<ScriptEnd> end)
+      : control_(congestion_control("new_reno").value()), end_(std::move(end)) {
     StackOptions options;
     options.address = here;
     options.secret = {1, 2};
@@ -90,8 +91,8 @@ class Script {
 
   std::string run(const std::string& command, std::istringstream& words) {
     std::string value;
-    const bool takes_number = command == "listen" || command == "connect" || command == "offer" || command == "received" ||
-                              command == "acknowledged";
+    const bool takes_number = command == "listen" || command == "connect" || command == "offer" ||
+                              command == "received" || command == "acknowledged";
     std::uint64_t number = 0;
     if (takes_number) words >> number;
     if (command == "listen") {
@@ -126,7 +127,9 @@ class Script {
 
  private:
   std::string told(const std::string& command, std::uint64_t number, std::istringstream& words) {
-    const auto compared = [number](const char* what, std::uint64_t is) { return is == number ? "" : fmt::format("{} {}", what, is); };
+    const auto compared = [number](const char* what, std::uint64_t is) {
+      return is == number ? "" : fmt::format("{} {}", what, is);
+    };
     if (command == "received") return compared("received", end_->received());
     if (command == "acknowledged") return compared("acknowledged", end_->acknowledged());
     if (command == "finished") return end_->finished() ? "" : "not finished";
@@ -148,7 +151,13 @@ class Script {
     segment.key = {{there, peer_port}, {here, local_port_}};
     segment.flags = 0;
     for (const char flag : line.flags)
-      segment.flags |= flag == 'S' ? flag::syn : flag == 'A' ? flag::ack : flag == 'F' ? flag::fin : flag == 'R' ? flag::rst : flag == 'E' ? flag::ece : flag == 'W' ? flag::cwr : flag::psh;
+      segment.flags |= flag == 'S'   ? flag::syn
+                       : flag == 'A' ? flag::ack
+                       : flag == 'F' ? flag::fin
+                       : flag == 'R' ? flag::rst
+                       : flag == 'E' ? flag::ece
+                       : flag == 'W' ? flag::cwr
+                                     : flag::psh;
     if (line.marked) segment.ecn = Ecn::congested;
     segment.sequence = Sequence(peer_initial) + line.begin.value_or(0);
     segment.acknowledgement = initial_ + line.ack.value_or(0);
@@ -156,11 +165,14 @@ class Script {
     if (line.mss) segment.options.mss = static_cast<std::uint16_t>(*line.mss);
     if (line.scale) segment.options.window_scale = static_cast<std::uint8_t>(*line.scale);
     segment.options.sack_permitted = line.sack_permitted;
-    if (line.timestamps) segment.options.timestamps = Timestamps{line.timestamps->value, timestamp_base_ + line.timestamps->echo};
-    for (const auto& [begin, end] : line.sack) segment.options.sack[segment.options.sack_count++] = {initial_ + begin, initial_ + end};
+    if (line.timestamps)
+      segment.options.timestamps = Timestamps{line.timestamps->value, timestamp_base_ + line.timestamps->echo};
+    for (const auto& [begin, end] : line.sack)
+      segment.options.sack[segment.options.sack_count++] = {initial_ + begin, initial_ + end};
     FrameToSend frame;
     std::vector<std::byte> bytes;
-    for (std::uint32_t at = line.begin.value_or(0); at < line.end.value_or(0); ++at) bytes.push_back(script_byte(at - 1));
+    for (std::uint32_t at = line.begin.value_or(0); at < line.end.value_or(0); ++at)
+      bytes.push_back(script_byte(at - 1));
     write_segment_frame(segment, {Bytes(bytes), Bytes()}, 1460, mac_there, mac_here, false, frame);
     frame.segment_bytes = 0;
     receive(frame);
@@ -212,8 +224,10 @@ class Script {
     for (std::size_t count; (count = stack_->transmit(frames, now_)) > 0;)
       for (std::size_t i = 0; i < count; ++i) {
         std::vector<std::byte> frame = whole_frame(frames[i]);
-        if (read_ethernet_header(frame.data()).type == ethertype_arp) answer_arp();
-        else sent_.push_back(std::move(frame));
+        if (read_ethernet_header(frame.data()).type == ethertype_arp)
+          answer_arp();
+        else
+          sent_.push_back(std::move(frame));
       }
   }
 
@@ -225,17 +239,20 @@ class Script {
 
   static bool parse(const std::vector<std::byte>& frame, Segment& segment) {
     Ipv4Packet packet;
-    return read_ipv4(Bytes(frame).subspan(ethernet_header_bytes), packet) == Drop::none && read_segment(packet, false, segment) == Drop::none;
+    return read_ipv4(Bytes(frame).subspan(ethernet_header_bytes), packet) == Drop::none &&
+           read_segment(packet, false, segment) == Drop::none;
   }
 
   [[nodiscard]] std::string describe(const std::vector<std::byte>& frame) const {
     Segment segment;
     if (!parse(frame, segment)) return "a frame that is no segment";
-    std::string text = flags_of(segment) + fmt::format(" {}:{} ack {} win {}", segment.sequence - initial_,
-                                                       segment.sequence - initial_ + static_cast<std::int64_t>(segment.payload.size()),
-                                                       segment.acknowledgement - Sequence(peer_initial), segment.window);
+    std::string text =
+        flags_of(segment) + fmt::format(" {}:{} ack {} win {}", segment.sequence - initial_,
+                                        segment.sequence - initial_ + static_cast<std::int64_t>(segment.payload.size()),
+                                        segment.acknowledgement - Sequence(peer_initial), segment.window);
     for (std::size_t i = 0; i < segment.options.sack_count; ++i)
-      text += fmt::format("{}{}:{}", i == 0 ? " sack " : ",", segment.options.sack[i].begin - Sequence(peer_initial), segment.options.sack[i].end - Sequence(peer_initial));
+      text += fmt::format("{}{}:{}", i == 0 ? " sack " : ",", segment.options.sack[i].begin - Sequence(peer_initial),
+                          segment.options.sack[i].end - Sequence(peer_initial));
     return text;
   }
   static std::string flags_of(const Segment& segment) {
@@ -262,17 +279,22 @@ class Script {
     }
     std::vector<std::pair<std::uint32_t, std::uint32_t>> sack;
     for (std::size_t i = 0; i < segment.options.sack_count; ++i)
-      sack.emplace_back(bytes_between(Sequence(peer_initial), segment.options.sack[i].begin), bytes_between(Sequence(peer_initial), segment.options.sack[i].end));
+      sack.emplace_back(bytes_between(Sequence(peer_initial), segment.options.sack[i].begin),
+                        bytes_between(Sequence(peer_initial), segment.options.sack[i].end));
     const std::uint32_t begin = bytes_between(initial_, segment.sequence);
     const auto is = [](const auto& wanted, const auto& there_is) { return !wanted || *wanted == there_is; };
-    const bool same = flags_of(segment) == line.flags && is(line.begin, begin) && is(line.end, begin + segment.payload.size()) &&
-                      (!line.capable || segment.ecn == Ecn::capable_0) && is(line.ack, bytes_between(Sequence(peer_initial), segment.acknowledgement)) && is(line.window, segment.window) &&
-                      is(line.mss, segment.options.mss.value_or(0)) && is(line.scale, segment.options.window_scale.value_or(0)) &&
-                      (!line.sack_permitted || segment.options.sack_permitted) && (line.sack.empty() || line.sack == sack) &&
-                      (!line.timestamps || (segment.options.timestamps && segment.options.timestamps->echo == line.timestamps->echo));
+    const bool same =
+        flags_of(segment) == line.flags && is(line.begin, begin) && is(line.end, begin + segment.payload.size()) &&
+        (!line.capable || segment.ecn == Ecn::capable_0) &&
+        is(line.ack, bytes_between(Sequence(peer_initial), segment.acknowledgement)) &&
+        is(line.window, segment.window) && is(line.mss, segment.options.mss.value_or(0)) &&
+        is(line.scale, segment.options.window_scale.value_or(0)) &&
+        (!line.sack_permitted || segment.options.sack_permitted) && (line.sack.empty() || line.sack == sack) &&
+        (!line.timestamps || (segment.options.timestamps && segment.options.timestamps->echo == line.timestamps->echo));
     if (!same) return "sent " + describe(frame);
     for (std::size_t i = 0; i < segment.payload.size(); ++i)
-      if (segment.payload[i] != script_byte(begin - 1 + i)) return fmt::format("sent {}, whose byte {} is wrong", describe(frame), i);
+      if (segment.payload[i] != script_byte(begin - 1 + i))
+        return fmt::format("sent {}, whose byte {} is wrong", describe(frame), i);
     return "";
   }
 

@@ -19,7 +19,9 @@ class BareEnd final : public ScriptEnd, private Owner {
   void serve(Stack& stack) override { stack_ = &stack; }
   void react(TimeNs) override {}
 
-  [[nodiscard]] bool listen(std::uint16_t port) override { return stack_->listen(port, 1, script_receive_bytes).has_value(); }
+  [[nodiscard]] bool listen(std::uint16_t port) override {
+    return stack_->listen(port, 1, script_receive_bytes).has_value();
+  }
   void connect(std::uint16_t local_port, Endpoint remote, TimeNs now) override {
     flow_ = stack_->connect(local_port, remote, 1, script_receive_bytes, now).value();
   }
@@ -42,7 +44,9 @@ class BareEnd final : public ScriptEnd, private Owner {
     flow_ = id;
     return 1;
   }
-  Payload payload(FlowId, std::uint64_t, std::uint64_t position, std::uint32_t size) override { return {Bytes(bytes_).subspan(position, size), Bytes()}; }
+  Payload payload(FlowId, std::uint64_t, std::uint64_t position, std::uint32_t size) override {
+    return {Bytes(bytes_).subspan(position, size), Bytes()};
+  }
   void store(FlowId, std::uint64_t, std::uint64_t, Bytes) override {}
   void listen_to_stack() {
     while (const auto change = stack_->next_change()) {
@@ -74,7 +78,9 @@ class ProgramEnd final : public ScriptEnd {
     listener_ = area().listen(port, 2).value();
     return true;
   }
-  void connect(std::uint16_t local_port, Endpoint remote, TimeNs) override { flow_ = area().connect({remote.address.value, remote.port}, local_port).value(); }
+  void connect(std::uint16_t local_port, Endpoint remote, TimeNs) override {
+    flow_ = area().connect({remote.address.value, remote.port}, local_port).value();
+  }
   void offer(std::uint64_t position, TimeNs) override {
     const auto sent = area().send(flow(), script_bytes(offered_, position));
     OFP_ASSERT(sent && *sent == position - offered_);

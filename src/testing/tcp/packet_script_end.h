@@ -1,5 +1,5 @@
-// Who uses the stack of a script: an owner with plain memory, or a program, whose words and bytes go through the rings of its area.
-// For tests.
+// Who uses the stack of a script: an owner with plain memory, or a program, whose words and bytes go through the rings
+// of its area. For tests.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,9 @@ namespace offpath::tcp {
 inline constexpr std::uint32_t script_receive_bytes = 65'536;
 
 // Byte `position` of the stream in either direction.
-[[nodiscard]] constexpr std::byte script_byte(std::uint64_t position) noexcept { return static_cast<std::byte>(position * 2654435761u >> 13); }
+[[nodiscard]] constexpr std::byte script_byte(std::uint64_t position) noexcept {
+  return static_cast<std::byte>(position * 2654435761u >> 13);
+}
 
 class ScriptEnd {
  public:

@@ -104,7 +104,8 @@ TEST(Handshake, OfBothAtOnce) {
 TEST(Receive, AcknowledgesEverySecondSegmentAndOthersLater) {
   std::string script = served;
   // The first sixteen at once, while the peer is in slow start.
-  for (int i = 0; i < 16; ++i) script += fmt::format("in A {}:{} ack 1\n out A 1 ack {}\n", 1 + 100 * i, 101 + 100 * i, 101 + 100 * i);
+  for (int i = 0; i < 16; ++i)
+    script += fmt::format("in A {}:{} ack 1\n out A 1 ack {}\n", 1 + 100 * i, 101 + 100 * i, 101 + 100 * i);
   script += R"(
     in  A 1601:1701 ack 1
     none
@@ -581,8 +582,10 @@ TEST(Reset, AcknowledgementsOlderThanAnyWindowAreAskedAbout) {
     out SA 0 ack 1
     in  A 1 ack 1 win 1000        # 128,000 bytes
   )";
-  expect_script(begun + fmt::format("in A 1:101 ack {} win 900\n out A 1 ack 101\n received 100", (1ull << 32) + 1 - 128'000));
-  expect_script(begun + fmt::format("in A 1:101 ack {} win 900\n out A 1 ack 1\n received 0", (1ull << 32) + 1 - 128'001));
+  expect_script(begun +
+                fmt::format("in A 1:101 ack {} win 900\n out A 1 ack 101\n received 100", (1ull << 32) + 1 - 128'000));
+  expect_script(begun +
+                fmt::format("in A 1:101 ack {} win 900\n out A 1 ack 1\n received 0", (1ull << 32) + 1 - 128'001));
 }
 
 TEST(Reset, IsSaidByAbort) {

@@ -35,7 +35,8 @@ Result<PcapWriter> PcapWriter::create(const std::string& path) {
 void PcapWriter::write(Bytes frame, TimeNs now) noexcept {
   if (!file_) return;
   const auto bytes = static_cast<std::uint32_t>(frame.size());
-  FrameHeader header{static_cast<std::uint32_t>(now / second_ns), static_cast<std::uint32_t>(now % second_ns), bytes, bytes};
+  FrameHeader header{static_cast<std::uint32_t>(now / second_ns), static_cast<std::uint32_t>(now % second_ns), bytes,
+                     bytes};
   const iovec parts[] = {{&header, sizeof header}, {const_cast<std::byte*>(frame.data()), frame.size()}};
   if (::writev(file_.get(), parts, 2) != static_cast<ssize_t>(sizeof header + frame.size())) file_.reset();
 }

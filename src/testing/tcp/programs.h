@@ -1,4 +1,5 @@
-// Programs on two agents with a bad network between them, in virtual time: areas, services, stacks and ports, without channels. For tests.
+// Programs on two agents with a bad network between them, in virtual time: areas, services, stacks and ports, without
+// channels. For tests.
 #pragma once
 
 #include <sys/mman.h>
@@ -50,7 +51,8 @@ struct TestProgram {
   // Writes an entry behind the program's own back.
   void write_wish(const wire::TcpWish& wish, std::uint32_t core = 0) {
     auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data() + wire::tcp_word::of_core(core))->wishes;
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout.of_core(core) + tail % layout.wish_slots * 64, &wish, sizeof wish);
+    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout.of_core(core) + tail % layout.wish_slots * 64,
+                &wish, sizeof wish);
     ++tail;
   }
 
@@ -62,7 +64,8 @@ struct TestProgram {
   bool mapped = true;  // as the agent sees it
 };
 
-// One end of one stream each way: sends bytes that say where they are, looks at those of the other, and closes when all is done.
+// One end of one stream each way: sends bytes that say where they are, looks at those of the other, and closes when all
+// is done.
 struct Talker {
   Talker(SocketArea& area_, SocketArea::Handle handle_, std::uint64_t sends_, bool connects_, std::uint64_t seed)
       : area(&area_), handle(handle_), sends(sends_), connects(connects_), random(seed) {}
@@ -148,12 +151,15 @@ class TestPrograms final : public VirtualTime {
     return ends[at].service.open(program.number, program.layout, who,
                                  [&program] { return program.mapped ? program.memory : MutableBytes(); });
   }
-  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536, 65'536}, const TcpService::Who& who = {}) {
+  TestProgram& add(std::uint32_t at, const SocketOptions& options = {64, 65'536, 65'536},
+                   const TcpService::Who& who = {}) {
     TestProgram& program = ends[at].programs.emplace_back(options);
     OFP_ASSERT(open(program, at, who));
     return program;
   }
-  [[nodiscard]] static SocketArea::Endpoint endpoint(std::uint32_t end, std::uint16_t port) { return {TestNetwork::address(end).value, port}; }
+  [[nodiscard]] static SocketArea::Endpoint endpoint(std::uint32_t end, std::uint16_t port) {
+    return {TestNetwork::address(end).value, port};
+  }
 
   End ends[2];
 
@@ -170,7 +176,9 @@ class TestPrograms final : public VirtualTime {
     return worked;
   }
   [[nodiscard]] bool has_frames() const override { return one_->has_frames() || two_->has_frames(); }
-  [[nodiscard]] TimeNs next_deadline() const override { return std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline()); }
+  [[nodiscard]] TimeNs next_deadline() const override {
+    return std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline());
+  }
 
   std::unique_ptr<const CongestionControl> congestion_;
   std::unique_ptr<MemoryPort> one_, two_;

@@ -13,7 +13,8 @@ namespace offpath::tcp {
 
 class TestSlowPath {
  public:
-  explicit TestSlowPath(Stack& stack, std::uint32_t ring_bytes = wire::TcpSlowLayout::ring_bytes_min) : stack_(stack), layout_{ring_bytes} {}
+  explicit TestSlowPath(Stack& stack, std::uint32_t ring_bytes = wire::TcpSlowLayout::ring_bytes_min)
+      : stack_(stack), layout_{ring_bytes} {}
 
   // A process begins, or another one.
   void begin(TimeNs now) {
@@ -47,12 +48,14 @@ class TestSlowPath {
   [[nodiscard]] TimeNs next_due() const {
     return std::min(process && !stopped ? process->next_due() : never, agent ? agent->next_due() : never);
   }
-  [[nodiscard]] MutableBytes memory() { return {reinterpret_cast<std::byte*>(memory_.data()), memory_.size() * sizeof(Line)}; }
+  [[nodiscard]] MutableBytes memory() {
+    return {reinterpret_cast<std::byte*>(memory_.data()), memory_.size() * sizeof(Line)};
+  }
 
   SlowPathCounters counters;
   std::optional<HostSlowPath> process;
   std::optional<AgentSlowPath> agent;
-  bool stopped = false;  // the process takes nothing
+  bool stopped = false;        // the process takes nothing
   std::optional<Failure> why;  // it ended
 
  private:
@@ -66,7 +69,8 @@ class TestSlowPath {
 
 // A test network whose ends may have one each.
 struct SlowPathNetwork : TestNetwork {
-  explicit SlowPathNetwork(const TestNetworkOptions& options = {}, bool first = true, bool second = true) : TestNetwork(options) {
+  explicit SlowPathNetwork(const TestNetworkOptions& options = {}, bool first = true, bool second = true)
+      : TestNetwork(options) {
     const bool has[] = {first, second};
     for (std::size_t i = 0; i < 2; ++i) {
       if (!has[i]) continue;

@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "tcp/segment/big_endian.h"
-#include "tcp/segment/ethernet.h"
 #include "tcp/port/fanout.h"
 #include "tcp/port/port.h"
+#include "tcp/segment/big_endian.h"
+#include "tcp/segment/ethernet.h"
 
 namespace offpath::tcp {
 
@@ -24,8 +24,10 @@ struct FrameTold {
   std::optional<std::uint32_t> tag{};
 };
 
-// The statements that steering_program() and taking_program() are made of. A load beyond the frame ends with 0, as in the kernel.
-[[nodiscard]] inline std::uint32_t run_filter(std::span<const sock_filter> program, Bytes frame, const FrameTold& to = {}) {
+// The statements that steering_program() and taking_program() are made of. A load beyond the frame ends with 0, as in
+// the kernel.
+[[nodiscard]] inline std::uint32_t run_filter(std::span<const sock_filter> program, Bytes frame,
+                                              const FrameTold& to = {}) {
   constexpr auto network = static_cast<std::uint32_t>(SKF_NET_OFF), ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
   std::uint32_t a = 0, x = 0;
   std::array<std::uint32_t, BPF_MEMWORDS> memory{};
@@ -52,24 +54,49 @@ struct FrameTold {
         a = *value;
         break;
       }
-      case BPF_LDX: x = BPF_MODE(step.code) == BPF_MEM ? memory.at(step.k) : step.k; break;
-      case BPF_ST: memory.at(step.k) = a; break;
+      case BPF_LDX:
+        x = BPF_MODE(step.code) == BPF_MEM ? memory.at(step.k) : step.k;
+        break;
+      case BPF_ST:
+        memory.at(step.k) = a;
+        break;
       case BPF_ALU:
         switch (BPF_OP(step.code)) {
-          case BPF_ADD: a += operand; break;
-          case BPF_MUL: a *= operand; break;
-          case BPF_AND: a &= operand; break;
-          case BPF_XOR: a ^= operand; break;
-          case BPF_LSH: a <<= operand; break;
-          case BPF_RSH: a >>= operand; break;
-          case BPF_MOD: a %= operand; break;
-          default: OFP_ASSERT(false);
+          case BPF_ADD:
+            a += operand;
+            break;
+          case BPF_MUL:
+            a *= operand;
+            break;
+          case BPF_AND:
+            a &= operand;
+            break;
+          case BPF_XOR:
+            a ^= operand;
+            break;
+          case BPF_LSH:
+            a <<= operand;
+            break;
+          case BPF_RSH:
+            a >>= operand;
+            break;
+          case BPF_MOD:
+            a %= operand;
+            break;
+          default:
+            OFP_ASSERT(false);
         }
         break;
-      case BPF_JMP: at += a == step.k ? step.jt : step.jf; break;
-      case BPF_MISC: x = a; break;
-      case BPF_RET: return BPF_RVAL(step.code) == BPF_A ? a : step.k;
-      default: OFP_ASSERT(false);
+      case BPF_JMP:
+        at += a == step.k ? step.jt : step.jf;
+        break;
+      case BPF_MISC:
+        x = a;
+        break;
+      case BPF_RET:
+        return BPF_RVAL(step.code) == BPF_A ? a : step.k;
+      default:
+        OFP_ASSERT(false);
     }
   }
   OFP_ASSERT(false);
@@ -97,11 +124,14 @@ class SteeredPorts {
     std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override {
       all.steer(now);
       given.clear();
-      for (; given.size() < frames.size() && !waiting.empty(); waiting.pop_front()) given.push_back(std::move(waiting.front()));
+      for (; given.size() < frames.size() && !waiting.empty(); waiting.pop_front())
+        given.push_back(std::move(waiting.front()));
       for (std::size_t i = 0; i < given.size(); ++i) frames[i] = {given[i].bytes, given[i].checksum_verified};
       return given.size();
     }
-    std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override { return all.inner_.transmit(frames, now); }
+    std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) override {
+      return all.inner_.transmit(frames, now);
+    }
     [[nodiscard]] PortCapabilities capabilities() const override { return all.inner_.capabilities(); }
     [[nodiscard]] int wait_descriptor() const override { return -1; }
     [[nodiscard]] PortCounters counters() const override { return {}; }

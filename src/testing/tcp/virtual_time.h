@@ -12,7 +12,8 @@ class VirtualTime {
  public:
   virtual ~VirtualTime() = default;
 
-  // Everybody acts until nothing happens at this time, then the time goes on to when something does. False: nothing ever does.
+  // Everybody acts until nothing happens at this time, then the time goes on to when something does. False: nothing
+  // ever does.
   bool step(TimeNs until, const std::function<bool()>& act) {
     for (int i = 0; i < 100'000; ++i) {
       const bool acted = act();
@@ -26,7 +27,8 @@ class VirtualTime {
     now = std::max(now + 1, next);
     return true;
   }
-  bool run_until(const std::function<bool()>& done, TimeNs limit, const std::function<bool()>& act = [] { return false; }) {
+  bool run_until(
+      const std::function<bool()>& done, TimeNs limit, const std::function<bool()>& act = [] { return false; }) {
     const TimeNs until = now + limit;
     while (!done()) {
       if (now >= until) return false;
@@ -34,12 +36,14 @@ class VirtualTime {
     }
     return true;
   }
-  void run(TimeNs duration) { run_until([] { return false; }, duration); }
+  void run(TimeNs duration) {
+    run_until([] { return false; }, duration);
+  }
 
   TimeNs now = second_ns;
 
  private:
-  virtual bool poll() = 0;  // whether anything happened
+  virtual bool poll() = 0;                            // whether anything happened
   [[nodiscard]] virtual bool has_frames() const = 0;  // on their way
   [[nodiscard]] virtual TimeNs next_deadline() const = 0;
 };

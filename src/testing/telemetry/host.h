@@ -54,7 +54,9 @@ class TestSources {
       if (field == all.fields[i].name) return i;
     return all.field_count;
   }
-  [[nodiscard]] bool has(const std::string& field) const { return find(field) < all.field_count && all.present[find(field)]; }
+  [[nodiscard]] bool has(const std::string& field) const {
+    return find(field) < all.field_count && all.present[find(field)];
+  }
   [[nodiscard]] std::uint64_t u64(const std::string& field) const { return has(field) ? all.bits[find(field)] : ~0ull; }
   [[nodiscard]] double f64(const std::string& field) const { return std::bit_cast<double>(u64(field)); }
 
@@ -88,7 +90,8 @@ class TestHost {
     std::copy(key.begin(), key.end(), answerer_.key);
     answerer_.token_key[0] = static_cast<std::uint8_t>(++starts_);
     schema_.resize(65536);
-    answerer_.schema_length = static_cast<std::uint32_t>(ofs_sources_schema(&sources_->all, "host", schema_.data(), schema_.size()));
+    answerer_.schema_length =
+        static_cast<std::uint32_t>(ofs_sources_schema(&sources_->all, "host", schema_.data(), schema_.size()));
     answerer_.schema = schema_.data();
     answerer_.schema_id = ofs_schema_id(schema_.data(), answerer_.schema_length);
     answerer_.sources = &sources_->all;
@@ -103,8 +106,9 @@ class TestHost {
   std::vector<std::byte> answer(Bytes request, TimeNs now) {
     std::vector<std::byte> to(OFS_DATAGRAM_MAX);
     real_now() = epoch_ns + now + clock_ahead_ns;
-    const std::size_t length = ofs_answer(&answerer_, reinterpret_cast<const std::uint8_t*>(request.data()), request.size(), now, real_now(),
-                                          [] { return real_now(); }, reinterpret_cast<std::uint8_t*>(to.data()));
+    const std::size_t length = ofs_answer(
+        &answerer_, reinterpret_cast<const std::uint8_t*>(request.data()), request.size(), now, real_now(),
+        [] { return real_now(); }, reinterpret_cast<std::uint8_t*>(to.data()));
     to.resize(length);
     return to;
   }

@@ -54,7 +54,8 @@ void encode_fields(const std::vector<ExchangeField>& fields, std::vector<std::by
 Result<std::vector<ExchangeField>> decode_fields(Bytes bytes) {
   Reader reader(bytes);
   std::vector<ExchangeField> fields;
-  if (!take_fields(reader, fields) || !reader.done()) return fail(Error::protocol, "fields of a record in {} bytes that make no sense", bytes.size());
+  if (!take_fields(reader, fields) || !reader.done())
+    return fail(Error::protocol, "fields of a record in {} bytes that make no sense", bytes.size());
   return fields;
 }
 
@@ -82,7 +83,8 @@ Result<ExchangeDescription> decode_description(Bytes bytes) {
   told.deadline_ns = reader.take<std::int64_t>();
   told.grant_total = reader.take<std::uint64_t>();
   told.topology = reader.take_text();
-  if (!take_texts(reader, told.members) || !take_fields(reader, told.fields) || !take_texts(reader, told.reductions) || !reader.done())
+  if (!take_texts(reader, told.members) || !take_fields(reader, told.fields) || !take_texts(reader, told.reductions) ||
+      !reader.done())
     return fail(Error::protocol, "the description of an exchange in {} bytes makes no sense", bytes.size());
   return told;
 }

@@ -1,14 +1,15 @@
-// The memory through which a program takes part in an exchange: a segment of its own. The agent pulls what the program publishes and
-// pushes the views; neither waits for the other, and no message is needed.
+// The memory through which a program takes part in an exchange: a segment of its own. The agent pulls what the program
+// publishes and pushes the views; neither waits for the other, and no message is needed.
 //
 //      0  PublishLine    the program's: which record is the newest
 //     64  ViewLine       the agent's: which view is the newest
 //    128  record slots   two, of 64 + align_up(record_bytes, 64): RecordHead, then the record
 //         view slots     two, of align_up(view_bytes, 64): ViewHead, its rows, then bytes
 //
-// Record number n lies in slot n % 2: the program writes the slot, then the line. The agent reads the line, then the slot, and takes
-// it if number and checksum say that it is whole; otherwise it reads again. Views likewise, the other way: the agent pushes the
-// slot, and the line when the slot has arrived; the program copies the slot, and takes it if the line has not moved.
+// Record number n lies in slot n % 2: the program writes the slot, then the line. The agent reads the line, then the
+// slot, and takes it if number and checksum say that it is whole; otherwise it reads again. Views likewise, the other
+// way: the agent pushes the slot, and the line when the slot has arrived; the program copies the slot, and takes it if
+// the line has not moved.
 #pragma once
 
 #include <cstdint>
@@ -38,27 +39,30 @@ struct RecordHead {
   std::int64_t published_at_ns;  // the program's CLOCK_MONOTONIC, which means something on its own machine only
   std::uint32_t crc32c;          // of the record, seeded with the number's low half
   std::uint32_t zero;
-  std::uint64_t view_number;     // the newest view that the program had looked at: it goes by what that granted, not by more
+  // the newest view that the program had looked at: it goes by what that granted, not by more
+  std::uint64_t view_number;
   std::uint64_t zeros[3];
 };
 static_assert(sizeof(RecordHead) == 64);
 
-inline constexpr std::uint32_t view_whole = 1, view_leads = 2, view_cut = 4;  // cut: records did not fit, and were left out
+inline constexpr std::uint32_t view_whole = 1, view_leads = 2,
+                               view_cut = 4;  // cut: records did not fit, and were left out
 inline constexpr std::uint32_t entry_present = 1, entry_has_value = 2, entry_cut = 4;
 
 struct ViewHead {
   std::uint64_t number;
-  std::uint64_t length;          // of the view with its head
+  std::uint64_t length;  // of the view with its head
   std::uint64_t epoch;
-  std::int64_t took_ns;          // from the round's begin to the view
+  std::int64_t took_ns;  // from the round's begin to the view
   std::int64_t deadline_ns;
   std::uint32_t present, expected;
   std::uint32_t flags;
-  std::uint32_t leader;          // member
+  std::uint32_t leader;  // member
   std::uint32_t entries, figures;
-  std::uint64_t tree;            // the fingerprint: when it changes, members may have other numbers
+  std::uint64_t tree;  // the fingerprint: when it changes, members may have other numbers
   std::uint64_t grant_amount;
-  std::uint64_t grant_record;    // the grant is valid for so long after the publishing of the record of this number; 0: there is none
+  // the grant is valid for so long after the publishing of the record of this number; 0: there is none
+  std::uint64_t grant_record;
   std::int64_t grant_valid_ns;
   std::uint64_t grant_number;
   std::uint32_t figure_members;  // that the figures are of
@@ -69,7 +73,7 @@ static_assert(sizeof(ViewHead) == 112);
 struct ViewEntryRow {
   std::uint32_t member;
   std::uint32_t flags;
-  std::uint64_t epoch;   // 0: nothing was ever heard of it
+  std::uint64_t epoch;  // 0: nothing was ever heard of it
   std::int64_t age_ns;
   std::uint64_t offset;  // of the record, from the view's beginning
   std::uint64_t length;
@@ -77,9 +81,9 @@ struct ViewEntryRow {
 static_assert(sizeof(ViewEntryRow) == 40);
 
 struct ViewFigureRow {
-  std::uint64_t count;   // members that had a value
+  std::uint64_t count;  // members that had a value
   double value;
-  std::uint64_t bits;    // of sum, min and max of integers: exact, as the field's type
+  std::uint64_t bits;  // of sum, min and max of integers: exact, as the field's type
   std::uint32_t ranked, bins;
   std::uint64_t offset;  // of {f64 value, u64 member} each, or of u64 bins
 };
@@ -91,11 +95,13 @@ static_assert(sizeof(ViewFigureRow) == 40);
 [[nodiscard]] constexpr std::uint64_t record_slot_at(std::uint64_t number, std::uint64_t record_bytes) noexcept {
   return 128 + number % 2 * record_slot_bytes(record_bytes);
 }
-[[nodiscard]] constexpr std::uint64_t view_slot_at(std::uint64_t number, std::uint64_t record_bytes, std::uint64_t view_bytes) noexcept {
+[[nodiscard]] constexpr std::uint64_t view_slot_at(std::uint64_t number, std::uint64_t record_bytes,
+                                                   std::uint64_t view_bytes) noexcept {
   return 128 + 2 * record_slot_bytes(record_bytes) + number % 2 * align_up(view_bytes, 64);
 }
 // The caller bounds both numbers.
-[[nodiscard]] constexpr std::uint64_t exchange_area_bytes(std::uint64_t record_bytes, std::uint64_t view_bytes) noexcept {
+[[nodiscard]] constexpr std::uint64_t exchange_area_bytes(std::uint64_t record_bytes,
+                                                          std::uint64_t view_bytes) noexcept {
   return view_slot_at(0, record_bytes, view_bytes) + 2 * align_up(view_bytes, 64);
 }
 inline constexpr std::uint64_t exchange_view_bytes_max = 4ull << 30;

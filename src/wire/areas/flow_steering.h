@@ -1,8 +1,10 @@
-// Which of an agent's cores has a connection: a function of its four numbers that the agent, the program and the kernel's steering of
-// frames compute alike (tcp/port/fanout.h has it as a classic BPF program, so nothing here is more than 32-bit arithmetic). It does not
-// matter which side is named first: a frame, its answer, and the piece of it that an ICMP message quotes are steered to the same core.
+// Which of an agent's cores has a connection: a function of its four numbers that the agent, the program and the
+// kernel's steering of frames compute alike (tcp/port/fanout.h has it as a classic BPF program, so nothing here is more
+// than 32-bit arithmetic). It does not matter which side is named first: a frame, its answer, and the piece of it that
+// an ICMP message quotes are steered to the same core.
 //
-// It spreads, and keeps no secret: a peer can choose its ports such that all it does is one core's, as it can with a card's queues.
+// It spreads, and keeps no secret: a peer can choose its ports such that all it does is one core's, as it can with a
+// card's queues.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +12,24 @@
 namespace offpath::wire {
 
 namespace steering {
-inline constexpr std::uint32_t ports_multiplier = 0x9e3779b1, first_multiplier = 0x85ebca6b, second_multiplier = 0xc2b2ae35;
+inline constexpr std::uint32_t ports_multiplier = 0x9e3779b1, first_multiplier = 0x85ebca6b,
+                               second_multiplier = 0xc2b2ae35;
 inline constexpr unsigned first_shift = 16, second_shift = 13, third_shift = 16;
 }  // namespace steering
 
-// Addresses and ports in the machine's byte order. The last steps spread what differs in few bits (MurmurHash3's, public domain).
-[[nodiscard]] constexpr std::uint32_t flow_hash(std::uint32_t address, std::uint16_t port, std::uint32_t other_address, std::uint16_t other_port) noexcept {
-  std::uint32_t hash = (address ^ other_address) ^ (static_cast<std::uint32_t>(port ^ other_port) * steering::ports_multiplier);
+// Addresses and ports in the machine's byte order. The last steps spread what differs in few bits (MurmurHash3's,
+// public domain).
+[[nodiscard]] constexpr std::uint32_t flow_hash(std::uint32_t address, std::uint16_t port, std::uint32_t other_address,
+                                                std::uint16_t other_port) noexcept {
+  std::uint32_t hash =
+      (address ^ other_address) ^ (static_cast<std::uint32_t>(port ^ other_port) * steering::ports_multiplier);
   hash = (hash ^ (hash >> steering::first_shift)) * steering::first_multiplier;
   hash = (hash ^ (hash >> steering::second_shift)) * steering::second_multiplier;
   return hash ^ (hash >> steering::third_shift);
 }
 
-[[nodiscard]] constexpr std::uint32_t core_of_flow(std::uint32_t address, std::uint16_t port, std::uint32_t other_address, std::uint16_t other_port,
+[[nodiscard]] constexpr std::uint32_t core_of_flow(std::uint32_t address, std::uint16_t port,
+                                                   std::uint32_t other_address, std::uint16_t other_port,
                                                    std::uint32_t cores) noexcept {
   return cores <= 1 ? 0 : flow_hash(address, port, other_address, other_port) % cores;
 }

@@ -8,8 +8,8 @@
 //   64        presence   a bit for each value, the lowest of the first word for the first one
 //             values     8 bytes each
 //
-// Each word is aligned, so a value alone is never torn. Whoever wants values that belong together reads the lap, then all, then
-// the lap once more, each when the read before is complete: they count if both laps are the same even number.
+// Each word is aligned, so a value alone is never torn. Whoever wants values that belong together reads the lap, then
+// all, then the lap once more, each when the read before is complete: they count if both laps are the same even number.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,11 @@ struct GaugesHead {
 static_assert(sizeof(GaugesHead) == 64);
 
 inline constexpr std::size_t gauges_max = 4096;
-[[nodiscard]] constexpr std::size_t gauges_values_at(std::size_t count) noexcept { return sizeof(GaugesHead) + (count + 63) / 64 * 8; }
-[[nodiscard]] constexpr std::size_t gauges_bytes(std::size_t count) noexcept { return gauges_values_at(count) + 8 * count; }
+[[nodiscard]] constexpr std::size_t gauges_values_at(std::size_t count) noexcept {
+  return sizeof(GaugesHead) + (count + 63) / 64 * 8;
+}
+[[nodiscard]] constexpr std::size_t gauges_bytes(std::size_t count) noexcept {
+  return gauges_values_at(count) + 8 * count;
+}
 
 }  // namespace offpath::wire

@@ -1,6 +1,6 @@
-// The memory of a program's TCP connections: one segment of its own, shared by its processes (a fork keeps it). Two rings of
-// 64-byte entries for each core of the agent's, and behind them whatever the program keeps there; above all the payload of each flow, a
-// ring for each direction.
+// The memory of a program's TCP connections: one segment of its own, shared by its processes (a fork keeps it). Two
+// rings of 64-byte entries for each core of the agent's, and behind them whatever the program keeps there; above all
+// the payload of each flow, a ring for each direction.
 //
 //   offset                   what              written by
 //   0                        TcpProgramLine    program     wishes posted, news taken
@@ -13,22 +13,24 @@
 //   + news_slots * 64        the same two of every other core; what the agent has no core for is never touched
 //   own()                    the program's     program; the agent stores what arrives in receive rings that wishes name
 //
-// Cores. The agent says at the beginning how many it has (the line of core 0). A flow is one core's, for good: wishes about it go into
-// that core's ring, and its news come in that core's. Handle h is core h % cores's, so no two of them ever use one. Listeners
-// are the exception: whatever their handle, core 0 hears of them and tells of them, and all cores have them once that told `listening`;
-// a seat is then one core's by its handle. Which core a connection is steered to, flow_steering.h says.
+// Cores. The agent says at the beginning how many it has (the line of core 0). A flow is one core's, for good: wishes
+// about it go into that core's ring, and its news come in that core's. Handle h is core h % cores's, so no two of them
+// ever use one. Listeners are the exception: whatever their handle, core 0 hears of them and tells of them, and all
+// cores have them once that told `listening`; a seat is then one core's by its handle. Which core a connection is
+// steered to, flow_steering.h says.
 //
-// Positions of rings count entries since the beginning and never wrap; the slot is position modulo the ring's size. An entry is
-// written, then its position with release order. Positions of streams count bytes from 0: byte p of a stream lies at p modulo the
-// size of its ring, a power of two. They only grow.
+// Positions of rings count entries since the beginning and never wrap; the slot is position modulo the ring's size. An
+// entry is written, then its position with release order. Positions of streams count bytes from 0: byte p of a stream
+// lies at p modulo the size of its ring, a power of two. They only grow.
 //
-// A handle names a flow, or a listener. The program chooses it, below `flows`, and may use it again after the news `gone`. What
-// makes no sense ends the program's channel, and all its flows with it.
+// A handle names a flow, or a listener. The program chooses it, below `flows`, and may use it again after the news
+// `gone`. What makes no sense ends the program's channel, and all its flows with it.
 //
-// Processes. The process that opened the area is number 0. Others join by TcpJoin, a datagram on the socket by which a process of the
-// program wakes the agent, with two sockets: one of their own for wakes, and one for notices, where a byte means that a process has
-// ended. The agent takes the end of a process's wakes for the end of the process, and tells by the news of no handle; when the last has
-// ended, the program has. Who of them is woken for news about a flow is what the program said by `holders`, or every one.
+// Processes. The process that opened the area is number 0. Others join by TcpJoin, a datagram on the socket by which a
+// process of the program wakes the agent, with two sockets: one of their own for wakes, and one for notices, where a
+// byte means that a process has ended. The agent takes the end of a process's wakes for the end of the process, and
+// tells by the news of no handle; when the last has ended, the program has. Who of them is woken for news about a flow
+// is what the program said by `holders`, or every one.
 #pragma once
 
 #include <bit>
@@ -52,8 +54,8 @@ static_assert(sizeof(TcpProgramLine) == 64);
 
 struct alignas(64) TcpAgentLine {
   std::uint64_t wishes_taken;
-  std::uint64_t asleep;  // 1: the agent wants a wake after the next wish
-  std::uint64_t cores;   // in the line of core 0, from the beginning
+  std::uint64_t asleep;   // 1: the agent wants a wake after the next wish
+  std::uint64_t cores;    // in the line of core 0, from the beginning
   std::uint64_t address;  // likewise, if there are several: the agent's own, 10.0.0.1 is 0x0a000001
   std::uint64_t zero[4];
 };
@@ -66,7 +68,8 @@ struct alignas(64) TcpNewsLine {
 static_assert(sizeof(TcpNewsLine) == 64);
 
 struct alignas(64) TcpProcessLine {
-  std::uint64_t asleep;  // 1: the process wants a wake after the next news that concern it; 2: after wishes were taken, too
+  // 1: the process wants a wake after the next news that concern it; 2: after wishes were taken, too
+  std::uint64_t asleep;
   std::uint64_t zero[7];
 };
 static_assert(sizeof(TcpProcessLine) == 64);
@@ -75,7 +78,9 @@ inline constexpr std::uint32_t tcp_processes_max = 512;  // of a program
 inline constexpr std::uint32_t tcp_no_handle = ~0u;
 
 // As many bits as a word has: the last is every process's beyond.
-[[nodiscard]] constexpr std::uint64_t tcp_process_bit(std::uint32_t process) noexcept { return 1ull << (process < 63 ? process : 63); }
+[[nodiscard]] constexpr std::uint64_t tcp_process_bit(std::uint32_t process) noexcept {
+  return 1ull << (process < 63 ? process : 63);
+}
 
 // The datagram by which a process joins; every other one is a wake, and its first byte the core that is to be woken.
 struct TcpJoin {
@@ -110,9 +115,10 @@ enum class TcpWishKind : std::uint8_t {
   offer = 4,    // handle, position: bytes before it may be sent
   allow = 5,    // handle, position: bytes before it may be received
   finish = 6,   // handle: FIN behind what was offered
-  release = 7,  // handle: nothing more is read; what was offered and a FIN go out, then gone. Of a listener: it listens no more
-  abort = 8,    // handle: RST, then gone
-  options = 9,  // handle, flags, keepalive, user_timeout_ms
+  // handle: nothing more is read; what was offered and a FIN go out, then gone. Of a listener: it listens no more
+  release = 7,
+  abort = 8,     // handle: RST, then gone
+  options = 9,   // handle, flags, keepalive, user_timeout_ms
   holders = 10,  // handle, position: bits of the processes (tcp_process_bit) that news about this flow concern
 };
 
@@ -121,13 +127,13 @@ inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of
 struct TcpWish {
   TcpWishKind kind;
   std::uint8_t keepalive_probes;
-  std::uint16_t port;            // local
+  std::uint16_t port;  // local
   std::uint32_t handle;
   std::uint64_t position;
   std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
   std::uint16_t remote_port;
-  std::uint16_t flags;           // of connect, listen (for its flows) and options
-  std::uint64_t send_at;         // rings, from the area's beginning
+  std::uint16_t flags;    // of connect, listen (for its flows) and options
+  std::uint64_t send_at;  // rings, from the area's beginning
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
@@ -138,27 +144,28 @@ struct TcpWish {
 };
 static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
 
-// Bits of TcpNews::what: everything that was not told yet. A flow has one entry in the ring at a time, or more once it was taken. With
-// tcp_no_handle for a handle the entry tells that the process in `listener` has ended.
+// Bits of TcpNews::what: everything that was not told yet. A flow has one entry in the ring at a time, or more once it
+// was taken. With tcp_no_handle for a handle the entry tells that the process in `listener` has ended.
 namespace tcp_news {
-inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32, accepted = 64, listening = 128;
+inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32,
+                              accepted = 64, listening = 128;
 }
 
 enum class TcpError : std::uint8_t { none, refused, reset, timed_out, unreachable, address_in_use, no_room, denied };
 
 struct TcpNews {
   std::uint8_t what;
-  TcpError error;                // with closed
-  std::uint16_t port;            // local; with connected, accepted, listening
+  TcpError error;      // with closed
+  std::uint16_t port;  // local; with connected, accepted, listening
   std::uint32_t handle;
-  std::uint64_t received;        // bytes before it are whole in the receive ring
-  std::uint64_t acknowledged;    // bytes before it are the program's again
+  std::uint64_t received;                       // bytes before it are whole in the receive ring
+  std::uint64_t acknowledged;                   // bytes before it are the program's again
   std::uint32_t local_address, remote_address;  // with connected and accepted
   std::uint16_t remote_port;
-  std::uint16_t mss;             // payload of a segment, as it is now
-  std::uint32_t listener;        // with accepted
-  std::uint32_t round_trip_us;   // smoothed
-  std::uint32_t window;          // of congestion, bytes
+  std::uint16_t mss;            // payload of a segment, as it is now
+  std::uint32_t listener;       // with accepted
+  std::uint32_t round_trip_us;  // smoothed
+  std::uint32_t window;         // of congestion, bytes
   std::uint64_t zero[2];
 };
 static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
@@ -174,22 +181,29 @@ struct TcpAreaLayout {
 
   // Of core 0; those of another core lie of_core() further on.
   [[nodiscard]] constexpr std::uint64_t news() const noexcept { return wishes + wish_slots * slot_bytes; }
-  [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) const noexcept { return core * (std::uint64_t{wish_slots} + news_slots) * slot_bytes; }
+  [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) const noexcept {
+    return core * (std::uint64_t{wish_slots} + news_slots) * slot_bytes;
+  }
   // What lies from there on is the program's.
-  [[nodiscard]] constexpr std::uint64_t own() const noexcept { return align_up(wishes + of_core(tcp_cores_max), page_bytes); }
+  [[nodiscard]] constexpr std::uint64_t own() const noexcept {
+    return align_up(wishes + of_core(tcp_cores_max), page_bytes);
+  }
 };
 
 inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;
-inline constexpr std::uint32_t tcp_ring_bytes_min = 1024, tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
+inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
+                               tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
 
 // Of a layout that another process asked for.
 [[nodiscard]] inline Status check_tcp_area(const TcpAreaLayout& layout) {
   for (const std::uint32_t slots : {layout.wish_slots, layout.news_slots})
     if (!std::has_single_bit(slots) || slots < tcp_slots_min || slots > tcp_slots_max)
-      return fail(Error::invalid, "a ring of {} slots; powers of two from {} to {} are allowed", slots, tcp_slots_min, tcp_slots_max);
+      return fail(Error::invalid, "a ring of {} slots; powers of two from {} to {} are allowed", slots, tcp_slots_min,
+                  tcp_slots_max);
   if (layout.flows == 0 || layout.flows > tcp_flows_max)
     return fail(Error::invalid, "{} flows, 1 to {} are allowed", layout.flows, tcp_flows_max);
-  if (layout.bytes < layout.own()) return fail(Error::invalid, "an area of {} bytes, its rings alone take {}", layout.bytes, layout.own());
+  if (layout.bytes < layout.own())
+    return fail(Error::invalid, "an area of {} bytes, its rings alone take {}", layout.bytes, layout.own());
   return {};
 }
 

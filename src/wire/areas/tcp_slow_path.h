@@ -1,5 +1,5 @@
-// The memory between an agent and the process that does the slow path of its TCP (docs/tcp.md): a segment of that process, two rings
-// of records, one each way.
+// The memory between an agent and the process that does the slow path of its TCP (docs/tcp.md): a segment of that
+// process, two rings of records, one each way.
 //
 //   offset                what            written by
 //   0                     TcpSlowLine     process   bytes sent and taken, asleep
@@ -7,12 +7,12 @@
 //   4096                  ring            process   to the agent
 //   4096 + ring_bytes     ring            agent     to the process
 //
-// Positions count bytes since the beginning and never wrap; a byte lies at its position modulo the ring's size, a power of two. A
-// record is a head of 8 bytes and its payload, padded to 8; it may lie around the end. It is written, then the position behind it with
-// release order. What makes no sense ends the process's part, and nothing else.
+// Positions count bytes since the beginning and never wrap; a byte lies at its position modulo the ring's size, a power
+// of two. A record is a head of 8 bytes and its payload, padded to 8; it may lie around the end. It is written, then
+// the position behind it with release order. What makes no sense ends the process's part, and nothing else.
 //
-// Records of a ring are taken in their order, and much rests on that: who hands a flow over says so before anything that happens
-// afterwards, and an answer comes behind every frame that was sent before the question was seen.
+// Records of a ring are taken in their order, and much rests on that: who hands a flow over says so before anything
+// that happens afterwards, and an answer comes behind every frame that was sent before the question was seen.
 #pragma once
 
 #include <bit>
@@ -44,10 +44,12 @@ struct TcpSlowLayout {
 
 // Of a layout that another process asked for.
 [[nodiscard]] inline Status check_tcp_slow_layout(const TcpSlowLayout& layout, std::uint64_t bytes) {
-  if (!std::has_single_bit(layout.ring_bytes) || layout.ring_bytes < TcpSlowLayout::ring_bytes_min || layout.ring_bytes > TcpSlowLayout::ring_bytes_max)
-    return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", layout.ring_bytes, TcpSlowLayout::ring_bytes_min,
-                TcpSlowLayout::ring_bytes_max);
-  if (bytes < layout.bytes()) return fail(Error::invalid, "an area of {} bytes, its rings take {}", bytes, layout.bytes());
+  if (!std::has_single_bit(layout.ring_bytes) || layout.ring_bytes < TcpSlowLayout::ring_bytes_min ||
+      layout.ring_bytes > TcpSlowLayout::ring_bytes_max)
+    return fail(Error::invalid, "rings of {} bytes; powers of two from {} to {} are allowed", layout.ring_bytes,
+                TcpSlowLayout::ring_bytes_min, TcpSlowLayout::ring_bytes_max);
+  if (bytes < layout.bytes())
+    return fail(Error::invalid, "an area of {} bytes, its rings take {}", bytes, layout.bytes());
   return {};
 }
 
@@ -62,8 +64,9 @@ inline constexpr std::uint32_t tcp_slow_record_bytes_max = 68 << 10;  // such a 
 
 enum class TcpSlowKind : std::uint16_t {
   // To the process.
-  setup = 1,           // TcpSlowSetup; the first record, and none later
-  frame = 2,           // TcpSlowFrame, and a frame that is of no flow of the agent's: may have been left out where there was no room
+  setup = 1,  // TcpSlowSetup; the first record, and none later
+  // TcpSlowFrame, and a frame that is of no flow of the agent's: may have been left out where there was no room
+  frame = 2,
   listen = 3,          // TcpSlowListen
   stop_listening = 4,  // TcpSlowListen
   connect = 5,         // TcpSlowKey; value: bytes that the peer may send at once
@@ -74,11 +77,11 @@ enum class TcpSlowKind : std::uint16_t {
   resolve = 10,        // TcpSlowNeighbour without its MAC
   look = 11,           // nothing: that it is taken shows that the process is there, while it is waited for
   // To the agent.
-  adopt = 33,     // TcpHandedFlow: established; and perhaps TcpSlowFrame with the segment that completed its handshake
-  failed = 34,    // TcpSlowKey; value: tcp::FlowError
-  returned = 35,  // TcpSlowFrame, and a frame of a flow that was handed over
-  neighbour = 36, // TcpSlowNeighbour
-  send = 37,      // TcpSlowSend, and a frame to be sent
+  adopt = 33,      // TcpHandedFlow: established; and perhaps TcpSlowFrame with the segment that completed its handshake
+  failed = 34,     // TcpSlowKey; value: tcp::FlowError
+  returned = 35,   // TcpSlowFrame, and a frame of a flow that was handed over
+  neighbour = 36,  // TcpSlowNeighbour
+  send = 37,       // TcpSlowSend, and a frame to be sent
 };
 
 struct TcpSlowSetup {
@@ -86,7 +89,8 @@ struct TcpSlowSetup {
   std::uint32_t address, gateway;  // 10.0.0.1 is 0x0a000001; gateway 0: there is none
   std::uint32_t flows_max, half_open_max, time_wait_max;
   std::uint64_t window_max;
-  std::uint64_t secret[2];         // of the agent's keyed hashes, so that numbers and cookies stay valid when the work changes hands
+  // of the agent's keyed hashes, so that numbers and cookies stay valid when the work changes hands
+  std::uint64_t secret[2];
   std::uint64_t cookies_until_ns;  // CLOCK_MONOTONIC: such as the agent gave out may come back until then
   std::uint64_t time_wait_ns;
   std::uint16_t mtu;
@@ -103,8 +107,8 @@ struct TcpSlowFrame {
   std::uint64_t checksum_verified;
 };
 
-// A connection by its four numbers, seen from the agent. `attempt` tells one connection that the agent begins from another with the
-// same numbers; 0: a peer began it.
+// A connection by its four numbers, seen from the agent. `attempt` tells one connection that the agent begins from
+// another with the same numbers; 0: a peer began it.
 struct TcpSlowKey {
   std::uint32_t local_address, remote_address;
   std::uint16_t local_port, remote_port;
@@ -132,19 +136,20 @@ struct TcpSlowSend {
 // Flags of TcpHandedFlow.
 inline constexpr std::uint8_t tcp_handed_timestamps = 1, tcp_handed_sack = 2, tcp_handed_ecn = 4;
 
-// All that is to be known of a connection on which nothing is in flight. Initial number and timestamps' offset follow from the key.
+// All that is to be known of a connection on which nothing is in flight. Initial number and timestamps' offset follow
+// from the key.
 struct TcpHandedFlow {
-  TcpSlowKey key;                              // value: 0
-  std::uint32_t una;                           // the next number to be sent
+  TcpSlowKey key;     // value: 0
+  std::uint32_t una;  // the next number to be sent
   std::uint32_t receive_next;
-  std::uint32_t send_window;                   // bytes
-  std::uint32_t window_sequence, window_ack;   // of the segment that told it
+  std::uint32_t send_window;                  // bytes
+  std::uint32_t window_sequence, window_ack;  // of the segment that told it
   std::uint32_t recent_timestamp;
-  std::uint32_t round_trip_us;                 // 0: not measured
-  std::uint16_t mss;                           // payload of a segment, beside the usual options
+  std::uint32_t round_trip_us;  // 0: not measured
+  std::uint16_t mss;            // payload of a segment, beside the usual options
   std::uint8_t send_scale, receive_scale;
   std::uint8_t flags;
-  std::uint8_t next_hop_mac[6];                // zeros: not known
+  std::uint8_t next_hop_mac[6];  // zeros: not known
   std::uint8_t zero;
 };
 static_assert(sizeof(TcpHandedFlow) == 64 && alignof(TcpHandedFlow) == 8);

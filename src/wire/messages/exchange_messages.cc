@@ -44,7 +44,8 @@ void fields(auto& way, Is<ExchangeGrant> auto& m) {
 }
 Status check(const ExchangeGrant& m) {
   if (m.wishes.size() > exchange_wishes_max)
-    return fail(Error::too_large, "grants: {} of them, at most {} are allowed at a time", m.wishes.size(), exchange_wishes_max);
+    return fail(Error::too_large, "grants: {} of them, at most {} are allowed at a time", m.wishes.size(),
+                exchange_wishes_max);
   return {};
 }
 
@@ -62,7 +63,8 @@ void fields(auto& way, Is<PeerExchange> auto& m) {
 Status check(const PeerExchange& m) {
   const std::uint64_t length = m.bytes.empty() ? m.part.length : m.bytes.size();
   std::uint64_t end = 0;
-  if (length == 0 || length > exchange_part_max || m.bytes.size() > exchange_enclosed_max || !checked_add(m.offset, length, end) || end > m.total_bytes)
+  if (length == 0 || length > exchange_part_max || m.bytes.size() > exchange_enclosed_max ||
+      !checked_add(m.offset, length, end) || end > m.total_bytes)
     return fail(Error::protocol, "parcel of a member: {} bytes from {} on, of {}", length, m.offset, m.total_bytes);
   return {};
 }

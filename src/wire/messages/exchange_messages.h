@@ -12,7 +12,8 @@
 
 namespace offpath::wire {
 
-// Values in a segment of the program that the agent reads from now on (wire/areas/gauges_layout.h). Answered by Done, with their number.
+// Values in a segment of the program that the agent reads from now on (wire/areas/gauges_layout.h). Answered by Done,
+// with their number.
 struct GaugesOpen {
   BufferRef memory;
   std::string_view name;
@@ -23,15 +24,15 @@ struct GaugesClose {
   std::uint64_t number;
 };
 
-// Exchanges (wire/areas/exchange_area.h has the memory). A program takes part in one: its records are pulled from `area`, views are pushed
-// there. Done: the number that later requests name it by.
+// Exchanges (wire/areas/exchange_area.h has the memory). A program takes part in one: its records are pulled from
+// `area`, views are pushed there. Done: the number that later requests name it by.
 struct ExchangeOpen {
   std::string_view name;
-  bool publishes;               // the exchange's records come from this program
-  std::uint64_t record_bytes;   // of a record, at most: the area's slots
+  bool publishes;              // the exchange's records come from this program
+  std::uint64_t record_bytes;  // of a record, at most: the area's slots
   std::uint64_t view_bytes;
   BufferRef area;
-  Bytes fields;                 // encoded ExchangeField each; none: whatever the configuration says
+  Bytes fields;  // encoded ExchangeField each; none: whatever the configuration says
 };
 
 // An ExchangeDescription is pushed to `room`, if it fits. Done: how many bytes it has.
@@ -64,8 +65,8 @@ struct ExchangeClose {
   std::uint64_t number;
 };
 
-// Agent to agent: a parcel (src/exchange/parcel.h) of exchange `tag`, or a part of one that is larger: `parcel` counts the sender's
-// parcels. The bytes are enclosed, or to be pulled. Done when they are the reader's.
+// Agent to agent: a parcel (src/exchange/parcel.h) of exchange `tag`, or a part of one that is larger: `parcel` counts
+// the sender's parcels. The bytes are enclosed, or to be pulled. Done when they are the reader's.
 struct PeerExchange {
   std::uint64_t tag;
   std::uint64_t parcel;
@@ -77,9 +78,11 @@ struct PeerExchange {
 inline constexpr std::uint64_t exchange_enclosed_max = 4096;
 inline constexpr std::uint64_t exchange_part_max = 1 << 20;
 
+// clang-format off: a list
 #define OFFPATH_EXCHANGE_MESSAGES(X) \
   X(GaugesOpen) X(GaugesClose) X(ExchangeOpen) X(ExchangeInfo) X(ExchangeWait) X(ExchangeGrant) X(ExchangeClose) \
   X(PeerExchange)
+// clang-format on
 OFFPATH_EXCHANGE_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

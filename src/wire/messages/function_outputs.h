@@ -1,5 +1,5 @@
-// What a function of a plug-in has made, and may make: the rules are the same in a worker and in a program that runs it itself.
-// Memory for outputs is the caller's.
+// What a function of a plug-in has made, and may make: the rules are the same in a worker and in a program that runs it
+// itself. Memory for outputs is the caller's.
 #pragma once
 
 #include <cstddef>

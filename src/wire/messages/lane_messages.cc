@@ -16,10 +16,12 @@ void fields(auto& way, Is<LaneTable> auto& m) {
   });
 }
 Status check(const LaneTable& m) {
-  if (m.entries.size() > lane_table_max) return fail(Error::too_large, "a table of {} lanes, at most {}", m.entries.size(), lane_table_max);
+  if (m.entries.size() > lane_table_max)
+    return fail(Error::too_large, "a table of {} lanes, at most {}", m.entries.size(), lane_table_max);
   for (const LaneEntry& entry : m.entries)
     if (entry.team.empty() || entry.lane >= entry.lanes || entry.lanes > task_lanes_max)
-      return fail(Error::protocol, "a table has lane {} of {} of team \"{}\"", entry.lane, entry.lanes, brief(entry.team));
+      return fail(Error::protocol, "a table has lane {} of {} of team \"{}\"", entry.lane, entry.lanes,
+                  brief(entry.team));
   return {};
 }
 
@@ -30,7 +32,8 @@ void fields(auto& way, Is<PeerLanes> auto& m) {
   way.text(m.sender, name_bytes_max, "the sender");
 }
 Status check(const PeerLanes& m) {
-  if (m.table.length > lane_table_bytes_max) return fail(Error::too_large, "a table of lanes of {} bytes, at most {}", m.table.length, lane_table_bytes_max);
+  if (m.table.length > lane_table_bytes_max)
+    return fail(Error::too_large, "a table of lanes of {} bytes, at most {}", m.table.length, lane_table_bytes_max);
   return {};
 }
 
@@ -41,7 +44,8 @@ void fields(auto& way, Is<PeerReceive> auto& m) {
   way.text(m.team, name_bytes_max, "the team's name");
 }
 Status check(const PeerReceive& m) {
-  if (m.from >= m.lanes || m.to >= m.lanes) return fail(Error::protocol, "receive of a member: from lane {} to {} of {}", m.from, m.to, m.lanes);
+  if (m.from >= m.lanes || m.to >= m.lanes)
+    return fail(Error::protocol, "receive of a member: from lane {} to {} of {}", m.from, m.to, m.lanes);
   return {};
 }
 
@@ -53,8 +57,10 @@ void fields(auto& way, Is<PeerMessage> auto& m) {
 }
 Status check(const PeerMessage& m) {
   const bool lies_there = m.offer != 0 || m.object.length == m.length;
-  if (m.length > message_bytes_max || m.bytes.size() > message_enclosed_max || (m.bytes.empty() ? !lies_there : m.bytes.size() != m.length))
-    return fail(Error::protocol, "message of a member: {} bytes, {} of them enclosed, {} where they lie", m.length, m.bytes.size(), m.object.length);
+  if (m.length > message_bytes_max || m.bytes.size() > message_enclosed_max ||
+      (m.bytes.empty() ? !lies_there : m.bytes.size() != m.length))
+    return fail(Error::protocol, "message of a member: {} bytes, {} of them enclosed, {} where they lie", m.length,
+                m.bytes.size(), m.object.length);
   return {};
 }
 

@@ -1,9 +1,9 @@
 // All that the rings carry: requests of the host and replies of the agent, a file for each subject.
 #pragma once
 
+#include "wire/limits.h"
 #include "wire/messages/exchange_messages.h"
 #include "wire/messages/lane_messages.h"
-#include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/pool_messages.h"
@@ -14,7 +14,9 @@
 #include "wire/messages/tcp_messages.h"
 
 // Every message there is, for what goes through all of them.
+// clang-format off: a list
 #define OFFPATH_MESSAGES(X) \
   OFFPATH_STREAM_MESSAGES(X) OFFPATH_POOL_MESSAGES(X) OFFPATH_PEER_MESSAGES(X) \
   OFFPATH_SIFT_MESSAGES(X) OFFPATH_EXCHANGE_MESSAGES(X) OFFPATH_TASK_MESSAGES(X) \
   OFFPATH_LANE_MESSAGES(X) OFFPATH_TCP_MESSAGES(X) OFFPATH_REPLY_MESSAGES(X)
+// clang-format on

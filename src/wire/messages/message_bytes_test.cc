@@ -37,13 +37,16 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PoolDrop{"p", "*", ""}), "01007001002a0000");
   EXPECT_EQ(bytes_of_message(PoolWrite{"p", 3}), "0100700300000000000000");
   EXPECT_EQ(bytes_of_message(PeerDefine{5, "p"}), "0500000000000000010070");
-  EXPECT_EQ(bytes_of_message(LaneTable{{{5, 6, 1, 2, "t"}}}), "01000000050000000000000006000000000000000100000002000000010074");
+  EXPECT_EQ(bytes_of_message(LaneTable{{{5, 6, 1, 2, "t"}}}),
+            "01000000050000000000000006000000000000000100000002000000010074");
   EXPECT_EQ(bytes_of_message(PeerLanes{7, 8, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "a"}),
             "07000000000000000800000000000000010000000200000003000000000000000400000000000000010061");
   EXPECT_EQ(bytes_of_message(PeerReceive{1, 2, 3, 4, 5, 6, 0, 1, 9, "b", "t"}),
-            "0100000000000000020000000000000003000000000000000400000000000000050000000000000006000000000000000100000009000000010062010074");
+            "0100000000000000020000000000000003000000000000000400000000000000050000000000000006000000000000000100000009"
+            "000000010062010074");
   EXPECT_EQ(bytes_of_message(PeerMessage{1, 2, 1, 0, {}, bytes_of(std::string_view("x"))}),
-            "01000000000000000200000000000000010000000000000000000000000000000000000000000000000000000000000000000000000000000100000078");
+            "0100000000000000020000000000000001000000000000000000000000000000000000000000000000000000000000000000000000"
+            "0000000100000078");
   EXPECT_EQ(bytes_of_message(PeerStepEnd{5, 1, 2, "p", "r"}), "05000000000000000100000002000000010070010072");
   EXPECT_EQ(bytes_of_message(PeerDrop{5, "p", "*", ""}), "050000000000000001007001002a0000");
   EXPECT_EQ(bytes_of_message(PeerDeliver{1, 2, true, 3, {.region = 4, .generation = 5, .offset = 6, .length = 7}}),
@@ -75,10 +78,12 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   const std::vector<std::byte> schema(100, std::byte{7});
   EXPECT_EQ(checksum_of(OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema}),
             0x9a87a6e3u);
-  EXPECT_EQ(checksum_of(OpenStream{4, Destination::ipc, 1000, 3, 8, 2, "particles", "local:/particles", schema, Compression::zstd}),
+  EXPECT_EQ(checksum_of(OpenStream{4, Destination::ipc, 1000, 3, 8, 2, "particles", "local:/particles", schema,
+                                   Compression::zstd}),
             0xc7aff78eu);
   Send send{1, 8192, 100, "step0", "rank0", {{100, 0}, {100, -1}}, {}};
-  send.buffers.push_back({.region = 3, .generation = 2, .offset = 64, .length = 800, .stride_bytes = 24, .bit_offset = 5});
+  send.buffers.push_back(
+      {.region = 3, .generation = 2, .offset = 64, .length = 800, .stride_bytes = 24, .bit_offset = 5});
   EXPECT_EQ(checksum_of(send), 0x4ff10769u);
   send.nodes.clear();
   send.set = 3;
@@ -86,18 +91,35 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   Move move{1, true, 4096, 1 << 20, "row", "column", {}};
   move.pieces.push_back({{.region = 1, .generation = 1, .offset = 0, .length = 10}, 4000});
   EXPECT_EQ(checksum_of(move), 0x26d0f185u);
-  EXPECT_EQ(checksum_of(PoolQuery{"p", "r*", "c*", 7, {.region = 1, .generation = 2, .offset = 3, .length = 4}}), 0xddb6b500u);
+  EXPECT_EQ(checksum_of(PoolQuery{"p", "r*", "c*", 7, {.region = 1, .generation = 2, .offset = 3, .length = 4}}),
+            0xddb6b500u);
   EXPECT_EQ(checksum_of(QueryNext{1ull << 63, 2}), 0x7660654fu);
   const std::vector<std::byte> arguments(10, std::byte{3});
-  EXPECT_EQ(checksum_of(PoolCompute{"p", "r", "c", 7, true, "plugin", "function", "row", "column", arguments}), 0x2d6aaf7au);
-  EXPECT_EQ(checksum_of(PeerCompute{1000, 7, 8, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "b", "p", "r", "c", true, "plugin",
-                                    "function", "row", "column", arguments}),
+  EXPECT_EQ(checksum_of(PoolCompute{"p", "r", "c", 7, true, "plugin", "function", "row", "column", arguments}),
+            0x2d6aaf7au);
+  EXPECT_EQ(checksum_of(PeerCompute{1000,
+                                    7,
+                                    8,
+                                    {.region = 1, .generation = 2, .offset = 3, .length = 4},
+                                    "b",
+                                    "p",
+                                    "r",
+                                    "c",
+                                    true,
+                                    "plugin",
+                                    "function",
+                                    "row",
+                                    "column",
+                                    arguments}),
             0x7869271fu);
   const BufferRef at{.region = 1, .generation = 2, .offset = 3, .length = 4};
   EXPECT_EQ(checksum_of(PeerQuery{1000, 7, 8, 9, at, "p", "r*", "c*"}), 0x728797beu);
   EXPECT_EQ(checksum_of(PeerQueryNext{8, 2, 9, at, "b"}), 0x1d6dab94u);
   EXPECT_EQ(checksum_of(PeerCancel{PeerCancel::What::computation, 8}), 0x0de0ba31u);
-  EXPECT_EQ(checksum_of(GaugesOpen{{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9}, "solver", bytes_of("schema")}), 0xeb2d0c55u);
+  EXPECT_EQ(
+      checksum_of(GaugesOpen{
+          {.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9}, "solver", bytes_of("schema")}),
+      0xeb2d0c55u);
   EXPECT_EQ(checksum_of(GaugesClose{3}), 0x576c35e3u);
   EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);

@@ -1,6 +1,6 @@
-// What the messages' own files are written with: fields that several messages have, and the definitions of encode and decode
-// from `fields(way, message)` (fields.h) and `check(message)`, which says what has to hold between fields beyond that each is
-// well formed.
+// What the messages' own files are written with: fields that several messages have, and the definitions of encode and
+// decode from `fields(way, message)` (fields.h) and `check(message)`, which says what has to hold between fields beyond
+// that each is well formed.
 #pragma once
 
 #include <string_view>
@@ -46,8 +46,8 @@ void function(auto& way, auto& m) {
 }
 inline Status check_arguments(Bytes arguments) {
   if (arguments.size() > arguments_bytes_max)
-    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row", arguments.size(),
-                arguments_bytes_max);
+    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row",
+                arguments.size(), arguments_bytes_max);
   return {};
 }
 

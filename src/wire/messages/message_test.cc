@@ -60,7 +60,8 @@ TEST(Message, Streams) {
   std::vector<std::byte> kept;
   const std::vector<std::byte> schema(100, std::byte{7});
   const auto open = there_and_back(
-      OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema, Compression::lz4}, kept);
+      OpenStream{4, Destination::c_abi, 1000, 3, 8, 2, "particles", "local:/particles", schema, Compression::lz4},
+      kept);
   EXPECT_EQ(open.destination, Destination::c_abi);
   EXPECT_EQ(open.compression, Compression::lz4);
   EXPECT_EQ(open.rows_max, 1000u);
@@ -76,7 +77,8 @@ TEST(Message, Streams) {
 TEST(Message, SendCarriesBuffersAndNodes) {
   std::vector<std::byte> kept;
   Send send{1, 8192, 100, "step0", "rank0", {{100, 0}, {100, -1}}, {}};
-  send.buffers.push_back({.region = 3, .generation = 2, .offset = 64, .length = 800, .stride_bytes = 24, .bit_offset = 5});
+  send.buffers.push_back(
+      {.region = 3, .generation = 2, .offset = 64, .length = 800, .stride_bytes = 24, .bit_offset = 5});
   const auto back = there_and_back(send, kept);
   EXPECT_EQ(back.charge, 8192u);
   EXPECT_EQ(back.rows, 100u);
@@ -152,10 +154,14 @@ TEST(Message, KeysHaveUpTo64KiB) {
     const auto status = decode(bytes_of_message(message), back);
     return status ? std::string("taken") : status.error().message;
   };
-  EXPECT_EQ(refusal(PoolGet{"local:/p", longer, "c", 0}), "get: the row key has 65537 bytes, at most 65536 are allowed");
-  EXPECT_EQ(refusal(PoolGet{"local:/p", "r", longer, 0}), "get: the column key has 65537 bytes, at most 65536 are allowed");
-  EXPECT_EQ(refusal(Send{1, 0, 0, "r", longer, {}, {}}), "send: the column key has 65537 bytes, at most 65536 are allowed");
-  EXPECT_EQ(refusal(PeerStepEnd{5, 1, 2, "p", longer}), "end of step of a member: the row key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(PoolGet{"local:/p", longer, "c", 0}),
+            "get: the row key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(PoolGet{"local:/p", "r", longer, 0}),
+            "get: the column key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(Send{1, 0, 0, "r", longer, {}, {}}),
+            "send: the column key has 65537 bytes, at most 65536 are allowed");
+  EXPECT_EQ(refusal(PeerStepEnd{5, 1, 2, "p", longer}),
+            "end of step of a member: the row key has 65537 bytes, at most 65536 are allowed");
 }
 
 TEST(Message, ATextHasOneWayToSayItsLength) {
@@ -191,7 +197,9 @@ TEST(Message, MovesAndPools) {
 TEST(Message, OfMembersForTheirPools) {
   std::vector<std::byte> kept;
   const BufferRef at{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9};
-  const auto put = there_and_back(PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, "hash:/p?replicas=2", "r", "c", 13, bytes_of("over")}, kept);
+  const auto put = there_and_back(
+      PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, "hash:/p?replicas=2", "r", "c", 13, bytes_of("over")},
+      kept);
   EXPECT_EQ(put.writer, 7u);
   EXPECT_TRUE(put.arrow && put.moved && !put.hidden);
   EXPECT_EQ(put.offer, 11u);
@@ -262,20 +270,26 @@ TEST(Message, WhatIsEnclosedIsTheWholeObjectAndSmall) {
     Got back{};
     return decode(bytes, back).error().message;
   };
-  EXPECT_NE(refusal({Got::How::enclosed, false, 0, object.size(), 0, object}).find("1025 bytes enclosed"), std::string::npos);
-  EXPECT_NE(refusal({Got::How::enclosed, false, 0, 8, 0, Bytes(object).first(7)}).find("7 bytes enclosed of an object of 8"), std::string::npos);
-  EXPECT_NE(refusal({Got::How::descriptor, false, 1, 7, 0, Bytes(object).first(7)}).find("7 bytes enclosed"), std::string::npos);
+  EXPECT_NE(refusal({Got::How::enclosed, false, 0, object.size(), 0, object}).find("1025 bytes enclosed"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal({Got::How::enclosed, false, 0, 8, 0, Bytes(object).first(7)}).find("7 bytes enclosed of an object of 8"),
+      std::string::npos);
+  EXPECT_NE(refusal({Got::How::descriptor, false, 1, 7, 0, Bytes(object).first(7)}).find("7 bytes enclosed"),
+            std::string::npos);
 }
 
 TEST(Message, Members) {
   std::vector<std::byte> kept;
-  const auto post = there_and_back(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 9}}, kept);
+  const auto post =
+      there_and_back(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 9}}, kept);
   EXPECT_EQ(post.table.region, segment_flag | 1);
   EXPECT_EQ(post.table.offset, 64u);
   EXPECT_EQ(post.table.length, 9u);
   using State = MemberEntry::State;
   const auto table = there_and_back(
-      MemberTable{"b", {{State::alive, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}}, kept);
+      MemberTable{"b", {{State::alive, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}},
+      kept);
   EXPECT_EQ(table.sender, "b");
   ASSERT_EQ(table.entries.size(), 2u);
   EXPECT_EQ(table.entries[1].state, State::dead);
@@ -334,9 +348,11 @@ TEST(Message, Tasks) {
   EXPECT_EQ(open.plugins[0].name, "mine");
   EXPECT_EQ(open.plugins[0].path, "/lib/mine.so");
   const std::vector<std::byte> arguments(9, std::byte{3});
-  const BufferRef source{.region = 4, .generation = 1, .offset = 8, .length = 100}, target{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 50};
+  const BufferRef source{.region = 4, .generation = 1, .offset = 8, .length = 100},
+      target{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 50};
   const auto run = there_and_back(
-      TaskRun{7, 3, -1, "md", "force", {11, 12}, {{source, 100, 6, 5, 40, 60, "x"}}, {{target, 50, 9, "f"}}, arguments}, kept);
+      TaskRun{7, 3, -1, "md", "force", {11, 12}, {{source, 100, 6, 5, 40, 60, "x"}}, {{target, 50, 9, "f"}}, arguments},
+      kept);
   EXPECT_EQ(run.session, 7u);
   EXPECT_EQ(run.line, 3u);
   EXPECT_EQ(run.function, "force");
@@ -355,7 +371,8 @@ TEST(Message, Tasks) {
   ASSERT_EQ(table.entries.size(), 2u);
   EXPECT_EQ(table.entries[1].session, 6u);
   EXPECT_EQ(table.entries[1].team, "other");
-  const auto told = there_and_back(PeerLanes{11, 12, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "dpu"}, kept);
+  const auto told =
+      there_and_back(PeerLanes{11, 12, {.region = 1, .generation = 2, .offset = 3, .length = 4}, "dpu"}, kept);
   EXPECT_EQ(told.version, 12u);
   EXPECT_EQ(told.sender, "dpu");
   const auto wanted = there_and_back(PeerReceive{1000, 1, 2, 3, 4, 9, 5, 6, 7, "dpu", "job"}, kept);
@@ -366,12 +383,14 @@ TEST(Message, Tasks) {
   const auto message = there_and_back(PeerMessage{1, 2, 3, 0, {}, bytes_of(std::string_view("abc"))}, kept);
   EXPECT_EQ(message.message, 2u);
   EXPECT_EQ(text_of(message.bytes), "abc");
-  const auto connections = there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64}, kept);
+  const auto connections =
+      there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64}, kept);
   EXPECT_EQ(connections.memory.region, segment_flag | 2);
   EXPECT_EQ(connections.news_slots, 32u);
   EXPECT_EQ(connections.flows, 64u);
   EXPECT_EQ(there_and_back(TcpClose{1}, kept).version, 1u);
-  const auto slow_path = there_and_back(TcpSlowPathOpen{{.region = segment_flag | 3, .length = 1 << 21}, 1, 1 << 20}, kept);
+  const auto slow_path =
+      there_and_back(TcpSlowPathOpen{{.region = segment_flag | 3, .length = 1 << 21}, 1, 1 << 20}, kept);
   EXPECT_EQ(slow_path.memory.region, segment_flag | 3);
   EXPECT_EQ(slow_path.ring_bytes, 1u << 20);
   EXPECT_EQ(there_and_back(TaskDone{1, 2, 3, 4, 5, 6, {7, 8}}, kept).output_bytes, (std::vector<std::uint64_t>{7, 8}));
@@ -383,7 +402,8 @@ TEST(Message, TasksThatMakeNoSenseAreRefused) {
     const auto status = decode(bytes_of_message(message), back);
     return status ? std::optional<Error>() : std::optional(status.error().code);
   };
-  const BufferRef lines{.region = segment_flag | 3, .generation = 0, .offset = 0, .length = 640}, range{.region = 3, .generation = 1, .offset = 0, .length = 640};
+  const BufferRef lines{.region = segment_flag | 3, .generation = 0, .offset = 0, .length = 640},
+      range{.region = 3, .generation = 1, .offset = 0, .length = 640};
   EXPECT_EQ(code_of(TaskOpen{8, 8, lines}), Error::invalid);
   EXPECT_EQ(code_of(TaskOpen{0, 1, range}), Error::protocol);
   EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines}), std::nullopt);
@@ -392,16 +412,20 @@ TEST(Message, TasksThatMakeNoSenseAreRefused) {
   EXPECT_EQ(code_of(LaneTable{{{1000, 5, 2, 2, "job"}}}), Error::protocol);
   EXPECT_EQ(code_of(LaneTable{{{1000, 5, 1, 2, ""}}}), Error::protocol);
   EXPECT_EQ(code_of(LaneTable{std::vector(lane_table_max + 1, LaneEntry{1000, 5, 1, 2, "job"})}), Error::too_large);
-  EXPECT_EQ(code_of(PeerLanes{1, 1, {.region = 1, .generation = 1, .offset = 0, .length = lane_table_bytes_max + 1}, "dpu"}), Error::too_large);
+  EXPECT_EQ(
+      code_of(PeerLanes{1, 1, {.region = 1, .generation = 1, .offset = 0, .length = lane_table_bytes_max + 1}, "dpu"}),
+      Error::too_large);
   EXPECT_EQ(code_of(PeerReceive{1000, 1, 1, 0, 0, 2, 2, 0, 0, "dpu", "job"}), Error::protocol);
   EXPECT_EQ(code_of(PeerReceive{1000, 1, 1, 0, 0, 2, 0, 2, 0, "dpu", "job"}), Error::protocol);
   const std::vector<std::byte> bytes(message_enclosed_max + 1);
   EXPECT_EQ(code_of(PeerMessage{1, 1, bytes.size(), 0, {}, bytes}), Error::protocol);
   EXPECT_EQ(code_of(PeerMessage{1, 1, 10, 0, {}, Bytes(bytes).first(9)}), Error::protocol);
-  EXPECT_EQ(code_of(PeerMessage{1, 1, 10, 0, {.region = 1, .generation = 1, .offset = 0, .length = 9}, {}}), Error::protocol);
+  EXPECT_EQ(code_of(PeerMessage{1, 1, 10, 0, {.region = 1, .generation = 1, .offset = 0, .length = 9}, {}}),
+            Error::protocol);
   EXPECT_EQ(code_of(PeerMessage{1, 1, message_bytes_max + 1, 1, {}, {}}), Error::protocol);
   EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, {{"mine", "mine.so"}}}), Error::invalid);
-  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, std::vector(65, TaskPlugin{"mine", "/mine.so"})}), Error::too_large);
+  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, std::vector(65, TaskPlugin{"mine", "/mine.so"})}),
+            Error::too_large);
   TaskRun run{};
   run.outputs = {{range, 640, 0, "f"}};
   EXPECT_EQ(code_of(run), Error::denied);

@@ -93,7 +93,8 @@ void fields(auto& way, Is<PeerCompare> auto& m) {
 }
 Status check(const PeerCompare& m) {
   if (m.digests.size() == compared_parts * 8) return {};
-  return fail(Error::protocol, "comparison of a member: digests of {} bytes, there are {} of 8", m.digests.size(), compared_parts);
+  return fail(Error::protocol, "comparison of a member: digests of {} bytes, there are {} of 8", m.digests.size(),
+              compared_parts);
 }
 
 void fields(auto& way, Is<PostTable> auto& m) {

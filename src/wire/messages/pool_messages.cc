@@ -52,7 +52,8 @@ void fields(auto& way, Is<PushLease> auto& m) {
   way(m.lease, m.segment);
 }
 Status check(const PushLease& m) {
-  if (!is_segment(m.segment)) return fail(Error::invalid, "lease {} is to be pushed into region {:#x}, which is no segment", m.lease, m.segment);
+  if (!is_segment(m.segment))
+    return fail(Error::invalid, "lease {} is to be pushed into region {:#x}, which is no segment", m.lease, m.segment);
   return {};
 }
 

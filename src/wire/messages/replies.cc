@@ -31,15 +31,16 @@ void fields(auto& way, Is<Got> auto& m) {
 Status check(const Got& m) {
   const std::uint64_t wanted = m.how == Got::How::enclosed ? m.length : 0;
   if (m.bytes.size() != wanted || wanted > enclosed_bytes_max)
-    return fail(Error::protocol, "got: {} bytes enclosed of an object of {}, which comes in way {}", m.bytes.size(), m.length,
-                static_cast<int>(m.how));
+    return fail(Error::protocol, "got: {} bytes enclosed of an object of {}, which comes in way {}", m.bytes.size(),
+                m.length, static_cast<int>(m.how));
   return {};
 }
 
 void fields(auto& way, Is<Listed> auto& m) {
   way.begins("listed");
   way(m.more);
-  way.each(m.entries, [&way](auto& entry) { way(entry.sequence, entry.bytes, entry.rows, entry.row_key, entry.column_key); });
+  way.each(m.entries,
+           [&way](auto& entry) { way(entry.sequence, entry.bytes, entry.rows, entry.row_key, entry.column_key); });
 }
 
 void fields(auto& way, Is<Done> auto& m) {

@@ -34,7 +34,7 @@ struct Got {
   std::uint64_t lease;   // to be released, or to be pushed where a segment is needed; 0: none
   std::uint64_t length;  // bytes of the object
   std::uint64_t rows;
-  Bytes bytes{};         // where it is enclosed: the object
+  Bytes bytes{};  // where it is enclosed: the object
 };
 
 struct ListedEntry {
@@ -54,7 +54,9 @@ struct Done {
   std::uint64_t value;
 };
 
+// clang-format off: a list
 #define OFFPATH_REPLY_MESSAGES(X) X(Failed) X(Opened) X(Probed) X(Got) X(Listed) X(Done)
+// clang-format on
 OFFPATH_REPLY_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

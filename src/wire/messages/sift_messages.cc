@@ -38,8 +38,10 @@ void tracks(auto& way, auto& m) {
 }
 Status check_tracks(const auto& m) {
   if (m.identifiers.size() > tracks_asked_max)
-    return fail(Error::too_large, "{} identifiers are asked for, at most {} are allowed at a time", m.identifiers.size(), tracks_asked_max);
-  if (!std::ranges::is_sorted(m.identifiers)) return fail(Error::invalid, "the identifiers asked for are not ascending");
+    return fail(Error::too_large, "{} identifiers are asked for, at most {} are allowed at a time",
+                m.identifiers.size(), tracks_asked_max);
+  if (!std::ranges::is_sorted(m.identifiers))
+    return fail(Error::invalid, "the identifiers asked for are not ascending");
   return {};
 }
 

@@ -12,13 +12,13 @@
 
 namespace offpath::wire {
 
-// Agent to agent: a piece of a sift pool (src/sift/piece.h), offered. Answered by Done when it is the reader's; that may take
-// as long as it has no room.
+// Agent to agent: a piece of a sift pool (src/sift/piece.h), offered. Answered by Done when it is the reader's; that
+// may take as long as it has no room.
 struct PeerPiece {
   std::uint64_t user;
-  std::uint64_t offer;     // as of PeerPut
-  BufferRef object;        // no bytes: the mark of a flush
-  std::string_view pool;   // with its options
+  std::uint64_t offer;    // as of PeerPut
+  BufferRef object;       // no bytes: the mark of a flush
+  std::string_view pool;  // with its options
   Bytes header;
 };
 
@@ -35,11 +35,11 @@ struct PeerFlush {
   std::string_view pool;
 };
 
-// Rows of one element's tracks, ordered by identifier and step, as one Arrow frame with the step as first column. Answered
-// as PoolGet is, or as PeerGet.
+// Rows of one element's tracks, ordered by identifier and step, as one Arrow frame with the step as first column.
+// Answered as PoolGet is, or as PeerGet.
 struct SiftTracks {
-  std::uint32_t element;   // of all; otherwise the identifiers tell it
-  bool all;                // otherwise those of `identifiers`, which are ascending and of one element
+  std::uint32_t element;  // of all; otherwise the identifiers tell it
+  bool all;               // otherwise those of `identifiers`, which are ascending and of one element
   std::int64_t first_step, last_step;
   std::string_view pool;
   std::vector<std::uint64_t> identifiers;
@@ -63,7 +63,9 @@ struct SiftInfo {
 };
 inline constexpr std::size_t tracks_asked_max = 512;  // identifiers of one request
 
+// clang-format off: a list
 #define OFFPATH_SIFT_MESSAGES(X) X(PeerPiece) X(SiftFlush) X(PeerFlush) X(SiftTracks) X(PeerTracks) X(SiftInfo)
+// clang-format on
 OFFPATH_SIFT_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

@@ -50,8 +50,8 @@ void fields(auto& way, Is<CloseStream> auto& m) {
   way(m.stream);
 }
 
-// 0 stream u16 | 2 nodes u16 | 4 buffers u16 | 6 set u16 | 8 row key u32 | 12 column key u32 | 16 charge u64 | 24 rows u64 |
-// 32 keys, then buffers, then nodes
+// 0 stream u16 | 2 nodes u16 | 4 buffers u16 | 6 set u16 | 8 row key u32 | 12 column key u32 | 16 charge u64
+// | 24 rows u64 | 32 keys, then buffers, then nodes
 static_assert(streams_max_max <= 1u << 16 && buffers_max < 1u << 16);
 void fields(auto& way, Is<Send> auto& m) {
   way.begins("send");

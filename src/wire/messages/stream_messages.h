@@ -12,13 +12,24 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t buffers_max = 2800;  // of one send
-inline constexpr std::uint32_t sets_max = 32;          // of buffers a stream's agent remembers
-inline constexpr std::uint32_t set_buffers_max = 64;   // of each
+inline constexpr std::uint32_t buffers_max = 2800;        // of one send
+inline constexpr std::uint32_t sets_max = 32;             // of buffers a stream's agent remembers
+inline constexpr std::uint32_t set_buffers_max = 64;      // of each
 inline constexpr std::uint64_t sets_bytes_max = 2 << 20;  // of one channel, by set_bytes: both sides count
-[[nodiscard]] constexpr std::uint64_t set_bytes(std::uint64_t buffers) noexcept { return 128 + 256 * buffers; }  // with a plan
+[[nodiscard]] constexpr std::uint64_t set_bytes(std::uint64_t buffers) noexcept {
+  return 128 + 256 * buffers;
+}  // with a plan
 
-enum class Destination : std::uint8_t { native, arrays, record_batch, ipc, ipc_page, c_abi, agent_serialise, serialised };
+enum class Destination : std::uint8_t {
+  native,
+  arrays,
+  record_batch,
+  ipc,
+  ipc_page,
+  c_abi,
+  agent_serialise,
+  serialised
+};
 inline constexpr std::uint8_t destinations = 8;
 [[nodiscard]] std::string_view destination_name(Destination destination) noexcept;
 [[nodiscard]] Result<Destination> parse_destination(std::string_view name);  // the error lists all names
@@ -51,7 +62,7 @@ struct OpenStream {
   std::uint32_t rank;
   std::string_view name;
   std::string_view pool;
-  Bytes schema;        // frame::encode; empty: plain bytes (native, serialised)
+  Bytes schema;                                 // frame::encode; empty: plain bytes (native, serialised)
   Compression compression = Compression::none;  // of frames that are Arrow as they were pulled (ipc, ipc-page)
 };
 
@@ -71,11 +82,12 @@ static_assert(sizeof(Node) == 16);
 //
 // A program that sends the same arrays again and again names them once: buffers that come with a set number, from 1 to
 // sets_max, are remembered under it until others come with that number or the stream is closed; a set number without
-// buffers stands for what was remembered, with the rows it came with. Only without nodes. Remembered names grow stale as
-// others do.
+// buffers stands for what was remembered, with the rows it came with. Only without nodes. Remembered names grow stale
+// as others do.
 struct Send {
   std::uint32_t stream;
-  std::uint64_t charge;  // what the host took from its credit for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
+  // what the host took from its credit for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
+  std::uint64_t charge;
   std::uint64_t rows;
   std::string_view row_key;
   std::string_view column_key;
@@ -112,7 +124,7 @@ enum class WakeWord : std::uint8_t { pulled, stored, credit, replies, now };
 struct WakeAt {
   std::uint32_t stream;  // of the completion line; 0 for replies and now
   WakeWord word;
-  std::uint64_t value;   // replies: the position up to which the host has read the reply ring; wakes beyond it
+  std::uint64_t value;  // replies: the position up to which the host has read the reply ring; wakes beyond it
 };
 
 struct NeedCredit {
@@ -121,7 +133,9 @@ struct NeedCredit {
 };
 
 // What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
-[[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept { return align_up(length, page_bytes); }
+[[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept {
+  return align_up(length, page_bytes);
+}
 // Short keys are part of charge_base.
 inline constexpr std::uint64_t short_keys_bytes = 1024;
 [[nodiscard]] constexpr std::uint64_t charge_of_keys(std::string_view row_key, std::string_view column_key) noexcept {
@@ -129,8 +143,10 @@ inline constexpr std::uint64_t short_keys_bytes = 1024;
   return bytes <= short_keys_bytes ? 0 : align_up(bytes, page_bytes);
 }
 
+// clang-format off: a list
 #define OFFPATH_STREAM_MESSAGES(X) \
   X(AnnounceRange) X(RetireRange) X(OpenStream) X(CloseStream) X(Send) X(Move) X(StepEnd) X(WakeAt) X(NeedCredit)
+// clang-format on
 OFFPATH_STREAM_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

@@ -21,13 +21,19 @@ Status check(const TaskOpen& m) {
   if (m.lanes > task_lanes_max || (m.lane != task_any_lane && m.lane >= m.lanes))
     return fail(Error::invalid, "tasks: lane {} of {}", m.lane, m.lanes);
   if (!m.team.empty() && (m.lane == task_any_lane || m.lanes == 0))
-    return fail(Error::invalid, "tasks: the session names team \"{}\" and no lane of it: lane and lanes say which it is", brief(m.team));
-  if (m.plugins.size() > task_plugins_max) return fail(Error::too_large, "tasks: {} plug-ins, at most {}", m.plugins.size(), task_plugins_max);
+    return fail(Error::invalid,
+                "tasks: the session names team \"{}\" and no lane of it: lane and lanes say which it is",
+                brief(m.team));
+  if (m.plugins.size() > task_plugins_max)
+    return fail(Error::too_large, "tasks: {} plug-ins, at most {}", m.plugins.size(), task_plugins_max);
   for (const TaskPlugin& plugin : m.plugins)
-    if (plugin.name.empty() || !plugin.path.starts_with('/')) return fail(Error::invalid, "tasks: plug-in \"{}\" at \"{}\": a name and an absolute path", plugin.name, plugin.path);
-  if (!is_segment(m.lines.region) || m.lines.length == 0 || m.lines.length % task_line_bytes != 0 || m.lines.length / task_line_bytes > task_lines_max ||
-      m.lines.offset % task_line_bytes != 0)
-    return fail(Error::protocol, "tasks: lines of {} bytes from {} on, in region {:#x}", m.lines.length, m.lines.offset, m.lines.region);
+    if (plugin.name.empty() || !plugin.path.starts_with('/'))
+      return fail(Error::invalid, "tasks: plug-in \"{}\" at \"{}\": a name and an absolute path", plugin.name,
+                  plugin.path);
+  if (!is_segment(m.lines.region) || m.lines.length == 0 || m.lines.length % task_line_bytes != 0 ||
+      m.lines.length / task_line_bytes > task_lines_max || m.lines.offset % task_line_bytes != 0)
+    return fail(Error::protocol, "tasks: lines of {} bytes from {} on, in region {:#x}", m.lines.length, m.lines.offset,
+                m.lines.region);
   return {};
 }
 
@@ -51,21 +57,28 @@ void fields(auto& way, Is<TaskRun> auto& m) {
 }
 Status check(const TaskRun& m) {
   if (m.inputs.size() > task_inputs_max || m.outputs.size() > task_outputs_max || m.after.size() > task_after_max)
-    return fail(Error::too_large, "a task of {} inputs and {} outputs, after {} others: at most {}, {} and {} are allowed", m.inputs.size(),
-                m.outputs.size(), m.after.size(), task_inputs_max, task_outputs_max, task_after_max);
+    return fail(Error::too_large,
+                "a task of {} inputs and {} outputs, after {} others: at most {}, {} and {} are allowed",
+                m.inputs.size(), m.outputs.size(), m.after.size(), task_inputs_max, task_outputs_max, task_after_max);
   for (const TaskInput& input : m.inputs) {
     std::uint64_t end = 0;
     if (input.source.length != 0 && input.source.length != input.bytes)
-      return fail(Error::protocol, "input \"{}\" has {} bytes, its memory {}", input.name, input.bytes, input.source.length);
+      return fail(Error::protocol, "input \"{}\" has {} bytes, its memory {}", input.name, input.bytes,
+                  input.source.length);
     if (input.bytes > region_bytes_max || !checked_add(input.changed_at, input.changed_bytes, end) || end > input.bytes)
-      return fail(Error::invalid, "input \"{}\": {} bytes from {} on have changed, of {}", input.name, input.changed_bytes, input.changed_at, input.bytes);
-    if (input.version == 0 && input.changed_from != 0) return fail(Error::invalid, "input \"{}\" has changed, and has no version", input.name);
-    if (input.source.length == 0 && input.bytes != 0 && input.version == 0) return fail(Error::invalid, "input \"{}\" has neither memory nor a version", input.name);
+      return fail(Error::invalid, "input \"{}\": {} bytes from {} on have changed, of {}", input.name,
+                  input.changed_bytes, input.changed_at, input.bytes);
+    if (input.version == 0 && input.changed_from != 0)
+      return fail(Error::invalid, "input \"{}\" has changed, and has no version", input.name);
+    if (input.source.length == 0 && input.bytes != 0 && input.version == 0)
+      return fail(Error::invalid, "input \"{}\" has neither memory nor a version", input.name);
   }
   for (const TaskOutput& output : m.outputs) {
     if (output.target.length != 0 && (output.target.length != output.bytes || !is_segment(output.target.region)))
-      return fail(Error::denied, "output \"{}\" of {} bytes goes to {} bytes of region {:#x}", output.name, output.bytes, output.target.length, output.target.region);
-    if (output.bytes > region_bytes_max) return fail(Error::too_large, "output \"{}\" of {} bytes", output.name, output.bytes);
+      return fail(Error::denied, "output \"{}\" of {} bytes goes to {} bytes of region {:#x}", output.name,
+                  output.bytes, output.target.length, output.target.region);
+    if (output.bytes > region_bytes_max)
+      return fail(Error::too_large, "output \"{}\" of {} bytes", output.name, output.bytes);
   }
   return {};
 }

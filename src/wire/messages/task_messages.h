@@ -12,12 +12,14 @@
 
 namespace offpath::wire {
 
-// Tasks (docs/task.md): functions over the program's own memory. A session is opened with words of memory of the program's own,
-// one for each task under way. Done: the number that later requests name it by.
-inline constexpr std::uint64_t task_line_bytes = 64;  // the first word of each is the agent's: the ticket whose inputs have been pulled
+// Tasks (docs/task.md): functions over the program's own memory. A session is opened with words of memory of the
+// program's own, one for each task under way. Done: the number that later requests name it by.
+// the first word of each is the agent's: the ticket whose inputs have been pulled
+inline constexpr std::uint64_t task_line_bytes = 64;
 inline constexpr std::uint32_t task_any_lane = 0xFFFF'FFFFu;
 inline constexpr std::uint32_t task_lines_max = 4096, task_lanes_max = 1u << 20;
-inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64, task_plugins_max = 64, task_path_bytes_max = 1024;
+inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64, task_plugins_max = 64,
+                             task_path_bytes_max = 1024;
 
 // A plug-in of the program's own: run where the agent's configuration permits it (task.user_plugins).
 struct TaskPlugin {
@@ -25,19 +27,21 @@ struct TaskPlugin {
 };
 
 struct TaskOpen {
-  std::uint32_t lane;   // which of `lanes`; its tasks run in order, on the worker that stands for it. task_any_lane: on any, as they get ready
+  // which of `lanes`; its tasks run in order, on the worker that stands for it. task_any_lane: on any, as they get
+  // ready
+  std::uint32_t lane;
   std::uint32_t lanes;
-  BufferRef lines;      // in a segment
+  BufferRef lines;  // in a segment
   std::vector<TaskPlugin> plugins{};
   std::string_view team{};  // whose lanes send each other messages; empty: none
 };
 
-// An input. With a version it stays under its name, as that version: a task that names both has it without a pull, if it is
-// still there. Where only a part differs from `changed_from`, another version, that part alone is pulled onto it.
+// An input. With a version it stays under its name, as that version: a task that names both has it without a pull, if
+// it is still there. Where only a part differs from `changed_from`, another version, that part alone is pulled onto it.
 struct TaskInput {
-  BufferRef source;          // no bytes: it has to be there
-  std::uint64_t bytes;       // of the input
-  std::uint64_t version;     // 0: for this task alone
+  BufferRef source;            // no bytes: it has to be there
+  std::uint64_t bytes;         // of the input
+  std::uint64_t version;       // 0: for this task alone
   std::uint64_t changed_from;  // 0: not said
   std::uint64_t changed_at, changed_bytes;
   std::string_view name;
@@ -51,7 +55,8 @@ struct TaskOutput {
   std::string_view name;
 };
 
-// Answered by TaskDone. Its inputs have been pulled when word `line` says its ticket; that is not said of one that fails before.
+// Answered by TaskDone. Its inputs have been pulled when word `line` says its ticket; that is not said of one that
+// fails before.
 struct TaskRun {
   std::uint64_t session;
   std::uint32_t line;
@@ -85,7 +90,9 @@ struct TaskDone {
   std::vector<std::uint64_t> output_bytes;  // in the order of the request
 };
 
+// clang-format off: a list
 #define OFFPATH_TASK_MESSAGES(X) X(TaskOpen) X(TaskRun) X(TaskWait) X(TaskCancel) X(TaskClose) X(TaskDone)
+// clang-format on
 OFFPATH_TASK_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire

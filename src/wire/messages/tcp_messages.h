@@ -8,8 +8,8 @@
 
 namespace offpath::wire {
 
-// A program's TCP connections (docs/tcp.md): where the area lies (wire/areas/tcp_area.h), and how it is laid out. Done, with the area's
-// version; before that a descriptor comes, on which each side wakes the other by a datagram.
+// A program's TCP connections (docs/tcp.md): where the area lies (wire/areas/tcp_area.h), and how it is laid out. Done,
+// with the area's version; before that a descriptor comes, on which each side wakes the other by a datagram.
 struct TcpOpen {
   BufferRef memory;  // the whole of a segment
   std::uint32_t version;
@@ -21,15 +21,17 @@ struct TcpClose {
   std::uint32_t version;
 };
 
-// The sender does the slow path of the agent's TCP from now on: where the memory between them lies (wire/areas/tcp_slow_path.h). Done; before
-// that a descriptor comes, as for TcpOpen.
+// The sender does the slow path of the agent's TCP from now on: where the memory between them lies
+// (wire/areas/tcp_slow_path.h). Done; before that a descriptor comes, as for TcpOpen.
 struct TcpSlowPathOpen {
   BufferRef memory;  // the whole of a segment
   std::uint32_t version;
   std::uint32_t ring_bytes;
 };
 
+// clang-format off: a list
 #define OFFPATH_TCP_MESSAGES(X) X(TcpOpen) X(TcpClose) X(TcpSlowPathOpen)
+// clang-format on
 OFFPATH_TCP_MESSAGES(OFFPATH_DECLARE_CODING)
 
 }  // namespace offpath::wire
