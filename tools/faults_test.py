@@ -1,4 +1,4 @@
-"""docs/faults.md names tests that exist, and names every error code it speaks of as the C header does."""
+"""docs/operate/faults.md names tests that exist, and names every error code it speaks of as the C header does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = (ROOT / "docs/faults.md").read_text()
+TABLE = (ROOT / "docs/operate/faults.md").read_text()
 
 
 def proofs() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""docs/threat-model.md lists every fuzzer that is built, and every header that declares a parser of outside bytes."""
+"""docs/operate/threat-model.md lists every fuzzer, and every header that declares a parser of outside bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADMINISTRATORS_OWN = "base/config.h"  # toml++ has undefined behaviour of its ow
 
 def table() -> list[tuple[set[str], set[str]]]:
     """(parsers, fuzzers) of each row."""
-    text = (ROOT / "docs/threat-model.md").read_text().split("| what comes from outside |")[1]
+    text = (ROOT / "docs/operate/threat-model.md").read_text().split("| what comes from outside |")[1]
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
     return [(set(re.findall(r"`([\w/.]+)`", row[2])), set(re.findall(r"`(\w+_fuzz)`", row[3]))) for row in rows]
 

@@ -1,4 +1,5 @@
-/* A plug-in: functions that an agent runs beside the data, in a process of their own. docs/plugin.md, offpath/plugin.h.
+/* A plug-in: functions that an agent runs beside the data, in a process of their own. docs/guides/plugins.md,
+ * offpath/plugin.h.
  *
  * Built with    cc -shared -fPIC -O2 particles_plugin.c -o particles_plugin.so
  * and named in the agent's configuration:

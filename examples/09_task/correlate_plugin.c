@@ -1,4 +1,5 @@
-/* Functions of the example in correlate.py: they run on the agent, in a worker, on memory of a program. docs/task.md.
+/* Functions of the example in correlate.py: they run on the agent, in a worker, on memory of a program.
+ * docs/guides/tasks.md.
  *
  * Velocities come as input "v", n doubles. Those of the first step stay in static variables of the worker: a session
  * with a lane has all its tasks run there, in order. */

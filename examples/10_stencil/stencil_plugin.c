@@ -1,5 +1,5 @@
 /* The function of the example in stencil.py: the halo of a rank's block, exchanged between the workers of neighbouring
- * ranks and advanced by several steps. docs/task.md, Messages between lanes.
+ * ranks and advanced by several steps. docs/guides/tasks.md, Messages between lanes.
  *
  * A block is rows of doubles, on a ring of lanes: below the last row of lane i lies the first one of lane i + 1. Inputs
  * "top" and "bottom" are the first and the last 2 T rows of the block. With T rows of each neighbour a row at the edge

@@ -113,8 +113,8 @@ class Channel {
     });
     return dropped;
   }
-  // `query` is in the form of docs/pool.md. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole answer,
-  // is over.
+  // `query` is in the form of docs/guides/pools.md. Error::code() is OFP_TIMEOUT when `wait`, which holds for the whole
+  // answer, is over.
   [[nodiscard]] Query query(const std::string& pool, std::span<const std::byte> query, const Key& patterns = {"*", "*"},
                             Wait wait = std::chrono::minutes(1)) {
     ofp_query* answer = nullptr;

@@ -276,8 +276,9 @@ OFP_API int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64
                            ofp_error* error);
 
 /* Asks about the objects whose keys match the globs (NULL: all), in order of storing: which rows, which columns of
- * them, or which figures over them. `query` is in the form of docs/pool.md; Python makes it from pyarrow's expressions.
- * Returns when there is something of the answer, or when `wait_ns` is over, which holds for the whole answer. */
+ * them, or which figures over them. `query` is in the form of docs/guides/pools.md; Python makes it from pyarrow's
+ * expressions. Returns when there is something of the answer, or when `wait_ns` is over, which holds for the whole
+ * answer. */
 OFP_API int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                            const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_query** answer,
                            ofp_error* error);
@@ -286,9 +287,9 @@ OFP_API int ofp_pool_query(ofp_channel* channel, const char* pool, const char* r
 OFP_API int ofp_query_next(ofp_query* answer, ofp_frame** frame, ofp_error* error);
 OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
 
-/* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/sift.md): what streams send there is split by identifier
- * and kept as tracks, ordered by identifier and time step, by elements on all members. The low bits of an identifier
- * tell its element. */
+/* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/guides/sift.md): what streams send there is split by
+ * identifier and kept as tracks, ordered by identifier and time step, by elements on all members. The low bits of an
+ * identifier tell its element. */
 OFP_API int ofp_sift_elements(ofp_channel* channel, const char* pool, int64_t wait_ns, uint32_t* elements,
                               ofp_error* error);
 /* Returns when all that was stored before is in its tracks; OFP_TIMEOUT: not by then. */
@@ -300,12 +301,12 @@ OFP_API int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t ele
                             uint32_t count, int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame** frame,
                             ofp_error* error);
 
-/* Calls a function of a plug-in of the agent (plugin.h, docs/plugin.md) where the object lies, whichever member of the
- * group that is. Its inputs are the object, or all objects of the row by column where `column_key` is NULL or empty;
- * `arguments`, at most 32 KiB, come as they are. Without result keys (both NULL) its one output comes back in `frame`,
- * which is NULL if it made none. Otherwise outputs are put into the pool and `frame` is NULL, if there is one: under
- * `result_row` (NULL: `row_key`) and `result_column`, with "." and the output's name behind it if there are several, or
- * under the outputs' names alone where `result_column` is NULL or empty.
+/* Calls a function of a plug-in of the agent (plugin.h, docs/guides/plugins.md) where the object lies, whichever member
+ * of the group that is. Its inputs are the object, or all objects of the row by column where `column_key` is NULL or
+ * empty; `arguments`, at most 32 KiB, come as they are. Without result keys (both NULL) its one output comes back in
+ * `frame`, which is NULL if it made none. Otherwise outputs are put into the pool and `frame` is NULL, if there is one:
+ * under `result_row` (NULL: `row_key`) and `result_column`, with "." and the output's name behind it if there are
+ * several, or under the outputs' names alone where `result_column` is NULL or empty.
  * `wait_ns` is how long objects may take to come and the function to run, together. 0: the objects have to be there,
  * and the function has the plug-in's time; -1: they may come whenever they do. OFP_FUNCTION_FAILED with the function's
  * message, and the member's name, if it failed, threw or crashed; OFP_TIMEOUT if it was stopped; OFP_NOT_FOUND without
@@ -380,8 +381,8 @@ OFP_API void ofp_request_free(ofp_request* request);
 
 /* ---- gauges --------------------------------------------------------------------------------- */
 
-/* Values that the agent reads out of this program's memory (docs/exchange.md): each costs the program a store when it
- * changes, and nothing to be read. They are in the agent's metrics and in what agents exchange. */
+/* Values that the agent reads out of this program's memory (docs/guides/monitoring.md): each costs the program a store
+ * when it changes, and nothing to be read. They are in the agent's metrics and in what agents exchange. */
 typedef struct ofp_gauge {
   const char* name;        /* rays_traced, or with labels: rays_traced{kind="shadow"} */
   const char* type;        /* "u64" (NULL), "i64", "f64" */
@@ -417,8 +418,9 @@ OFP_API void ofp_gauges_close(ofp_gauges* gauges);
 /* ---- exchange --------------------------------------------------------------------------------
  *
  * Agents tell each other, round by round, what their hosts publish; every round ends with a view of all members, by its
- * deadline, with what has come (docs/exchange.md; the agents' configuration says who takes part). Publishing is a copy
- * into memory of this program's own, which the agent pulls; views are pushed into memory of this program's own.
+ * deadline, with what has come (docs/guides/monitoring.md; the agents' configuration says who takes part). Publishing
+ * is a copy into memory of this program's own, which the agent pulls; views are pushed into memory of this program's
+ * own.
  *
  *     ofp_exchange *exchange;
  *     ofp_exchange_options options = {.struct_bytes = sizeof options, .publish = 1};
@@ -542,7 +544,8 @@ OFP_API int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_l
 /* ---- tasks -----------------------------------------------------------------------------------
  *
  * A function of a plug-in (offpath/plugin.h) over memory of this program: the agent pulls the inputs, a worker runs the
- * function, the agent pushes the outputs and says that it is done (docs/task.md). Meanwhile this program goes on.
+ * function, the agent pushes the outputs and says that it is done (docs/guides/tasks.md). Meanwhile this program goes
+ * on.
  *
  *     ofp_tasks *tasks;
  *     ofp_tasks_options options = {.struct_bytes = sizeof options, .lane = rank, .lanes = ranks};

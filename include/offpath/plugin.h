@@ -1,8 +1,8 @@
 /* Offpath, the interface of functions that run on the agent.
  *
- * A plug-in is a shared object that an agent's configuration names ([[plugin]], docs/plugin.md). The agent never loads
- * it itself: it starts worker processes, each of which loads one plug-in and runs one call of it at a time. So a
- * function may crash, loop or leak, and costs its own call and nothing else.
+ * A plug-in is a shared object that an agent's configuration names ([[plugin]], docs/guides/plugins.md). The agent
+ * never loads it itself: it starts worker processes, each of which loads one plug-in and runs one call of it at a time.
+ * So a function may crash, loop or leak, and costs its own call and nothing else.
  *
  *     #include <offpath/plugin.h>
  *

@@ -75,8 +75,8 @@ class Agent:
 
         It listens on a Unix socket in a directory of its own that only this user may enter, and further at ``listen``.
         ``memory``: for frames, bytes or such as "8GiB". ``profile``: as slow as a device, "bluefield2". ``pin``: the
-        core of its loop. ``settings``: any other keys of its configuration (docs/configuration.md). ``config``: a
-        configuration's text, for what has [[tables]] of its own.
+        core of its loop. ``settings``: any other keys of its configuration (docs/reference/configuration.md).
+        ``config``: a configuration's text, for what has [[tables]] of its own.
 
         Raises AgentError with the end of its log.
         """

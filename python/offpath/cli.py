@@ -132,8 +132,8 @@ def sockets_command(command: Annotated[
                     http: HttpOption = None,
                     as_json: JsonFlag = False,
                     ) -> None:  # fmt: skip
-    """Runs an unmodified program whose TCP connections go over the agent (docs/sockets.md); `offpath sockets ss` lists
-    the connections that the agent has."""
+    """Runs an unmodified program whose TCP connections go over the agent (docs/guides/sockets.md);
+    `offpath sockets ss` lists the connections that the agent has."""
     if command == ["ss"] and "--" not in sys.argv:
         rows = sockets.connections_in(fetch_status(find_http(http, agent)))
         if as_json:

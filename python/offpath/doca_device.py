@@ -31,7 +31,7 @@ def look(root: Path = Path("/"), wanted: bool = True, locked_bytes: int | None =
     if card:
         hosts = [link.name for link in interfaces(root).values() if link.is_hosts]
         value = f"DPU: {', '.join(hosts)} stands for the host's" if hosts else "not DPU mode"
-        advice = "the card's engine reaches the host in DPU mode alone (docs/bluefield.md, The card's mode)"
+        advice = "the card's engine reaches the host in DPU mode alone (docs/guides/bluefield.md, The card's mode)"
         yield "DOCA DMA's mode", value, bool(hosts), advice
     yield from (found for found in look_at_devices(root) if found[0] == "/dev/infiniband")
     yield from look_at_locked_memory(locked_bytes)

@@ -1,4 +1,4 @@
-"""What ``offpath doctor`` looks at on a machine with an RDMA device, a BlueField above all (docs/bluefield.md).
+"""What ``offpath doctor`` looks at on a machine with an RDMA device, a BlueField above all (docs/guides/bluefield.md).
 
 Everything is read from files below ``root``, so a machine that is not here can be looked at, too. Each finding is
 (name, value, whether it is good, what to change).
@@ -154,7 +154,7 @@ def look_at_mode(there: list[Port], links: dict[str, Interface]) -> Iterator[Fou
     free = sorted({name for name in own if not links[name].is_representor})
     yield ("scalable function", ", ".join(free) or "none with an RDMA device", bool(free),
            "the ports of the switch are not for programs: make a scalable function with RoCE and give it an address "
-           "(docs/bluefield.md, Interfaces)")  # fmt: skip
+           "(docs/guides/bluefield.md, Interfaces)")  # fmt: skip
     # The switch drops what does not fit; nothing tells the sender.
     narrow = min((link for link in links.values() if link.is_uplink or link.is_hosts), key=lambda link: link.mtu)
     wide = max((links[name] for name in free), key=lambda link: link.mtu, default=None)

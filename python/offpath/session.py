@@ -160,7 +160,7 @@ class Session:
 
     def exchange(self, name: str, *, publish: bool = False, fields: Iterable[str | Field] = (),
                  record_bytes_max: int = 0, view_bytes_max: int = 0) -> Exchange:  # fmt: skip
-        """This program's part in an exchange of the agent's (docs/exchange.md).
+        """This program's part in an exchange of the agent's (docs/guides/monitoring.md).
 
         ``publish``: the records of this agent come from this program. ``fields``, as ``"power:f64:watts"``, have to be
         those of the configuration, where that has any. ``view_bytes_max`` bounds views with their records; 0: room for
@@ -171,7 +171,7 @@ class Session:
 
     def tasks(self, *, lane: int | None = None, lanes: int = 1, tasks_max: int = 64,
               plugins: Mapping[str, Any] | None = None, team: str = "") -> Tasks:  # fmt: skip
-        """Functions of the agent's plug-ins over this program's memory (docs/task.md).
+        """Functions of the agent's plug-ins over this program's memory (docs/guides/tasks.md).
 
         ``lane``, of ``lanes``: tasks run in the order they are submitted, lane i on worker i of a plug-in; by default
         in any order, on any worker. ``tasks_max``: under way at a time. ``plugins``: paths by name, for ``Tasks.run``

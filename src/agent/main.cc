@@ -1,4 +1,4 @@
-// offpath-agent: see docs/agent.md.
+// offpath-agent: see docs/operate/agent.md.
 #include <sched.h>
 #include <unistd.h>
 

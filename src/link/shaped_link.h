@@ -18,7 +18,7 @@ struct Profile {
   std::string name;
   std::uint64_t bandwidth_bytes_per_s = 0;  // each direction; 0: not limited
   TimeNs latency_ns = 0;                    // of each operation, from the last byte; of each wake
-  // The device's processor, for whoever owns the agent to apply as a cgroup limit (docs/link.md).
+  // The device's processor, for whoever owns the agent to apply as a cgroup limit (docs/internals/link.md).
   unsigned cores = 0;         // 0: not limited
   double core_speed = 1;      // work one of its cores does, in cores of this machine
   bool maps_segments = true;  // a device across a bus cannot map the host's memory

@@ -40,7 +40,7 @@ inline constexpr std::string_view sandbox_names[] = {"on", "log", "off"};
   return std::nullopt;
 }
 
-// What a [[plugin]] of the configuration says. docs/plugin.md tells what the limits can do and what not.
+// What a [[plugin]] of the configuration says. docs/guides/plugins.md tells what the limits can do and what not.
 struct PluginOptions {
   std::string name, path;
   unsigned workers = 1;

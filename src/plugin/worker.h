@@ -1,5 +1,5 @@
 // The worker's side: a process that loads one plug-in and runs its functions, one call at a time, for the agent at the
-// other end of a socket. docs/plugin.md tells what it gives up before it loads anything.
+// other end of a socket. docs/guides/plugins.md tells what it gives up before it loads anything.
 #pragma once
 
 #include "plugin/worker_arguments.h"

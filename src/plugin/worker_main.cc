@@ -1,4 +1,4 @@
-// offpath-worker: started by offpath-agent for one plug-in; see docs/plugin.md.
+// offpath-worker: started by offpath-agent for one plug-in; see docs/guides/plugins.md.
 //
 // A program of its own rather than the agent's in another mode: it is exec'd, so nothing of the agent's memory is in
 // it, and it is linked with neither libarrow nor TLS, so that it starts in a few milliseconds and a plug-in may bring a

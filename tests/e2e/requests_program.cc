@@ -1,5 +1,5 @@
-// argv: the address of an agent with the plug-in "particles"; a file with a query (docs/pool.md) that filters v > 1.
-// Everything is asked for at once, and awaited afterwards; what is not as it should be is the exit message.
+// argv: the address of an agent with the plug-in "particles"; a file with a query (docs/guides/pools.md) that filters v
+// > 1. Everything is asked for at once, and awaited afterwards; what is not as it should be is the exit message.
 #include <offpath/offpath.hpp>
 
 #include <algorithm>

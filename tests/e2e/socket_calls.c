@@ -1,5 +1,5 @@
 /* Socket calls that programs use, one after another, each with what came of it. The same program is run over offloaded
- * sockets and over the kernel's, and says the same. docs/sockets.md lists the calls.
+ * sockets and over the kernel's, and says the same. docs/guides/sockets.md lists the calls.
  *
  *   socket_calls ADDRESS PORT REFUSED OWN    an echo server is at ADDRESS:PORT, nobody at REFUSED; somebody connects to
  *                                            port OWN once "listening" was said, and sends "hello"
@@ -368,7 +368,8 @@ static void stops_listening(int fd) {
   say("EPOLL_CTL_ADD", epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
   say("epoll_wait", epoll_wait(set, &got, 1, 10000));
   say("its events", got.events);
-  say("poll", (waits(fd, POLLIN | POLLOUT) & (POLLOUT | POLLHUP))); /* docs/sockets.md has what else may be said */
+  say("poll",
+      (waits(fd, POLLIN | POLLOUT) & (POLLOUT | POLLHUP))); /* docs/guides/sockets.md has what else may be said */
   close(set);
   say("accept", accept(fd, NULL, NULL));
   int value = -1;

@@ -1,4 +1,4 @@
-"""The calls that docs/sockets.md lists do over the agent what they do in the kernel: one program, run over each."""
+"""The calls that docs/guides/sockets.md lists do over the agent what they do in the kernel."""
 
 from __future__ import annotations
 

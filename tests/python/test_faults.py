@@ -1,5 +1,5 @@
 """What bad input and faults get, in real processes: a clear error that names the field and both values, nothing lost,
-nobody else disturbed. docs/faults.md lists every fault with its tests."""
+nobody else disturbed. docs/operate/faults.md lists every fault with its tests."""
 
 from __future__ import annotations
 

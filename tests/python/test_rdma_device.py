@@ -44,7 +44,7 @@ def test_a_card_without_a_scalable_function(tmp_path: Path) -> None:
     files = {name: text for name, text in CARD.items() if "mlx5_2" not in name and "enp3s0f0s0" not in name}
     value, good, advice = findings(tmp_path, files)["scalable function"]
     assert (value, good) == ("none with an RDMA device", False)
-    assert "docs/bluefield.md" in advice
+    assert "docs/guides/bluefield.md" in advice
 
 
 def test_a_switch_that_is_narrower_than_what_goes_through_it(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ TEST(PoolMemorySimulation, RowsThatFindNoRoomAtTheirNewOwnersArriveWhenThereIsRo
         under_way += world.cluster_->dispatcher(place).pools().counters().puts_waiting;
       }
     };
-    // A drop can miss a row that is under way (docs/pool.md), so none may be.
+    // A drop can miss a row that is under way (docs/guides/pools.md), so none may be.
     ASSERT_TRUE(world.until([&] { return count(), failed > 0 && under_way == 0; })) << "there was room for all";
     std::uint64_t left = rows;
     for (std::uint64_t i = 0; i < rows; i += 2, --left) {

@@ -1,4 +1,4 @@
-// What runs on the agent: lists and forces, by the host's own kernels. docs/md.md tells how to configure it.
+// What runs on the agent: lists and forces, by the host's own kernels. docs/guides/md.md tells how to configure it.
 #include <offpath/plugin.h>
 
 #include <cstring>

@@ -25,7 +25,7 @@
 
 namespace offpath::agent {
 
-// Every key, with default, limits and meaning. docs/configuration.md is written from this table.
+// Every key, with default, limits and meaning. docs/reference/configuration.md is written from this table.
 [[nodiscard]] std::span<const ConfigKey> agent_keys() noexcept;
 [[nodiscard]] std::span<const ConfigList> agent_lists() noexcept;
 

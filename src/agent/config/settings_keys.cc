@@ -187,7 +187,8 @@ constexpr ConfigKey keys[] = {
      "else may read. "
      "Needed for such addresses. Read again on SIGHUP, as are the next three."},
     {"security.old_key_files", ConfigType::texts, "",
-     "Keys that are good enough besides key_file, while programs change over to that one (docs/threat-model.md). The "
+     "Keys that are good enough besides key_file, while programs change over to that one "
+     "(docs/operate/threat-model.md). The "
      "log "
      "names who knows no other."},
     {"security.tls_certificate", ConfigType::text, "",

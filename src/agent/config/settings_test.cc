@@ -281,11 +281,11 @@ TEST(ConfigurationFilesTest, TheSampleIsInOrder) {
   EXPECT_TRUE(check_exposure(*settings).has_value());
 }
 
-// docs/configuration.md ends with what `offpath-agent --config-reference` prints.
+// docs/reference/configuration.md ends with what `offpath-agent --config-reference` prints.
 TEST(ConfigurationFilesTest, TheReferenceInTheDocsIsThisTable) {
-  const std::string page = file("docs/configuration.md");
+  const std::string page = file("docs/reference/configuration.md");
   EXPECT_TRUE(page.ends_with(config_reference(agent_keys(), agent_lists())))
-      << "write the output of `offpath-agent --config-reference` to the end of docs/configuration.md";
+      << "write the output of `offpath-agent --config-reference` to the end of docs/reference/configuration.md";
 }
 
 }  // namespace

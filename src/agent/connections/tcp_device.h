@@ -14,7 +14,7 @@
 
 namespace offpath::agent {
 
-// Takes the rights that the kind of device does (docs/tcp.md), and none afterwards.
+// Takes the rights that the kind of device does (docs/internals/tcp.md), and none afterwards.
 [[nodiscard]] Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings);
 
 // Of an interface's addresses, the one for programs' connections. Error: there is none that a machine can have, or it

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view next_step =
     "`lspci -d 15b3:` lists the cards; the agent runs on the card's own processor, in DPU mode, as root "
-    "(docs/bluefield.md)";
+    "(docs/guides/bluefield.md)";
 
 bool can(const DocaCalls& calls, const doca_devinfo* info, DocaRole role) {
   std::uint8_t yes = 0;

@@ -13,7 +13,7 @@
 //              <-- imported, or why not -----------   and only then the range is named in the ring
 //
 // An export's descriptor is the driver's and worth something on this one card alone. Wakes and withdrawals stay on the
-// control connection, which is not encrypted: see docs/link.md.
+// control connection, which is not encrypted: see docs/internals/link.md.
 //
 // DOCA's libraries are loaded when the first address of this kind is used, and by nothing else.
 #pragma once

@@ -1,6 +1,6 @@
 // offpath-sampler: reads a host's numbers when an agent asks, and answers over UDP. A small static program: it
-// allocates nothing after its start, keeps its descriptors, and starts no thread. docs/exchange.md says how it is set
-// up.
+// allocates nothing after its start, keeps its descriptors, and starts no thread. docs/guides/monitoring.md says how it
+// is set up.
 //
 //   configuration -> sources (kept open) -> [ datagram -> answer.c: is it an agent's? -> pread, parse -> datagram ] for
 //   ever

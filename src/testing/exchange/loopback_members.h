@@ -86,7 +86,7 @@ class LoopbackMembers {
   [[nodiscard]] static TimeNs local(const Member& member, TimeNs now) noexcept {
     return member.clock_shift + static_cast<TimeNs>(static_cast<double>(now) * member.clock_rate);
   }
-  // Whether everybody was told so: an owner with a membership (docs/group.md) does.
+  // Whether everybody was told so: an owner with a membership (docs/internals/group.md) does.
   void tell(MemberIndex whom, MemberIndex about, bool is_up) {
     if (members_[whom].exchange) members_[whom].exchange->on_member(about, is_up, local(members_[whom], now_));
   }

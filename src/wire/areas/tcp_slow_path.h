@@ -1,5 +1,5 @@
-// The memory between an agent and the process that does the slow path of its TCP (docs/tcp.md): a segment of that
-// process, two rings of records, one each way.
+// The memory between an agent and the process that does the slow path of its TCP (docs/internals/tcp.md): a segment of
+// that process, two rings of records, one each way.
 //
 //   offset                what            written by
 //   0                     TcpSlowLine     process   bytes sent and taken, asleep

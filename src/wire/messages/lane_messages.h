@@ -1,4 +1,4 @@
-// Agent to agent: which lanes its programs have, and what functions on them send each other (docs/task.md).
+// Agent to agent: which lanes its programs have, and what functions on them send each other (docs/guides/tasks.md).
 #pragma once
 
 #include <cstddef>

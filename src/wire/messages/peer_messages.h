@@ -132,7 +132,7 @@ struct PeerCompare {
 };
 inline constexpr std::size_t compared_parts = 64;
 
-// One member of a group of agents, as one of them knows it (docs/group.md).
+// One member of a group of agents, as one of them knows it (docs/internals/group.md).
 struct MemberEntry {
   enum class State : std::uint8_t { alive, left, dead } state;
   std::uint64_t incarnation;  // grows with each start of the agent of that name that the others were told of

@@ -1,4 +1,4 @@
-// Tasks (docs/task.md): functions over the program's own memory.
+// Tasks (docs/guides/tasks.md): functions over the program's own memory.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace offpath::wire {
 
-// Tasks (docs/task.md): functions over the program's own memory. A session is opened with words of memory of the
-// program's own, one for each task under way. Done: the number that later requests name it by.
-// the first word of each is the agent's: the ticket whose inputs have been pulled
+// Tasks (docs/guides/tasks.md): functions over the program's own memory. A session is opened with words of memory of
+// the program's own, one for each task under way. Done: the number that later requests name it by. the first word of
+// each is the agent's: the ticket whose inputs have been pulled
 inline constexpr std::uint64_t task_line_bytes = 64;
 inline constexpr std::uint32_t task_any_lane = 0xFFFF'FFFFu;
 inline constexpr std::uint32_t task_lines_max = 4096, task_lanes_max = 1u << 20;

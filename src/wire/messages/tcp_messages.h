@@ -1,4 +1,4 @@
-// A program's TCP connections (docs/tcp.md).
+// A program's TCP connections (docs/internals/tcp.md).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace offpath::wire {
 
-// A program's TCP connections (docs/tcp.md): where the area lies (wire/areas/tcp_area.h), and how it is laid out. Done,
-// with the area's version; before that a descriptor comes, on which each side wakes the other by a datagram.
+// A program's TCP connections (docs/internals/tcp.md): where the area lies (wire/areas/tcp_area.h), and how it is laid
+// out. Done, with the area's version; before that a descriptor comes, on which each side wakes the other by a datagram.
 struct TcpOpen {
   BufferRef memory;  // the whole of a segment
   std::uint32_t version;
