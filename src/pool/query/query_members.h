@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "mover/effects.h"
+#include "pool/query/query.h"
 #include "pool/table/frame_table.h"
 #include "wire/messages/message_kinds.h"
 
