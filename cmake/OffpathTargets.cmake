@@ -12,7 +12,8 @@ endif()
 
 # Build targets for the programs of one kind; presets build what they run and no more. Test programs are
 # not part of `all`: whoever only wants to run Offpath does not wait for them.
-foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_dpdk tests_threaded fuzzers)
+foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_dpdk tests_threaded fuzzers benchmarks md
+        examples)
   add_custom_target(${group})
 endforeach()
 
@@ -66,7 +67,7 @@ set(offpath_sanitizer_environment
 function(offpath_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
   offpath_no_leftovers("offpath_library(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
-  add_library(offpath_${name} STATIC ${arg_SOURCES})
+  add_library(offpath_${name} STATIC EXCLUDE_FROM_ALL ${arg_SOURCES}) # built when a program needs it
   add_library(offpath::${name} ALIAS offpath_${name})
   # Most of the time a source takes goes to its headers. CMake leaves out sources with options of their own.
   list(LENGTH arg_SOURCES count)
@@ -74,6 +75,23 @@ function(offpath_library name)
     set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endif()
   offpath_link(offpath_${name} PUBLIC ${arg_DEPENDS})
+endfunction()
+
+# offpath_installed(NAME [FOLDER]): installs what add_executable or add_library made, into bin/ or FOLDER. A folder that sets
+# OFFPATH_PART (benchmarks, md) has a build target and an install component of that name: its programs belong to neither `all` nor a
+# full installation.
+function(offpath_installed name)
+  set(destination ${OFFPATH_BIN_DIR})
+  if(ARGC GREATER 1)
+    set(destination ${ARGV1})
+  endif()
+  if(OFFPATH_PART)
+    install(TARGETS ${name} DESTINATION ${destination} COMPONENT ${OFFPATH_PART} EXCLUDE_FROM_ALL)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(${OFFPATH_PART} ${name})
+  else()
+    install(TARGETS ${name} DESTINATION ${destination} COMPONENT programs)
+  endif()
 endfunction()
 
 # offpath_program(NAME SOURCES … [DEPENDS …] [NO_INSTALL]): a program, installed into bin/.
@@ -85,7 +103,7 @@ function(offpath_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
                         INSTALL_RPATH "${OFFPATH_PROGRAM_RPATH}")
   if(NOT arg_NO_INSTALL)
-    install(TARGETS ${name} RUNTIME DESTINATION ${OFFPATH_BIN_DIR} COMPONENT programs)
+    offpath_installed(${name})
   endif()
 endfunction()
 

@@ -95,7 +95,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "seccomp.h": ("src/plugin/system_calls",),
     "nanobind/": ("python/",),
     "ucp/": ("bench/",),
-    "benchmark/": ("bench/",),
 }
 
 # Only one file of src may write these, tests apart: libarrow gets bounded memory (mover::ArrowMemory).

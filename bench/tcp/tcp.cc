@@ -47,14 +47,14 @@ constexpr std::size_t busy_connections = 32;
 constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the agent sleeps, when its turn is over
 
 struct Sides {
-  TcpServer offloaded, kernel;
+  StreamServer offloaded, kernel;
   pid_t agent;
 };
 
 Result<Sides> sides_of(const Options& options) {
   Sides sides;
-  OFP_ASSIGN(sides.offloaded, TcpServer::parse(options.other("--offloaded")));
-  OFP_ASSIGN(sides.kernel, TcpServer::parse(options.other("--kernel")));
+  OFP_ASSIGN(sides.offloaded, StreamServer::parse(options.other("--offloaded")));
+  OFP_ASSIGN(sides.kernel, StreamServer::parse(options.other("--kernel")));
   sides.agent = std::atoi(std::string(options.other("--agent-pid")).c_str());
   return sides;
 }
@@ -113,8 +113,8 @@ std::string_view text_of(Client client) {
 
 Status measure_echo(const Sides& sides, const Options& options, Client client, Report& report) {
   OFP_TRY(place(client, options));
-  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::echo));
-  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::echo));
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::echo));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::echo));
   const std::size_t times = options.quick ? 50 : 2000;
   OFP_ASSIGN(const Comparison compared,
              run_pairs(
@@ -134,7 +134,7 @@ Status measure_busy(const Sides& sides, const Options& options, Client client, R
   OFP_ASSIGN(BusyConnections kernel, BusyConnections::open(sides.kernel, busy_connections));
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
   Costs time;
-  const auto turn = [&](BusyConnections& connections, const TcpServer& server) -> Result<double> {
+  const auto turn = [&](BusyConnections& connections, const StreamServer& server) -> Result<double> {
     const bool subject = &connections == &offloaded;
     if (!subject) sleep_ns(settle_ns);
     OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
@@ -155,12 +155,12 @@ Status measure_busy(const Sides& sides, const Options& options, Client client, R
 }
 
 Status measure_stream(const Sides& sides, const Options& options, bool in, Report& report) {
-  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::stream));
-  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::stream));
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::stream));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::stream));
   const std::uint64_t bytes = options.quick ? 1 << 20 : 64 << 20;
   Costs cpu;
   const auto turn = [&](bool subject) -> Result<double> {
-    const TcpServer& server = subject ? sides.offloaded : sides.kernel;
+    const StreamServer& server = subject ? sides.offloaded : sides.kernel;
     if (!subject) sleep_ns(settle_ns);
     OFP_ASSIGN(const std::int64_t before, server.cpu_ns());
     OFP_ASSIGN(const double ns, stream(subject ? offloaded.get() : kernel.get(), in ? bytes : 0, in ? 1 : bytes));
@@ -179,7 +179,7 @@ Status measure_stream(const Sides& sides, const Options& options, bool in, Repor
 
 Status measure_connections(const Sides& sides, const Options& options, Report& report) {
   const TimeNs duration = options.quick ? 10 * millisecond_ns : 150 * millisecond_ns;
-  const auto turn = [&](const TcpServer& server) -> Result<double> {
+  const auto turn = [&](const StreamServer& server) -> Result<double> {
     if (&server == &sides.kernel) sleep_ns(settle_ns);
     const TimeNs began = monotonic_ns();
     OFP_ASSIGN(const std::uint64_t ended, short_connections(server, 16, duration));
@@ -194,8 +194,8 @@ Status measure_connections(const Sides& sides, const Options& options, Report& r
 // Both servers are asked in turn, so that each is asked once in two such times.
 Status measure_sparse(const Sides& sides, const Options& options, Report& report) {
   constexpr std::size_t bytes = 100;
-  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::timed));
-  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::timed));
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::timed));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::timed));
   const TimeNs between = options.quick ? 5 * millisecond_ns : 50 * millisecond_ns;
   const std::size_t times = options.quick ? 5 : 100;
   std::vector<double> echo[2], read[2];
@@ -246,8 +246,8 @@ Status measure_posts(const Sides& sides, const Options& options, Report& report)
     sleep_ns(settle_ns);
     return median(ns);
   };
-  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(TcpServer::posts));
-  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(TcpServer::posts));
+  OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::posts));
+  OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::posts));
   OFP_ASSIGN(const Comparison compared,
              run_pairs(options.pairs(), [&] { return turn(offloaded.get()); }, [&] { return turn(kernel.get()); }));
   report.add(claim_of("tcp.post_ns (a send of 64 B)", compared, 1, "ns", value_at_most(300, "ns")));
@@ -259,7 +259,7 @@ Status measure_idle(const Sides& sides, const Options& options, Report& report) 
   std::vector<Fd> connections;
   OFP_ASSIGN(const std::uint64_t resident_before, process_resident_bytes(sides.agent));
   for (std::size_t i = 0; i < count; ++i) {
-    OFP_ASSIGN(Fd fd, sides.offloaded.connect(TcpServer::echo));
+    OFP_ASSIGN(Fd fd, sides.offloaded.connect(StreamServer::echo));
     connections.push_back(std::move(fd));
   }
   OFP_TRY(round_trips(connections.back().get(), message_bytes, 1));

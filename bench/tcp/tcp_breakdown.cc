@@ -111,10 +111,10 @@ bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs b
 
 }  // namespace
 
-Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file, const Options& options,
+Status measure_breakdown(const StreamServer& offloaded, const std::string& trace_file, const Options& options,
                          Report& report) {
   OFP_ASSIGN(TraceReader trace, TraceReader::open(trace_file));
-  OFP_ASSIGN(const Fd fd, offloaded.connect(TcpServer::stamped));
+  OFP_ASSIGN(const Fd fd, offloaded.connect(StreamServer::stamped));
   const std::size_t times = options.quick ? 200 : 20'000, warmups = times / 10;
   std::vector<double> whole;
   std::vector<Echo> echoes;

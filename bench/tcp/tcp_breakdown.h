@@ -11,7 +11,7 @@
 namespace offpath::bench {
 
 // `trace_file` is the agent's tcp.trace_file.
-[[nodiscard]] Status measure_breakdown(const TcpServer& offloaded, const std::string& trace_file,
+[[nodiscard]] Status measure_breakdown(const StreamServer& offloaded, const std::string& trace_file,
                                        const Options& options, Report& report);
 
 }  // namespace offpath::bench

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t events_max = 64;
 constexpr TimeNs patience_ns = 10 * second_ns;
 
-sockaddr_in port_of(const TcpServer& server, TcpServer::Role role) {
+sockaddr_in port_of(const StreamServer& server, StreamServer::Role role) {
   sockaddr_in at = server.at;
   at.sin_port = htons(static_cast<std::uint16_t>(ntohs(at.sin_port) + role));
   return at;
@@ -62,9 +62,9 @@ Result<int> wait_for_events(int epoll, std::array<epoll_event, events_max>& even
 
 }  // namespace
 
-Result<TcpServer> TcpServer::parse(std::string_view text) {
+Result<StreamServer> StreamServer::parse(std::string_view text) {
   const std::size_t last = text.rfind(':'), first = text.find(':');
-  TcpServer server;
+  StreamServer server;
   server.at.sin_family = AF_INET;
   if (first == last || ::inet_pton(AF_INET, std::string(text.substr(0, first)).c_str(), &server.at.sin_addr) != 1)
     return fail(Error::invalid, "'{}': ADDRESS:PORT:PID of a server is expected", text);
@@ -73,7 +73,7 @@ Result<TcpServer> TcpServer::parse(std::string_view text) {
   return server;
 }
 
-Result<Fd> TcpServer::connect(Role role) const {
+Result<Fd> StreamServer::connect(Role role) const {
   OFP_ASSIGN(Fd fd, make_socket(0));
   const sockaddr_in to = port_of(*this, role);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
@@ -81,7 +81,7 @@ Result<Fd> TcpServer::connect(Role role) const {
   return fd;
 }
 
-Result<std::int64_t> TcpServer::cpu_ns() const { return process_cpu_ns(pid); }
+Result<std::int64_t> StreamServer::cpu_ns() const { return process_cpu_ns(pid); }
 
 Status send_all(int fd, const void* bytes, std::size_t length) {
   const char* from = static_cast<const char*>(bytes);
@@ -119,11 +119,11 @@ Result<double> round_trips(int fd, std::size_t bytes, std::size_t times) {
   return median(ns);
 }
 
-Result<BusyConnections> BusyConnections::open(const TcpServer& server, std::size_t count) {
+Result<BusyConnections> BusyConnections::open(const StreamServer& server, std::size_t count) {
   BusyConnections made;
   OFP_ASSIGN(made.epoll_, watch_many());
   for (std::size_t i = 0; i < count; ++i) {
-    OFP_ASSIGN(Fd fd, server.connect(TcpServer::echo));
+    OFP_ASSIGN(Fd fd, server.connect(StreamServer::echo));
     OFP_TRY(watch(made.epoll_.get(), fd.get(), EPOLLIN, i));
     made.connections_.push_back(std::move(fd));
   }
@@ -158,13 +158,13 @@ Result<std::uint64_t> BusyConnections::run(TimeNs duration) {
   return echoes;
 }
 
-Result<std::uint64_t> short_connections(const TcpServer& server, std::size_t at_a_time, TimeNs duration) {
+Result<std::uint64_t> short_connections(const StreamServer& server, std::size_t at_a_time, TimeNs duration) {
   struct Short {
     Fd fd;
     bool asked = false;
   };
   OFP_ASSIGN(const Fd epoll, watch_many());
-  const sockaddr_in to = port_of(server, TcpServer::once);
+  const sockaddr_in to = port_of(server, StreamServer::once);
   std::vector<Short> all(at_a_time);
   const auto begin = [&](std::size_t number) -> Status {
     OFP_ASSIGN(all[number].fd, make_socket(SOCK_NONBLOCK));

@@ -16,14 +16,14 @@
 namespace offpath::bench {
 
 // One server: where it is, and the processes whose CPU time is the host's.
-struct TcpServer {
+struct StreamServer {
   sockaddr_in at{};  // of its first port
   pid_t pid = -1;
 
   // What its ports do: see tcp_server.c.
   enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped };
-  [[nodiscard]] static Result<TcpServer> parse(std::string_view address_and_pid);  // ADDRESS:PORT:PID
-  [[nodiscard]] Result<Fd> connect(Role role) const;                               // without Nagle's algorithm
+  [[nodiscard]] static Result<StreamServer> parse(std::string_view address_and_pid);  // ADDRESS:PORT:PID
+  [[nodiscard]] Result<Fd> connect(Role role) const;                                  // without Nagle's algorithm
   [[nodiscard]] Result<std::int64_t> cpu_ns() const;
 };
 
@@ -38,7 +38,7 @@ class BusyConnections {
  public:
   static constexpr std::size_t message_bytes = 64;
 
-  [[nodiscard]] static Result<BusyConnections> open(const TcpServer& server, std::size_t count);
+  [[nodiscard]] static Result<BusyConnections> open(const StreamServer& server, std::size_t count);
   // For so long; then until everything is back. How many echoes came.
   [[nodiscard]] Result<std::uint64_t> run(TimeNs duration);
 
@@ -48,7 +48,8 @@ class BusyConnections {
 };
 
 // Connections opened, asked 64 bytes, and closed by the server, so many at a time, for so long. How many there were.
-[[nodiscard]] Result<std::uint64_t> short_connections(const TcpServer& server, std::size_t at_a_time, TimeNs duration);
+[[nodiscard]] Result<std::uint64_t> short_connections(const StreamServer& server, std::size_t at_a_time,
+                                                      TimeNs duration);
 
 // `in` bytes go to the server, then `out` bytes come back. Nanoseconds until the last has come.
 [[nodiscard]] Result<double> stream(int fd, std::uint64_t in, std::uint64_t out);

@@ -38,12 +38,12 @@ double fairness(const std::vector<std::uint64_t>& shares) {
 
 }  // namespace
 
-Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+Status measure_goodput(const StreamServer& offloaded, const StreamServer& kernel, std::string_view over,
                        const Options& options, Report& report) {
   const std::uint64_t bytes = options.quick ? stream_bytes_quick : stream_bytes;
   for (const bool in : {true, false}) {
-    const auto turn = [&](const TcpServer& server) -> Result<double> {
-      OFP_ASSIGN(const Fd fd, server.connect(TcpServer::stream));
+    const auto turn = [&](const StreamServer& server) -> Result<double> {
+      OFP_ASSIGN(const Fd fd, server.connect(StreamServer::stream));
       OFP_TRY(use_cubic(fd.get()));
       OFP_ASSIGN(const double ns, stream(fd.get(), in ? bytes : 0, in ? 1 : bytes));
       return ns / double(bytes);
@@ -63,7 +63,7 @@ Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std:
   return {};
 }
 
-Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+Status measure_sharing(const StreamServer& offloaded, const StreamServer& kernel, std::string_view over,
                        const Options& options, Report& report) {
   const std::size_t rounds = options.quick ? 3 : 7;
   const TimeNs begin = (options.quick ? 50 : 2000) * millisecond_ns,
@@ -71,9 +71,9 @@ Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std:
   std::vector<double> indices, ratios;
   for (std::size_t round = 0; round < rounds; ++round) {
     std::vector<Fd> connections;
-    for (const TcpServer* server : {&offloaded, &kernel}) {
+    for (const StreamServer* server : {&offloaded, &kernel}) {
       for (std::size_t i = 0; i < connections_of_each; ++i) {
-        OFP_ASSIGN(Fd fd, server->connect(TcpServer::stream));
+        OFP_ASSIGN(Fd fd, server->connect(StreamServer::stream));
         connections.push_back(std::move(fd));
       }
     }

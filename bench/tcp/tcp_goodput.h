@@ -11,11 +11,11 @@
 namespace offpath::bench {
 
 // A connection of its own in each turn, both ways, over the network that `over` describes.
-[[nodiscard]] Status measure_goodput(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+[[nodiscard]] Status measure_goodput(const StreamServer& offloaded, const StreamServer& kernel, std::string_view over,
                                      const Options& options, Report& report);
 
 // Two connections from each server at once.
-[[nodiscard]] Status measure_sharing(const TcpServer& offloaded, const TcpServer& kernel, std::string_view over,
+[[nodiscard]] Status measure_sharing(const StreamServer& offloaded, const StreamServer& kernel, std::string_view over,
                                      const Options& options, Report& report);
 
 }  // namespace offpath::bench

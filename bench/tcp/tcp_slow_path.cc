@@ -96,8 +96,8 @@ Result<double> echo_among_others(const SlowPathSide& side, int fd, TimeNs durati
 }
 
 Status measure_echo(const SlowPathSide& on_host, const SlowPathSide& on_agent, const Options& options, Report& report) {
-  OFP_ASSIGN(const Fd host_fd, on_host.server.connect(TcpServer::echo));
-  OFP_ASSIGN(const Fd agent_fd, on_agent.server.connect(TcpServer::echo));
+  OFP_ASSIGN(const Fd host_fd, on_host.server.connect(StreamServer::echo));
+  OFP_ASSIGN(const Fd agent_fd, on_agent.server.connect(StreamServer::echo));
   const std::size_t times = options.quick ? 50 : 1000;
   const auto alone = [&](const Fd& fd) -> Result<double> {
     sleep_ns(settle_ns);

@@ -9,7 +9,7 @@
 namespace offpath::bench {
 
 struct SlowPathSide {
-  TcpServer server{};
+  StreamServer server{};
   pid_t agent = -1;
   pid_t process = -1;  // of the slow path; -1: the agent itself
 };

@@ -1,4 +1,5 @@
-// The link: ways to the other side's memory. Read this first, then local_link.h, then tcp_link.h.
+// The link: ways to the other side's memory. Read this first, then local/local_agent_link.h, then
+// stream/stream_agent_link.h.
 //
 // A link has two ends. The host's end offers memory: it allocates segments and lets ranges be read. The
 // agent's end reaches it: reads from ranges and segments, writes to segments only. The host's end has no
@@ -7,12 +8,12 @@
 // | link          | segments                    | ranges               | proof of life       |
 // |---------------|-----------------------------|----------------------|---------------------|
 // | local_link    | sealed memfds, mapped twice | process_vm_readv     | pidfd and socket    |
-// | tcp_link      | framed reads and writes     | framed reads         | socket              |
+// | stream_link      | framed reads and writes     | framed reads         | socket              |
 // | verbs_link    | RDMA READ and WRITE         | RDMA READ            | queue pair, socket  |
 // | doca_link     | the card's DMA over PCIe    | same                 | socket              |
 // | loopback_link | same process, virtual time  | same                 | the test decides    |
 //
-// Neither end starts a thread, except the host's end of tcp_link, which has to serve its memory.
+// Neither end starts a thread, except the host's end of stream_link, which has to serve its memory.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ Status LaneMessages::serve(ChannelNumber channel, const channel::Entry& request,
     case EntryKind::peer_lanes:
       return serve_table(channel, request, effects);
     case EntryKind::peer_receive:
-      return serve_receive(channel, request, effects);
+      return serve_receive(channel, request);
     case EntryKind::peer_message:
       return serve_message(channel, request, now, effects);
     case EntryKind::peer_cancel:
@@ -97,8 +97,7 @@ Status LaneMessages::serve_table(ChannelNumber channel, const channel::Entry& re
   return {};
 }
 
-Status LaneMessages::serve_receive(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
-  (void)effects;  // what there is goes when all is settled
+Status LaneMessages::serve_receive(ChannelNumber channel, const channel::Entry& request) {
   wire::PeerReceive asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   Lane* const lane = find(asked.session);

@@ -198,8 +198,7 @@ class LaneMessages {
                              mover::Effects& effects);
   [[nodiscard]] Status serve_table(mover::ChannelNumber channel, const channel::Entry& request,
                                    mover::Effects& effects);
-  [[nodiscard]] Status serve_receive(mover::ChannelNumber channel, const channel::Entry& request,
-                                     mover::Effects& effects);
+  [[nodiscard]] Status serve_receive(mover::ChannelNumber channel, const channel::Entry& request);
   [[nodiscard]] Status serve_message(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                      mover::Effects& effects);
   void serve_cancel(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);

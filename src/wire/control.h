@@ -4,7 +4,7 @@
 //   | length | type | reserved | payload (length bytes)
 //
 // Handshake: Hello -> (Challenge -> Proof, over TCP) -> Welcome or Refusal. Then segments, wakes and, where
-// there is no other way to the host's memory, reads and writes (tcp_link): requests are answered in order, a
+// there is no other way to the host's memory, reads and writes (stream_link): requests are answered in order, a
 // read by any number of read_data and one read_done.
 #pragma once
 

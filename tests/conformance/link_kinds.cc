@@ -27,12 +27,12 @@
 #endif
 
 #ifdef OFFPATH_UNDER_TSAN
-// The library's thread of tcp_link moves the channel's memory by system calls while the program stores to it, as a
+// The library's thread of stream_link moves the channel's memory by system calls while the program stores to it, as a
 // network card would; what comes out of that is the rings' business and is what these tests are about.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
-  return "race:offpath::link::TcpServer::send_some\n"
-         "race:offpath::link::TcpServer::receive_in_place\n"
-         "race:offpath::link::TcpServer::apply\n";
+  return "race:offpath::link::StreamServer::send_some\n"
+         "race:offpath::link::StreamServer::receive_in_place\n"
+         "race:offpath::link::StreamServer::apply\n";
 }
 #endif
 

@@ -2,8 +2,8 @@
 // memory), then doca_agent_link.h and doca_host_link.h.
 //
 // For an agent on a BlueField and a program on the host that the card sits in. The card's DMA engine copies between the
-// agent's memory and what the program exported; no packet is sent. The control connection is that of tcp_link, with its
-// handshake, over any network between the two (the card's own port, or tmfifo_net0):
+// agent's memory and what the program exported; no packet is sent. The control connection is that of stream_link, with
+// its handshake, over any network between the two (the card's own port, or tmfifo_net0):
 //
 //   host                                             agent
 //              <-- welcome ------------------------   opened its device before

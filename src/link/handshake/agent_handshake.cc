@@ -161,8 +161,8 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (transport_ == Address::Kind::doca)
     return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
                        deadline_after(monotonic_ns(), handshake_wait_ns));
-  return TcpAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments,
-                              std::move(welcome.reason));
+  return StreamAgentLink::create(std::move(socket_), hello_.layout.total_bytes(), policy_->segments,
+                                 std::move(welcome.reason));
 }
 
 void AgentHandshake::refuse(Error code, std::string message) {

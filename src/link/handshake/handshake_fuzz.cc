@@ -53,8 +53,8 @@ void use_link(Address::Kind kind, Bytes bytes, std::size_t cut) {
                                             Peer{}, DirectReads{false, "fuzzed"}, std::move(*allocate_sealed(65536)), 0,
                                             SegmentLimits{});
   } else {
-    link = std::move(*TcpAgentLink::create(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::network), 65536,
-                                           SegmentLimits{}, "fuzzed"));
+    link = std::move(*StreamAgentLink::create(ControlSocket(std::move(pair.theirs), ControlSocket::Kind::network),
+                                              65536, SegmentLimits{}, "fuzzed"));
     OFP_ASSERT(link->attach_range(1, 1, 0, 65536, 0));
   }
   // Transfers number 1 to 4 are under way, so that answers to them can come.

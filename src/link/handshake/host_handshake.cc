@@ -112,7 +112,7 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
                          std::move(channel_segment), std::move(welcome), deadline);
   if (address.kind == Address::Kind::doca)
     return connect_doca(std::move(socket), std::move(channel_segment), std::move(welcome), deadline);
-  return TcpHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));
+  return StreamHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));
 }
 
 }  // namespace

@@ -25,8 +25,9 @@ constexpr std::uint64_t write_part_bytes_max = wire::data_frame_bytes_max - wire
 
 }  // namespace
 
-Result<std::unique_ptr<TcpAgentLink>> TcpAgentLink::create(ControlSocket socket, std::uint64_t channel_segment_bytes,
-                                                           const SegmentLimits& limits, std::string reason) {
+Result<std::unique_ptr<StreamAgentLink>> StreamAgentLink::create(ControlSocket socket,
+                                                                 std::uint64_t channel_segment_bytes,
+                                                                 const SegmentLimits& limits, std::string reason) {
   Fd events(epoll_create1(EPOLL_CLOEXEC));
   if (!events) return fail_errno(errno, "epoll_create1");
   Fd more(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -35,12 +36,12 @@ Result<std::unique_ptr<TcpAgentLink>> TcpAgentLink::create(ControlSocket socket,
   if (epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.fd(), &readable) != 0 ||
       epoll_ctl(events.get(), EPOLL_CTL_ADD, more.get(), &nothing) != 0)
     return fail_errno(errno, "epoll_ctl");
-  return std::unique_ptr<TcpAgentLink>(new TcpAgentLink(std::move(socket), channel_segment_bytes, limits,
-                                                        std::move(reason), std::move(events), std::move(more)));
+  return std::unique_ptr<StreamAgentLink>(new StreamAgentLink(std::move(socket), channel_segment_bytes, limits,
+                                                              std::move(reason), std::move(events), std::move(more)));
 }
 
-TcpAgentLink::TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-                           std::string reason, Fd events_fd, Fd more_fd)
+StreamAgentLink::StreamAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+                                 std::string reason, Fd events_fd, Fd more_fd)
     : socket_(std::move(socket)),
       events_fd_(std::move(events_fd)),
       more_fd_(std::move(more_fd)),
@@ -52,18 +53,18 @@ TcpAgentLink::TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_b
   socket_.allow_streamed(ControlType::read_data);
 }
 
-Status TcpAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
-                                  std::uint32_t key) {
+Status StreamAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
+                                     std::uint32_t key) {
   return regions_.attach_range(range, generation, base, length, key);
 }
 
-Status TcpAgentLink::detach_range(RegionId range, std::uint32_t generation) {
+Status StreamAgentLink::detach_range(RegionId range, std::uint32_t generation) {
   return regions_.detach_range(range, generation);
 }
 
 // ---- posting
 
-TcpAgentLink::Transfer& TcpAgentLink::new_transfer(bool is_read, std::uint64_t token) {
+StreamAgentLink::Transfer& StreamAgentLink::new_transfer(bool is_read, std::uint64_t token) {
   if (idle_.empty()) {
     transfers_.push_back(std::make_unique<Transfer>());
     idle_.push_back(transfers_.back().get());
@@ -81,7 +82,7 @@ TcpAgentLink::Transfer& TcpAgentLink::new_transfer(bool is_read, std::uint64_t t
   return transfer;
 }
 
-void TcpAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) {
+void StreamAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) {
   if (told_) return;
   Transfer& transfer = new_transfer(true, token);
   for (const ReadPiece& piece : pieces) {
@@ -96,7 +97,7 @@ void TcpAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) 
   begin(transfer);
 }
 
-void TcpAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
+void StreamAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
   if (told_) return;
   Transfer& transfer = new_transfer(false, token);
   for (const WritePiece& piece : pieces) {
@@ -112,7 +113,7 @@ void TcpAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces
   begin(transfer);
 }
 
-void TcpAgentLink::begin(Transfer& transfer) {
+void StreamAgentLink::begin(Transfer& transfer) {
   if (lost_) transfer.status = tl::unexpected<Failure>(why_);
   if (transfers_.size() - idle_.size() > operations_max)
     transfer.status = fail(Error::would_block, "{} transfers are under way, at most {} are allowed",
@@ -125,7 +126,7 @@ void TcpAgentLink::begin(Transfer& transfer) {
   if (auto pumped = pump(); !pumped) lose(std::move(pumped).error());
 }
 
-void TcpAgentLink::finish(Transfer& transfer) {
+void StreamAgentLink::finish(Transfer& transfer) {
   const auto kind = transfer.is_read ? LinkEvent::Kind::read_done : LinkEvent::Kind::write_done;
   events_.push(kind, transfer.token).status = std::move(transfer.status);
   transfer.status = {};
@@ -134,7 +135,7 @@ void TcpAgentLink::finish(Transfer& transfer) {
 
 // ---- sending
 
-Status TcpAgentLink::pump() {
+Status StreamAgentLink::pump() {
   for (;;) {
     if (sending_ != nullptr) {
       OFP_ASSIGN(const bool sent, send_bytes());
@@ -148,7 +149,7 @@ Status TcpAgentLink::pump() {
   return {};
 }
 
-Status TcpAgentLink::send_part(Transfer& transfer) {
+Status StreamAgentLink::send_part(Transfer& transfer) {
   const std::uint64_t bytes_max = transfer.is_read ? read_part_bytes_max : write_part_bytes_max;
   scratch_.clear();
   std::uint64_t bytes = 0;
@@ -185,7 +186,7 @@ Status TcpAgentLink::send_part(Transfer& transfer) {
 }
 
 // The bytes of the write under way; true once they are out.
-Result<bool> TcpAgentLink::send_bytes() {
+Result<bool> StreamAgentLink::send_bytes() {
   while (socket_.streams()) {
     vectors_.clear();
     std::size_t offset = sending_->moved_offset;
@@ -212,7 +213,7 @@ Result<bool> TcpAgentLink::send_bytes() {
   return true;
 }
 
-void TcpAgentLink::wake() {
+void StreamAgentLink::wake() {
   if (lost_) return;
   auto sent = socket_.send_wake();
   if (!sent) return lose(std::move(sent).error());
@@ -220,7 +221,7 @@ void TcpAgentLink::wake() {
 }
 
 // Keeps event_fd() readable for as long as poll has something to do.
-void TcpAgentLink::watch() {
+void StreamAgentLink::watch() {
   if (lost_) return;
   if (const bool wanted = socket_.wants_write(); wanted != room_watched_) {
     epoll_event event{wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, {}};
@@ -234,7 +235,7 @@ void TcpAgentLink::watch() {
 
 // ---- receiving
 
-std::size_t TcpAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
+std::size_t StreamAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
   const bool due = more_ || !parts_.empty() || socket_.output_waits() || now >= next_look_ ||
                    ++polls_since_look_ >= polls_between_looks;
@@ -255,14 +256,14 @@ std::size_t TcpAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   return count;
 }
 
-void TcpAgentLink::look() {
+void StreamAgentLink::look() {
   more_ = false;
   auto looked = receive();
   if (looked) looked = pump();
   if (!looked) lose(std::move(looked).error());
 }
 
-Status TcpAgentLink::receive() {
+Status StreamAgentLink::receive() {
   std::uint64_t bytes = 0;
   for (unsigned frames = 0; frames < look_frames_max && bytes < look_bytes_max;) {
     if (socket_.streamed_left() > 0) {
@@ -281,7 +282,7 @@ Status TcpAgentLink::receive() {
   return {};
 }
 
-Status TcpAgentLink::take_frame(const ControlSocket::Frame& frame) {
+Status StreamAgentLink::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
     case ControlType::wake:
       woken_ = true;
@@ -301,7 +302,7 @@ Status TcpAgentLink::take_frame(const ControlSocket::Frame& frame) {
   }
 }
 
-Status TcpAgentLink::begin_data(Bytes token) {
+Status StreamAgentLink::begin_data(Bytes token) {
   const auto number = load<std::uint64_t>(token.data());
   if (parts_.empty() || !parts_.front().transfer->is_read || parts_.front().transfer->number != number)
     return fail(Error::protocol, "read_data: for transfer {}, whose turn it is not", number);
@@ -312,7 +313,7 @@ Status TcpAgentLink::begin_data(Bytes token) {
   return {};
 }
 
-Result<std::size_t> TcpAgentLink::receive_data() {
+Result<std::size_t> StreamAgentLink::receive_data() {
   Transfer& transfer = *parts_.front().transfer;
   vectors_.clear();
   std::size_t offset = transfer.moved_offset;
@@ -335,7 +336,7 @@ Result<std::size_t> TcpAgentLink::receive_data() {
   return got;
 }
 
-Status TcpAgentLink::take_outcome(Bytes payload, bool of_read) {
+Status StreamAgentLink::take_outcome(Bytes payload, bool of_read) {
   OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(payload));
   if (parts_.empty() || parts_.front().transfer->is_read != of_read ||
       parts_.front().transfer->number != outcome.token || (!of_read && parts_.size() == 1 && sending_ != nullptr))
@@ -354,7 +355,7 @@ Status TcpAgentLink::take_outcome(Bytes payload, bool of_read) {
   return {};
 }
 
-void TcpAgentLink::skip(Transfer& transfer, std::uint64_t bytes) {
+void StreamAgentLink::skip(Transfer& transfer, std::uint64_t bytes) {
   while (bytes > 0) {
     const std::uint64_t left = transfer.pieces[transfer.moved_piece].region.length - transfer.moved_offset;
     const std::uint64_t step = std::min(left, bytes);
@@ -367,7 +368,7 @@ void TcpAgentLink::skip(Transfer& transfer, std::uint64_t bytes) {
   }
 }
 
-Status TcpAgentLink::take_segment(Bytes payload) {
+Status StreamAgentLink::take_segment(Bytes payload) {
   OFP_ASSIGN(const wire::SegmentNotice notice, wire::decode_segment_notice(payload));
   const std::uint32_t number = notice.region & ~wire::segment_flag;
   if (number >= limits_.count_max || segment_count_ >= limits_.count_max)
@@ -385,7 +386,7 @@ Status TcpAgentLink::take_segment(Bytes payload) {
   return socket_.send(ControlType::segment_ok, std::as_bytes(std::span(&notice.region, 1)));
 }
 
-Status TcpAgentLink::drop_segment(Bytes payload) {
+Status StreamAgentLink::drop_segment(Bytes payload) {
   OFP_ASSIGN(const RegionId region, wire::decode_segment_number(payload));
   if (region == wire::channel_segment) return fail(Error::protocol, "the channel segment cannot be withdrawn");
   OFP_TRY(regions_.detach(region, 0));
@@ -398,7 +399,7 @@ Status TcpAgentLink::drop_segment(Bytes payload) {
 
 // ---- the end
 
-void TcpAgentLink::lose(Failure why) {
+void StreamAgentLink::lose(Failure why) {
   if (lost_) return;
   lost_ = true;
   why_ = std::move(why);
@@ -414,7 +415,7 @@ void TcpAgentLink::lose(Failure why) {
   parts_.clear();
 }
 
-void TcpAgentLink::close() {
+void StreamAgentLink::close() {
   lost_ = told_ = true;
   socket_.shut_down();
   socket_.close();

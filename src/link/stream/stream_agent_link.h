@@ -20,14 +20,14 @@
 
 namespace offpath::link {
 
-class TcpAgentLink final : public AgentLink {
+class StreamAgentLink final : public AgentLink {
  public:
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // while nothing is outstanding
   static constexpr std::size_t parts_max = 64;                     // requests sent and not answered
 
-  [[nodiscard]] static Result<std::unique_ptr<TcpAgentLink>> create(ControlSocket socket,
-                                                                    std::uint64_t channel_segment_bytes,
-                                                                    const SegmentLimits& limits, std::string reason);
+  [[nodiscard]] static Result<std::unique_ptr<StreamAgentLink>> create(ControlSocket socket,
+                                                                       std::uint64_t channel_segment_bytes,
+                                                                       const SegmentLimits& limits, std::string reason);
 
   const LinkTraits& traits() const override { return traits_; }
   Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
@@ -63,8 +63,8 @@ class TcpAgentLink final : public AgentLink {
     std::uint64_t bytes;  // still to come (reads)
   };
 
-  TcpAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
-               std::string reason, Fd events_fd, Fd more_fd);
+  StreamAgentLink(ControlSocket socket, std::uint64_t channel_segment_bytes, const SegmentLimits& limits,
+                  std::string reason, Fd events_fd, Fd more_fd);
 
   [[nodiscard]] Transfer& new_transfer(bool is_read, std::uint64_t token);
   void begin(Transfer& transfer);

@@ -24,26 +24,27 @@ Result<SegmentMemory> allocate_shared(std::uint64_t length) {
   return SegmentMemory(static_cast<std::byte*>(data), length, Fd());
 }
 
-Result<std::unique_ptr<TcpHostLink>> TcpHostLink::create(ControlSocket socket, SegmentMemory channel_segment,
-                                                         wire::Welcome welcome) {
-  OFP_ASSIGN(std::unique_ptr<TcpServer> server, TcpServer::create(std::move(socket)));
+Result<std::unique_ptr<StreamHostLink>> StreamHostLink::create(ControlSocket socket, SegmentMemory channel_segment,
+                                                               wire::Welcome welcome) {
+  OFP_ASSIGN(std::unique_ptr<StreamServer> server, StreamServer::create(std::move(socket)));
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_TRY(server->attach(wire::channel_segment, 0, base, channel_segment.length()));
   OFP_TRY(server->start());
-  return std::unique_ptr<TcpHostLink>(
-      new TcpHostLink(std::move(server), std::move(channel_segment), std::move(welcome)));
+  return std::unique_ptr<StreamHostLink>(
+      new StreamHostLink(std::move(server), std::move(channel_segment), std::move(welcome)));
 }
 
-TcpHostLink::TcpHostLink(std::unique_ptr<TcpServer> server, SegmentMemory channel_segment, wire::Welcome welcome)
+StreamHostLink::StreamHostLink(std::unique_ptr<StreamServer> server, SegmentMemory channel_segment,
+                               wire::Welcome welcome)
     : channel_segment_(std::move(channel_segment)), welcome_(std::move(welcome)), server_(std::move(server)) {
   traits_ = {"tcp", false, false, 1, welcome_.reason};
 }
 
-TcpHostLink::~TcpHostLink() { close(); }
+StreamHostLink::~StreamHostLink() { close(); }
 
-Result<SegmentMemory> TcpHostLink::allocate(std::uint64_t length) { return allocate_shared(length); }
+Result<SegmentMemory> StreamHostLink::allocate(std::uint64_t length) { return allocate_shared(length); }
 
-Status TcpHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
+Status StreamHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
   if (abandoned_) return forked();
   OFP_TRY(server_->attach(segment, 0, reinterpret_cast<std::uint64_t>(memory.data()), memory.length()));
   std::vector<std::byte> payload;
@@ -54,47 +55,47 @@ Status TcpHostLink::announce_segment(RegionId segment, const SegmentMemory& memo
   return announced;
 }
 
-void TcpHostLink::retire_segment(RegionId segment) {
+void StreamHostLink::retire_segment(RegionId segment) {
   if (abandoned_) return;
   server_->detach(segment, 0);
   (void)server_->send(ControlType::segment_gone, std::as_bytes(std::span(&segment, 1)));
 }
 
-Result<std::uint32_t> TcpHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base,
-                                                  std::uint64_t length) {
+Result<std::uint32_t> StreamHostLink::announce_range(RegionId range, std::uint32_t generation, const void* base,
+                                                     std::uint64_t length) {
   if (abandoned_) return forked();
   OFP_TRY(server_->attach(range, generation, reinterpret_cast<std::uint64_t>(base), length));
   return 0;
 }
 
-void TcpHostLink::retire_range(RegionId range, std::uint32_t generation) {
+void StreamHostLink::retire_range(RegionId range, std::uint32_t generation) {
   if (!abandoned_) server_->detach(range, generation);
 }
 
-void TcpHostLink::withdraw_range(RegionId range, std::uint32_t generation) {
+void StreamHostLink::withdraw_range(RegionId range, std::uint32_t generation) {
   if (!abandoned_) server_->withdraw(range, generation);
 }
 
-bool TcpHostLink::is_withdrawn(RegionId range, std::uint32_t /*generation*/) {
+bool StreamHostLink::is_withdrawn(RegionId range, std::uint32_t /*generation*/) {
   return abandoned_ || !server_->is_moving(range);
 }
 
-void TcpHostLink::wake() {
+void StreamHostLink::wake() {
   if (!abandoned_) server_->wake_agent();
 }
 
-void TcpHostLink::wait(TimeNs deadline) {
+void StreamHostLink::wait(TimeNs deadline) {
   if (!abandoned_) server_->wait(deadline);
 }
 
-int TcpHostLink::event_fd() const { return abandoned_ ? -1 : server_->event_fd(); }
+int StreamHostLink::event_fd() const { return abandoned_ ? -1 : server_->event_fd(); }
 
-Status TcpHostLink::look() {
+Status StreamHostLink::look() {
   if (abandoned_) return forked();
   return server_->look();
 }
 
-void TcpHostLink::abandon() {
+void StreamHostLink::abandon() {
   if (abandoned_) return;
   abandoned_ = true;
   // The thread did not come along, and it may hold any lock of this copy: nothing of it is touched again.
@@ -102,7 +103,7 @@ void TcpHostLink::abandon() {
   (void)server_.release();
 }
 
-void TcpHostLink::close() {
+void StreamHostLink::close() {
   if (getpid() != owner_) return abandon();  // a child that was never told: the connection is its parent's
   if (!abandoned_) server_->stop();
 }

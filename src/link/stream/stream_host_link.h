@@ -18,13 +18,14 @@
 
 namespace offpath::link {
 
-class TcpServer;  // the thread and all it shares with the program's threads
+class StreamServer;  // the thread and all it shares with the program's threads
 
-class TcpHostLink final : public HostLink {
+class StreamHostLink final : public HostLink {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<TcpHostLink>> create(ControlSocket socket, SegmentMemory channel_segment,
-                                                                   wire::Welcome welcome);
-  ~TcpHostLink() override;
+  [[nodiscard]] static Result<std::unique_ptr<StreamHostLink>> create(ControlSocket socket,
+                                                                      SegmentMemory channel_segment,
+                                                                      wire::Welcome welcome);
+  ~StreamHostLink() override;
 
   const LinkTraits& traits() const override { return traits_; }
   const wire::Welcome& welcome() const override { return welcome_; }
@@ -45,12 +46,12 @@ class TcpHostLink final : public HostLink {
   void close() override;
 
  private:
-  TcpHostLink(std::unique_ptr<TcpServer> server, SegmentMemory channel_segment, wire::Welcome welcome);
+  StreamHostLink(std::unique_ptr<StreamServer> server, SegmentMemory channel_segment, wire::Welcome welcome);
 
   SegmentMemory channel_segment_;
   wire::Welcome welcome_;
   LinkTraits traits_;
-  std::unique_ptr<TcpServer> server_;
+  std::unique_ptr<StreamServer> server_;
   const pid_t owner_ = getpid();
   bool abandoned_ = false;
 };

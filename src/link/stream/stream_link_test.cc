@@ -14,9 +14,9 @@ namespace offpath::link {
 namespace {
 
 // Over TCP, and over TLS.
-class TcpLink : public testing::TestWithParam<const char*>, protected ConnectedPair {
+class StreamLink : public testing::TestWithParam<const char*>, protected ConnectedPair {
  protected:
-  TcpLink() : ConnectedPair(GetParam() + std::string(":127.0.0.1:0")) {}
+  StreamLink() : ConnectedPair(GetParam() + std::string(":127.0.0.1:0")) {}
 
   void SetUp() override {
     const std::string key = directory.write("key", "a key that both of them know\n");
@@ -28,7 +28,7 @@ class TcpLink : public testing::TestWithParam<const char*>, protected ConnectedP
   }
 };
 
-TEST_P(TcpLink, SaysWhatItIs) {
+TEST_P(StreamLink, SaysWhatItIs) {
   for (const LinkTraits* traits : {&host->traits(), &there->traits()}) {
     EXPECT_EQ(traits->name, "tcp");
     EXPECT_FALSE(traits->one_sided);
@@ -41,7 +41,7 @@ TEST_P(TcpLink, SaysWhatItIs) {
   EXPECT_EQ(host->offer(1, 0).error().code, Error::unsupported);
 }
 
-TEST_P(TcpLink, ReadsAWholePlan) {
+TEST_P(StreamLink, ReadsAWholePlan) {
   std::vector<std::uint32_t> source(1'000'000);
   std::iota(source.begin(), source.end(), 0u);
   ASSERT_TRUE(announce(5, 1, source.data(), source.size() * 4));
@@ -58,7 +58,7 @@ TEST_P(TcpLink, ReadsAWholePlan) {
   for (std::size_t i = 0; i < source.size(); ++i) ASSERT_EQ(target[i], i % 100 == 99 ? 0 : source[i]) << i;
 }
 
-TEST_P(TcpLink, ManyReadsOfManyMegabytesAtOnce) {
+TEST_P(StreamLink, ManyReadsOfManyMegabytesAtOnce) {
   std::vector<std::uint64_t> source(5'000'000);
   std::iota(source.begin(), source.end(), 1ull << 40);
   ASSERT_TRUE(announce(1, 1, source.data(), source.size() * 8));
@@ -76,7 +76,7 @@ TEST_P(TcpLink, ManyReadsOfManyMegabytesAtOnce) {
   EXPECT_EQ(source, target);
 }
 
-TEST_P(TcpLink, RefusesWhatWasNotAnnounced) {
+TEST_P(StreamLink, RefusesWhatWasNotAnnounced) {
   std::vector<std::byte> source(4096), target(8192);
   ASSERT_TRUE(announce(3, 7, source.data(), source.size()));
   EXPECT_EQ(read_one(*there, {4, 1, 0, target.data(), 1}).error().code, Error::unannounced);
@@ -86,7 +86,7 @@ TEST_P(TcpLink, RefusesWhatWasNotAnnounced) {
   EXPECT_TRUE(read_one(*there, {3, 7, 0, target.data(), 4096}));
 }
 
-TEST_P(TcpLink, TheHostChecksWhatTheAgentBelieves) {
+TEST_P(StreamLink, TheHostChecksWhatTheAgentBelieves) {
   // The agent's end holds wrong beliefs, as one that was taken over would.
   std::vector<std::byte> source(4096), target(1 << 20);
   ASSERT_TRUE(host->announce_range(3, 7, source.data(), source.size()));
@@ -107,7 +107,7 @@ TEST_P(TcpLink, TheHostChecksWhatTheAgentBelieves) {
   EXPECT_TRUE(read_one(*there, {3, 8, 0, target.data(), 4096}));
 }
 
-TEST_P(TcpLink, FreedMemoryFailsThatReadOnly) {
+TEST_P(StreamLink, FreedMemoryFailsThatReadOnly) {
   constexpr std::size_t bytes = 4 << 20;
   auto* memory =
       static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -131,7 +131,7 @@ TEST_P(TcpLink, FreedMemoryFailsThatReadOnly) {
   munmap(memory, bytes);
 }
 
-TEST_P(TcpLink, WritesToSegments) {
+TEST_P(StreamLink, WritesToSegments) {
   auto memory = host->allocate(8 << 20);
   ASSERT_TRUE(memory);
   const RegionId segment = wire::segment_flag | 1;
@@ -154,7 +154,7 @@ TEST_P(TcpLink, WritesToSegments) {
   EXPECT_EQ(late.error().code, Error::stale);
 }
 
-TEST_P(TcpLink, WritesBecomeVisibleInOrder) {
+TEST_P(StreamLink, WritesBecomeVisibleInOrder) {
   auto& tail = *reinterpret_cast<std::uint64_t*>(host->channel_memory().data() + 128);
   auto& slot = *reinterpret_cast<std::uint64_t*>(host->channel_memory().data() + 8192);
   constexpr std::uint64_t rounds = 2000;
@@ -182,7 +182,7 @@ TEST_P(TcpLink, WritesBecomeVisibleInOrder) {
   EXPECT_EQ(disorder, 0u);
 }
 
-TEST_P(TcpLink, WakesBothWays) {
+TEST_P(StreamLink, WakesBothWays) {
   for (int i = 0; i < 1000; ++i) host->wake();
   await_kind(*there, LinkEvent::Kind::woken);
   pollfd look{host->event_fd(), POLLIN, 0};
@@ -194,7 +194,7 @@ TEST_P(TcpLink, WakesBothWays) {
   EXPECT_EQ(::poll(&look, 1, 0), 0);
 }
 
-TEST_P(TcpLink, WakesFromManyThreadsWhileBytesMove) {
+TEST_P(StreamLink, WakesFromManyThreadsWhileBytesMove) {
   std::vector<std::byte> source(32 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   std::atomic<bool> stop = false;
@@ -209,7 +209,7 @@ TEST_P(TcpLink, WakesFromManyThreadsWhileBytesMove) {
   EXPECT_TRUE(host->look());
 }
 
-TEST_P(TcpLink, ASleepingLoopHearsOfEverything) {
+TEST_P(StreamLink, ASleepingLoopHearsOfEverything) {
   std::vector<std::byte> source(16 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
@@ -225,7 +225,7 @@ TEST_P(TcpLink, ASleepingLoopHearsOfEverything) {
   }
 }
 
-TEST_P(TcpLink, ClosingTellsTheOtherEnd) {
+TEST_P(StreamLink, ClosingTellsTheOtherEnd) {
   std::vector<std::byte> source(64 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
@@ -243,7 +243,7 @@ TEST_P(TcpLink, ClosingTellsTheOtherEnd) {
   EXPECT_EQ(host->look().error().code, Error::closed);
 }
 
-TEST_P(TcpLink, AgentClosingTellsTheHost) {
+TEST_P(StreamLink, AgentClosingTellsTheHost) {
   there->close();
   pollfd look{host->event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&look, 1, 10'000), 1);
@@ -254,7 +254,7 @@ TEST_P(TcpLink, AgentClosingTellsTheHost) {
   EXPECT_EQ(host->announce_segment(wire::segment_flag | 1, *memory, soon()).error().code, Error::peer_lost);
 }
 
-TEST_P(TcpLink, AnAgentThatStopsReadingDoesNotHoldClose) {
+TEST_P(StreamLink, AnAgentThatStopsReadingDoesNotHoldClose) {
   std::vector<std::byte> source(64 << 20), target(source.size());
   ASSERT_TRUE(announce(1, 1, source.data(), source.size()));
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
@@ -266,7 +266,7 @@ TEST_P(TcpLink, AnAgentThatStopsReadingDoesNotHoldClose) {
   EXPECT_EQ(host->look().error().code, Error::closed);
 }
 
-TEST_P(TcpLink, AChildThatAbandonsHarmsNobody) {
+TEST_P(StreamLink, AChildThatAbandonsHarmsNobody) {
   const pid_t child = fork();
   if (child == 0) {
     host->abandon();
@@ -282,7 +282,7 @@ TEST_P(TcpLink, AChildThatAbandonsHarmsNobody) {
   EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, TcpLink, testing::Values("tcp", "tls"),
+INSTANTIATE_TEST_SUITE_P(Over, StreamLink, testing::Values("tcp", "tls"),
                          [](const auto& chosen) { return std::string(chosen.param); });
 
 }  // namespace

@@ -55,21 +55,21 @@ void put(std::byte* to, const std::byte* from, std::uint64_t length) noexcept {
 
 // ---- life
 
-Result<std::unique_ptr<TcpServer>> TcpServer::create(ControlSocket socket) {
+Result<std::unique_ptr<StreamServer>> StreamServer::create(ControlSocket socket) {
   OFP_ASSIGN(GuardedCopy guarded, GuardedCopy::create());
   Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   Fd kick(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event || !kick) return fail_errno(errno, "eventfd");
-  return std::unique_ptr<TcpServer>(
-      new TcpServer(std::move(socket), std::move(guarded), std::move(event), std::move(kick)));
+  return std::unique_ptr<StreamServer>(
+      new StreamServer(std::move(socket), std::move(guarded), std::move(event), std::move(kick)));
 }
 
-TcpServer::TcpServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick)
+StreamServer::StreamServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick)
     : socket_(std::move(socket)), event_(std::move(event)), kick_(std::move(kick)), guarded_(std::move(guarded)) {
   socket_.allow_streamed(ControlType::write_data);
 }
 
-Status TcpServer::start() {
+Status StreamServer::start() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are the program's
@@ -84,7 +84,7 @@ Status TcpServer::start() {
   return {};
 }
 
-void TcpServer::stop() {
+void StreamServer::stop() {
   if (!started_) return;
   started_ = false;
   stopping_ = true;
@@ -95,19 +95,19 @@ void TcpServer::stop() {
   close_copies();
 }
 
-void TcpServer::close_copies() {
+void StreamServer::close_copies() {
   socket_.close();
   event_.reset();
   kick_.reset();
 }
 
-void* TcpServer::run(void* server) {
+void* StreamServer::run(void* server) {
   pthread_setname_np(pthread_self(), "offpath-tcp");
-  static_cast<TcpServer*>(server)->serve();
+  static_cast<StreamServer*>(server)->serve();
   return nullptr;
 }
 
-void TcpServer::serve() {
+void StreamServer::serve() {
   Status served;
   while (served && !stopping_) served = serve_one();
   if (stopping_) return;
@@ -115,7 +115,7 @@ void TcpServer::serve() {
   socket_.shut_down();
 }
 
-void TcpServer::fail_all(Failure why) {
+void StreamServer::fail_all(Failure why) {
   {
     const std::lock_guard lock(state_);
     if (!lost_) lost_ = std::move(why);
@@ -124,11 +124,11 @@ void TcpServer::fail_all(Failure why) {
   signal_program();
 }
 
-void TcpServer::signal_program() noexcept { set(event_); }
+void StreamServer::signal_program() noexcept { set(event_); }
 
 // ---- the thread: frames
 
-Status TcpServer::serve_one() {
+Status StreamServer::serve_one() {
   ControlSocket::Frame frame;
   // Receiving and sending share nothing but the TLS session.
   std::unique_lock lock(output_, std::defer_lock);
@@ -144,7 +144,7 @@ Status TcpServer::serve_one() {
   return wait_socket(false);
 }
 
-Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
+Status StreamServer::take_frame(const ControlSocket::Frame& frame) {
   if (write_expected_ && frame.type != ControlType::write_data)
     return unexpected_frame(frame.type, "between write and write_data");
   switch (frame.type) {
@@ -179,7 +179,7 @@ Status TcpServer::take_frame(const ControlSocket::Frame& frame) {
   }
 }
 
-Status TcpServer::wait_socket(bool for_output) {
+Status StreamServer::wait_socket(bool for_output) {
   short wanted = for_output ? POLLOUT : POLLIN;
   {
     const std::lock_guard lock(output_);
@@ -196,14 +196,14 @@ Status TcpServer::wait_socket(bool for_output) {
 
 // ---- the thread: reads
 
-Status TcpServer::resolve(const TransferPiece& piece, bool for_write, std::uint64_t& address) const {
+Status StreamServer::resolve(const TransferPiece& piece, bool for_write, std::uint64_t& address) const {
   if (for_write && !wire::is_segment(piece.region)) return fail(Error::denied, "range {} is read-only", piece.region);
   OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
   address = region->base + piece.offset;
   return {};
 }
 
-Status TcpServer::serve_read(Bytes payload) {
+Status StreamServer::serve_read(Bytes payload) {
   OFP_ASSIGN(const TransferRequest request, wire::decode_transfer(payload));
   Status outcome;
   std::size_t at = 0;
@@ -242,7 +242,7 @@ Status TcpServer::serve_read(Bytes payload) {
 }
 
 // All of the frame goes out, whatever becomes of its memory: what the other side expects has to come.
-Status TcpServer::send_frame(std::uint64_t number, std::uint32_t bytes, Status& outcome) {
+Status StreamServer::send_frame(std::uint64_t number, std::uint32_t bytes, Status& outcome) {
   vector_ = 0;
   chunk_ = {};
   for (bool begun = false;;) {
@@ -265,7 +265,7 @@ Status TcpServer::send_frame(std::uint64_t number, std::uint32_t bytes, Status& 
   }
 }
 
-Result<std::size_t> TcpServer::send_some(Status& outcome) {
+Result<std::size_t> StreamServer::send_some(Status& outcome) {
   const bool copied = socket_.tls() != nullptr;
   if (copied && chunk_.empty() && socket_.stream_left() > 0) {
     const iovec& next = vectors_[vector_];
@@ -297,7 +297,7 @@ Result<std::size_t> TcpServer::send_some(Status& outcome) {
   return sent;
 }
 
-Status TcpServer::send_zeros_instead() {
+Status StreamServer::send_zeros_instead() {
   auto why = fail(Error::unreadable, "the memory announced cannot be read");
   for (std::size_t i = vector_; i < vectors_.size(); ++i) {
     const auto* from = static_cast<const std::byte*>(vectors_[i].iov_base);
@@ -322,7 +322,7 @@ Status TcpServer::send_zeros_instead() {
 
 // ---- the thread: writes
 
-Status TcpServer::serve_write(std::uint64_t number) {
+Status StreamServer::serve_write(std::uint64_t number) {
   OFP_ASSIGN(const TransferRequest request, wire::decode_transfer(request_));
   if (request.token != number)
     return fail(Error::protocol, "write_data: for transfer {}, expected is {}", number, request.token);
@@ -359,7 +359,7 @@ Status TcpServer::serve_write(std::uint64_t number) {
 }
 
 // Receives into `to`, or throws away if that is empty; waits for at least one byte.
-Result<std::size_t> TcpServer::receive_some(std::span<const iovec> to) {
+Result<std::size_t> StreamServer::receive_some(std::span<const iovec> to) {
   for (;;) {
     std::unique_lock lock(output_, std::defer_lock);
     if (socket_.tls() != nullptr) lock.lock();
@@ -370,7 +370,7 @@ Result<std::size_t> TcpServer::receive_some(std::span<const iovec> to) {
   }
 }
 
-Status TcpServer::receive_copied(const TransferRequest& request, Status& outcome) {
+Status StreamServer::receive_copied(const TransferRequest& request, Status& outcome) {
   small_.resize(copied_bytes_max);
   std::uint64_t position = 0;
   while (socket_.streamed_left() > 0 && outcome) {
@@ -387,7 +387,7 @@ Status TcpServer::receive_copied(const TransferRequest& request, Status& outcome
 }
 
 // Puts bytes from `position` of the write on in their places. Under the lock, so that nothing is retired meanwhile.
-Status TcpServer::apply(const TransferRequest& request, std::uint64_t position, Bytes bytes) {
+Status StreamServer::apply(const TransferRequest& request, std::uint64_t position, Bytes bytes) {
   const std::lock_guard lock(table_);
   std::uint64_t begins = 0;
   for (std::size_t i = 0; i < request.count() && !bytes.empty(); ++i) {
@@ -407,7 +407,7 @@ Status TcpServer::apply(const TransferRequest& request, std::uint64_t position, 
   return {};
 }
 
-Status TcpServer::receive_in_place(Status& outcome) {
+Status StreamServer::receive_in_place(Status& outcome) {
   vector_ = 0;
   while (socket_.streamed_left() > 0) {
     auto got = receive_some(std::span<const iovec>(vectors_).subspan(vector_));
@@ -429,7 +429,7 @@ Status TcpServer::receive_in_place(Status& outcome) {
   return {};
 }
 
-Status TcpServer::answer(ControlType type, std::uint64_t number, Status outcome) {
+Status StreamServer::answer(ControlType type, std::uint64_t number, Status outcome) {
   payload_.clear();
   wire::encode(wire::Outcome{number, std::move(outcome)}, payload_);
   for (;;) {
@@ -442,7 +442,7 @@ Status TcpServer::answer(ControlType type, std::uint64_t number, Status outcome)
   }
 }
 
-void TcpServer::release_frame() {
+void StreamServer::release_frame() {
   {
     const std::lock_guard lock(table_);
     held_.clear();
@@ -453,30 +453,30 @@ void TcpServer::release_frame() {
 
 // ---- the program's threads
 
-Status TcpServer::attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length) {
+Status StreamServer::attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length) {
   const std::lock_guard lock(table_);
   return regions_.attach(region, generation, base, length, 0);
 }
 
-void TcpServer::detach(RegionId region, std::uint32_t generation) {
+void StreamServer::detach(RegionId region, std::uint32_t generation) {
   std::unique_lock lock(table_);
   (void)regions_.detach(region, generation);
   moved_.wait_for(lock, detach_wait, [&] { return std::ranges::find(held_, region) == held_.end(); });
 }
 
-void TcpServer::withdraw(RegionId region, std::uint32_t generation) {
+void StreamServer::withdraw(RegionId region, std::uint32_t generation) {
   const std::lock_guard lock(table_);
   (void)regions_.detach(region, generation);
 }
 
-bool TcpServer::is_moving(RegionId region) {
+bool StreamServer::is_moving(RegionId region) {
   const std::lock_guard lock(table_);
   const bool moving = std::ranges::find(held_, region) != held_.end();
   tells_moved_ |= moving;
   return moving;
 }
 
-Status TcpServer::send(ControlType type, Bytes payload) {
+Status StreamServer::send(ControlType type, Bytes payload) {
   {
     const std::lock_guard lock(state_);
     if (lost_) return tl::unexpected<Failure>(*lost_);
@@ -489,18 +489,18 @@ Status TcpServer::send(ControlType type, Bytes payload) {
   return sent;
 }
 
-void TcpServer::wake_agent() {
+void StreamServer::wake_agent() {
   wake_pending_.store(true);
   send_pending_wake();
 }
 
-void TcpServer::release_output(std::unique_lock<std::mutex>& lock) {
+void StreamServer::release_output(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   send_pending_wake();
 }
 
 // Whoever finds the socket busy leaves the wake to the one who holds it: that one comes here after unlocking.
-void TcpServer::send_pending_wake() {
+void StreamServer::send_pending_wake() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   while (wake_pending_.load()) {
     std::unique_lock lock(output_, std::try_to_lock);
@@ -516,7 +516,7 @@ void TcpServer::send_pending_wake() {
   }
 }
 
-Status TcpServer::await_acknowledgement(RegionId segment, TimeNs deadline) {
+Status StreamServer::await_acknowledgement(RegionId segment, TimeNs deadline) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(state_);
   const auto there = [&] { return lost_ || acknowledged_.has(segment); };
@@ -530,12 +530,12 @@ Status TcpServer::await_acknowledgement(RegionId segment, TimeNs deadline) {
   return {};
 }
 
-void TcpServer::wait(TimeNs deadline) {
+void StreamServer::wait(TimeNs deadline) {
   pollfd look{event_.get(), POLLIN, 0};
   (void)poll_until({&look, 1}, deadline);
 }
 
-Status TcpServer::look() {
+Status StreamServer::look() {
   clear(event_);
   const std::lock_guard lock(state_);
   if (!lost_) return {};

@@ -18,11 +18,11 @@
 
 namespace offpath::link {
 
-class TcpServer {
+class StreamServer {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<TcpServer>> create(ControlSocket socket);
+  [[nodiscard]] static Result<std::unique_ptr<StreamServer>> create(ControlSocket socket);
   // After stop(), or in a forked child never: there the object is left to the parent.
-  ~TcpServer() = default;
+  ~StreamServer() = default;
   [[nodiscard]] Status start();
   void stop();          // ends the connection and waits for the thread
   void close_copies();  // in a forked child
@@ -43,7 +43,7 @@ class TcpServer {
   [[nodiscard]] Status look();
 
  private:
-  TcpServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick);
+  StreamServer(ControlSocket socket, GuardedCopy guarded, Fd event, Fd kick);
 
   // ---- the thread
   static void* run(void* server);

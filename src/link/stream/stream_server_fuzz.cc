@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Fd agent(fds[0]);
   auto memory = allocate_shared(4096);
   OFP_ASSERT(memory);
-  auto host = TcpHostLink::create(ControlSocket(Fd(fds[1]), ControlSocket::Kind::network), std::move(*memory), {});
+  auto host = StreamHostLink::create(ControlSocket(Fd(fds[1]), ControlSocket::Kind::network), std::move(*memory), {});
   OFP_ASSERT(host);
   static const std::byte range[64] = {};
   OFP_ASSERT((*host)->announce_range(1, 1, range, sizeof range));

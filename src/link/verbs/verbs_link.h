@@ -1,7 +1,7 @@
 // RDMA: what the handshake needs to know of verbs_link. Read this first, then verbs_connection.h (how a queue pair
 // comes about), then verbs_agent_link.h and verbs_host_link.h.
 //
-// The control connection is that of tcp_link, with its handshake. After the welcome comes a reliable queue pair:
+// The control connection is that of stream_link, with its handshake. After the welcome comes a reliable queue pair:
 //
 //   host                                             agent
 //              <-- rendezvous: port ---------------   listens there by rdmacm, for this one program

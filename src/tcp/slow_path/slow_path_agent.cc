@@ -10,9 +10,8 @@ namespace {
 
 using wire::TcpSlowKind;
 
-constexpr int records_of_a_round = 256;  // then it is the port's turn
-// records for which there is no room: nothing is taken that might be answered
-constexpr std::size_t waiting_most = 1024;
+// Records for which there is no room: beyond this many, nothing is taken that might be answered.
+constexpr std::size_t answers_waiting_max = 1024;
 
 }  // namespace
 
@@ -63,7 +62,7 @@ Result<bool> AgentSlowPath::poll(TimeNs now) {
     return fail(Error::timeout, "the slow path's process has taken nothing for {} s", silence_ns / second_ns);
   SlowPathArea::Record record;
   int count = 0;
-  for (; count < records_of_a_round && area_.waiting() < waiting_most; ++count) {
+  for (; count < records_of_a_round && area_.waiting() < answers_waiting_max; ++count) {
     OFP_ASSIGN(const bool there, area_.take(record));
     if (!there) break;
     OFP_TRY(take(record, now));

@@ -12,9 +12,8 @@ namespace {
 
 using wire::TcpSlowKind;
 
-constexpr int records_of_a_round = 256;
-// records for which there is no room, frames to be sent aside: nothing is taken
-constexpr std::size_t waiting_most = 64;
+// Records for which there is no room, frames to be sent aside: beyond this many, nothing is taken.
+constexpr std::size_t frames_waiting_max = 64;
 
 }  // namespace
 
@@ -23,7 +22,7 @@ Result<bool> HostSlowPath::poll(TimeNs now) {
   OFP_TRY(area_.flush());
   bool worked = false;
   SlowPathArea::Record record;
-  for (int count = 0; count < records_of_a_round && area_.waiting() < waiting_most; ++count) {
+  for (int count = 0; count < records_of_a_round && area_.waiting() < frames_waiting_max; ++count) {
     OFP_ASSIGN(const bool there, area_.take(record));
     if (!there) break;
     worked = true;

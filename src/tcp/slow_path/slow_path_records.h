@@ -9,6 +9,8 @@
 
 namespace offpath::tcp {
 
+inline constexpr int records_of_a_round = 256;  // then it is the port's turn
+
 // The message, which leaves what is behind it in `payload`.
 template <class Message>
 [[nodiscard]] Result<Message> read_front(Bytes& payload) {
