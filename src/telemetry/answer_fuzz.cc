@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "telemetry/host_sampler/siphash.h"
+#include "base/siphash.h"
 #include "telemetry/sampling.h"
 #include "testing/telemetry/host.h"
 
@@ -19,7 +19,7 @@ void seal(std::vector<std::byte>& datagram) {
   const std::size_t length = datagram.size();
   datagram.resize(length + OFS_TAG_BYTES);
   const SamplerKey key = TestHost::key();
-  ofs_siphash128(key.data(), datagram.data(), length, reinterpret_cast<std::uint8_t*>(datagram.data()) + length);
+  ofp_siphash128(key.data(), datagram.data(), length, reinterpret_cast<std::uint8_t*>(datagram.data()) + length);
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/siphash.h"
 #include "telemetry/host_sampler/sha256.h"
-#include "telemetry/host_sampler/siphash.h"
 
 namespace offpath::exchange {
 
@@ -36,7 +36,7 @@ SamplerRequest encode_request(const RequestFields& fields, const SamplerKey& key
   header.size = fields.answer_bytes_max;
   SamplerRequest request;
   store(request.data(), header);
-  ofs_siphash128(key.data(), request.data(), OFS_HEADER_BYTES,
+  ofp_siphash128(key.data(), request.data(), OFS_HEADER_BYTES,
                  reinterpret_cast<std::uint8_t*>(request.data()) + OFS_HEADER_BYTES);
   return request;
 }
@@ -46,7 +46,7 @@ Result<SamplerAnswer> decode_answer(Bytes datagram, const SamplerKey& key) {
     return fail(Error::denied, "{} bytes are no datagram of a sampler", datagram.size());
   const Bytes signed_bytes = datagram.first(datagram.size() - OFS_TAG_BYTES), tag = datagram.last(OFS_TAG_BYTES);
   std::array<std::uint8_t, OFS_TAG_BYTES> own{};
-  ofs_siphash128(key.data(), signed_bytes.data(), signed_bytes.size(), own.data());
+  ofp_siphash128(key.data(), signed_bytes.data(), signed_bytes.size(), own.data());
   unsigned different = 0;
   for (std::size_t i = 0; i < own.size(); ++i) different |= own[i] ^ std::to_integer<unsigned>(tag[i]);
   if (different != 0) return fail(Error::denied, "a datagram whose tag is not right: another key, or a stranger's");

@@ -4,7 +4,7 @@
 #include <array>
 #include <unordered_set>
 
-#include "telemetry/host_sampler/siphash.h"
+#include "base/siphash.h"
 #include "wire/cursor.h"
 
 namespace offpath::exchange {
@@ -43,7 +43,7 @@ std::size_t Schema::find(std::string_view field) const noexcept {
 SchemaId Schema::id() const {
   std::vector<std::byte> bytes;
   encode(*this, bytes);
-  const SchemaId id = ofs_siphash64(id_key.data(), bytes.data(), bytes.size());
+  const SchemaId id = ofp_siphash64(id_key.data(), bytes.data(), bytes.size());
   return id == 0 ? 1 : id;
 }
 

@@ -2,27 +2,27 @@
 
 #include <string.h>
 
-#include "telemetry/host_sampler/siphash.h"
+#include "base/siphash.h"
 
 // A token is good for the span of time it was made in and the next one.
 static const int64_t token_span_ns = 60 * (int64_t)1000000000;
 
 static uint64_t token_of(const struct ofs_answerer* answerer, uint64_t session, int64_t span) {
   const uint64_t words[2] = {session, (uint64_t)span};
-  const uint64_t token = ofs_siphash64(answerer->token_key, words, sizeof words);
+  const uint64_t token = ofp_siphash64(answerer->token_key, words, sizeof words);
   return token == 0 ? 1 : token;
 }
 
 static bool tag_is_right(const struct ofs_answerer* answerer, const uint8_t* bytes, size_t length) {
   uint8_t tag[OFS_TAG_BYTES];
-  ofs_siphash128(answerer->key, bytes, length - OFS_TAG_BYTES, tag);
+  ofp_siphash128(answerer->key, bytes, length - OFS_TAG_BYTES, tag);
   uint8_t different = 0;  // every byte is looked at, so that the time tells nothing
   for (size_t i = 0; i < OFS_TAG_BYTES; ++i) different |= (uint8_t)(tag[i] ^ bytes[length - OFS_TAG_BYTES + i]);
   return different == 0;
 }
 
 static size_t sealed(const struct ofs_answerer* answerer, uint8_t* to, size_t length) {
-  ofs_siphash128(answerer->key, to, length, to + length);
+  ofp_siphash128(answerer->key, to, length, to + length);
   return length + OFS_TAG_BYTES;
 }
 

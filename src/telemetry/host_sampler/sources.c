@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "telemetry/host_sampler/siphash.h"
+#include "base/siphash.h"
 
 enum { PATH_BYTES = 1024, NAME_BYTES_MAX = 255 };
 static const int64_t second_ns = 1000000000;
@@ -495,6 +495,6 @@ size_t ofs_sources_schema(const struct ofs_sources* sources, const char* name, u
 
 uint64_t ofs_schema_id(const uint8_t* schema, size_t length) {
   static const uint8_t key[16] = {'o', 'f', 'f', 'p', 'a', 't', 'h', ' ', 's', 'c', 'h', 'e', 'm', 'a', ' ', '1'};
-  const uint64_t id = ofs_siphash64(key, schema, length);
+  const uint64_t id = ofp_siphash64(key, schema, length);
   return id == 0 ? 1 : id;
 }

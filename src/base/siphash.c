@@ -1,4 +1,4 @@
-#include "telemetry/host_sampler/siphash.h"
+#include "base/siphash.h"
 
 #include <string.h>
 
@@ -52,13 +52,13 @@ static uint64_t squeeze(struct state* s) {
   return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-uint64_t ofs_siphash64(const uint8_t key[16], const void* bytes, size_t length) {
+uint64_t ofp_siphash64(const uint8_t key[16], const void* bytes, size_t length) {
   struct state s = absorb(key, (const uint8_t*)bytes, length, 0);
   s.v2 ^= 0xff;
   return squeeze(&s);
 }
 
-void ofs_siphash128(const uint8_t key[16], const void* bytes, size_t length, uint8_t tag[16]) {
+void ofp_siphash128(const uint8_t key[16], const void* bytes, size_t length, uint8_t tag[16]) {
   struct state s = absorb(key, (const uint8_t*)bytes, length, 0xee);
   s.v2 ^= 0xee;
   uint64_t half = squeeze(&s);
