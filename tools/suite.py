@@ -105,6 +105,7 @@ def lint_step() -> Step:
         [python, "tools/tidy.py"],
         [python, "tools/format.py", "--check"],
         [python, "-m", "ruff", "check", "--quiet", "."],
+        [python, "-m", "mypy", "--no-error-summary"],
     ]
 
     def count(exits: list[int]) -> Tally:

@@ -170,6 +170,7 @@ def silence_peer(diagnosis: Diagnosis, session: Session, address: str) -> None:
     try:
         rows = bytes_to_read(session, f"{name}-first") // 8
         with peer_process(address, name, rows) as peer:
+            assert peer.stdin is not None and peer.stdout is not None
             if peer.stdout.readline().strip() != "ready":
                 peer.kill()
                 said = peer.communicate()[1].strip().splitlines()[-1:]

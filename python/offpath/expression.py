@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -114,7 +115,8 @@ def part(kind: str, value: str, words: Iterator[tuple[str, str]], batch: pa.Reco
     return call(value, arguments, options)
 
 
-def call(name: str, arguments: list[bytes], options: pa.StructScalar | None) -> bytes:
+def call(name: str, arguments: list[bytes], options: Any) -> bytes:
+    """``options``: a pyarrow.StructScalar, or None for functions that take none."""
     number = FUNCTIONS.get(name.removesuffix("_checked"))
     if number is None:
         raise Unsupported(f"agents have no function {name!r}; they have {', '.join(FUNCTIONS)}")

@@ -78,8 +78,8 @@ def agents_rows(now: Look, before: Look | None) -> list[list[Any]]:
             continue
         old = before.statuses.get(member["name"]) if before else None
         same = old if old and old["pid"] == status["pid"] else None
-        cores = rate(status["process"]["cpu_s"], same and same["process"]["cpu_s"], elapsed_s)
-        moved = rate(status["mover"]["bytes"], same and same["mover"]["bytes"], elapsed_s)
+        cores = rate(status["process"]["cpu_s"], same["process"]["cpu_s"] if same else None, elapsed_s)
+        moved = rate(status["mover"]["bytes"], same["mover"]["bytes"] if same else None, elapsed_s)
         memory = status["memory"]
         rows.append([
             member["name"] + (" (asked)" if member["self"] else ""), member["state"], text_of(cores),

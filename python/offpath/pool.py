@@ -71,7 +71,7 @@ class Frame:
         return pa.py_buffer(self._native)
 
     def __bytes__(self) -> bytes:
-        return bytes(memoryview(self._native))
+        return self.buffer().to_pybytes()
 
     def reader(self) -> pa.RecordBatchReader:
         """The bytes as Arrow. Raises SchemaError if they are none."""
@@ -253,7 +253,7 @@ class Pool:
             callback,
         )
 
-    def keys(self) -> list[tuple[str, str]]:
+    def keys(self) -> builtins.list[tuple[str, str]]:
         """(row, column) of every object, in the order of storing; none if there is no such pool."""
         try:
             return [(entry.row, entry.column) for entry in self.list()]
@@ -395,7 +395,7 @@ class Pool:
 
     def _computation(
         self, function: str, row: str, column: str, arguments: bytes, result: str | tuple[str, str] | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[str, str, str, str, str, bytes, str | None, str | None]:
         plugin, dot, name = function.rpartition(".")
         if not dot:
             raise Invalid(f"function {function!r}: it is named plugin.function")

@@ -84,9 +84,7 @@ class Stream:
         self.pool_name = pool or f"local:/{name}"
         self.destination = destination
         self.compression = compression
-        specs = columns.BYTES
-        if schema is not None:
-            specs = columns.plain_columns(schema)
+        specs = columns.plain_columns(schema) if schema is not None else columns.BYTES
         capsule = schema.__arrow_c_schema__() if schema is not None else None
         self._native = NativeStream(
             session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank, compression

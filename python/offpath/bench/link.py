@@ -93,7 +93,10 @@ def add_perftest(report: Report, quick: bool) -> None:
     """Bare RDMA reads by perftest, which takes turns with nothing: a series beside ours, host to host."""
     device, address = device_and_address()
     sizes = (64, 4096) if quick else (64, 1024, 65_536, 1 << 20)
-    wanted = (("latency", "us", "ib_read_lat", []), ("bandwidth", "GB/s", "ib_read_bw", ["-o", str(READS_OUTSTANDING)]))
+    wanted: tuple[tuple[str, str, str, list[str]], ...] = (
+        ("latency", "us", "ib_read_lat", []),
+        ("bandwidth", "GB/s", "ib_read_bw", ["-o", str(READS_OUTSTANDING)]),
+    )
     for name, unit, program, options in wanted:
         if shutil.which(program) is None:
             continue

@@ -145,8 +145,8 @@ def measure(part: str, report: Report, cores: tuple[int, int], quick: bool, cons
                 sizes = md_offpath.QUICK_SIZES if quick else md_offpath.SIZES
                 md_offpath.measure_auto(report, core, agent.address, sizes)
             else:
-                sizes = ((8, 20),) if quick else ((10, 200), (20, 60), (32, 60))
-                md_offpath.measure_model(report, core, agent.address, sizes)
+                cells_and_steps = ((8, 20),) if quick else ((10, 200), (20, 60), (32, 60))
+                md_offpath.measure_model(report, core, agent.address, cells_and_steps)
 
 
 def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:

@@ -55,6 +55,7 @@ class Answering:
     """A process that answers queries one by one. Its costs are seconds."""
 
     def __init__(self, command: list[str]) -> None:
+        self._command = command[0]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -63,7 +64,7 @@ class Answering:
     def _line(self) -> str:
         line = self._process.stdout.readline()
         if not line:
-            raise ProgramError(f"{self._process.args[0]}: {self._process.stderr.read().strip()[-400:]}")
+            raise ProgramError(f"{self._command}: {self._process.stderr.read().strip()[-400:]}")
         return line
 
     def ask(self, query: str) -> tuple[float, tuple[float, ...]]:

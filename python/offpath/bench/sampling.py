@@ -84,7 +84,9 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_kib(pid: int) -> float:
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 class Exporter:
@@ -164,9 +166,10 @@ def measure_peer(report: Report, arguments: list[str], core: int, quick: bool) -
     samples = Samples(arguments)
     try:
         turns, times = (3, 5) if quick else (21, 40)
-        ours, theirs = [], []
+        ours: list[float] = []
+        theirs: list[float] = []
         for turn in range(-2, turns):
-            sides = [(ours, samples), (theirs, exporter)]
+            sides: list[tuple[list[float], Samples | Exporter]] = [(ours, samples), (theirs, exporter)]
             for costs, side in sides if turn % 2 else reversed(sides):
                 cost = side.turn(times)
                 if turn >= 0:

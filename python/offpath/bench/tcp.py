@@ -123,8 +123,8 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
                     measure_redis(report, pair, agent, quick, console)
         for part in parts:
             for over, impairments in BAD_NETWORKS.get(part, ()):
-                path = str(find_program("bench_tcp_path"))
-                with bad_network(path, *impairments) as pair, start_agent(pair) as agent:
+                program = str(find_program("bench_tcp_path"))
+                with bad_network(program, *impairments) as pair, start_agent(pair) as agent:
                     measure_programs(report, pair, agent, [part], quick, console, "--over", over,
                                      kernel_address=NEAR_KERNEL_ADDRESS, congestion=("cubic",))  # fmt: skip
         if "slow-path" in parts:

@@ -23,6 +23,7 @@ def draw(report: Report, out: Path) -> list[Path]:
     panel = axes[0][0]
     begin = 0.0
     for row, (stage, owner) in enumerate(zip(stages, OWNERS, strict=True)):
+        assert stage.value is not None
         panel.barh(row, stage.value, left=begin, color=COLOURS[owner])
         panel.annotate(
             f"{stage.value:.1f}", (begin + stage.value, row), (4, 0), textcoords="offset points", va="center"

@@ -36,7 +36,9 @@ def draw(report: RunReport, paths: Paths, path: Path) -> None:
 def draw_times(report: RunReport, axes: Axes) -> None:
     """Every hand-over of the slowest rank's: a dot for each, the median written beside the line."""
     if report.settings.snapshot:
-        lines = [("post, copying into staging;\nown again at once", "post", None, BLUE, "o")]
+        lines: list[tuple[str, str, bool | None, str, str]] = [
+            ("post, copying into staging;\nown again at once", "post", None, BLUE, "o")
+        ]
     else:
         lines = [
             ("post", "post", None, BLUE, "o"),
@@ -101,10 +103,14 @@ def draw_paths(paths: Paths, axes: Axes, figure: Figure) -> None:
     positions = paths.positions[:, :, :2]
     segments = np.stack([positions[:-1], positions[1:]], axis=2)  # (frames - 1, particles, 2 ends, 2)
     times = np.repeat(paths.steps[1:], segments.shape[1])
-    lines = LineCollection(segments.reshape(-1, 2, 2), array=times, cmap="viridis_r", linewidths=2.0, capstyle="round")
+    lines = LineCollection(
+        list(segments.reshape(-1, 2, 2)), array=times, cmap="viridis_r", linewidths=2.0, capstyle="round"
+    )
     axes.add_collection(lines)
-    axes.scatter(*positions[0].T, s=70, facecolors="none", edgecolors="#bbbbbb", linewidths=1.0, zorder=1)
-    axes.scatter(*positions[-1].T, s=26, color="#333333", zorder=3)
+    axes.scatter(
+        positions[0, :, 0], positions[0, :, 1], s=70, facecolors="none", edgecolors="#bbbbbb", linewidths=1.0, zorder=1
+    )
+    axes.scatter(positions[-1, :, 0], positions[-1, :, 1], s=26, color="#333333", zorder=3)
     reach = paths.half_width * 1.06
     axes.set_xlim(paths.centre[0] - reach, paths.centre[0] + reach)
     axes.set_ylim(paths.centre[1] - reach, paths.centre[1] + reach)

@@ -231,7 +231,7 @@ def send(stream: Any, columns: dict[str, Any], key: tuple[str, str], snapshot: b
     while True:
         try:
             return stream.send(columns, key=key, snapshot=snapshot, wait=False)
-        except offpath.WouldBlock as error:
+        except offpath.errors.WouldBlock as error:
             if time.monotonic() > give_up:
                 raise RunError(f"{key[0]}: the agent had no room for {WAIT_S:.0f} s: {error}") from error
         time.sleep(0.0005)
