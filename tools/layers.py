@@ -2,6 +2,7 @@
 """Checks that every #include keeps to the layers: who may include whom, and where third-party headers live.
 
 Usage: tools/layers.py [ROOT]. Prints `file:line: what is wrong`, one a line, and exits 1 if there is any.
+       tools/layers.py --write. Writes the tables below into docs/internals/architecture.md.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from pathlib import Path
 MAY_INCLUDE: dict[str, set[str]] = {
     "base": set(),
     "wire": {"base"},
-    "plugin": {"base", "wire", "offpath"},
     "link": {"base", "wire"},
     "channel": {"base", "wire", "link"},
+    "connections": {"base", "wire", "link", "channel"},
     "loop": {"base"},
     "group": {"base", "wire", "loop", "channel"},
     "frame": {"base", "wire"},
     "mover": {"base", "wire", "loop", "link", "channel", "frame"},
+    "plugin": {"base", "wire", "offpath"},
     "pool": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
-    "task": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "sift": {"base", "wire", "loop", "channel", "group", "frame", "mover", "pool"},
+    "task": {"base", "wire", "loop", "channel", "group", "frame", "mover", "plugin"},
     "telemetry": {"base", "wire", "loop", "channel", "offpath"},
     "exchange": {"base", "wire", "loop", "channel", "group", "telemetry"},
     "tcp": {"base", "wire", "loop", "connections"},
-    "connections": {"base", "wire", "link", "channel"},
     "host": {"base", "wire", "link", "channel", "frame", "offpath"},
     "sockets": {"base", "wire", "connections", "offpath"},
 }
@@ -35,22 +36,89 @@ MAY_INCLUDE["service"] = set(MAY_INCLUDE) - {"host", "sockets", "connections", "
 MAY_INCLUDE["agent"] = set(MAY_INCLUDE) - {"host", "sockets"} | {"offpath"}
 MAY_INCLUDE["testing"] = set(MAY_INCLUDE) | {"offpath"}
 
-# Folders of src that have rooms, from the bottom up. A room may include the rooms before it, and what lies in its
-# folder itself; what lies in the folder itself may include all of its rooms. Rooms have no rooms.
-ROOMS: dict[str, tuple[str, ...]] = {
-    "wire": ("messages", "areas"),
-    "link": ("control", "local", "stream", "card", "verbs", "doca", "handshake"),
-    "pool": ("directory", "table", "query", "members", "compute", "flight"),
-    "sift": ("split", "kept", "tracks"),
-    "telemetry": ("host_sampler",),
-    "tcp": ("segment", "congestion", "port", "stack", "program", "slow_path"),
-    "host": ("send", "requests", "exchange", "tasks"),
-    "agent": ("config", "telemetry", "connections", "status"),
+# What each folder of src holds.
+HOLDS: dict[str, str] = {
+    "base": "status, bytes, clock, log, configuration, file descriptors",
+    "wire": "the channel as it lies in memory: slots, lines, control frames",
+    "link": "ways to the other side's memory",
+    "channel": "both ends of a channel: rings, leases, credit, wakes",
+    "connections": "a program's end of its TCP connections: area, rings, wakes",
+    "loop": "one event loop per core: pollers, timers, jobs, mailboxes",
+    "group": "agents that know each other: membership, channels to others",
+    "frame": "the layout of Arrow messages, without libarrow",
+    "mover": "requests become plans, reads, frames, and objects of a store",
+    "plugin": "users' functions, in worker processes",
+    "pool": "frames by key, in memory and on disk",
+    "sift": "particles split by identifier, stage by stage, into tracks",
+    "task": "functions over programs' memory: inputs pulled, run, outputs pushed",
+    "telemetry": "samples of hosts, gauges of programs, alarms",
+    "exchange": "records of agents exchanged by trees: topologies, views, grants",
+    "tcp": "the TCP stack, and programs' connections on it",
+    "host": "the host library, which implements include/offpath/offpath.h",
+    "sockets": "socket calls of unmodified programs, over the agent",
+    "service": "channels and services joined: requests in, effects out",
+    "agent": "the daemon: configuration, wiring, status and metrics",
+    "testing": "test doubles, which no program of the product links",
+}
+
+# Folders of src that have rooms, from the bottom up, and what each holds. A room may include the rooms before it, and
+# what lies in its folder itself; what lies in the folder itself may include all of its rooms. Rooms have no rooms.
+ROOMS: dict[str, dict[str, str]] = {
+    "wire": {
+        "messages": "requests and replies of the rings, by subject",
+        "areas": "memory that both sides map: exchanges, gauges, TCP",
+    },
+    "link": {
+        "control": "control socket, authentication, TLS, the peer and its address space",
+        "local": "one machine: sealed memory, process_vm_readv",
+        "stream": "over TCP or TLS: the host's library serves reads",
+        "card": "what RDMA and DMA have in common: registered memory, operations",
+        "verbs": "RDMA (InfiniBand, RoCE)",
+        "doca": "a BlueField's DMA engine",
+        "handshake": "from a connection to a link",
+    },
+    "pool": {
+        "directory": "names and options of pools, patterns, placement, versions of puts",
+        "table": "objects of this member, in memory and on disk",
+        "query": "filters, columns and aggregates over frames",
+        "members": "puts, gets, moves and listings over all members of a pool",
+        "compute": "functions of plug-ins over objects, triggers",
+        "flight": "Arrow Flight",
+    },
+    "sift": {
+        "split": "the split itself: partition, geometry, row form",
+        "kept": "what survives a restart: journal, copies, restore",
+        "tracks": "runs, compaction, reading and querying tracks",
+    },
+    "telemetry": {"host_sampler": "the sampler on the host, in plain C"},
+    "tcp": {
+        "segment": "headers, options, checksums, sequence numbers, frames",
+        "congestion": "NewReno, CUBIC, DCTCP, TIMELY",
+        "port": "devices: packet sockets, DPDK, filters, addresses",
+        "stack": "flows: handshakes, acknowledgement, retransmission, timers",
+        "program": "areas, commands and listeners of programs",
+        "slow_path": "handshakes and TIME-WAIT in a process of the host",
+    },
+    "host": {
+        "send": "streams, sends, announced and staged memory",
+        "requests": "pools, queries, tracks: requests and their replies",
+        "exchange": "exchanges and gauges",
+        "tasks": "tasks, on the agent or here",
+    },
+    "agent": {
+        "config": "every key, and the checked values they become",
+        "telemetry": "samplers and alarms joined with sockets and clocks",
+        "connections": "TCP joined with devices, cores and processes",
+        "status": "status, metrics and the page",
+    },
 }
 
 # Test doubles: a program of the product includes none of them. Tests and fuzzers of src do, and the folders beside src.
 DOUBLES = "testing"
 FILES_MAX = 45  # in one folder, tests included
+
+PAGE = "docs/internals/architecture.md"
+BEGIN, END = "<!-- folders -->", "<!-- end of folders -->"
 
 # Folders beside src: what of src they may include.
 EVERYTHING = set(MAY_INCLUDE) | {"offpath"}
@@ -120,7 +188,7 @@ def is_test(path: Path) -> bool:
 def check_room(path: Path, header: str) -> str | None:
     """What is wrong with `path` including `header` of its own folder of src, or None."""
     folder, own, other = path.parts[1], path.parts[2:-1], Path(header).parts[1:-1]
-    rooms = ROOMS.get(folder, ())
+    rooms = tuple(ROOMS.get(folder, ()))
     if not own or not other or own == other or is_test(path):
         return None
     below = rooms[: rooms.index(own[0])] if own[0] in rooms else ()
@@ -206,9 +274,46 @@ def check_tree(root: Path) -> list[str]:
     return problems
 
 
+def table() -> str:
+    """The tables above as Markdown."""
+    lines = ["| folder | what it holds | may include |", "|---|---|---|"]
+    for folder, holds in HOLDS.items():
+        below = [other for other in HOLDS if other in MAY_INCLUDE[folder]]
+        if len(below) > len(HOLDS) // 2:
+            above = [f"`{other}`" for other in HOLDS if other not in below and other != folder]
+            may = "everything but " + ", ".join(above) if above else "everything"
+        else:
+            may = " ".join(below) or "nothing"
+        header = ONE_HEADER.get(folder, "offpath.h" if "offpath" in MAY_INCLUDE[folder] and len(below) < 10 else "")
+        lines.append(f"| `{folder}` | {holds} | {may}{f'; `{header}`' if header else ''} |")
+        lines += [f"| `{folder}/{room}` | {what} | |" for room, what in ROOMS.get(folder, {}).items()]
+    return "\n".join(lines) + "\n"
+
+
+def check_page(root: Path) -> list[str]:
+    """Whether the page that shows the tables shows these."""
+    page = root / PAGE
+    if not page.exists():
+        return []
+    shown = page.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    if shown.strip() != table().strip():
+        return [f"{PAGE}:1: its table of folders is not that of tools/layers.py: run tools/layers.py --write"]
+    return []
+
+
+def write_page(root: Path) -> None:
+    page = root / PAGE
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(before + BEGIN + "\n\n" + table() + "\n" + END + rest.partition(END)[2], encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
-    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    problems = check_tree(root)
+    own = Path(__file__).resolve().parent.parent
+    if arguments == ["--write"]:
+        write_page(own)
+        return 0
+    root = Path(arguments[0]) if arguments else own
+    problems = check_tree(root) + check_page(root)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -95,5 +95,17 @@ def test_table_has_no_circle() -> None:
             del left[folder]
 
 
+def test_a_page_that_shows_another_table_is_found(tmp_path: Path) -> None:
+    write(tmp_path, layers.PAGE, f"{layers.BEGIN}\n{layers.END}\n")
+    assert "run tools/layers.py --write" in layers.check_page(tmp_path)[0]
+    layers.write_page(tmp_path)
+    assert layers.check_page(tmp_path) == []
+
+
+def test_every_folder_is_described() -> None:
+    assert set(layers.HOLDS) == set(layers.MAY_INCLUDE)
+
+
 def test_this_project() -> None:
+    assert layers.check_page(Path(layers.__file__).resolve().parent.parent) == []
     assert layers.check_tree(Path(layers.__file__).resolve().parent.parent) == []
