@@ -135,18 +135,31 @@ def without_guards(text: str) -> str:
 def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str = "") -> str:
     """A function's first line as people write it, without self and cls."""
     arguments = node.args
-    given = [*arguments.posonlyargs, *arguments.args]
-    if owner and given and given[0].arg in ("self", "cls"):
-        dropped = given[0]
-        arguments.posonlyargs = [each for each in arguments.posonlyargs if each is not dropped]
-        arguments.args = [each for each in arguments.args if each is not dropped]
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    parts = []
+    positional = [*arguments.posonlyargs, *arguments.args]
+    first_default = len(positional) - len(arguments.defaults)
+    for place, each in enumerate(positional):
+        if not (owner and place == 0 and each.arg in ("self", "cls")):
+            default = arguments.defaults[place - first_default] if place >= first_default else None
+            parts.append(argument_text(each, default))
+    if arguments.vararg:
+        parts.append("*" + argument_text(arguments.vararg, None))
+    elif arguments.kwonlyargs:
+        parts.append("*")
+    parts += [argument_text(*each) for each in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    if arguments.kwarg:
+        parts.append("**" + argument_text(arguments.kwarg, None))
     name = f"{owner}.{node.name}" if owner else node.name
-    one = f"{name}({ast.unparse(arguments)}){returns}"
-    if len(one) <= 100:
-        return one
-    parts = re.split(r", (?![^\[(]*[\])])", ast.unparse(arguments))
-    return f"{name}(\n    " + ",\n    ".join(parts) + f",\n){returns}"
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    one = f"{name}({', '.join(parts)}){returns}"
+    return one if len(one) <= 100 else f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
+
+
+def argument_text(argument: ast.arg, default: ast.expr | None) -> str:
+    text = f"{argument.arg}: {ast.unparse(argument.annotation)}" if argument.annotation else argument.arg
+    if default is None:
+        return text
+    return f"{text} = {ast.unparse(default)}" if argument.annotation else f"{text}={ast.unparse(default)}"
 
 
 def docstring_page(text: str | None) -> str:
