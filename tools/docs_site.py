@@ -64,9 +64,13 @@ def foreign_assets(site: Path) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     site = Path(arguments[0]).resolve() if arguments else ROOT / "build" / "docs"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
-    built = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    # Not --quiet: warnings that are not logged are not counted either.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     if built.returncode != 0:
+        lines = built.stderr.splitlines(keepends=True)
+        sys.stderr.writelines(line for line in lines if not line.startswith("INFO"))
         return 1
     problems = list(foreign_assets(site))
     print("\n".join(problems) if problems else f"{site / 'index.html'}")

@@ -65,6 +65,19 @@ def test_links_and_the_sites_own_files_are_not(tmp_path: Path, name: str, text: 
     assert list(docs_site.foreign_assets(tmp_path)) == []
 
 
+@pytest.mark.parametrize("text", ["[x](nowhere.md)", "[x](index.md#nowhere)"])
+def test_a_broken_link_fails_the_build(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    pytest.importorskip("mkdocs")  # ./dev test and ./dev docs install it
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text(f"# Title\n\n{text}\n")
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\nvalidation: {links: {anchors: warn}}\n")
+    monkeypatch.setattr(docs_site, "ROOT", tmp_path)
+    assert docs_site.main([str(tmp_path / "site")]) == 1
+    assert "nowhere" in capfd.readouterr().err
+
+
 def test_a_header_becomes_a_page(tmp_path: Path) -> None:
     (tmp_path / "lib.h").write_text(HEADER)
     page = docs_pages.header_page(tmp_path / "lib.h", "Title", "Intro.")
