@@ -309,6 +309,14 @@ def clean_help(text: str) -> str:
 
 STRING = r'"(?:[^"\\]|\\.)*"'
 CALL = re.compile(rf"\b(gauge|counter)\(\s*({STRING})\s*,\s*((?:{STRING}\s*)+|\w+)")
+GROUP = re.compile(r"^void add_(\w+)\(Families&", re.MULTILINE)
+GROUPS = {
+    "services": "Requests, frames and pools",
+    "sifts": "Sift",
+    "computes": "Functions",
+    "tcp": "TCP",
+    "cost": "Samples",
+}
 NAMED = re.compile(rf"\bstd::string (\w+) =\s*((?:{STRING}\s*)+);")
 
 
@@ -316,29 +324,33 @@ def joined(literals: str) -> str:
     return "".join(json.loads(each) for each in re.findall(STRING, literals))
 
 
-def metrics_of(text: str) -> Iterator[tuple[str, str, str]]:
-    """(name, kind, help) of each metric that C++ text adds. A help that has a name of its own is looked up above."""
+def metrics_of(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """(group, name, kind, help) of each metric that C++ text adds, in its order. A group is what one function adds; a
+    help text that has a name of its own is looked up above."""
+    groups = [(match.start(), match[1]) for match in GROUP.finditer(text)]
     named = [(match.start(), match[1], joined(match[2])) for match in NAMED.finditer(text)]
     for match in CALL.finditer(text):
+        group = next((name for at, name in reversed(groups) if at < match.start()), "")
         told = match[3]
         if told.startswith('"'):
-            yield joined(match[2]), match[1], joined(told)
+            yield group, joined(match[2]), match[1], joined(told)
             continue
         above = [each for at, name, each in named if name == told and at < match.start()]
         if above:
-            yield joined(match[2]), match[1], above[-1]
+            yield group, joined(match[2]), match[1], above[-1]
 
 
 def metrics_page(folder: Path) -> str:
-    found: dict[str, tuple[str, str]] = {}
+    groups: dict[str, dict[str, str]] = {}
     for source in sorted(folder.glob("*metrics*.cc")):
-        for name, kind, told in metrics_of(source.read_text(encoding="utf-8")):
-            found.setdefault(name, (kind, told))
-    rows = "\n".join(
-        f"| `offpath_{name}` | {kind} | {html.escape(told, quote=False).replace('|', '&#124;')} |"
-        for name, (kind, told) in sorted(found.items())
-    )
-    return f"# Metrics\n\n{METRICS_INTRO}\n\n| metric | kind | meaning |\n|---|---|---|\n{rows}\n"
+        for group, name, kind, told in metrics_of(source.read_text(encoding="utf-8")):
+            plain = html.escape(told, quote=False).replace("|", "&#124;")
+            groups.setdefault(group, {}).setdefault(name, f"| `offpath_{name}` | {kind} | {plain} |")
+    made = ["# Metrics", METRICS_INTRO]
+    for group, rows in groups.items():
+        made.append(f"## {GROUPS.get(group, group.replace('_', ' ').capitalize())}")
+        made.append("\n".join(["| metric | kind | meaning |", "|---|---|---|", *rows.values()]))
+    return "\n\n".join(made) + "\n"
 
 
 # ---- MkDocs ------------------------------------------------------------------------------------

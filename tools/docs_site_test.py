@@ -117,5 +117,9 @@ def test_metrics_that_dashboards_and_alerts_name_are_there() -> None:
 
 
 def test_a_metric_whose_help_has_a_name() -> None:
-    text = 'const std::string help = "What it " "went into.";\nfamilies.counter("x_total", help, 1);\n'
-    assert list(docs_pages.metrics_of(text)) == [("x_total", "counter", "What it went into.")]
+    text = (
+        "void add_loop(Families& families) {\n"
+        '  const std::string help = "What it " "went into.";\n'
+        '  families.counter("x_total", help, 1);\n}\n'
+    )
+    assert list(docs_pages.metrics_of(text)) == [("loop", "x_total", "counter", "What it went into.")]
