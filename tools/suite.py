@@ -120,6 +120,15 @@ def lint_step() -> Step:
     return Step("lint", commands, count)
 
 
+def docs_step() -> Step:
+    """The site, built strictly: its links and anchors are right, and no page loads anything from elsewhere."""
+
+    def count(exits: list[int]) -> Tally:
+        return Tally(failed=1, failures=["docs"]) if any(exits) else Tally(passed=1)
+
+    return Step("docs", [[sys.executable, "tools/docs_site.py"]], count)
+
+
 def ctest_step(preset: str, only: str | None, defines: list[str] | None = None) -> Step:
     """Configures, builds and tests one preset of CMakePresets.json."""
     report = REPORTS / f"ctest-{preset}.xml"
@@ -299,6 +308,7 @@ def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     fuzz = {"SECONDS": FUZZ_SECONDS_LONG if long else FUZZ_SECONDS, "SEED": 0 if long else 1}
     named: dict[str, Callable[[], Step]] = {
         "lint": lint_step,
+        "docs": docs_step,
         "release": lambda: ctest_step("release", None),
         "pytest": lambda: pytest_step(None),
         "asan": lambda: ctest_step("asan", None),
@@ -327,7 +337,8 @@ def main() -> int:
     parser.add_argument(
         "--only",
         metavar="PATTERN",
-        help="a step (lint, release, pytest, asan, tsan, fuzz, worlds, arm, dpdk, hw, hw-arm, package) or test names",
+        help="a step (lint, docs, release, pytest, asan, tsan, fuzz, worlds, arm, dpdk, hw, hw-arm, package) or names "
+        "of tests",
     )
     arguments = parser.parse_args()
     environment = dict(os.environ)

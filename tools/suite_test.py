@@ -111,6 +111,12 @@ def test_dpdk_counts_what_failed_before_its_tests(
     assert suite.dpdk_step().count(exits).failures == [failure]
 
 
+def test_a_site_with_a_problem_is_one_failure() -> None:
+    step = suite.docs_step()
+    assert str(step.count([0])) == "1 passed, 0 failed"
+    assert (str(step.count([1])), step.count([1]).failures) == ("0 passed, 1 failed", ["docs"])
+
+
 def test_a_hanging_command_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(suite, "STEP_SECONDS_MAX", 0.2)
     log = tmp_path / "log"

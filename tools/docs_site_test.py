@@ -1,0 +1,125 @@
+"""docs_site.py finds what a page would load from elsewhere; docs_pages.py makes pages of what the sources say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import docs_pages
+import docs_site
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEADER = """/* A library.
+ *
+ *     lib_open();
+ *
+ * Conventions
+ *   - Times are nanoseconds. Lengths are
+ *     bytes.
+ *   - Nothing throws. */
+#ifndef LIB_H
+#define LIB_H
+typedef struct lib_error {
+  int code; /* 0: none */
+} lib_error;
+/* ---- opening -------------------------------------------------------------------------------- */
+/* Opens <it>.
+ * Twice is an error. */
+OFP_API int ofp_open(const char* name,
+                     lib_error* error);
+#endif
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.html", '<script src="https://example.org/a.js"></script>'),
+        ("x.html", '<link rel="stylesheet" href="//example.org/a.css">'),
+        ("x.html", '<link rel="preconnect" href="https://fonts.gstatic.com">'),
+        ("x.html", '<img src="http://example.org/a.png">'),
+        ("x.html", '<img srcset="a.png 1x, https://example.org/a.png 2x">'),
+        ("x.html", "<style>@import url(https://example.org/a.css);</style>"),
+        ("x.html", '<p style="background: url(https://example.org/a.png)">'),
+        ("x.css", "a { background: url('https://example.org/a.png') }"),
+        ("x.css", '@import "https://example.org/a.css";'),
+    ],
+)
+def test_what_comes_from_elsewhere_is_found(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(docs_site.foreign_assets(tmp_path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.html", '<a href="https://example.org/">elsewhere</a> <link rel="canonical" href="https://example.org/x">'),
+        ("x.html", '<script src="../a.js"></script><img src="a.png"><p>url(https://example.org/a.png)</p>'),
+        ("x.css", "a { background: url(../a.png) } /* https://example.org */"),
+    ],
+)
+def test_links_and_the_sites_own_files_are_not(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert list(docs_site.foreign_assets(tmp_path)) == []
+
+
+@pytest.mark.parametrize("text", ["[x](nowhere.md)", "[x](index.md#nowhere)"])
+def test_a_broken_link_fails_the_build(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    pytest.importorskip("mkdocs")  # ./dev test and ./dev docs install it
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text(f"# Title\n\n{text}\n")
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\nvalidation: {links: {anchors: warn}}\n")
+    monkeypatch.setattr(docs_site, "ROOT", tmp_path)
+    assert docs_site.main([str(tmp_path / "site")]) == 1
+    assert "nowhere" in capfd.readouterr().err
+
+
+def test_a_header_becomes_a_page(tmp_path: Path) -> None:
+    (tmp_path / "lib.h").write_text(HEADER)
+    page = docs_pages.header_page(tmp_path / "lib.h", "Title", "Intro.")
+    assert page.startswith("# Title\n\nIntro.\n\nA library.\n\n    lib_open();\n\nConventions\n\n- Times are")
+    assert "\n    bytes.\n- Nothing throws." in page
+    assert "### `lib_error`\n\n```c\ntypedef struct lib_error {\n  int code; /* 0: none */\n} lib_error;\n```" in page
+    assert "## Opening\n\n### `ofp_open`\n\nOpens &lt;it&gt;.\nTwice is an error.\n\n```c\nint ofp_open(" in page
+    assert "LIB_H" not in page
+
+
+def test_every_function_of_the_header_has_a_heading() -> None:
+    header = (ROOT / "include/offpath/offpath.h").read_text()
+    page = docs_pages.PAGES["reference/c.md"]()
+    headings = " ".join(re.findall(r"^### .*$", page, re.MULTILINE))
+    declared = re.findall(r"^OFP_API [^(]*?\b(ofp_\w+)\(", header, re.MULTILINE)
+    assert len(declared) > 80
+    assert [name for name in declared if f"`{name}`" not in headings] == []
+
+
+def test_public_names_of_the_package_are_there() -> None:
+    page = docs_pages.python_page(ROOT / "python/offpath")
+    for name in ("connect", "Session", "Stream", "Pool", "Tracks", "Tasks", "Exchange", "Gauges", "Agent"):
+        assert f"## `{name}`" in page
+    assert "### `Session.stream`" in page
+    assert "| `Timeout` | `TimeoutError` | 2 |" in page
+    assert "_native" not in page
+
+
+def test_metrics_that_dashboards_and_alerts_name_are_there() -> None:
+    page = docs_pages.metrics_page(ROOT / "src/agent/status")
+    named: set[str] = set()
+    for file in ("grafana-dashboard.json", "offpath-alerts.yml"):
+        named |= set(re.findall(r"\boffpath_[a-z_]+", (ROOT / "packaging/monitoring" / file).read_text()))
+    fixed = {name for name in named if not name.startswith(("offpath_host_", "offpath_program_"))}
+    assert len(fixed) >= 15
+    assert sorted(name for name in fixed if f"`{name}`" not in page) == []
+
+
+def test_a_metric_whose_help_has_a_name() -> None:
+    text = (
+        "void add_loop(Families& families) {\n"
+        '  const std::string help = "What it " "went into.";\n'
+        '  families.counter("x_total", help, 1);\n}\n'
+    )
+    assert list(docs_pages.metrics_of(text)) == [("loop", "x_total", "counter", "What it went into.")]
