@@ -53,11 +53,21 @@ void Reach::post(const std::string& name, const std::string& address, Request re
   if (request.body.size() > body_bytes_max) {
     const Failure why{Error::too_large,
                       fmt::format("a body of {} bytes, at most {} are allowed", request.body.size(), body_bytes_max)};
-    dropped_.emplace_back(std::move(request), naming(text_of(*peer), why));
-    return;
+    return refuse(*peer, std::move(request), why);
   }
-  peer->queued.push_back(std::move(request));
+  if (peer->queued.size() >= options_.queued_max)
+    return refuse(
+        *peer, std::move(request),
+        {Error::would_block, fmt::format("{} requests wait for it, which is the limit", peer->queued.size())});
+  const std::uint64_t number = ++posted_;
+  peer->deadlines.set(number, request.deadline);
+  peer->queued.emplace(number, std::move(request));
   peer->fresh = attention_ = true;
+}
+
+// The next poll says so.
+void Reach::refuse(const Peer& peer, Request request, const Failure& why) {
+  dropped_.emplace_back(std::move(request), naming(text_of(peer), why));
 }
 
 void Reach::finish(Request request, Result<Answer> answer, TimeNs now) {
@@ -128,8 +138,9 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   disconnect(peer);
   peer.retry_at = now + peer.retry_after_ns;
   // Whether they were served before the end, nobody knows: they are not asked again.
-  for (std::list<Asked> asked = std::exchange(peer.asked, {}); Asked& each : asked)
-    finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
+  std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
+  for (const auto& [number, each] : asked) peer.deadlines.erase(number);
+  for (auto& [number, each] : asked) finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
   if (on_lost) on_lost(peer.address, process, peer.last_failure, now);
 }
 
@@ -139,8 +150,8 @@ void Reach::drop(const std::string& address, const Failure& why) {
   Peer& peer = *node.mapped();
   disconnect(peer);
   const Failure named = naming(text_of(peer), why);
-  for (Asked& each : peer.asked) dropped_.emplace_back(std::move(each.request), named);
-  for (Request& each : peer.queued) dropped_.emplace_back(std::move(each), named);
+  for (auto& [number, each] : peer.asked) dropped_.emplace_back(std::move(each.request), named);
+  for (auto& [number, each] : peer.queued) dropped_.emplace_back(std::move(each), named);
 }
 
 // ---- rounds
@@ -185,9 +196,14 @@ bool Reach::work(Peer& peer, TimeNs now) {
 bool Reach::take_answers(Peer& peer, TimeNs now) {
   std::vector<std::pair<Asked, Reply>> taken;
   for (auto at = peer.asked.begin(); at != peer.asked.end();) {
-    auto reply = peer.end->take_reply(at->ticket);
-    if (reply) taken.emplace_back(std::move(*at), std::move(*reply));
-    at = reply ? peer.asked.erase(at) : std::next(at);
+    auto reply = peer.end->take_reply(at->second.ticket);
+    if (!reply) {
+      ++at;
+      continue;
+    }
+    peer.deadlines.erase(at->first);
+    taken.emplace_back(std::move(at->second), std::move(*reply));
+    at = peer.asked.erase(at);
   }
   const MutableBytes outbox = peer.end->segment(peer.outbox);
   for (auto& [asked, reply] : taken) {
@@ -218,7 +234,7 @@ bool Reach::withdraw(Peer& peer) {
 std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t length) {
   if (length == 0) return 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
-  for (const Asked& each : peer.asked)
+  for (const auto& [number, each] : peer.asked)
     if (each.length != 0) used.emplace_back(each.at, each.length);
   std::ranges::sort(used);
   std::uint64_t from = 0;
@@ -248,7 +264,7 @@ Status Reach::name_object(Peer& peer, const Request& request, Named& named, Host
   return {};
 }
 
-Status Reach::ask(Peer& peer, Request& request) {
+Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
   const bool copied = request.object.size() <= copied_bytes_max;
   const Bytes body = request.body.empty() && copied ? request.object : Bytes(request.body);
   const std::uint64_t inbox_from = align_up(body.size(), 64), length = inbox_from + request.inbox_bytes;
@@ -279,7 +295,7 @@ Status Reach::ask(Peer& peer, Request& request) {
   }
   ++counters_.asked;
   request.body = {};
-  peer.asked.push_back({*ticket, std::move(request), *at, length, *at + inbox_from, range});
+  peer.asked.emplace(number, Asked{*ticket, std::move(request), *at, length, *at + inbox_from, range});
   return {};
 }
 
@@ -287,10 +303,12 @@ bool Reach::ask_queued(Peer& peer, TimeNs now) {
   bool did = false;
   peer.fresh = false;
   while (!peer.queued.empty()) {
-    Status asked = ask(peer, peer.queued.front());
+    const auto next = peer.queued.begin();
+    Status asked = ask(peer, next->first, next->second);
     if (!asked && asked.error().code == Error::would_block) break;
-    Request request = std::move(peer.queued.front());  // empty, if it was asked
-    peer.queued.pop_front();
+    Request request = std::move(next->second);  // empty, if it was asked
+    if (!asked) peer.deadlines.erase(next->first);
+    peer.queued.erase(next);
     if (!asked) finish(std::move(request), tl::unexpected(naming(text_of(peer), asked.error())), now);
     did = true;
   }
@@ -299,25 +317,17 @@ bool Reach::ask_queued(Peer& peer, TimeNs now) {
 
 bool Reach::end_late(Peer& peer, TimeNs now) {
   std::vector<std::pair<Request, Failure>> late;
-  for (auto at = peer.asked.begin(); at != peer.asked.end();) {
-    if (now >= at->request.deadline) {
-      // The member may read its body yet, so that stays what it is until the answer comes, to nobody, or the channel
+  for (const std::uint64_t number : peer.deadlines.take(now)) {
+    if (const auto asked = peer.asked.find(number); asked != peer.asked.end()) {
+      // The member may still read its body, so that stays what it is until the answer comes, to nobody, or the channel
       // ends.
       Request over;
-      over.answer = std::exchange(at->request.answer, {});
-      at->request.deadline = never;
+      over.answer = std::exchange(asked->second.request.answer, {});
       late.emplace_back(std::move(over), naming(text_of(peer), {Error::timeout, "it has not answered in time"}));
-    }
-    ++at;
-  }
-  for (auto at = peer.queued.begin(); at != peer.queued.end();) {
-    if (now < at->deadline) {
-      ++at;
       continue;
     }
     const Failure why = peer.end ? Failure{Error::timeout, "its ring had no room in time"} : peer.last_failure;
-    late.emplace_back(std::move(*at), naming(text_of(peer), why));
-    at = peer.queued.erase(at);
+    late.emplace_back(std::move(peer.queued.extract(number).mapped()), naming(text_of(peer), why));
   }
   for (auto& [request, why] : late) finish(std::move(request), tl::unexpected(why), now);
   return !late.empty();
@@ -341,8 +351,7 @@ TimeNs Reach::next_deadline() const {
   TimeNs first = never;
   for (const auto& [address, peer] : peers_) {
     if (!peer->end && !peer->connecting && !peer->queued.empty()) first = std::min(first, peer->retry_at);
-    for (const Request& each : peer->queued) first = std::min(first, each.deadline);
-    for (const Asked& each : peer->asked) first = std::min(first, each.request.deadline);
+    first = std::min(first, peer->deadlines.first());
   }
   return first;
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/due_times.h"
 #include "base/status.h"
 #include "channel/host_end.h"
 #include "wire/messages/message_kinds.h"
@@ -61,6 +62,7 @@ struct Request {
 struct ReachOptions {
   TimeNs connect_wait_ns = 2 * second_ns;
   TimeNs retry_min_ns = 20 * millisecond_ns, retry_max_ns = second_ns;  // between attempts: twice as long each time
+  std::size_t queued_max = 1 << 18;  // requests that wait for one member's connection or room; more fail at once
 };
 
 struct ReachCounters {
@@ -89,7 +91,7 @@ class Reach {
   Reach(const Reach&) = delete;
   Reach& operator=(const Reach&) = delete;
 
-  // `name` is for messages; empty: the address alone. At most as many requests wait as the members' memory allows.
+  // `name` is for messages; empty: the address alone.
   void post(const std::string& name, const std::string& address, Request request);
   // What is asked of this address ends with `why`, and so does its channel. A later post connects anew.
   void drop(const std::string& address, const Failure& why);
@@ -126,8 +128,9 @@ class Reach {
     bool fresh = false;                     // something is queued that was not tried yet
     std::unique_ptr<channel::HostEnd> end;  // null: not connected
     wire::RegionId outbox = 0;
-    std::list<Request> queued;
-    std::list<Asked> asked;
+    std::map<std::uint64_t, Request> queued;  // by number, in the order of posting
+    std::map<std::uint64_t, Asked> asked;
+    DueTimes<std::uint64_t> deadlines;  // of both
     std::list<Retiring> retiring;
     TimeNs retry_at = 0, retry_after_ns = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
@@ -144,20 +147,21 @@ class Reach {
   bool work(Peer& peer, TimeNs now);
   bool take_answers(Peer& peer, TimeNs now);
   bool ask_queued(Peer& peer, TimeNs now);
-  [[nodiscard]] Status ask(Peer& peer, Request& request);
+  [[nodiscard]] Status ask(Peer& peer, std::uint64_t number, Request& request);
   [[nodiscard]] static std::optional<std::uint64_t> find_room(const Peer& peer, std::uint64_t length);
   bool end_late(Peer& peer, TimeNs now);
   [[nodiscard]] Status name_object(Peer& peer, const Request& request, Named& named,
                                    channel::HostEnd::RangeName& range);
   bool withdraw(Peer& peer);
   void finish(Request request, Result<Answer> answer, TimeNs now);
+  void refuse(const Peer& peer, Request request, const Failure& why);
   [[nodiscard]] static std::string text_of(const Peer& peer);
 
   Surroundings surroundings_;
   ReachOptions options_;
   std::map<std::string, std::unique_ptr<Peer>> peers_;  // by address
   std::vector<std::pair<Request, Failure>> dropped_;    // to be told by the next poll
-  std::uint64_t attempts_ = 0;
+  std::uint64_t attempts_ = 0, posted_ = 0;
   bool attention_ = false;  // a peer may have something to do: otherwise a round costs one look at this
   ReachCounters counters_;
 };

@@ -96,17 +96,17 @@ void SiftService::work_on_agreement(Pool& pool, TimeNs now, mover::Effects& effe
   if (!pool.agreed && pool.refused.empty() && missing(pool, now).empty()) return agree(pool, now, effects);
   if (now < pool.ask_at && pool.ask_at != never) return;
   if (pool.agreed) {
-    pool.ask_at = never;
+    set_ask_at(pool, never);
     for (const std::string& member : alive_) {  // each once, and those again that have another one
       if (member == self_ || pool.heard.contains(member)) continue;
       tell(pool, member, now, effects);
-      pool.ask_at = deadline_after(now, tell_rivals_every_ns);
+      set_ask_at(pool, deadline_after(now, tell_rivals_every_ns));
     }
     return;
   }
   for (const std::string& member : alive_)
     if (member != self_) tell(pool, member, now, effects);
-  pool.ask_at = deadline_after(now, ask_every_ns);
+  set_ask_at(pool, deadline_after(now, ask_every_ns));
   if (may_put(pool, now)) return;
   for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);  // which fail
 }
@@ -149,7 +149,7 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<po
       if (pool.refused.insert_or_assign(member, status.error().message).second)
         log(LogLevel::warning, "pool \"{}\": member {} has another one: {}", pool.name, member, status.error().message);
       pool.refused_since = std::min(pool.refused_since, now);
-      pool.ask_at = std::min(pool.ask_at, deadline_after(now, pool.agreed ? tell_rivals_every_ns : ask_every_ns));
+      set_ask_at(pool, std::min(pool.ask_at, deadline_after(now, pool.agreed ? tell_rivals_every_ns : ask_every_ns)));
       return;
     case Error::too_large:
     case Error::invalid:
@@ -167,8 +167,8 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<po
 
 void SiftService::agree(Pool& pool, TimeNs now, mover::Effects& effects) {
   if (std::exchange(pool.agreed, true)) return;
-  pool.ask_at = deadline_after(now, tell_rivals_every_ns);
-  if (!pool.own.empty()) pool.due = now;
+  set_ask_at(pool, deadline_after(now, tell_rivals_every_ns));
+  if (!pool.own.empty()) set_due(pool, now);
   serve_deferred(pool, now, effects);
 }
 
@@ -190,7 +190,7 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
   OFP_ASSIGN(const bool wins, comes_before(text, mine.text));
   if (mine.agreed) {  // who told has to hear that it was, and so have those who agree with it
     mine.heard.clear();
-    mine.ask_at = std::min(mine.ask_at, deadline_after(now, ask_every_ns));
+    set_ask_at(mine, std::min(mine.ask_at, deadline_after(now, ask_every_ns)));
   }
   if (mine.agreed || (!wins && mine.refused.empty()))
     return fail(Error::exists, "member {} has it as \"{}\"{}", self_, mine.text,

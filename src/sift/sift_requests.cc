@@ -209,7 +209,11 @@ void SiftService::drop(Pool& pool, TimeNs now, mover::Effects& effects) {
   pool.sift->drop(pool.pending);
   carry_out(pool, now, effects);
   if (!pool.own.empty()) pools_.forget_all(pool.own, now, effects);
-  std::erase_if(waiting_, [&](const auto& each) { return each.first == &pool; });
+  std::erase_if(waiting_, [&](const auto& each) {
+    if (each.first == &pool) waiting_times_.erase(each.second);
+    return each.first == &pool;
+  });
+  times_.erase(pool.name);
   auto node = by_name_.extract(pool.name);
   dropped_.push_back(std::move(node.mapped()));
   for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);

@@ -179,7 +179,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   OFP_TRY(open_own(*made, pools_.now(), effects));
   Pool* const pool = by_name_.emplace(made->name, std::move(made)).first->second.get();
   if (auto awaited = awaited_.extract(pool->name)) pool->deferred = std::move(awaited.mapped().deferred);
-  pool->ask_at = 0;  // in the next round, which knows the time
+  set_ask_at(*pool, 0);  // in the next round, which knows the time
   if (full != text && missing(*pool, 0).empty()) agree(*pool, pools_.now(), effects);
   return pool;
 }
@@ -253,7 +253,7 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
   for (std::size_t i = 0; i < pool.pending.size(); ++i) {
     Effect effect = std::move(pool.pending[i]);
     if (auto* pull = std::get_if<PullEffect>(&effect)) {
-      if (!begin_pull(pool, pull->token, now, effects)) waiting_.emplace_back(&pool, pull->token);
+      if (!begin_pull(pool, pull->token, now, effects)) wait_for_pull(pool, pull->token);
     } else if (auto* answer = std::get_if<AnswerEffect>(&effect)) {
       answered(pool, *answer, now, effects);
     } else if (auto* offered = std::get_if<PublishEffect>(&effect)) {
@@ -280,6 +280,7 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
   }
   pool.pending.clear();
   pool.carrying = false;
+  note_deadline(pool);
   serve_deferred(pool, now, effects);
 }
 
@@ -346,11 +347,19 @@ bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover:
   return true;
 }
 
+void SiftService::wait_for_pull(Pool& pool, std::uint64_t token) {
+  waiting_.emplace_back(&pool, token);
+  if (const auto source = sources_.find(token); source != sources_.end())
+    waiting_times_.set(token, source->second.object.deadline());
+}
+
 void SiftService::pull_waiting(TimeNs now, mover::Effects& effects) {
+  (void)waiting_times_.take(now);
   for (std::size_t left = waiting_.size(); left > 0; --left) {
     const auto [pool, token] = waiting_.front();
     waiting_.pop_front();
-    if (!begin_pull(*pool, token, now, effects)) waiting_.emplace_back(pool, token);
+    waiting_times_.erase(token);
+    if (!begin_pull(*pool, token, now, effects)) wait_for_pull(*pool, token);
     carry_out(*pool, now, effects);
   }
 }
@@ -423,25 +432,40 @@ void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
 
 void SiftService::on_time(TimeNs now, mover::Effects& effects) {
   pull_waiting(now, effects);
-  for (const auto& [name, pool] : by_name_) {
-    if (pool->ask_at <= now) work_on_agreement(*pool, now, effects);
-    if (pool->due <= now) work_on_opening(*pool, now, effects);
-    if (pool->sift->next_deadline() > now) continue;
-    pool->sift->on_time(now, pool->pending);
-    carry_out(*pool, now, effects);
+  for (const std::string& name : times_.take(now)) {
+    const auto known = by_name_.find(name);
+    if (known == by_name_.end()) continue;
+    Pool& pool = *known->second;
+    if (pool.ask_at <= now) work_on_agreement(pool, now, effects);
+    if (pool.due <= now) work_on_opening(pool, now, effects);
+    if (pool.sift->next_deadline() <= now) {
+      pool.sift->on_time(now, pool.pending);
+      carry_out(pool, now, effects);
+    }
+    note_deadline(pool);
   }
   if (std::exchange(forget_later_, false)) forget_dropped();
 }
 
 TimeNs SiftService::next_deadline() const noexcept {
-  TimeNs next = never;
-  for (const auto& [name, pool] : by_name_)
-    next = std::min({next, pool->sift->next_deadline(), pool->due, pool->ask_at});
-  if (forget_later_ && !dropped_.empty()) next = 0;
-  for (const auto& [pool, token] : waiting_)
-    if (const auto source = sources_.find(token); source != sources_.end())
-      next = std::min(next, source->second.object.deadline());
-  return next;
+  return forget_later_ && !dropped_.empty() ? 0 : std::min(times_.first(), waiting_times_.first());
+}
+
+void SiftService::set_due(Pool& pool, TimeNs at) {
+  pool.due = at;
+  note_deadline(pool);
+}
+
+void SiftService::set_ask_at(Pool& pool, TimeNs at) {
+  pool.ask_at = at;
+  note_deadline(pool);
+}
+
+// One that was dropped, or is being made, has none.
+void SiftService::note_deadline(const Pool& pool) {
+  const auto known = by_name_.find(pool.name);
+  if (known != by_name_.end() && known->second.get() == &pool)
+    times_.set(pool.name, std::min({pool.sift->next_deadline(), pool.due, pool.ask_at}));
 }
 
 void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects) {
@@ -451,6 +475,7 @@ void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Ef
     if (source.kind == Source::Kind::offer && source.channel == channel) gone.emplace_back(source.pool, token);
   for (const auto& [pool, token] : gone) {
     std::erase_if(waiting_, [&, number = token](const auto& each) { return each.second == number; });
+    waiting_times_.erase(token);
     for (auto at = works_.begin(); at != works_.end();) {
       const bool its = at->second.kind == Work::Kind::pull && at->second.token == token;
       if (its) intake_.forget(mover::token_of(mover::Service::sift, at->first));

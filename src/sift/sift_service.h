@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/due_times.h"
 #include "channel/ring.h"
 #include "mover/effects.h"
 #include "mover/mover.h"
@@ -182,9 +183,14 @@ class SiftService {
   [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, mover::Effects& effects);
   [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
   [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
+  // `due` and `ask_at` change by these alone; the deadlines of its Sift by what carry_out() follows.
+  void set_due(Pool& pool, TimeNs at);
+  void set_ask_at(Pool& pool, TimeNs at);
+  void note_deadline(const Pool& pool);
   void carry_out(Pool& pool, TimeNs now, mover::Effects& effects);
   void publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects);
   void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects);
+  void wait_for_pull(Pool& pool, std::uint64_t token);
   void pull_waiting(TimeNs now, mover::Effects& effects);
   [[nodiscard]] bool begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects);
   std::uint64_t work(Work::Kind kind, Pool* pool, std::uint64_t token);
@@ -254,12 +260,14 @@ class SiftService {
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
+  DueTimes<std::string> times_;  // when each pool of by_name_ is looked at again
   std::map<std::string, Awaited, std::less<>> awaited_;
   std::vector<std::unique_ptr<Pool>> dropped_;  // until nothing that is under way means them
   std::unordered_map<ChannelNumber, uid_t> channels_;
   std::unordered_map<std::uint64_t, Source> sources_;
   std::unordered_map<std::uint64_t, Work> works_;
   std::deque<std::pair<Pool*, std::uint64_t>> waiting_;  // pulls for which there was no room, or no descriptor
+  DueTimes<std::uint64_t> waiting_times_;                // of these, where a descriptor is waited for
   std::unordered_map<std::uint64_t, Flush> flushes_;
   std::unordered_map<std::uint64_t, Reading> reading_;
   bool forget_later_ = false;  // a dropped pool may be meant no more

@@ -294,5 +294,30 @@ TEST(SiftService, SiftPoolsOfAUserAreBounded) {
   EXPECT_TRUE(agent.sifts.admit("sift:/3?key=id", other_user, agent.effects));
 }
 
+TEST(SiftService, ARoundDoesNotLookAtPoolsThatHaveNothingToDo) {
+  OneAgent agent("a");
+  std::size_t pools = 0;
+  std::vector<TimeNs> took;
+  const auto rounds_take = [&](std::size_t count) {
+    while (pools < count)
+      ASSERT_TRUE(agent.sifts.admit("sift:/" + std::to_string(pools++) + "?key=id", user, agent.effects));
+    agent.sifts.on_time(agent.now, agent.effects);
+    EXPECT_GT(agent.sifts.next_deadline(), agent.now);
+    TimeNs best = never;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const TimeNs began = monotonic_ns();
+      for (int i = 0; i < 1000; ++i) {
+        agent.sifts.on_time(agent.now, agent.effects);
+        EXPECT_GT(agent.sifts.next_deadline(), agent.now);
+      }
+      best = std::min(best, monotonic_ns() - began);
+    }
+    took.push_back(best);
+  };
+  rounds_take(10);
+  rounds_take(2000);
+  EXPECT_LT(took[1], 20 * took[0]) << "of 1000 rounds, with 2000 pools and with 10";
+}
+
 }  // namespace
 }  // namespace offpath::sift

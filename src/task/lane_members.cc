@@ -293,8 +293,7 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
     return {};
   }
   if (message.offer != 0) {
-    asked.offer = message.offer;
-    asked.offer_until = deadline_after(now, offer_wait_ns);
+    await_offer(number, asked, message.offer, deadline_after(now, offer_wait_ns));
     on_descriptor(now, effects);
     return {};
   }
@@ -318,12 +317,13 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
 
 // Descriptors come over another way than the messages that name them.
 void LaneMessages::on_descriptor(TimeNs now, Effects& effects) {
-  for (auto& [number, asked] : asked_) {
-    if (asked.offer == 0) continue;
+  for (const std::uint64_t number : offer_times_.all()) {
+    const auto at = asked_.find(number);
+    if (at == asked_.end()) continue;
+    Asked& asked = at->second;
     Fd memory = take_offer_(asked.channel, asked.offer);
     if (!memory && now < asked.offer_until) continue;
-    asked.offer = 0;
-    asked.offer_until = never;
+    await_offer(number, asked, 0, never);
     const Status usable = memory ? plugin::check_output(memory.get(), asked.length, "a message of a member")
                                  : fail(Error::protocol, "a message's descriptor did not come");
     if (!usable) {
@@ -338,6 +338,12 @@ void LaneMessages::on_descriptor(TimeNs now, Effects& effects) {
     arrived(number, asked, std::move(given), now, effects);
   }
   settle(now, effects);
+}
+
+void LaneMessages::await_offer(std::uint64_t number, Asked& asked, std::uint64_t offer, TimeNs until) {
+  asked.offer = offer;
+  asked.offer_until = until;
+  offer_times_.set(number, until);
 }
 
 void LaneMessages::refuse_arrival(Asked& asked, Failure why, Effects& effects) {
@@ -425,6 +431,7 @@ void LaneMessages::on_answer(std::uint64_t token, const Result<group::Answer>& a
 void LaneMessages::close_ask(std::uint64_t number, bool certain, TimeNs now) {
   const auto node = asked_.extract(number);
   const Asked& asked = node.mapped();
+  offer_times_.erase(number);
   if (const auto member = members_.find(asked.member); member != members_.end()) {
     const auto taken = member->second.taken.find({asked.from_session, asked.session, asked.tag});
     if (certain && taken != member->second.taken.end() && (taken->second == asked.taken || taken->second == asked.got))
@@ -447,8 +454,7 @@ void LaneMessages::end_ask(std::uint64_t number, const Result<group::Answer>& an
     return;
   }
   if (asked.channel != 0) {
-    asked.offer = 0;
-    asked.offer_until = never;
+    await_offer(number, asked, 0, never);
     refuse_arrival(asked, {Error::not_found, "it was given up by its sender"}, effects);
   }
   Lane* const lane = find(asked.session);
@@ -474,8 +480,8 @@ void LaneMessages::on_channel_closed(ChannelNumber channel, TimeNs now, Effects&
   std::vector<std::uint64_t> ended;
   for (auto& [number, asked] : asked_) {
     if (asked.channel != channel) continue;
-    asked.channel = asked.offer = 0;
-    asked.offer_until = never;
+    asked.channel = 0;
+    await_offer(number, asked, 0, never);
     asked.small = {};
     asked.buffer.reset();
     if (asked.answered) ended.push_back(number);
@@ -528,9 +534,14 @@ void LaneMessages::on_members(const std::vector<std::string>& alive,
 // Each is told one table at a time, and again when it has changed meanwhile.
 void LaneMessages::tell(TimeNs now, Effects& effects) {
   if (version_ == 0) return;  // nobody has ever had a team here
+  tell_at_ = never;
   std::vector<std::byte> body;
   for (auto& [name, member] : members_) {
-    if (member.told == version_ || member.telling != 0 || now < member.tell_at) continue;
+    if (member.told == version_ || member.telling != 0) continue;
+    if (now < member.tell_at) {
+      tell_at_ = std::min(tell_at_, member.tell_at);
+      continue;
+    }
     if (body.empty()) {
       wire::LaneTable table;
       for (const auto& [session, lane] : lanes_)

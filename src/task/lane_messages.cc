@@ -115,6 +115,7 @@ void LaneMessages::close(std::uint64_t session, TimeNs now, Effects& effects) {
   if (!node) return;
   Lane& lane = node.mapped();
   dirty_.erase(session);
+  lane_times_.erase(session);
   const auto claims = own_.find(lane.team);
   claims->second.erase(lane.lane);
   if (claims->second.empty()) own_.erase(claims);
@@ -310,16 +311,17 @@ void LaneMessages::settle(TimeNs now, Effects& effects) {
     admit(*lane, now, effects);
     std::erase_if(lane->receives, [&](Pending& pending) { return receive(*lane, pending, now, effects); });
     serve_wants(*lane, now, effects);
+    note_deadline(*lane);
   }
   tell(now, effects);
-  find_next_deadline();
 }
 
 // ---- time
 
 void LaneMessages::end_late(TimeNs now, Effects& effects) {
-  for (auto& entry : lanes_) {
-    Lane& lane = entry.second;  // clang 14 captures no structured binding
+  for (const std::uint64_t session : lane_times_.take(now)) {
+    Lane& lane = lanes_.at(session);
+    touch(lane);  // which notes the next one
     for (auto* const waiting : {&lane.sends, &lane.receives}) {
       std::erase_if(*waiting, [&](Pending& pending) {
         if (pending.operation.deadline_ns > now) return false;
@@ -329,13 +331,9 @@ void LaneMessages::end_late(TimeNs now, Effects& effects) {
                {fail(Error::timeout, "{} when the call's time was nearly over",
                      sends ? "there was no room" : "nothing had come")},
                now, effects);
-        touch(lane);
         return true;
       });
     }
-    if (std::ranges::any_of(lane.receives,
-                            [&](const Pending& pending) { return pending.asked == 0 && pending.ask_at <= now; }))
-      touch(lane);
   }
 }
 
@@ -344,19 +342,14 @@ void LaneMessages::on_time(TimeNs now, Effects& effects) {
   on_descriptor(now, effects);  // and settles
 }
 
-void LaneMessages::find_next_deadline() noexcept {
-  next_deadline_ = never;
-  for (const auto& [session, lane] : lanes_) {
-    for (const Pending& pending : lane.sends) next_deadline_ = std::min(next_deadline_, pending.operation.deadline_ns);
-    for (const Pending& pending : lane.receives) {
-      next_deadline_ = std::min(next_deadline_, pending.operation.deadline_ns);
-      if (pending.asked == 0 && pending.ask_at != 0) next_deadline_ = std::min(next_deadline_, pending.ask_at);
-    }
+void LaneMessages::note_deadline(const Lane& lane) {
+  TimeNs next = never;
+  for (const Pending& pending : lane.sends) next = std::min(next, pending.operation.deadline_ns);
+  for (const Pending& pending : lane.receives) {
+    next = std::min(next, pending.operation.deadline_ns);
+    if (pending.asked == 0 && pending.ask_at != 0) next = std::min(next, pending.ask_at);
   }
-  for (const auto& [number, asked] : asked_) next_deadline_ = std::min(next_deadline_, asked.offer_until);
-  if (version_ == 0) return;
-  for (const auto& [name, member] : members_)
-    if (member.told != version_ && member.telling == 0) next_deadline_ = std::min(next_deadline_, member.tell_at);
+  lane_times_.set(lane.session, next);
 }
 
 MessageCounters LaneMessages::counters() const {

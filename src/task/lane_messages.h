@@ -15,6 +15,7 @@
 // with its next PeerReceive, so that nothing is received twice.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <deque>
 #include <functional>
@@ -29,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/due_times.h"
 #include "channel/ring.h"
 #include "group/reach.h"
 #include "mover/effects.h"
@@ -83,7 +85,9 @@ class LaneMessages {
                   mover::Effects& effects);
 
   void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept { return next_deadline_; }
+  [[nodiscard]] TimeNs next_deadline() const noexcept {
+    return std::min({lane_times_.first(), offer_times_.first(), tell_at_});
+  }
   [[nodiscard]] MessageCounters counters() const;
 
  private:
@@ -136,7 +140,7 @@ class LaneMessages {
     // What is coming:
     mover::ChannelNumber channel = 0;
     std::uint64_t ticket = 0, message = 0, length = 0, offer = 0;
-    TimeNs offer_until = never;
+    TimeNs offer_until = never;  // by await_offer
     std::vector<std::byte> small{};
     std::shared_ptr<mover::Buffer> buffer{};
   };
@@ -191,7 +195,7 @@ class LaneMessages {
   [[nodiscard]] bool receive(Lane& lane, Pending& pending, TimeNs now, mover::Effects& effects);
   void answer(const Pending& pending, plugin::OperationAnswer answer, TimeNs now, mover::Effects& effects);
   void end_late(TimeNs now, mover::Effects& effects);
-  void find_next_deadline() noexcept;
+  void note_deadline(const Lane& lane);
 
   // lane_members.cc
   [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
@@ -209,6 +213,7 @@ class LaneMessages {
   [[nodiscard]] Status begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now,
                                      mover::Effects& effects);
   void arrived(std::uint64_t number, Asked& asked, plugin::OperationAnswer given, TimeNs now, mover::Effects& effects);
+  void await_offer(std::uint64_t number, Asked& asked, std::uint64_t offer, TimeNs until);
   void refuse_arrival(Asked& asked, Failure why, mover::Effects& effects);
   void close_ask(std::uint64_t number, bool certain, TimeNs now);
   void end_ask(std::uint64_t number, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
@@ -231,7 +236,9 @@ class LaneMessages {
   std::map<std::pair<plugin::CallNumber, plugin::OperationNumber>, std::shared_ptr<const void>> reading_;
   std::set<std::uint64_t> dirty_;  // sessions
   std::uint64_t next_number_ = 1;
-  TimeNs next_deadline_ = never;
+  DueTimes<std::uint64_t> lane_times_;   // of sessions: not after what waits there is late, or asked for again
+  DueTimes<std::uint64_t> offer_times_;  // of asked_: those whose descriptor has not come
+  TimeNs tell_at_ = never;
   std::uint64_t bytes_ = 0, descriptors_ = 0;  // of messages that lanes have sent
   MessageCounters counters_;
 };

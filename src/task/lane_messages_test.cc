@@ -327,5 +327,40 @@ TEST(LaneMessages, OnlyMembersMayAsk) {
   EXPECT_EQ(std::get<mover::FailEffect>(effects[0]).failure.code, Error::not_found);
 }
 
+// Messages between two lanes take as long whatever the other lanes of the agent wait for.
+TEST(LaneMessages, WhatOtherLanesWaitForSlowsNobodyDown) {
+  constexpr std::uint32_t others = 100;
+  LaneAgents agents(1);
+  for (std::uint32_t lane = 0; lane < others + 2; ++lane) ASSERT_TRUE(agents.open(0, 100 + lane, lane, others + 2));
+  std::uint32_t tag = 0;
+  std::vector<TimeNs> took;
+  const auto messages_take = [&] {
+    TimeNs best = never;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const TimeNs began = monotonic_ns();
+      for (int i = 0; i < 100; ++i) {
+        agents.send(0, 100, 1, 0, "message");
+        EXPECT_TRUE(agents.message(agents.receive(0, 101, 0, 0)));
+      }
+      best = std::min(best, monotonic_ns() - began);
+    }
+    took.push_back(best);
+  };
+  const auto wait = [&](std::uint32_t receives) {
+    for (; tag < receives; ++tag)
+      for (std::uint32_t lane = 2; lane < others + 2; ++lane)
+        agents.receive(0, 100 + lane, 0, tag, 1, agents.now + second_ns + tag);
+  };
+  wait(1);
+  messages_take();
+  wait(500);
+  messages_take();
+  EXPECT_LT(took[1], 20 * took[0]) << "of 100 messages, with 50,000 receives that wait and with 100";
+  EXPECT_EQ(agents.lanes(0).next_deadline(), agents.now + second_ns);
+  agents.pass(second_ns + 99);
+  EXPECT_EQ(agents.lanes(0).counters().failed, 100u * others);
+  EXPECT_EQ(agents.lanes(0).next_deadline(), agents.now + 1);
+}
+
 }  // namespace
 }  // namespace offpath::task

@@ -163,5 +163,53 @@ TEST_F(BothWays, WhatWasNotConfirmedGoesWithTheChannel) {
   EXPECT_EQ(two.kept(), 1u) << "the channel that goes the other way is there";
 }
 
+// A member that nobody reaches: what waits for it has an end, and rounds take as long with all of it as with a little.
+TEST(ReachQueue, WhatWaitsForAMemberIsBoundedAndSlowsNobodyDown) {
+  Reach::Surroundings all;
+  all.connect = [](const std::string&, TimeNs) -> Result<std::unique_ptr<channel::HostEnd>> {
+    return fail(Error::peer_lost, "it is away");
+  };
+  all.start_job = [](const std::function<Status()>&, const std::function<void(Status, TimeNs)>&) {};  // never over
+  all.watch = [](int, const std::function<void()>&) -> Status { return {}; };
+  all.unwatch = [](int) {};
+  ReachOptions options;
+  options.queued_max = 50'000;
+  Reach reach(std::move(all), options);
+  std::vector<std::string> failures;
+  std::size_t posted = 0;
+  const auto post = [&] {
+    Request request{.kind = wire::EntryKind::pool_get};
+    request.deadline = second_ns + static_cast<TimeNs>(posted++);
+    request.answer = [&](const Result<Answer>& answer, TimeNs) { failures.push_back(answer.error().message); };
+    reach.post("b", "tcp:b:1", std::move(request));
+  };
+  std::vector<TimeNs> took;
+  const auto rounds_take = [&] {
+    TimeNs best = never;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const TimeNs began = monotonic_ns();
+      for (int i = 0; i < 100; ++i) {
+        reach.poll(1);
+        EXPECT_EQ(reach.next_deadline(), second_ns) << "the first one's";
+      }
+      best = std::min(best, monotonic_ns() - began);
+    }
+    took.push_back(best);
+  };
+  while (posted < 10) post();
+  rounds_take();
+  while (posted < options.queued_max) post();
+  rounds_take();
+  EXPECT_LT(took[1], 20 * took[0]) << "of 100 rounds, with 50,000 that wait and with 10";
+  EXPECT_TRUE(failures.empty());
+  post();
+  reach.poll(1);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures.front(), "member b at tcp:b:1: 50000 requests wait for it, which is the limit");
+  reach.poll(second_ns + 99);
+  EXPECT_EQ(failures.size(), 101u);
+  EXPECT_EQ(reach.next_deadline(), second_ns + 100);
+}
+
 }  // namespace
 }  // namespace offpath::group

@@ -278,6 +278,9 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.tasks.resident_bytes_max = config.bytes("task.resident_max");
   options.tasks.messages.bytes_max = config.bytes("task.messages_max");
   options.pools.table.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));
+  options.pools.table.user_waiting_max = static_cast<std::size_t>(config.integer("limits.user_waiting_max"));
+  if (options.pools.table.user_waiting_max == 0)
+    options.pools.table.user_waiting_max = options.pools.table.waiting_max - options.pools.table.waiting_max / 8;
   options.pools.table.user_pools_max = static_cast<std::size_t>(config.integer("limits.user_pools_max"));
   options.pools.table.user_steps_max = static_cast<std::size_t>(config.integer("limits.user_steps_max"));
   options.pools.table.leases_max = static_cast<std::size_t>(config.integer("limits.leases_max"));

@@ -119,7 +119,13 @@ constexpr ConfigKey keys[] = {
     {"task.user_memory", ConfigType::bytes, "1GiB", "As plugin.memory, of each.", mebibyte, tebibyte},
     {"task.user_deadline", ConfigType::duration, "60s", "As plugin.deadline, of each.", millisecond_ns,
      30 * 24 * 3600 * second_ns},
-    {"limits.waiting_max", ConfigType::integer, "65536", "Requests for objects that are not there yet.", 1, 1 << 24},
+    {"limits.waiting_max", ConfigType::integer, "65536",
+     "Requests that wait for objects, here or on other members, computations and listings included.", 1, 1 << 24},
+    {"limits.user_waiting_max", ConfigType::integer, "0",
+     "Of limits.waiting_max, requests of one user, and the same share of the 64 MiB that their keys and arguments "
+     "take. "
+     "0: seven eighths.",
+     0, 1 << 24},
     {"limits.frames_max", ConfigType::integer, "0",
      "Frames in memory at the same time: each is a mapping and a descriptor. 0: three quarters of what the kernel lets "
      "the agent have "

@@ -10,7 +10,6 @@
 // `Registered`: a move-only handle whose end is the key's end.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -44,7 +43,7 @@ class AnnouncedMemory {
     const auto at = kept_.find(region);
     if (at == kept_.end() || at->second.generation != generation)
       return fail(Error::stale, "region {:#x} is not announced as generation {}", region, generation);
-    leaving_.emplace_back(region, std::move(at->second));
+    leaving_.emplace(std::pair(region, generation), std::move(at->second));
     kept_.erase(at);
     std::vector<std::byte> payload;
     wire::encode(wire::Withdrawal{region, generation}, payload);
@@ -81,7 +80,7 @@ class AnnouncedMemory {
   // In a forked child: what is registered is the parent's.
   void abandon() noexcept {
     for (auto& [region, kept] : kept_) (void)kept.registered.release();
-    for (auto& [region, kept] : leaving_) (void)kept.registered.release();
+    for (auto& [name, kept] : leaving_) (void)kept.registered.release();
     clear();
   }
 
@@ -90,15 +89,17 @@ class AnnouncedMemory {
     std::uint32_t generation;
     Registered registered;  // null: nothing to register
   };
-  using Leaving = std::pair<wire::RegionId, Kept>;
+  // A segment's number, whose generation is always 0, may be announced anew while the agent has not answered: the first
+  // of a name is answered first.
+  using Leaving = std::multimap<std::pair<wire::RegionId, std::uint32_t>, Kept>;
 
-  [[nodiscard]] typename std::vector<Leaving>::iterator find_leaving(wire::RegionId region, std::uint32_t generation) {
-    return std::ranges::find_if(
-        leaving_, [&](const Leaving& each) { return each.first == region && each.second.generation == generation; });
+  [[nodiscard]] typename Leaving::iterator find_leaving(wire::RegionId region, std::uint32_t generation) {
+    const auto at = leaving_.lower_bound({region, generation});
+    return at != leaving_.end() && at->first == std::pair(region, generation) ? at : leaving_.end();
   }
 
   std::map<wire::RegionId, Kept> kept_;  // segments and ranges, the channel segment among them
-  std::vector<Leaving> leaving_;         // the agent has not answered yet
+  Leaving leaving_;                      // the agent has not answered yet
 };
 
 }  // namespace offpath::link

@@ -102,13 +102,11 @@ void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, Time
   work->number = next_number_++;
   work->get = std::move(get);
   work->what = std::move(computation);
-  ++counters_.waiting;
   Work& begun = *works_.emplace(work->number, std::move(work)).first->second;
-  if (counters_.waiting > limits_.waiting_max)
-    return fail_work(begun,
-                     {Error::too_large,
-                      fmt::format("{} computations are waiting for objects, which is the limit", limits_.waiting_max)},
-                     now, effects);
+  by_name_.emplace(begun.get.channel, begun.get.of_member, begun.get.name(), begun.number);
+  const Status may = may_wait(begun);
+  begin_waiting(begun);
+  if (!may) return fail_work(begun, may.error(), now, effects);
   // Before the function runs for nothing.
   if (begun.what->stores && !begun.get.of_member) {
     const auto pool = pools_.admit(begun.get.pool, begun.get.user, effects);
@@ -118,6 +116,35 @@ void ComputeService::begin(FrameTable::Get get, ComputationPtr computation, Time
   try_inputs(begun, now, effects);
 }
 
+Status ComputeService::may_wait(const Work& work) const {
+  if (counters_.waiting >= limits_.waiting_max)
+    return fail(Error::too_large, "{} computations are waiting for objects, which is the limit", limits_.waiting_max);
+  const auto of_user = waiting_of_users_.find(work.get.user);
+  const std::size_t user_max = limits_.waiting_max - limits_.waiting_max / 8;
+  if (of_user != waiting_of_users_.end() && of_user->second >= user_max)
+    return fail(Error::too_large, "{} computations of user {} are waiting for objects, which is the limit of each user",
+                user_max, work.get.user);
+  return {};
+}
+
+void ComputeService::begin_waiting(Work& work) {
+  work.state = Work::State::waiting;
+  ++counters_.waiting;
+  ++waiting_of_users_[work.get.user];
+  by_row_.emplace(work.get.pool, work.get.keys.first, work.number);
+}
+
+void ComputeService::end_waiting(Work& work) {
+  if (work.state != Work::State::waiting) return;
+  work.state = Work::State::reading;
+  --counters_.waiting;
+  if (const auto of_user = waiting_of_users_.find(work.get.user); --of_user->second == 0)
+    waiting_of_users_.erase(of_user);
+  by_row_.erase({work.get.pool, work.get.keys.first, work.number});
+  times_.erase(work.number);
+  shown_.erase(work.number);
+}
+
 void ComputeService::try_inputs(Work& work, TimeNs now, Effects& effects) {
   auto inputs = pools_.row(work.get);
   if (inputs) return call(work, std::move(*inputs), effects);
@@ -125,11 +152,11 @@ void ComputeService::try_inputs(Work& work, TimeNs now, Effects& effects) {
   if (!may_come) return fail_work(work, std::move(inputs).error(), now, effects);
   if (work.get.deadline <= now)
     return fail_work(work, {Error::timeout, std::move(inputs).error().message}, now, effects);
-  next_ = std::min(next_, work.get.deadline);
+  times_.set(work.number, work.get.deadline);
 }
 
 void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& effects) {
-  if (work.state == Work::State::waiting) --counters_.waiting;
+  end_waiting(work);
   if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->unread != nullptr; }))
     return read_inputs(work, std::move(inputs), effects);
   if (std::ranges::any_of(inputs, [](const QuerySource& each) { return each.frame->updatable; }))
@@ -215,18 +242,24 @@ void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Ef
 void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame,
                               bool first) {
   if (first) triggers_.on_shown(pool, keys, frame);
-  if (counters_.waiting != 0) next_ = 0;  // to be looked at as soon as the table may be asked
+  // To be looked at as soon as the table may be asked.
+  for (auto at = by_row_.lower_bound({pool, keys.first, 0});
+       at != by_row_.end() && std::get<0>(*at) == pool && std::get<1>(*at) == keys.first; ++at) {
+    const std::uint64_t number = std::get<2>(*at);
+    const std::string& column = works_.at(number)->get.keys.second;
+    if (column.empty() || column == keys.second) shown_.insert(number);
+  }
 }
 
 std::vector<Computes::Waiting> ComputeService::take_waiting(const std::function<bool(const FrameTable::Get&)>& chosen) {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, work] : works_)
+    if (work->state == Work::State::waiting && chosen(work->get)) numbers.push_back(number);
   std::vector<Waiting> taken;
-  std::erase_if(works_, [&](auto& each) {
-    Work& work = *each.second;
-    if (work.state != Work::State::waiting || !chosen(work.get)) return false;
-    taken.push_back({std::move(work.get), std::move(work.what)});
-    return true;
-  });
-  counters_.waiting -= taken.size();
+  for (const std::uint64_t number : numbers) {
+    const std::unique_ptr<Work> work = take(number);
+    taken.push_back({std::move(work->get), std::move(work->what)});
+  }
   return taken;
 }
 
@@ -294,7 +327,7 @@ void ComputeService::give(Work& work, TimeNs now, Effects& effects) {
       effects.push_back(ReplyEffect{work.get.channel, work.get.ticket, wire::Done{0}});
     else
       pools_.answer(work.get, frames.front(), now, effects);
-    works_.erase(work.number);
+    (void)take(work.number);
     return;
   }
   auto pool = pools_.admit(work.get.pool, work.get.user, effects);  // a trigger's may not be there yet
@@ -329,7 +362,6 @@ void ComputeService::on_stored(std::uint64_t token, Status status, TimeNs now, E
 // ---- ends
 
 void ComputeService::fail_work(Work& work, Failure failure, TimeNs now, Effects& effects) {
-  if (work.state == Work::State::waiting) --counters_.waiting;
   end_work(work, tl::unexpected(std::move(failure)), now, effects);
 }
 
@@ -340,7 +372,7 @@ void ComputeService::fail_call(Work& work, Failure failure, TimeNs now, Effects&
 }
 
 void ComputeService::end_work(Work& work, Status status, TimeNs now, Effects& effects) {
-  const std::unique_ptr<Work> ended = std::move(works_.extract(work.number).mapped());
+  const std::unique_ptr<Work> ended = take(work.number);
   if (ended->trigger) {
     triggers_.on_ended(*ended->trigger, status, std::move(ended->object), now);
   } else if (!status) {
@@ -351,60 +383,56 @@ void ComputeService::end_work(Work& work, Status status, TimeNs now, Effects& ef
   }
 }
 
+std::unique_ptr<ComputeService::Work> ComputeService::take(std::uint64_t number) {
+  std::unique_ptr<Work> work = std::move(works_.extract(number).mapped());
+  end_waiting(*work);
+  by_name_.erase({work->get.channel, work->get.of_member, work->get.name(), number});
+  return work;
+}
+
 // Nobody waits for its computations any more. What is being put stays.
 void ComputeService::on_channel_closed(ChannelNumber channel, Effects& effects) {
-  forget_if([&](const Work& work) { return work.get.channel == channel; }, effects);
+  for (auto at = by_name_.lower_bound({channel, false, 0, 0}); at != by_name_.end() && std::get<0>(*at) == channel;)
+    forget(std::get<3>(*at++), effects);
 }
 
 void ComputeService::cancel(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
-  cancel_if(
-      [&](const Work& work) {
-        return work.get.of_member && work.get.channel == channel && work.get.delivery == delivery;
-      },
-      effects);
+  cancel_named(channel, true, delivery, effects);
 }
 
 void ComputeService::cancel_request(ChannelNumber channel, std::uint64_t ticket, Effects& effects) {
-  cancel_if(
-      [&](const Work& work) { return !work.get.of_member && work.get.channel == channel && work.get.ticket == ticket; },
-      effects);
+  cancel_named(channel, false, ticket, effects);
 }
 
-void ComputeService::cancel_if(const std::function<bool(const Work&)>& meant, Effects& effects) {
-  forget_if(
-      [&](const Work& work) {
-        if (!meant(work)) return false;
-        if (work.state != Work::State::storing)  // what is being put is answered when it is there
-          effects.push_back(
-              FailEffect{work.get.channel,
-                         work.get.ticket,
-                         wire::any_reply,
-                         {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
-        return true;
-      },
-      effects);
+// What is being put is answered when it is there.
+void ComputeService::cancel_named(ChannelNumber channel, bool of_member, std::uint64_t name, Effects& effects) {
+  for (auto at = by_name_.lower_bound({channel, of_member, name, 0});
+       at != by_name_.end() && *at <= std::tuple(channel, of_member, name, UINT64_MAX);) {
+    const std::uint64_t number = std::get<3>(*at++);
+    const Work& work = *works_.at(number);
+    if (work.state == Work::State::storing) continue;
+    effects.push_back(FailEffect{work.get.channel,
+                                 work.get.ticket,
+                                 wire::any_reply,
+                                 {Error::cancelled, fmt::format("{} is not wanted any more", name_of(*work.what))}});
+    forget(number, effects);
+  }
 }
 
-void ComputeService::forget_if(const std::function<bool(const Work&)>& chosen, Effects& effects) {
-  std::erase_if(works_, [&](const auto& each) {
-    const Work& work = *each.second;
-    if (work.trigger || !chosen(work) || work.state == Work::State::storing) return false;
-    if (work.state == Work::State::waiting) --counters_.waiting;
-    if (work.state == Work::State::calling) {
-      --counters_.calling;
-      effects.push_back(mover::CancelCallEffect{work.token()});
-    }
-    return true;
-  });
+void ComputeService::forget(std::uint64_t number, Effects& effects) {
+  const Work& work = *works_.at(number);
+  if (work.state == Work::State::storing) return;
+  if (work.state == Work::State::calling) {
+    --counters_.calling;
+    effects.push_back(mover::CancelCallEffect{work.token()});
+  }
+  (void)take(number);
 }
 
 void ComputeService::on_time(TimeNs now, Effects& effects) {
-  next_ = never;
-  std::vector<std::uint64_t> waiting;
-  if (counters_.waiting != 0)
-    for (const auto& [number, work] : works_)
-      if (work->state == Work::State::waiting) waiting.push_back(number);
-  for (const std::uint64_t number : waiting)
+  std::set<std::uint64_t> ready = std::exchange(shown_, {});
+  for (const std::uint64_t number : times_.take(now)) ready.insert(number);
+  for (const std::uint64_t number : ready)
     if (const auto at = works_.find(number); at != works_.end()) try_inputs(*at->second, now, effects);
   run_triggers(now, effects);
 }

@@ -15,10 +15,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/due_times.h"
 #include "mover/effects.h"
 #include "plugin/call.h"
 #include "pool/compute/triggers.h"
@@ -36,7 +39,7 @@ struct ComputeCounters {
 class ComputeService final : public Computes {
  public:
   struct Limits {
-    std::size_t waiting_max = 4096;              // computations that wait for objects
+    std::size_t waiting_max = 4096;              // computations that wait for objects; a user has seven eighths
     std::uint64_t copied_bytes_max = 256 << 10;  // by the loop itself; more outputs of one call take a job
     std::vector<TriggerOptions> triggers;
   };
@@ -57,7 +60,9 @@ class ComputeService final : public Computes {
   void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
   void on_stored(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept { return std::min(next_, triggers_.next_deadline()); }
+  [[nodiscard]] TimeNs next_deadline() const noexcept {
+    return shown_.empty() ? std::min(times_.first(), triggers_.next_deadline()) : 0;
+  }
 
   [[nodiscard]] const ComputeCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const std::vector<Trigger>& triggers() const noexcept { return triggers_.all(); }
@@ -66,6 +71,9 @@ class ComputeService final : public Computes {
   struct Work;
   struct Copies;
 
+  [[nodiscard]] Status may_wait(const Work& work) const;
+  void begin_waiting(Work& work);
+  void end_waiting(Work& work);
   void try_inputs(Work& work, TimeNs now, mover::Effects& effects);
   void call(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
   void read_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
@@ -74,8 +82,9 @@ class ComputeService final : public Computes {
   void give(Work& work, TimeNs now, mover::Effects& effects);
   void fail_work(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
   void fail_call(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
-  void cancel_if(const std::function<bool(const Work& work)>& meant, mover::Effects& effects);
-  void forget_if(const std::function<bool(const Work& work)>& chosen, mover::Effects& effects);
+  [[nodiscard]] std::unique_ptr<Work> take(std::uint64_t number);
+  void cancel_named(mover::ChannelNumber channel, bool of_member, std::uint64_t name, mover::Effects& effects);
+  void forget(std::uint64_t number, mover::Effects& effects);
   void end_work(Work& work, Status status, TimeNs now, mover::Effects& effects);
   void run_triggers(TimeNs now, mover::Effects& effects);
   [[nodiscard]] Work* find(std::uint64_t token);
@@ -85,8 +94,13 @@ class ComputeService final : public Computes {
   Pools& pools_;
   std::function<bool(std::uint64_t)> room_;
   std::map<std::uint64_t, std::unique_ptr<Work>> works_;  // by number, in the order of asking
+  std::set<std::tuple<mover::ChannelNumber, bool, std::uint64_t, std::uint64_t>> by_name_;  // of requests: their works
+  // Of works that wait: by the row they wait for, when their time is over, and those whose row has another object.
+  std::set<std::tuple<std::string, std::string, std::uint64_t>> by_row_;
+  DueTimes<std::uint64_t> times_;
+  std::set<std::uint64_t> shown_;
+  std::map<uid_t, std::size_t> waiting_of_users_;
   Triggers triggers_;
-  TimeNs next_ = never;
   std::uint64_t next_number_ = 1;
   ComputeCounters counters_;
 };

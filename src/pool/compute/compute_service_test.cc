@@ -289,6 +289,56 @@ TEST_F(ComputeServiceTest, NobodyElseMayComputeAndWaitingIsBounded) {
   EXPECT_EQ(failure(), "2 computations are waiting for objects, which is the limit");
 }
 
+TEST_F(ComputeServiceTest, AUserLeavesOthersComputationsThatMayWait) {
+  ComputeService::Limits limits;
+  limits.waiting_max = 8;
+  ComputeService eight{limits, cache_, pools_, [](std::uint64_t) { return true; }};
+  ASSERT_TRUE(pools_.admit("local:/p", 1000, effects_));
+  ASSERT_TRUE(pools_.admit("local:/s", 1001, effects_));
+  for (int i = 0; i < 7; ++i) ask(request("later", "c", 100));
+  EXPECT_TRUE(effects_.empty());
+  ask(request("later", "c", 100));
+  EXPECT_EQ(failure(), "7 computations of user 1000 are waiting for objects, which is the limit of each user");
+  wire::PoolCompute theirs = request("later", "c", 100);
+  theirs.pool = "local:/s";
+  ask(theirs, stranger);
+  EXPECT_TRUE(effects_.empty());
+  eight.cancel_request(asker, 1, effects_);
+  failure();
+  ask(request("later", "c", 100));
+  EXPECT_TRUE(effects_.empty());
+}
+
+// A put looks at the computations that wait for its row, and a cancel at the one that it names.
+TEST_F(ComputeServiceTest, ComputationsThatWaitSlowNobodyDown) {
+  ComputeService::Limits limits;
+  limits.waiting_max = 60'000;
+  ComputeService many{limits, cache_, pools_, [](std::uint64_t) { return true; }};
+  std::vector<TimeNs> took;
+  const auto rounds_take = [&] {
+    TimeNs best = never;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const TimeNs began = monotonic_ns();
+      for (int i = 0; i < 100; ++i) {
+        put("other", "c", "abc");
+        if (many.next_deadline() <= now_) many.on_time(now_, effects_);
+        ask(request("mine", "c", 100));
+        many.cancel_request(asker, ticket_, effects_);
+      }
+      best = std::min(best, monotonic_ns() - began);
+      effects_.clear();
+    }
+    took.push_back(best);
+  };
+  int row = 0;
+  for (; row < 10; ++row) ask(request("later" + std::to_string(row), "c", 100));
+  rounds_take();
+  for (; row < 50'000; ++row) ask(request("later" + std::to_string(row), "c", 100));
+  rounds_take();
+  EXPECT_EQ(many.counters().waiting, 50'000u);
+  EXPECT_LT(took[1], 20 * took[0]) << "of 100 puts and cancels, with 50,000 that wait and with 10";
+}
+
 TEST_F(ComputeServiceTest, AProgramThatGoesCancelsItsCalls) {
   put("r", "c", "abc");
   ask(request("later", "c", 100));

@@ -101,8 +101,7 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
   Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
   if (definition.name.policy == Policy::local) return &definition;
   if (by == By::program) spread(definition, user, now_, effects);
-  for (auto& [number, remote] : gets_)  // that waited for somebody to make the pool
-    if (remote.get.pool == definition.name.name && remote.asking == 0) due(remote.retry_at = now_);
+  gets_.pool_made(definition.name.name, now_);
   return &definition;
 }
 
@@ -150,7 +149,8 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
       if (at != definitions_.end()) put.owners = owners(at->second, put.place.row_key);
     }
     for (const std::string& member : anew) put.done.erase(member);
-    due(put.retry_at = now);
+    put.retry_at = now;
+    set_due(put, now);
   }
   for (auto& [removed, members] : removals_)
     for (const std::string& member : newcomers)
@@ -216,9 +216,12 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
 
 // Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel
 // ends.
-void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects) {
+void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
+                   Effects& effects) {
+  Asking asking{Asking::Kind::cancel, 0, member};
+  asking.charge = std::move(charge);
   ask(
-      {Asking::Kind::cancel, 0, member}, EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+      std::move(asking), EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
       [what, number](const mover::AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerCancel{what, number}, payload);
       },
@@ -257,9 +260,7 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
   now_ = now;
   channels_.erase(channel);
   table_.on_channel_closed(channel);
-  for (const auto& [number, remote] : gets_)
-    if (remote.get.channel == channel) cancel_at_owner(number, remote, effects);
-  std::erase_if(gets_, [channel](const auto& each) { return each.second.get.channel == channel; });
+  for (const std::uint64_t number : gets_.of_channel(channel)) cancel_at_owner(number, gets_.take(number), effects);
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
@@ -335,19 +336,17 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
 void Pools::on_time(TimeNs now, Effects& effects) {
   now_ = now;
   table_.on_time(now, effects);
-  const bool freed = std::exchange(freed_seen_, table_.freed()) != table_.freed();
   next_ = never;
   waits_for_budget_ = false;
-  std::vector<std::uint64_t> ready;
-  for (const auto& [number, put] : puts_)
-    if ((freed && put.waits_for_budget) || put.retry_at <= now || put.deadline <= now)
-      ready.push_back(number);
-    else
-      waits_for_budget_ |= put.waits_for_budget;
+  std::vector<std::uint64_t> ready = put_times_.take(now);
+  if (std::exchange(freed_seen_, table_.freed()) != table_.freed())
+    ready.insert(ready.end(), budget_waiting_.begin(), budget_waiting_.end());
+  std::ranges::sort(ready);  // the oldest first
+  const auto again = std::ranges::unique(ready);
+  ready.erase(again.begin(), again.end());
   for (const std::uint64_t number : ready) work(number, now, effects);
-  ready.clear();
-  for (const auto& [number, remote] : gets_)
-    if (remote.asking == 0 && (remote.retry_at <= now || remote.get.deadline <= now)) ready.push_back(number);
+  ready = gets_.take_due(now);
+  std::ranges::sort(ready);
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
   if (now >= joining_until_) {
@@ -358,11 +357,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   start_moves(now, effects);
   ask_removals_again(now, effects);
   due(std::min(joining_until_, compare_at_));
-  for (const auto& [number, put] : puts_)
-    due(std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
   if (!again_.empty()) due(again_.front().begin_at);
-  for (const auto& [number, remote] : gets_)
-    if (remote.asking == 0) due(std::min(remote.retry_at, remote.get.deadline));
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
@@ -371,9 +366,9 @@ void Pools::on_memory_freed(TimeNs now, Effects& effects) {
 }
 
 TimeNs Pools::next_deadline() const noexcept {
-  if (waits_for_budget_ && freed_seen_ != table_.freed())
+  if ((waits_for_budget_ || !budget_waiting_.empty()) && freed_seen_ != table_.freed())
     return now_;  // a drop frees a budget even if readers hold the memory yet
-  return std::min(next_, table_.next_deadline());
+  return std::min({next_, put_times_.first(), gets_.next_due(), table_.next_deadline()});
 }
 
 }  // namespace offpath::pool

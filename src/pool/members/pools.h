@@ -47,6 +47,7 @@
 #include "pool/directory/pool_name.h"
 #include "pool/members/computation.h"
 #include "pool/members/intake.h"
+#include "pool/members/remote_gets.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
 #include "wire/messages/message_kinds.h"
@@ -250,24 +251,30 @@ class Pools final : public mover::Store, public QueryMembers {
     std::uint64_t number = 0;                  // of this process's puts
     std::vector<std::string> owners{};         // that are to have it
     std::set<std::string> done{}, asked{};
-    bool waits_for_budget = false;  // of its pool here
     TimeNs retry_at = never, deadline = never;
     Failure last{Error::timeout, "its owners did not answer in time"};
     Kept kept{};  // a service's: how it ended
   };
-  struct RemoteGet {
-    FrameTable::Get get;             // of no channel, if it repairs
-    RecordPtr repairs{};             // what was lost here; its copy is put in its place
-    ComputationPtr computation{};    // what is wanted is its output; null: the object itself
-    std::vector<std::string> tried;  // owners that had it not, or did not answer
-    std::uint64_t asking = 0;        // the token's number; 0: none
-    std::string owner;               // that is asked
-    bool fetched = false;            // by fetch(): nobody else is asked
-    bool waits = false;              // nobody had it: it is waited for where it is to come
-    Fetched tell{};                  // fetch_part's: instead of an answer to a program
-    FramePtr delivered;
-    TimeNs retry_at = never;
-    Failure last{Error::timeout, ""};
+  // Bytes of keys that listings of one user hold, until they have been sent.
+  class ListedBytes {
+   public:
+    using OfUsers = std::map<uid_t, std::uint64_t>;
+    ListedBytes(std::shared_ptr<OfUsers> all, uid_t user) : all_(std::move(all)), user_(user) {}
+    ListedBytes(const ListedBytes&) = delete;
+    ListedBytes& operator=(const ListedBytes&) = delete;
+    ~ListedBytes() {
+      if (const auto at = all_->find(user_); at != all_->end() && (at->second -= bytes_) == 0) all_->erase(at);
+    }
+    // All that the user's listings hold then.
+    std::uint64_t add(std::uint64_t bytes) {
+      bytes_ += bytes;
+      return (*all_)[user_] += bytes;
+    }
+
+   private:
+    std::shared_ptr<OfUsers> all_;
+    uid_t user_;
+    std::uint64_t bytes_ = 0;
   };
   struct Gather {
     ChannelNumber channel;
@@ -278,8 +285,9 @@ class Pools final : public mover::Store, public QueryMembers {
     std::size_t asked = 0;
     bool found = false;  // some member knows the pool
     std::map<FrameTable::Keys, FrameTable::Item> items{};
-    std::uint64_t key_bytes = 0;  // of those that other members sent
+    std::shared_ptr<ListedBytes> listed{};  // of those
     std::uint64_t dropped = 0;
+    WaitCharge charge{};
     std::optional<Failure> failure{};
   };
   // A drop that waits for rows on their way (pools_drop.cc).
@@ -306,6 +314,7 @@ class Pools final : public mover::Store, public QueryMembers {
     FrameTable::Get get{};  // deliver: what it answers; removal: of what; compare: which pool
     FramePtr object{};
     std::uint64_t counter = 0;  // put: its stamp
+    WaitCharge charge{};        // get, gather, cancel: of the request, which may be over before
   };
   // An object that another member put or delivered, and that is pulled from it.
   struct Incoming {
@@ -325,6 +334,7 @@ class Pools final : public mover::Store, public QueryMembers {
   struct Listing {
     std::string pool, row_glob, column_glob;
     std::shared_ptr<std::vector<FrameTable::Item>> items;
+    std::shared_ptr<ListedBytes> listed;
   };
   struct ListingThere {  // list_at's
     std::string pool, row;
@@ -358,7 +368,8 @@ class Pools final : public mover::Store, public QueryMembers {
   using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
-  void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, Effects& effects);
+  void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
+              Effects& effects);
   void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
   void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
@@ -373,6 +384,7 @@ class Pools final : public mover::Store, public QueryMembers {
   // pools_put.cc
   void start(Put put, TimeNs now, Effects& effects);
   void work(std::uint64_t number, TimeNs now, Effects& effects);
+  void set_due(const Put& put, TimeNs now);
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
@@ -410,7 +422,7 @@ class Pools final : public mover::Store, public QueryMembers {
   void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now,
                         Effects& effects);
   void gathered(std::uint64_t number, Effects& effects);
-  static void answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after,
+  static void answer_page(ChannelNumber channel, std::uint64_t ticket, Listing& listing, std::uint64_t after,
                           Effects& effects);
 
   // pools_drop.cc
@@ -487,7 +499,9 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::string, Definition, std::less<>> definitions_;
   std::unordered_map<ChannelNumber, Peer> channels_;
   std::map<std::uint64_t, Put> puts_;
-  std::map<std::uint64_t, RemoteGet> gets_;
+  DueTimes<std::uint64_t> put_times_;       // when each is looked at again
+  std::set<std::uint64_t> budget_waiting_;  // puts that wait for the budget of their pool here
+  RemoteGets gets_;
   std::map<std::uint64_t, Gather> gathers_;
   Removals removals_;
   std::map<std::uint64_t, ListingThere> listings_;
@@ -497,11 +511,16 @@ class Pools final : public mover::Store, public QueryMembers {
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
   std::uint64_t freed_seen_ = 0;                          // of the table
-  bool waits_for_budget_ = false;                         // some put, or some object of another member
+  bool waits_for_budget_ = false;                         // some object of another member
   TimeNs now_ = 0, next_ = never;                         // the earliest time at which something has to be done
   std::map<uid_t, TimeNs> swept_at_;                      // when nothing of the user's could go
-  std::map<uid_t, std::size_t> ends_under_way_;           // of steps, to other members
-  std::map<std::string, std::uint64_t> arriving_bytes_;   // on their way into pools
+  struct EndsUnderWay {
+    std::size_t count = 0;
+    std::uint64_t key_bytes = 0;
+  };
+  std::map<uid_t, EndsUnderWay> ends_under_way_;  // of steps, to other members
+  std::shared_ptr<ListedBytes::OfUsers> listed_bytes_ = std::make_shared<ListedBytes::OfUsers>();
+  std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
 
   std::uint64_t clock_ = 0;             // the largest counter of a put that was seen
   std::uint64_t view_ = 1;              // grows whenever members change

@@ -21,7 +21,7 @@ constexpr std::size_t share_that_goes = 8;
 std::set<std::string_view> Pools::in_use() const {
   std::set<std::string_view> names;
   for (const auto& [number, put] : puts_) names.insert(put.place.pool);
-  for (const auto& [number, remote] : gets_) names.insert(remote.get.pool);
+  for (const auto& [number, remote] : gets_.all()) names.insert(remote.get.pool);
   for (const auto& [number, gather] : gathers_) names.insert(gather.pool);
   for (const auto& [number, listing] : listings_) names.insert(listing.pool);
   for (const auto& [removed, members] : removals_) names.insert(removed.first);

@@ -23,6 +23,11 @@ ComputationPtr computation_of(const Message& asked) {
                                                          std::string(asked.result_column)});
 }
 
+template <class Message>
+std::uint64_t bytes_beside_keys(const Message& asked) {
+  return asked.arguments.size() + asked.result_row.size() + asked.result_column.size();
+}
+
 }  // namespace
 
 void Pools::serve_computes(Computes& computes) {
@@ -51,13 +56,15 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
                       .deadline = deadline_after(now, asked.wait_ns)};
   if (computes_ == nullptr)
     return refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
+  if (Status may = table_.charge(get, bytes_beside_keys(asked)); !may)
+    return refuse(channel, request.ticket, std::move(may).error(), effects);
   if (local) return computes_->begin(std::move(get), computation_of(asked), now, effects);
   RemoteGet remote;
   remote.get = std::move(get);
   remote.computation = computation_of(asked);
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", remote.get.pool)};
   const std::uint64_t number = next_number_++;
-  gets_.emplace(number, std::move(remote));
+  gets_.add(number, std::move(remote));
   ask_next(number, now, effects);
 }
 
@@ -65,8 +72,10 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
 std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
                                  std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects) {
   const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, options_.ask_wait_ns);
+  Asking asking{Asking::Kind::get, number, owner};
+  asking.charge = remote.get.charge;
   return ask(
-      {Asking::Kind::get, number, owner}, EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
+      std::move(asking), EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
       [user = std::uint64_t{remote.get.user}, wait_ns, number, reader = self_, text = text_of(remote.get.pool),
        keys = remote.get.keys, what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::encode(
@@ -84,18 +93,19 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
   OFP_ASSIGN(const Definition* const definition,
              define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
-  computes_->begin({.channel = channel,
-                    .ticket = request.ticket,
-                    .user = static_cast<uid_t>(asked.user),
-                    .pool = definition->name.name,
-                    .keys = {std::string(asked.row_key), std::string(asked.column_key)},
-                    .of_member = true,
-                    .inbox = asked.inbox,
-                    .reader = std::string(asked.reader),
-                    .delivery = asked.delivery,
-                    .wait_ns = asked.wait_ns,
-                    .deadline = deadline_after(now, asked.wait_ns)},
-                   computation_of(asked), now, effects);
+  FrameTable::Get get{.channel = channel,
+                      .ticket = request.ticket,
+                      .user = static_cast<uid_t>(asked.user),
+                      .pool = definition->name.name,
+                      .keys = {std::string(asked.row_key), std::string(asked.column_key)},
+                      .of_member = true,
+                      .inbox = asked.inbox,
+                      .reader = std::string(asked.reader),
+                      .delivery = asked.delivery,
+                      .wait_ns = asked.wait_ns,
+                      .deadline = deadline_after(now, asked.wait_ns)};
+  OFP_TRY(table_.charge(get, bytes_beside_keys(asked)));
+  computes_->begin(std::move(get), computation_of(asked), now, effects);
   return {};
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t page_of_reply_bytes = 16 * 1024;
 constexpr std::size_t items_max = 1 << 20;            // of one listing
-constexpr std::uint64_t items_bytes_max = 512 << 20;  // of their keys
+constexpr std::uint64_t items_bytes_max = 512 << 20;  // of keys of all listings of one user
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   made.pool = text.substr(0, text.find('?'));
   made.row_glob = drops ? drop.row_glob : list.row_glob;
   made.column_glob = drops ? drop.column_glob : list.column_glob;
-  const Listing& before = channels_.at(channel).listing;
+  Listing& before = channels_.at(channel).listing;
   if (!drops && list.after > 0 && before.items && before.pool == made.pool && before.row_glob == made.row_glob &&
       before.column_glob == made.column_glob)
     return answer_page(channel, request.ticket, before, list.after, effects);
@@ -40,6 +40,10 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   if (known == definitions_.end())
     return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)},
                   effects);
+  auto charge = table_.charge(made.user, made.pool.size() + made.row_glob.size() + made.column_glob.size());
+  if (!charge) return refuse(channel, request.ticket, std::move(charge).error(), effects);
+  made.charge = std::move(*charge);
+  made.listed = std::make_shared<ListedBytes>(listed_bytes_, made.user);
   const std::uint64_t number = next_number_++;
   Gather& gather = gathers_.emplace(number, std::move(made)).first->second;
   std::vector<std::string> members = known->second.members;
@@ -50,9 +54,10 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
       ask_page(number, member, 0, now, effects);
       continue;
     }
+    Asking asking{Asking::Kind::gather, number, member};
+    asking.charge = gather.charge;
     ask(
-        {Asking::Kind::gather, number, member}, EntryKind::peer_drop, deadline_after(now, options_.ask_wait_ns),
-        nullptr, 0,
+        std::move(asking), EntryKind::peer_drop, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
         [user = std::uint64_t{gather.user}, text = text_of(gather.pool), row = gather.row_glob,
          column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDrop{user, text, row, column}, payload);
@@ -92,7 +97,10 @@ void Pools::gather_here(std::uint64_t number, Effects& effects) {
   auto items = table_.list(gather.pool, gather.user, gather.row_glob, gather.column_glob, 0, SIZE_MAX, more);
   if (items) {
     gather.found = true;
-    for (FrameTable::Item& item : *items) gather.items.insert_or_assign({item.row, item.column}, std::move(item));
+    for (FrameTable::Item& item : *items) {
+      gather.listed->add(item.row.size() + item.column.size());
+      gather.items.insert_or_assign({item.row, item.column}, std::move(item));
+    }
   } else if (items.error().code != Error::not_found) {
     gather.failure = std::move(items).error();
   }
@@ -129,9 +137,10 @@ Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::str
 void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now,
                      Effects& effects) {
   const Gather& gather = gathers_.at(number);
+  Asking asking{Asking::Kind::gather, number, member};
+  asking.charge = gather.charge;
   ask(
-      {Asking::Kind::gather, number, member}, EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr,
-      0,
+      std::move(asking), EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
       [user = std::uint64_t{gather.user}, after, text = text_of(gather.pool), row = gather.row_glob,
        column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerList{user, after, text, row, column}, payload);
@@ -155,18 +164,21 @@ void Pools::on_gather_answer(std::uint64_t number, const std::string& member, Re
   } else {
     wire::Listed listed{};
     status = wire::decode(answer->payload, listed);
+    std::uint64_t of_user = gather.listed->add(0);
     for (const wire::ListedEntry& entry : listed.entries) {
-      if (!status || gather.items.size() >= items_max || gather.key_bytes >= items_bytes_max) break;
-      gather.key_bytes += entry.row_key.size() + entry.column_key.size();
+      if (!status || gather.items.size() >= items_max || of_user >= items_bytes_max) break;
+      of_user = gather.listed->add(entry.row_key.size() + entry.column_key.size());
       gather.items.emplace(FrameTable::Keys{entry.row_key, entry.column_key},
                            FrameTable::Item{entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key),
                                             std::string(entry.column_key)});
       after = std::max(after, entry.sequence);
     }
     if (!listed.more) after = 0;
-    if (gather.items.size() >= items_max || gather.key_bytes >= items_bytes_max)
-      status = fail(Error::too_large, "more than {} objects, or keys of more than {} bytes; ask for fewer by a pattern",
-                    items_max, items_bytes_max);
+    if (gather.items.size() >= items_max || of_user >= items_bytes_max)
+      status = fail(Error::too_large,
+                    "{} objects, where a listing has at most {}, or keys of {} bytes in all listings of user {}, which "
+                    "have at most {}; ask for fewer by a pattern",
+                    gather.items.size(), items_max, of_user, gather.user, items_bytes_max);
   }
   if (status)
     gather.found = true;
@@ -196,11 +208,12 @@ void Pools::gathered(std::uint64_t number, Effects& effects) {
     item.sequence = items->size() + 1;
     items->push_back(std::move(item));
   }
-  channel->second.listing = {gather.pool, gather.row_glob, gather.column_glob, std::move(items)};
+  channel->second.listing = {gather.pool, gather.row_glob, gather.column_glob, std::move(items),
+                             std::move(gather.listed)};
   answer_page(gather.channel, gather.ticket, channel->second.listing, 0, effects);
 }
 
-void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, const Listing& listing, std::uint64_t after,
+void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, Listing& listing, std::uint64_t after,
                         Effects& effects) {
   wire::Listed listed{};
   std::size_t bytes = 0;
@@ -210,7 +223,9 @@ void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, const Listi
     listed.more = bytes > page_of_reply_bytes && i > after;
     if (!listed.more) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
   }
+  const bool last = !listed.more;
   effects.push_back(mover::ListedEffect{channel, ticket, std::move(listed), listing.items});
+  if (last) listing = {};
 }
 
 }  // namespace offpath::pool

@@ -37,28 +37,32 @@ void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now
                 .wait_ns = asked.wait_ns,
                 .deadline = deadline_after(now, asked.wait_ns)};
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
+  if (Status may = table_.charge(remote.get); !may)
+    return refuse(channel, request.ticket, std::move(may).error(), effects);
   const std::uint64_t number = next_number_++;
-  gets_.emplace(number, std::move(remote));
+  gets_.add(number, std::move(remote));
   ask_next(number, now, effects);
 }
 
 // The next of the row's owners, and of those before members changed: its object may be on the way between them.
 void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
-  RemoteGet& remote = gets_.at(number);
-  FrameTable::Get& get = remote.get;
-  remote.retry_at = never;
+  RemoteGet* const known_get = gets_.find(number);
+  if (known_get == nullptr) return;
+  RemoteGet& remote = *known_get;
+  const FrameTable::Get& get = remote.get;
+  gets_.set_due(number, never);
   const bool wanted_later = get.wait_ns != 0;
   const auto give_up = [&] {
     if (wanted_later && remote.last.code != Error::denied)
       remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
     refuse(get.channel, get.ticket, remote.last, effects);
-    gets_.erase(number);
+    gets_.take(number);
   };
   if (wanted_later && now >= get.deadline) return give_up();
   const auto known = definitions_.find(get.pool);
   if (known == definitions_.end()) {
     if (!wanted_later) return give_up();
-    return due(get.deadline);  // define() comes back to it
+    return gets_.await_pool(number);
   }
   const Definition& definition = known->second;
   std::vector<std::string> candidates = owners(definition, get.keys.first);
@@ -77,11 +81,9 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
     if (candidate == self_) {
       if (is_here() || waits) {
-        FrameTable::Get here = std::move(get);
-        const ComputationPtr computation = std::move(remote.computation);
-        gets_.erase(number);
-        if (computation) return computes_->begin(std::move(here), computation, now, effects);
-        return table_.get(std::move(here), effects);
+        RemoteGet here = gets_.take(number);
+        if (here.computation) return computes_->begin(std::move(here.get), std::move(here.computation), now, effects);
+        return table_.get(std::move(here.get), effects);
       }
       remote.tried.push_back(self_);
       remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool,
@@ -95,8 +97,10 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
       remote.asking = ask_compute(number, remote, candidate, wait, inbox_bytes, effects);
       return;
     }
+    Asking asking{Asking::Kind::get, number, candidate};
+    asking.charge = get.charge;
     remote.asking = ask(
-        {Asking::Kind::get, number, candidate}, EntryKind::peer_get,
+        std::move(asking), EntryKind::peer_get,
         waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
         inbox_bytes,
         [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.text, keys = get.keys](
@@ -112,44 +116,41 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   if (!wanted_later) return give_up();
   remote.tried.clear();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
-  due(remote.retry_at = now + options_.retry_ns);
+  gets_.set_due(number, std::min(now + options_.retry_ns, get.deadline));
 }
 
 // Nobody waits for it any more. What is on its way is answered, and given back by who asked.
 void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PoolCancel asked{};
   if (!wire::decode(request.payload, asked)) return;
-  const auto is_meant = [&](const FrameTable::Get& get) {
-    return get.channel == channel && get.ticket == asked.ticket && !get.of_member;
-  };
   const auto end = [&](const FrameTable::Get& get) {
     refuse(get.channel, get.ticket,
            {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more",
                                           brief(get.keys.first), brief(get.keys.second), get.pool)},
            effects);
   };
-  for (const FrameTable::Get& get : table_.take_waiting(is_meant)) end(get);
+  for (const FrameTable::Get& get : table_.take_waiting(channel, false, asked.ticket)) end(get);
   if (computes_ != nullptr) computes_->cancel_request(channel, asked.ticket, effects);
-  const auto at =
-      std::ranges::find_if(gets_, [&](const auto& each) { return is_meant(each.second.get) && !each.second.fetched; });
-  if (at == gets_.end()) return;
-  cancel_at_owner(at->first, at->second, effects);
-  end(at->second.get);
-  gets_.erase(at);
+  for (const std::uint64_t number : gets_.of_request(channel, asked.ticket)) {
+    if (gets_.at(number).fetched) continue;
+    const RemoteGet remote = gets_.take(number);
+    cancel_at_owner(number, remote, effects);
+    end(remote.get);
+  }
 }
 
 // It waits there, or computes; what is fetched does not wait.
 void Pools::cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects) {
   if (remote.asking == 0 || remote.fetched) return;
   cancel(remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number,
-         effects);
+         remote.get.charge, effects);
 }
 
 void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
-  const auto at = gets_.find(number);
-  if (at == gets_.end()) return;
-  if (at->second.tell) return on_part_answer(number, std::move(answer), now, effects);
-  RemoteGet& remote = at->second;
+  RemoteGet* const asked = gets_.find(number);
+  if (asked == nullptr) return;
+  if (asked->tell) return on_part_answer(number, std::move(answer), now, effects);
+  RemoteGet& remote = *asked;
   remote.asking = 0;
   Status status;
   FramePtr frame;
@@ -157,9 +158,8 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     status = tl::unexpected(std::move(answer).error());
   } else if (remote.computation && answer->kind == wire::ReplyKind::done) {
     wire::Done done{};
-    const FrameTable::Get get = std::move(remote.get);
+    const FrameTable::Get get = gets_.take(number).get;
     status = wire::decode(answer->payload, done);
-    gets_.erase(at);
     if (status)
       effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
     else
@@ -180,18 +180,15 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     }
   }
   if (frame) {
-    const FrameTable::Get get = std::move(remote.get);
-    const RecordPtr repairs = std::move(remote.repairs);
-    const std::string owner = std::move(remote.owner);
-    gets_.erase(at);
-    if (repairs) return repair(repairs, owner, std::move(frame), now, effects);
-    return table_.answer(get, frame, effects);
+    const RemoteGet over = gets_.take(number);
+    if (over.repairs) return repair(over.repairs, over.owner, std::move(frame), now, effects);
+    return table_.answer(over.get, frame, effects);
   }
   remote.last = std::move(status).error();
   if (remote.fetched || !(remote.computation ? may_compute_elsewhere(remote) : may_pass(remote.last.code)) ||
       (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
     refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
-    gets_.erase(at);
+    gets_.take(number);
     return;
   }
   remote.tried.push_back(remote.owner);
@@ -201,13 +198,13 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
 void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
                   TimeNs now, Effects& effects) {
   now_ = now;
+  if (Status may = table_.charge(get); !may) return refuse(get.channel, get.ticket, std::move(may).error(), effects);
   const std::uint64_t number = next_number_++;
-  RemoteGet& remote = gets_[number];
-  remote.get = std::move(get);
-  remote.owner = std::move(member);
-  remote.fetched = true;
+  RemoteGet& remote = gets_.add(number, {.get = std::move(get), .owner = std::move(member), .fetched = true});
+  Asking asking{Asking::Kind::get, number, remote.owner};
+  asking.charge = remote.get.charge;
   remote.asking = ask(
-      {Asking::Kind::get, number, remote.owner}, kind, deadline, nullptr, inbox_bytes,
+      std::move(asking), kind, deadline, nullptr, inbox_bytes,
       [compose = std::move(compose), number](const AskedMemory& memory, std::vector<std::byte>& payload) {
         compose(memory, number, payload);
       },
@@ -247,7 +244,8 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
     return std::ranges::find(all, member) != all.end();
   };
   std::vector<std::uint64_t> again;
-  for (auto& [number, remote] : gets_) {
+  for (const auto& [number, planned] : gets_.all()) {
+    RemoteGet& remote = gets_.at(number);
     if (remote.fetched) continue;
     if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
     // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
@@ -262,7 +260,7 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
          return !get.of_member && known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
        })) {
     const std::uint64_t number = next_number_++;
-    gets_[number].get = std::move(get);
+    gets_.add(number, {.get = std::move(get)});
     again.push_back(number);
   }
   if (computes_ != nullptr) {
@@ -277,8 +275,7 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
         continue;
       }
       const std::uint64_t number = next_number_++;
-      gets_[number].get = std::move(each.get);
-      gets_[number].computation = std::move(each.computation);
+      gets_.add(number, {.get = std::move(each.get), .computation = std::move(each.computation)});
       again.push_back(number);
     }
   }

@@ -66,13 +66,19 @@ Status Pools::end_step(const std::string& pool, const std::string& row_key, std:
   const Definition& definition = known->second;
   if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
   const uid_t user = table_.user_of(pool);
-  std::size_t& under_way = ends_under_way_[user];
-  if (under_way >= options_.table.user_steps_max)
+  EndsUnderWay& under_way = ends_under_way_[user];
+  if (under_way.count >= options_.table.user_steps_max)
     return fail(Error::too_large,
                 "{} ends of steps of user {} are on their way to other members, which is the limit of each user "
                 "(limits.user_steps_max)",
-                under_way, user);
-  ++under_way;
+                under_way.count, user);
+  if (under_way.key_bytes + row_key.size() > options_.table.waiting_key_bytes_max)
+    return fail(Error::too_large,
+                "ends of steps of user {} that are on their way to other members have keys of {} bytes, at most {} are "
+                "allowed",
+                user, under_way.key_bytes + row_key.size(), options_.table.waiting_key_bytes_max);
+  ++under_way.count;
+  under_way.key_bytes += row_key.size();
   Put put;
   put.what = Put::What::step_end;
   put.place = {pool, row_key, "", table_.user_of(pool), 0, false};
@@ -121,7 +127,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   if (at == puts_.end()) return;
   Put& put = at->second;
   put.retry_at = never;
-  put.waits_for_budget = false;
+  budget_waiting_.erase(number);
   if (put.owners.empty() && put.what != Put::What::definition) {
     put.last = {Error::not_found,
                 fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
@@ -141,7 +147,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
     else if (!may_pass(status.error().code))
       return finish(number, std::move(status), effects);
     else {
-      waits_for_budget_ = put.waits_for_budget = true;  // until bytes of a pool become free
+      budget_waiting_.insert(number);  // until bytes of a pool become free
       put.last = std::move(status).error();
     }
   }
@@ -161,7 +167,13 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
   if (now >= put.deadline && (put.asked.empty() || now >= end))
     return finish(number, tl::unexpected(put.last), effects);
-  due(std::min(put.retry_at, now < put.deadline ? put.deadline : end));
+  set_due(put, now);
+}
+
+void Pools::set_due(const Put& put, TimeNs now) {
+  put_times_.set(
+      put.number,
+      std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
 }
 
 Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
@@ -252,15 +264,18 @@ void Pools::on_put_answer(const Asking& asked, Result<std::uint64_t> later, Time
   put.last = std::move(later).error();
   ++counters_.retries;
   put.retry_at = now + options_.retry_ns;
-  due(put.retry_at);
+  set_due(put, now);
 }
 
 void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
+  put_times_.erase(number);
+  budget_waiting_.erase(number);
   if (put.what == Put::What::step_end) {
     const auto under_way = ends_under_way_.find(put.place.user);
-    if (--under_way->second == 0) ends_under_way_.erase(under_way);
+    under_way->second.key_bytes -= put.place.row_key.size();
+    if (--under_way->second.count == 0) ends_under_way_.erase(under_way);
   }
   if (put.what == Put::What::definition && !status && !may_pass(status.error().code))
     log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool,

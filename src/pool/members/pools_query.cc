@@ -81,11 +81,9 @@ void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs de
   now_ = now;
   ++counters_.remote_gets;
   const std::uint64_t number = next_number_++;
-  RemoteGet& remote = gets_[number];
-  remote.get.user = user;
-  remote.owner = std::move(member);
-  remote.fetched = true;
-  remote.tell = std::move(fetched);
+  RemoteGet part{.owner = std::move(member), .fetched = true, .tell = std::move(fetched)};
+  part.get.user = user;
+  RemoteGet& remote = gets_.add(number, std::move(part));
   // The member's own time is over first, and its failure says more.
   remote.asking = ask(
       {Asking::Kind::get, number, remote.owner}, kind,
@@ -97,7 +95,7 @@ void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs de
 }
 
 void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
-  const RemoteGet remote = std::move(gets_.extract(number).mapped());
+  const RemoteGet remote = gets_.take(number);
   const auto reply = [&]() -> Result<Reply> {
     if (!answer) return tl::unexpected(std::move(answer).error());
     if (answer->kind == wire::ReplyKind::done) {
@@ -118,7 +116,7 @@ void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs n
 
 void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
   now_ = now;
-  cancel(member, wire::PeerCancel::What::query, number, effects);
+  cancel(member, wire::PeerCancel::What::query, number, nullptr, effects);
 }
 
 }  // namespace offpath::pool

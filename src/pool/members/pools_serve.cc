@@ -109,16 +109,13 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
 Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerDeliver delivery{};
   OFP_TRY(wire::decode(request.payload, delivery));
-  const auto asked = gets_.find(delivery.delivery);
-  if (asked == gets_.end() || asked->second.asking == 0)
+  const RemoteGet* const asked = gets_.find(delivery.delivery);
+  if (asked == nullptr || asked->asking == 0)
     return fail(Error::not_found, "nobody waits for delivery {} any more", delivery.delivery);
   Incoming incoming;
-  incoming.object = {channel,
-                     delivery.offer,
-                     delivery.object,
-                     delivery.object.length,
-                     asked->second.get.user,
-                     deadline_after(now, offer_wait_ns)};
+  incoming.object = {channel,         delivery.offer,
+                     delivery.object, delivery.object.length,
+                     asked->get.user, deadline_after(now, offer_wait_ns)};
   incoming.ticket = request.ticket;
   incoming.delivery = delivery.delivery;
   incoming.rows = delivery.rows;
@@ -215,10 +212,10 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
     if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
     return answer(take(incoming.place, std::move(frame), std::move(incoming.id), now, effects));
   }
-  const auto asked = gets_.find(incoming.delivery);
-  if (asked == gets_.end())
+  RemoteGet* const asked = gets_.find(incoming.delivery);
+  if (asked == nullptr)
     return answer(fail(Error::not_found, "nobody waits for delivery {} any more", incoming.delivery));
-  asked->second.delivered = std::move(frame);
+  asked->delivered = std::move(frame);
   answer({});
 }
 
@@ -246,10 +243,7 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
 }
 
 void Pools::end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
-  const auto is_meant = [&](const FrameTable::Get& get) {
-    return get.of_member && get.channel == channel && get.delivery == delivery;
-  };
-  for (const FrameTable::Get& get : table_.take_waiting(is_meant))
+  for (const FrameTable::Get& get : table_.take_waiting(channel, true, delivery))
     refuse(get.channel, get.ticket, {Error::cancelled, "the object is not wanted any more"}, effects);
 }
 

@@ -145,10 +145,7 @@ void Pools::on_unreadable(FrameTable::Get get, Failure why, Effects& effects) {
     return refuse(get.channel, get.ticket, std::move(why), effects);
   }
   const std::uint64_t number = next_number_++;
-  RemoteGet& remote = gets_[number];
-  remote.get = std::move(get);
-  remote.tried.push_back(self_);
-  remote.last = std::move(why);
+  gets_.add(number, {.get = std::move(get), .tried = {self_}, .last = std::move(why)});
   ask_next(number, now_, effects);
 }
 
@@ -158,12 +155,9 @@ void Pools::on_lost(const RecordPtr& record, Effects& effects) {
   const auto known = definitions_.find(pool);
   if (known == definitions_.end() || known->second.name.options.replicas < 2 || record->hidden) return;
   const std::uint64_t number = next_number_++;
-  RemoteGet& remote = gets_[number];
-  remote.get.user = record->pool_user;
-  remote.get.pool = pool;
-  remote.get.keys = {record->row, record->column};
-  remote.repairs = record;
-  remote.tried.push_back(self_);
+  gets_.add(number, {.get = {.user = record->pool_user, .pool = pool, .keys = {record->row, record->column}},
+                     .repairs = record,
+                     .tried = {self_}});
   ask_next(number, now_, effects);
 }
 

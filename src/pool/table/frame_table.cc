@@ -368,7 +368,8 @@ void FrameTable::on_channel_closed(ChannelNumber channel) {
   if (at == channels_.end()) return;
   counters_.leases -= at->second.leases.size();
   channels_.erase(at);
-  counters_.waiting -= waiting_.take_if([channel](const Get& each) { return each.channel == channel; }).size();
+  counters_.waiting -= waiting_.take(channel).size();
+  reads_waiting_.drop(channel);
   std::erase_if(writes_, [channel](const Write& each) { return each.channel == channel; });
   std::erase_if(later_writes_, [channel](const LaterWrite& each) { return each.write.channel == channel; });
   for (const auto& [token, transfer] : transfers_)
@@ -467,24 +468,25 @@ void FrameTable::get(Get get, Effects& effects) {
     }
   }
   if (get.wait_ns == 0) return refuse({Error::not_found, describe_absence(get)});
-  if (Status may = may_wait(get); !may) return refuse(std::move(may).error());
+  if (Status may = charge(get); !may) return refuse(std::move(may).error());
   waiting_.add(std::move(get));
   ++counters_.waiting;
 }
 
-Status FrameTable::may_wait(const Get& get) const {
-  if (waiting_.size() >= limits_.waiting_max)
-    return fail(Error::too_large, "{} requests are waiting for objects, which is the limit", waiting_.size());
-  std::uint64_t bytes = bytes_of(get.keys);
-  if (bytes <= wire::short_keys_bytes) return {};
-  bytes += waiting_.key_bytes();
-  if (bytes <= limits_.waiting_key_bytes_max) return {};
-  return fail(Error::too_large, "requests that wait for objects would have keys of {} bytes, at most {} are allowed",
-              bytes, limits_.waiting_key_bytes_max);
+Status FrameTable::charge(Get& get, std::uint64_t more_bytes) {
+  if (get.charge) return {};
+  OFP_ASSIGN(get.charge, charge(get.user, bytes_of(get.keys) + more_bytes));
+  return {};
 }
 
 std::vector<FrameTable::Get> FrameTable::take_waiting(const std::function<bool(const Get&)>& chosen) {
   std::vector<Get> taken = waiting_.take_if(chosen);
+  counters_.waiting -= taken.size();
+  return taken;
+}
+
+std::vector<FrameTable::Get> FrameTable::take_waiting(ChannelNumber channel, bool of_member, std::uint64_t name) {
+  std::vector<Get> taken = waiting_.take(channel, of_member, name);
   counters_.waiting -= taken.size();
   return taken;
 }
@@ -609,10 +611,8 @@ void FrameTable::expire(TimeNs now) {
 }
 
 TimeNs FrameTable::next_deadline() const noexcept {
-  TimeNs next = std::min(expiries_.empty() ? never : expiries_.begin()->first, waiting_.next_deadline());
-  for (const Write& write : writes_) next = std::min(next, write.deadline);
-  for (const WaitingRead& read : reads_waiting_) next = std::min(next, read.failures == 0 ? read.until : read.again_at);
-  return std::min(next, lighten_at_);
+  return std::min({expiries_.empty() ? never : expiries_.begin()->first, waiting_.next_deadline(),
+                   writes_.empty() ? never : writes_.front().deadline, reads_waiting_.next_deadline(), lighten_at_});
 }
 
 // ---- list, drop, write

@@ -27,8 +27,11 @@
 #include "pool/directory/pool_name.h"
 #include "pool/table/disk.h"
 #include "pool/table/query_source.h"
+#include "pool/table/wait_accounts.h"
 #include "pool/table/waiting_gets.h"
+#include "pool/table/waiting_reads.h"
 #include "wire/messages/replies.h"
+#include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
 namespace offpath::pool {
@@ -46,15 +49,18 @@ struct FrameTableCounters {
 class FrameTable {
  public:
   struct Limits {
-    std::size_t waiting_max = 65536;
-    std::size_t leases_max = 65536;                  // of one channel
-    std::uint64_t key_bytes_max = 1 << 30;           // of all objects, on disk or not
-    std::uint64_t waiting_key_bytes_max = 64 << 20;  // of requests that wait; of one user's steps that wait for ranks
+    std::size_t waiting_max = 65536, user_waiting_max = 65536;  // requests that wait, here or for other members
+    std::size_t leases_max = 65536;                             // of one channel
+    std::uint64_t key_bytes_max = 1 << 30;                      // of all objects, on disk or not
+    std::uint64_t waiting_key_bytes_max = 64 << 20;             // of them; of one user's steps that wait for ranks
     std::size_t user_pools_max = 16384;
     std::size_t user_steps_max = 262144;  // of one user: ends of steps, each rank's counts, that wait for other ranks
     TimeNs offer_wait_ns = second_ns;     // for the descriptor of a write that was asked for already
   };
-  explicit FrameTable(const Limits& limits) : limits_(limits) {}
+  explicit FrameTable(const Limits& limits)
+      : limits_(limits),
+        waits_(std::make_shared<WaitAccounts>(WaitAccounts::Limits{
+            limits.waiting_max, limits.user_waiting_max, limits.waiting_key_bytes_max, wire::short_keys_bytes})) {}
   struct DiskUse {
     std::function<bool(std::uint64_t bytes)> room;  // may so many bytes of memory be taken for what is read back
     std::function<std::uint64_t()> wanted;          // bytes of memory that objects are to leave
@@ -94,6 +100,13 @@ class FrameTable {
   // A request for an object, of a program or of another member.
   using Get = pool::Get;
   void get(Get get, Effects& effects);
+  // Counts a request of that user, and its keys, while it waits: here, or for other members. Error::too_large: it may
+  // not wait.
+  [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) {
+    return WaitAccounts::charge(waits_, user, bytes);
+  }
+  // The same of a get, unless it is counted already, with what it has besides its keys.
+  [[nodiscard]] Status charge(Get& get, std::uint64_t more_bytes = 0);
   // The object is this one, wherever it was. A program has it leased.
   void answer(const Get& get, const FramePtr& frame, Effects& effects);
   // Sends an object to a member that has no room prepared for it; answers the get.
@@ -131,8 +144,9 @@ class FrameTable {
   [[nodiscard]] const PutId* id_of(const std::string& pool, const KeysView& keys) const;  // null: it is not here
   // The object here knows of that put from now on, as if it had replaced it.
   void learn(const std::string& pool, const KeysView& keys, const PutId& other);
-  // Takes requests of programs that wait for objects out of the table, those `chosen`.
+  // Takes requests that wait for objects out of the table: those `chosen`, of all; that of a name.
   [[nodiscard]] std::vector<Get> take_waiting(const std::function<bool(const Get& get)>& chosen);
+  [[nodiscard]] std::vector<Get> take_waiting(ChannelNumber channel, bool of_member, std::uint64_t name);
   // Grows whenever bytes of a pool become free.
   [[nodiscard]] std::uint64_t freed() const noexcept { return freed_; }
 
@@ -173,7 +187,7 @@ class FrameTable {
   // An unread frame's bytes, when there is memory for them. What cannot be read is tried again until then, or for a
   // second where that is 0. Error::io: it could not, or is lost here, and no object of its pool any more.
   // Error::would_block: there was no memory.
-  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects);
+  void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects);  // for a service
   // An object that was lost here; no object of its pool any more.
   std::function<void(const RecordPtr& record, Effects& effects)> lost_here;
   // A get whose object could not be read back; without, it fails.
@@ -269,14 +283,6 @@ class FrameTable {
     uid_t user;
     Fd descriptor;
   };
-  struct WaitingRead {
-    FramePtr frame;
-    TimeNs until;
-    Disk::Read done;
-    unsigned failures = 0;
-    TimeNs again_at = 0;  // after a failure; 0: from the next look on
-    std::string why{};
-  };
 
   [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);
   [[nodiscard]] Result<Pool*> existing(std::string_view name, uid_t user, Access access);
@@ -297,7 +303,6 @@ class FrameTable {
   void keep_newest(Pool& pool, std::uint64_t keep);
   void forget_step(Pool& pool, std::map<std::string, Step>::iterator step);
   [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
-  [[nodiscard]] Status may_wait(const Get& get) const;
   [[nodiscard]] std::string describe_absence(const Get& get) const;
 
   // frame_table_spill.cc
@@ -322,13 +327,14 @@ class FrameTable {
                   Result<RecordPtr> record, Effects& effects);
   [[nodiscard]] ObjectRecord record_of(const std::string& name, const Pool& pool, const Keys& keys, uid_t user,
                                        std::uint64_t keep, bool hidden, PutId id);
-  void answer_unread(const Get& get, const FramePtr& frame, Effects& effects);
+  void answer_unread(Get get, const FramePtr& frame, Effects& effects);
   void came_back(const RecordPtr& record, const FramePtr& frame);
   void lose(const RecordPtr& record, Effects& effects);
-  void read_now(WaitingRead read, Effects& effects);
+  void read_now(WaitingReads::Read read, Effects& effects);
   void read_waiting(TimeNs now, Effects& effects);
 
   Limits limits_;
+  std::shared_ptr<WaitAccounts> waits_;
   std::map<std::string, Pool, std::less<>> pools_;
   std::map<uid_t, Account> accounts_;
   std::unordered_map<ChannelNumber, Channel> channels_;
@@ -342,7 +348,7 @@ class FrameTable {
   std::unique_ptr<Disk> disk_;
   DiskUse use_;
   std::map<std::string, Pool*> spilling_;  // pools with spill
-  std::vector<WaitingRead> reads_waiting_;
+  WaitingReads reads_waiting_;
   std::uint64_t next_use_ = 1;
   mutable bool stirred_ = false;  // something may have to leave memory
   TimeNs lighten_at_ = never;     // when what could not be written is tried again

@@ -19,10 +19,7 @@ using mover::FailEffect;
 
 namespace {
 
-constexpr std::size_t looks_max = 64;       // at objects that somebody holds, before the search is given up
-constexpr TimeNs room_wait_ns = second_ns;  // for memory to read an object back into, where nobody says for how long
-constexpr unsigned failures_max = 64;       // of one read, however long its get waits
-constexpr TimeNs again_ns = 10 * millisecond_ns, again_max_ns = second_ns;  // after what could not be read
+constexpr std::size_t looks_max = 64;  // at objects that somebody holds, before the search is given up
 constexpr std::uint64_t high_eighths = 7, low_eighths = 6;  // of a budget: from where to where objects leave
 
 }  // namespace
@@ -86,8 +83,7 @@ void FrameTable::lighten(TimeNs now, Effects& effects) {
   disk_->work(effects);
   if (!reads_waiting_.empty()) read_waiting(now, effects);
   std::uint64_t wanted = use_.wanted ? use_.wanted() : 0;
-  for (const WaitingRead& read : reads_waiting_)
-    if (read.failures == 0) wanted += read.frame->bytes;
+  wanted += reads_waiting_.bytes();
   if (!stirred_ && wanted == 0 && now < lighten_at_) return;
   stirred_ = false;
   lighten_at_ = never;
@@ -256,27 +252,27 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
 
 // ---- coming back
 
-void FrameTable::answer_unread(const Get& get, const FramePtr& frame, Effects& effects) {
-  read_back(
-      frame, get.wait_ns == 0 ? 0 : get.deadline,
-      [this, get](Result<FramePtr> read, Effects& then) {
-        if (read) return answer(get, *read, then);
-        if (read.error().code == Error::io && unreadable) return unreadable(get, std::move(read).error(), then);
-        then.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(read).error()});
-      },
-      effects);
+// It waits for the disk, and for memory perhaps, as another get waits for its object.
+void FrameTable::answer_unread(Get get, const FramePtr& frame, Effects& effects) {
+  if (Status may = charge(get); !may)
+    return effects.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(may).error()});
+  const TimeNs until = get.wait_ns == 0 ? 0 : get.deadline;
+  const ChannelNumber channel = get.channel;
+  read_now({frame, until, channel,
+            [this, get = std::move(get)](Result<FramePtr> read, Effects& then) {
+              if (read) return answer(get, *read, then);
+              if (read.error().code == Error::io && unreadable) return unreadable(get, std::move(read).error(), then);
+              then.push_back(FailEffect{get.channel, get.ticket, wire::any_reply, std::move(read).error()});
+            }},
+           effects);
 }
 
 void FrameTable::read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {
-  read_now({frame, until, std::move(done)}, effects);
+  read_now({frame, until, 0, std::move(done)}, effects);
 }
 
-void FrameTable::read_now(WaitingRead read, Effects& effects) {
-  if (use_.room && !use_.room(read.frame->bytes)) {
-    read.again_at = 0;
-    reads_waiting_.push_back(std::move(read));
-    return;
-  }
+void FrameTable::read_now(WaitingReads::Read read, Effects& effects) {
+  if (use_.room && !use_.room(read.frame->bytes)) return reads_waiting_.add(std::move(read));
   const FramePtr& frame = read.frame;
   disk_->read(
       frame,
@@ -288,10 +284,8 @@ void FrameTable::read_now(WaitingRead read, Effects& effects) {
           lose(record, then);
         } else if (outcome.error().code == Error::io) {  // nothing is known of the object: it is tried again
           ++read.failures;
-          read.again_at = 0;
           read.why = std::move(outcome).error().message;
-          reads_waiting_.push_back(std::move(read));
-          return;
+          return reads_waiting_.add(std::move(read));
         }
         read.done(std::move(outcome), then);
       },
@@ -299,27 +293,20 @@ void FrameTable::read_now(WaitingRead read, Effects& effects) {
 }
 
 void FrameTable::read_waiting(TimeNs now, Effects& effects) {
-  std::vector<WaitingRead> waiting = std::exchange(reads_waiting_, {});
-  for (WaitingRead& each : waiting) {
-    if (each.until == 0) each.until = deadline_after(now, room_wait_ns);
-    if (each.failures > 0) {
-      if (each.again_at == 0)
-        each.again_at = now + std::min(again_ns << std::min(each.failures - 1, 10U), again_max_ns);
-      if (now >= each.until || each.failures >= failures_max) {
-        each.done(fail(Error::io, "{}; it was tried {} times, and stays on disk", each.why, each.failures), effects);
-      } else if (now < each.again_at) {
-        each.again_at = std::min(each.again_at, each.until);
-        reads_waiting_.push_back(std::move(each));
-      } else {
-        read_now(std::move(each), effects);
-      }
-    } else if (use_.room(each.frame->bytes) || each.until > now) {
-      read_now(std::move(each), effects);  // or waits on
-    } else {
+  for (WaitingReads::Read& each : reads_waiting_.take_due(now)) {
+    if (each.failures > 0 && (now >= each.until || each.failures >= WaitingReads::failures_max))
+      each.done(fail(Error::io, "{}; it was tried {} times, and stays on disk", each.why, each.failures), effects);
+    else if (each.failures > 0 || use_.room(each.frame->bytes))
+      read_now(std::move(each), effects);
+    else
       each.done(fail(Error::would_block, "{} lies on disk, and there is no memory for its {} bytes",
                      Disk::record_of(*each.frame)->described(), each.frame->bytes),
                 effects);
-    }
+  }
+  for (std::size_t left = reads_waiting_.size(); left > 0; --left) {
+    auto next = reads_waiting_.take_smallest(use_.room);
+    if (!next) return;
+    read_now(std::move(*next), effects);
   }
 }
 

@@ -17,12 +17,12 @@ class SpillTest : public ::testing::Test {
   SpillTest() { start(); }
 
   // As after a kill: nothing but what is on disk.
-  void start() {
+  void start(const FrameTable::Limits& limits = {}) {
     effects_.clear();
     jobs_.clear();
-    table_ = std::make_unique<FrameTable>(FrameTable::Limits{});
+    table_ = std::make_unique<FrameTable>(limits);
     table_->keep_on(std::make_unique<Disk>(store_, cache_),
-                    {[this](std::uint64_t bytes) { return bytes <= room_; }, [this] { return wanted_; }});
+                    {[this](std::uint64_t bytes) { return ++looks_, bytes <= room_; }, [this] { return wanted_; }});
     table_->on_channel_open(reader, owner);
   }
   void define(Spill spill, std::uint64_t budget = 0, bool overwrite = true) {
@@ -116,6 +116,7 @@ class SpillTest : public ::testing::Test {
 
   TimeNs now_ = second_ns;
   std::uint64_t room_ = UINT64_MAX, wanted_ = 0;
+  std::size_t looks_ = 0;  // for room
   Failure refusal_{Error::invalid, ""};
   std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
   std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
@@ -383,6 +384,35 @@ TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
   const auto* failed = std::get_if<mover::FailEffect>(&others_.front());
   ASSERT_NE(failed, nullptr);
   EXPECT_EQ(failed->failure.code, Error::would_block);
+}
+
+TEST_F(SpillTest, GetsThatWaitForMemoryAreCountedAndOneIsLookedAtInARound) {
+  define(Spill::durable);
+  Status stored;
+  keep("row", 1, 1, stored);
+  work();
+  start({.user_waiting_max = 50});
+  define(Spill::durable);
+  recover();
+  room_ = 0;
+  for (int i = 0; i < 50; ++i) get("row");
+  table_->lighten(now_, effects_);
+  EXPECT_TRUE(effects_.empty());
+  looks_ = 0;
+  table_->lighten(now_, effects_);
+  EXPECT_EQ(looks_, 1u) << "there is no memory for the smallest, so there is none for any other";
+  EXPECT_EQ(value_of("row"), -1);
+  EXPECT_EQ(refusal_.message,
+            "50 requests of user 1000 are waiting, which is the limit of each user (limits.user_waiting_max)");
+  table_->on_channel_closed(reader);
+  table_->on_channel_open(reader, owner);
+  looks_ = 0;
+  table_->lighten(now_, effects_);
+  EXPECT_EQ(looks_, 0u) << "they are gone with their channel";
+  for (int i = 0; i < 50; ++i) get("row");
+  room_ = UINT64_MAX;
+  work();
+  EXPECT_EQ(others_.size(), 50u);
 }
 
 TEST_F(SpillTest, AStepThatEndedIsShownAfterANewStartToo) {

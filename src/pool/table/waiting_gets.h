@@ -8,11 +8,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "mover/mover.h"
+#include "pool/table/wait_accounts.h"
 #include "wire/region.h"
 
 namespace offpath::pool {
@@ -29,13 +31,16 @@ struct Get {
   std::uint64_t delivery = 0;  // its number for it
   std::int64_t wait_ns = 0;
   TimeNs deadline = never;
+  WaitCharge charge{};  // while it waits, or is under way to another member
+
+  // By which its channel names it.
+  [[nodiscard]] std::uint64_t name() const noexcept { return of_member ? delivery : ticket; }
 };
 
 class WaitingGets {
  public:
   void add(Get get);
   [[nodiscard]] std::size_t size() const noexcept { return gets_.size(); }
-  [[nodiscard]] std::uint64_t key_bytes() const noexcept { return key_bytes_; }
   [[nodiscard]] TimeNs next_deadline() const noexcept {
     return by_deadline_.empty() ? never : by_deadline_.begin()->first;
   }
@@ -45,6 +50,8 @@ class WaitingGets {
   // Each in the order in which they came; the late ones in that of their deadlines.
   [[nodiscard]] std::vector<Get> take(const std::string& pool, const std::pair<std::string, std::string>& keys);
   [[nodiscard]] std::vector<Get> take_late(TimeNs now);
+  [[nodiscard]] std::vector<Get> take(mover::ChannelNumber channel, bool of_member, std::uint64_t name);
+  [[nodiscard]] std::vector<Get> take(mover::ChannelNumber channel);                      // all of it
   [[nodiscard]] std::vector<Get> take_if(const std::function<bool(const Get&)>& chosen);  // looks at all of them
 
  private:
@@ -59,12 +66,17 @@ class WaitingGets {
       return number < other.number;
     }
   };
+  using Named = std::tuple<mover::ChannelNumber, bool, std::uint64_t, Number>;  // channel, of_member, name
+  [[nodiscard]] static Named named(const Get& get, Number number) noexcept {
+    return {get.channel, get.of_member, get.name(), number};
+  }
+  [[nodiscard]] std::vector<Get> take(const Named& first, const Named& last);
   Get extract(Number number);
 
   std::map<Number, Get> gets_;
   std::set<Wanted> by_keys_;
   std::set<std::pair<TimeNs, Number>> by_deadline_;
-  std::uint64_t key_bytes_ = 0;
+  std::set<Named> by_name_;
   Number last_ = 0;
 };
 

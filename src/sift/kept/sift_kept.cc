@@ -113,7 +113,7 @@ Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
       if (member != self_) pool.unasked.insert(member);
   pool.opened_at = pool.tell_at = now;
   pool.tell_at += tell_after_ns;
-  pool.due = now;
+  set_due(pool, now);
   return {};
 }
 
@@ -132,7 +132,7 @@ Status SiftService::set_aside(const Pool& pool) {
 
 // Asks who has not answered; once all have, the pool is what was found, or new.
 void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects) {
-  pool.due = never;
+  set_due(pool, never);
   if (pool.own.empty() || !pool.agreed || pool.sift->is_restored() || pool.restoring) return;
   for (const std::string& member : pool.unasked) {
     if (!pool.asked.insert(member).second) continue;
@@ -151,7 +151,7 @@ void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effect
         pool.name, fmt::join(pool.unasked, ", "));
     pool.tell_at = never;
   }
-  pool.due = std::min(pool.tell_at, deadline_after(now, ask_again_ns));
+  set_due(pool, std::min(pool.tell_at, deadline_after(now, ask_again_ns)));
 }
 
 void SiftService::on_listed(std::uint64_t number, const std::string& member,
@@ -161,13 +161,13 @@ void SiftService::on_listed(std::uint64_t number, const std::string& member,
   Pool& pool = *node.mapped().pool;
   pool.asked.erase(member);
   if (!items) {  // it is away; asked again by the time
-    pool.due = std::min(pool.due, deadline_after(now, ask_again_ns));
+    set_due(pool, std::min(pool.due, deadline_after(now, ask_again_ns)));
     return;
   }
   pool.unasked.erase(member);
   for (const pool::FrameTable::Item& item : *items)
     pool.elsewhere.insert_or_assign(item.column, Elsewhere{member, item.bytes, item.rows});
-  pool.due = now;
+  set_due(pool, now);
 }
 
 void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects) {
@@ -223,7 +223,7 @@ void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarna
     log(LogLevel::warning, "pool \"{}\": it cannot begin yet, and is tried again: {}", pool.name,
         incarnation.error().message);
     pool.restoring = false;
-    pool.due = deadline_after(now, second_ns);
+    set_due(pool, deadline_after(now, second_ns));
     return;
   }
   if (!items.empty())

@@ -1,0 +1,173 @@
+// Requests that wait, here and for other members: how many a user may have, and that they cost others nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "pool/members/pools.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
+
+namespace offpath::pool {
+namespace {
+
+using wire::EntryKind;
+
+constexpr mover::ChannelNumber program = 1, neighbour = 3;
+constexpr uid_t user = 1000, neighbour_user = 1001;
+
+class FewWaits : public ::testing::Test {
+ protected:
+  static PoolsOptions few() {
+    PoolsOptions made;
+    made.table.waiting_max = 12;
+    made.table.user_waiting_max = 4;
+    made.table.waiting_key_bytes_max = 12'000;
+    return made;
+  }
+  FewWaits() {
+    few_.set_self("a", 7);
+    few_.on_channel_open(program, user);
+    few_.on_channel_open(neighbour, neighbour_user);
+    few_.on_members({"a", "b"}, {}, now_, effects_);
+    for (const auto& [pool, who] :
+         {std::pair("hash:/p?members=b", user), std::pair("hash:/n?members=b", neighbour_user)})
+      EXPECT_TRUE(few_.admit(pool, who, effects_));
+    effects_.clear();
+  }
+  // Why the request is refused; empty: it waits. The last one asked of the member is `asked_`.
+  template <class Message>
+  std::string refusal(EntryKind kind, const Message& message, mover::ChannelNumber channel = program) {
+    effects_.clear();
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    few_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
+    std::string why;
+    for (const mover::Effect& effect : effects_) {
+      if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) why = failed->failure.message;
+      if (const auto* asked = std::get_if<mover::AskEffect>(&effect)) asked_ = asked->token;
+    }
+    return why;
+  }
+  std::string want(const std::string& pool, const std::string& row = "r", mover::ChannelNumber channel = program) {
+    return refusal(EntryKind::pool_get, wire::PoolGet{pool, row, "c", -1}, channel);
+  }
+
+  static constexpr const char* full =
+      "4 requests of user 1000 are waiting, which is the limit of each user (limits.user_waiting_max)";
+  Pools few_{few(), mover::BufferCache::make({}), [](std::uint64_t) { return true; }};
+  Effects effects_;
+  TimeNs now_ = second_ns;
+  std::uint64_t ticket_ = 0, asked_ = 0;
+};
+
+TEST_F(FewWaits, AUserHasOneAccountForAllPlacesAndAnotherItsOwn) {
+  EXPECT_EQ(want("local:/here"), "");
+  EXPECT_EQ(want("hash:/nobody-makes-it"), "");
+  EXPECT_EQ(refusal(EntryKind::pool_list, wire::PoolList{"hash:/p", "*", "*", 0}), "");
+  const std::uint64_t list = asked_;
+  EXPECT_EQ(want("hash:/p"), "");
+  const std::uint64_t get = asked_, get_ticket = ticket_;
+  for (const std::string pool : {"local:/here", "hash:/p", "hash:/nobody-makes-it"}) EXPECT_EQ(want(pool), full);
+  EXPECT_EQ(refusal(EntryKind::pool_list, wire::PoolList{"hash:/p", "*", "*", 0}), full);
+  EXPECT_EQ(refusal(EntryKind::pool_drop, wire::PoolDrop{"hash:/p", "*", "*"}), full);
+  for (const std::string pool : {"local:/theirs", "hash:/n", "hash:/theirs", "hash:/n"})
+    EXPECT_EQ(want(pool, "r", neighbour), "") << "another user has its own";
+  // What is over makes room: where another member was asked, when that has answered.
+  few_.on_answer(list, fail(Error::timeout, "no answer"), now_, effects_);
+  EXPECT_EQ(want("hash:/p"), "");
+  EXPECT_EQ(want("hash:/p"), full);
+  EXPECT_NE(refusal(EntryKind::pool_cancel, wire::PoolCancel{get_ticket}), "");
+  const std::uint64_t cancel = asked_;
+  EXPECT_NE(cancel, get);
+  EXPECT_EQ(want("hash:/p"), full) << "its request still lies in the other member's ring";
+  few_.on_answer(get, fail(Error::cancelled, "not wanted"), now_, effects_);
+  EXPECT_EQ(want("hash:/p"), full);
+  Answer told{wire::ReplyKind::done};
+  wire::encode(wire::Done{0}, told.payload);
+  few_.on_answer(cancel, std::move(told), now_, effects_);
+  EXPECT_EQ(want("hash:/p"), "");
+  few_.on_channel_closed(neighbour, now_, effects_);
+  EXPECT_EQ(want("local:/here"), full) << "another user's requests are over";
+}
+
+TEST_F(FewWaits, AllUsersTogetherHaveALimitToo) {
+  for (uid_t each = 2000; each < 2003; ++each) {
+    few_.on_channel_open(each, each);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(want("hash:/none", std::to_string(i), each), "");
+  }
+  EXPECT_EQ(want("hash:/p"), "12 requests are waiting for objects, which is the limit (limits.waiting_max)");
+}
+
+TEST_F(FewWaits, KeysOfRequestsToOtherMembersAreBounded) {
+  const std::string key(2100, 'k');
+  EXPECT_EQ(want("hash:/p", key), "");
+  EXPECT_EQ(want("hash:/none", key),
+            "requests of user 1000 that wait would have keys of 4202 bytes, at most 4000 are allowed to each user "
+            "(limits.user_waiting_max)");
+  EXPECT_EQ(want("hash:/n", key, neighbour), "");
+  EXPECT_EQ(want("hash:/p", "short"), "");
+}
+
+TEST_F(FewWaits, KeysOfStepsOnTheirWayToOtherMembersAreBounded) {
+  EXPECT_TRUE(few_.end_step("hash:/p", std::string(7000, 's'), 0, 2, now_, effects_));
+  const Status more = few_.end_step("hash:/p", std::string(7000, 't'), 0, 2, now_, effects_);
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().message,
+            "ends of steps of user 1000 that are on their way to other members have keys of 14000 bytes, at most 12000 "
+            "are allowed");
+}
+
+// Rounds, cancels and pools that are made take as long with tens of thousands that wait as with a few.
+TEST(PoolsWaits, WhoWaitsForOtherMembersSlowsNobodyDown) {
+  Pools pools{PoolsOptions{}, mover::BufferCache::make({}), [](std::uint64_t) { return true; }};
+  Effects effects;
+  TimeNs now = second_ns;
+  std::uint64_t ticket = 0;
+  pools.set_self("a", 7);
+  pools.on_channel_open(program, user);
+  const auto ask = [&](EntryKind kind, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    pools.on_request(program, {++ticket, static_cast<std::uint8_t>(kind), payload}, now, effects);
+    effects.clear();
+    return ticket;
+  };
+  pools.on_members({"a", "b"}, {}, now, effects);
+  ASSERT_TRUE(pools.admit("hash:/p?members=b", user, effects));
+  const auto want = [&](int row) {
+    const char* const pool = row % 3 == 0 ? "local:/here" : row % 3 == 1 ? "hash:/p" : "hash:/nobody-makes-it";
+    if (row % 3 == 0) {
+      EXPECT_TRUE(pools.end_step("hash:/p", std::to_string(row), 0, 2, now, effects));
+    }
+    return ask(EntryKind::pool_get, wire::PoolGet{pool, std::to_string(row), "c", 100 * second_ns});
+  };
+  std::vector<TimeNs> took;
+  const auto rounds_take = [&] {
+    TimeNs best = never;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const TimeNs began = monotonic_ns();
+      for (int i = 0; i < 100; ++i) {
+        pools.on_time(now, effects);
+        EXPECT_GT(pools.next_deadline(), now);
+        ask(EntryKind::pool_cancel, wire::PoolCancel{want(100'000 + i)});
+      }
+      best = std::min(best, monotonic_ns() - began);
+    }
+    took.push_back(best);
+  };
+  for (int row = 0; row < 12; ++row) want(row);
+  rounds_take();
+  for (int row = 12; row < 48'000; ++row) want(row);
+  rounds_take();
+  EXPECT_EQ(pools.table().counters().waiting, 16'000u);
+  EXPECT_LT(took[1], 20 * took[0]) << "of 100 rounds, with 48,000 that wait and with 12";
+  now += 200 * second_ns;
+  pools.on_time(now, effects);
+  std::size_t failed = 0;
+  for (const mover::Effect& effect : effects) failed += std::get_if<mover::FailEffect>(&effect) != nullptr ? 1 : 0;
+  EXPECT_EQ(failed, 32'000u) << "those that wait here and for the pool; the member answers for the others";
+  EXPECT_EQ(pools.table().counters().waiting, 0u);
+}
+
+}  // namespace
+}  // namespace offpath::pool

@@ -1,0 +1,58 @@
+// Reads of objects on disk that wait: for memory, the smallest first, or after a failure for the time of the next
+// attempt. A round looks at those that can go on, however many wait.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/due_times.h"
+#include "pool/table/disk.h"
+
+namespace offpath::pool {
+
+class WaitingReads {
+ public:
+  static constexpr unsigned failures_max = 64;  // of one read, however long its get waits
+  struct Read {
+    FramePtr frame;
+    TimeNs until;                      // 0: for a second
+    mover::ChannelNumber channel = 0;  // that asked; 0: none
+    Disk::Read done{};
+    unsigned failures = 0;
+    std::string why{};  // the last one
+  };
+
+  void add(Read read);
+  void drop(mover::ChannelNumber channel);
+  [[nodiscard]] bool empty() const noexcept { return reads_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return reads_.size(); }
+  // That reads wait for.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] TimeNs next_deadline() const noexcept { return fresh_.empty() ? times_.first() : 0; }
+
+  // Reads whose time is over, or whose next attempt is due.
+  [[nodiscard]] std::vector<Read> take_due(TimeNs now);
+  // The smallest that waits for memory, if it `fits`. If it does not, no other does.
+  [[nodiscard]] std::optional<Read> take_smallest(const std::function<bool(std::uint64_t bytes)>& fits);
+
+ private:
+  using Number = std::uint64_t;
+  Read extract(Number number);
+
+  std::map<Number, Read> reads_;
+  std::vector<Number> fresh_;  // those added since the last look: the next one sets when they are due
+  DueTimes<Number> times_;
+  std::set<std::pair<std::uint64_t, Number>> by_bytes_;  // those that wait for memory
+  std::set<std::pair<mover::ChannelNumber, Number>> by_channel_;
+  std::uint64_t bytes_ = 0;
+  Number last_ = 0;
+};
+
+}  // namespace offpath::pool
