@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "pool/table/memory_store.h"
+#include "testing/pool/memory_store.h"
 #include "sift/split/particles.h"
 #include "wire/cursor.h"
 #include "wire/messages/message_kinds.h"
