@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "exchange/exchange_service.h"
 #include "testing/exchange/loopback_members.h"
+#include "wire/messages/exchange_messages.h"
+#include "wire/messages/message_kinds.h"
 
 namespace offpath::exchange {
 namespace {
@@ -300,6 +305,62 @@ TEST(Exchange, OptionsThatCannotWorkAreNamed) {
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.entries = false; }), HasSubstr("neither"));
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.record_bytes = record_bytes_max + 1; }), HasSubstr("records"));
   EXPECT_THAT(wrong([](ExchangeOptions& o) { o.reductions.resize(1); }), HasSubstr("schema"));
+}
+
+TimeNs slept_ns = 0;
+
+// Grants of the whole service are over whichever way the agent first learns that its machine has slept.
+TEST(ExchangeService, GrantsEndForAnAgentWhoseMachineWasSuspended) {
+  using wire::EntryKind;
+  slept_ns = 7 * second_ns;  // before the agent was started: of no concern
+  ExchangeOptions granting = options();
+  granting.grants = GrantOptions{.total = 100};
+  ExchangeService service({{.options = granting, .shape = shape("allgather"), .members = {"a"}}}, 1, nullptr,
+                          [] { return slept_ns; });
+  constexpr std::uint64_t program = 1;
+  constexpr uid_t user = 1000;
+  TimeNs now = second_ns;
+  ServiceEffects effects;
+  const auto request = [&](EntryKind kind, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    service.on_request(program, {1, static_cast<std::uint8_t>(kind), payload}, false, now, effects);
+  };
+  const auto run_for = [&](TimeNs duration) {
+    for (const TimeNs end = now + duration; now < end; now += millisecond_ns)
+      if (service.next_deadline() <= now) service.on_time(now, effects);
+  };
+  service.set_self("a", user);
+  service.on_members({{"a", "host", true}}, now, effects);
+  service.on_channel_open(program, user, true);
+  wire::ExchangeOpen open{};
+  open.name = "load";
+  open.view_bytes = 4096;
+  open.area = {
+      .region = wire::segment_flag | 1, .generation = 1, .offset = 0, .length = wire::exchange_area_bytes(0, 4096)};
+  request(EntryKind::exchange_open, open);
+  ASSERT_EQ(effects.answers.size(), 1u);
+  ASSERT_TRUE(effects.answers.front().number) << effects.answers.front().number.error().message;
+  const std::uint64_t number = *effects.answers.front().number;
+  request(EntryKind::exchange_grant, wire::ExchangeGrant{number, {{0, 0, 40}}});
+  const std::function<void()> ways[] = {
+      [&] { service.on_time(now, effects); },
+      [&] { request(EntryKind::exchange_wait, wire::ExchangeWait{number, 0, 0}); },
+      [&] { service.on_transfer(12345, {}, now, effects); },
+  };
+  for (const auto& notice : ways) {
+    run_for(5 * second_ns);
+    ASSERT_EQ(service.status(now).front().held, 40u);
+    ASSERT_TRUE(service.status(now).front().may_grant);
+    notice();
+    EXPECT_EQ(service.status(now).front().held, 40u) << "it did not sleep";
+    slept_ns += granting.grants->lease_ns;
+    notice();
+    EXPECT_EQ(service.status(now).front().held, 0u);
+    EXPECT_FALSE(service.status(now).front().may_grant) << "others may have another leader by now";
+    run_for(5 * second_ns);
+    EXPECT_EQ(service.status(now).front().held, 40u) << "what was slept counts once";
+  }
 }
 
 }  // namespace

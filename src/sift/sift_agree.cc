@@ -253,7 +253,7 @@ Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid
 
 // ---- pools that wait for members
 
-Result<std::string> SiftService::await(std::string_view text, uid_t user) {
+Result<std::string> SiftService::await(std::string_view text, uid_t user, const Failure& why) {
   const auto known = awaited_.find(name_in(text));
   if (known == awaited_.end()) {
     const auto own = std::ranges::count_if(awaited_, [&](const auto& each) { return each.second.user == user; });
@@ -262,7 +262,7 @@ Result<std::string> SiftService::await(std::string_view text, uid_t user) {
                   "{} sift pools of user {} wait for members, which is the limit of each user (limits.user_pools_max)",
                   own, user);
     awaited_.emplace(name_in(text), Awaited{std::string(text), user});
-    log(LogLevel::info, "pool \"{}\" is made when as many members live as it says", text);
+    log(LogLevel::info, "pool \"{}\" is made later: {}", text, why.message);
     return std::string(text);
   }
   if (known->second.user != user && user != 0)

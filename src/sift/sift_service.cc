@@ -119,6 +119,7 @@ Result<SiftService::Pool*> SiftService::find(std::string_view text) {
 
 Result<SiftService::Pool*> SiftService::existing(std::string_view text, uid_t user) {
   OFP_ASSIGN(Pool* const pool, find(text));
+  if (pool == nullptr) OFP_TRY(may_make(text));
   if (pool == nullptr && awaited_.contains(name_in(text)))
     return fail(Error::not_found, "pool \"{}\" waits for more of its members to live: {} do", name_in(text),
                 alive_.size());
@@ -133,8 +134,9 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     OFP_TRY(may_use(*known, user));
     return known;
   }
+  OFP_TRY(may_make(text));
   if (const auto awaited = awaited_.find(name_in(text));
-      awaited != awaited_.end() && text.size() == name_in(text).size()) {
+      awaited != awaited_.end() && text.size() == name_in(text).size() && awaited->second.text != text) {
     if (user != awaited->second.user && user != 0)
       return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", text, awaited->second.user, user);
     return define(std::string(awaited->second.text), awaited->second.user, effects);
@@ -204,7 +206,7 @@ Result<std::string> SiftService::admit(const std::string& pool, uid_t user, move
   auto made = define(pool, user, effects);
   if (made) return (*made)->text;
   if (made.error().code != Error::would_block) return tl::unexpected(std::move(made).error());
-  return await(pool, user);
+  return await(pool, user, made.error());
 }
 
 Status SiftService::make(const std::string& pool, uid_t user, mover::Effects& effects) {
@@ -220,7 +222,7 @@ Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::
   };
   auto defined = define(place.pool, place.user, effects);
   if (!defined && defined.error().code == Error::would_block) {
-    OFP_TRY(await(place.pool, place.user));
+    OFP_TRY(await(place.pool, place.user, defined.error()));
     awaited_.find(name_in(place.pool))->second.deferred.push_back(again);
     return mover::Stored::later;
   }
@@ -432,6 +434,7 @@ void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
 
 void SiftService::on_time(TimeNs now, mover::Effects& effects) {
   pull_waiting(now, effects);
+  read_identities(now, effects);
   for (const std::string& name : times_.take(now)) {
     const auto known = by_name_.find(name);
     if (known == by_name_.end()) continue;
@@ -448,7 +451,10 @@ void SiftService::on_time(TimeNs now, mover::Effects& effects) {
 }
 
 TimeNs SiftService::next_deadline() const noexcept {
-  return forget_later_ && !dropped_.empty() ? 0 : std::min(times_.first(), waiting_times_.first());
+  if (forget_later_ && !dropped_.empty()) return 0;
+  TimeNs next = std::min(times_.first(), waiting_times_.first());
+  for (const auto& [own, unread] : unread_) next = std::min(next, unread.again_at);  // at a restart alone
+  return next;
 }
 
 void SiftService::set_due(Pool& pool, TimeNs at) {

@@ -141,6 +141,12 @@ class SiftService {
     uid_t user;
     std::vector<Deferred> deferred{};
   };
+  // A pool that was found at start, whose name and settings are still to be read; `again_at`: never while they are.
+  struct Unread {
+    std::string row;
+    uid_t user;
+    TimeNs again_at;
+  };
   // What a token that went into a Sift stands for.
   struct Source {
     enum class Kind { put, offer, own, flush } kind;
@@ -231,10 +237,13 @@ class SiftService {
   [[nodiscard]] Result<Pool*> define_agreed(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Result<Pool*> replace(Pool& pool, std::string_view text, uid_t user, TimeNs now,
                                       mover::Effects& effects);
-  [[nodiscard]] Result<std::string> await(std::string_view text, uid_t user);
+  [[nodiscard]] Result<std::string> await(std::string_view text, uid_t user, const Failure& why);
   void make_awaited(TimeNs now, mover::Effects& effects);
 
   // sift_kept.cc
+  void read_identities(TimeNs now, mover::Effects& effects);
+  void on_identity(const std::string& own, const Result<mover::FramePtr>& object, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status may_make(std::string_view text) const;
   [[nodiscard]] static std::string own_name(const Settings& settings, std::string_view text, uid_t user);
   [[nodiscard]] Status open_own(Pool& pool, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status set_aside(const Pool& pool);
@@ -262,6 +271,7 @@ class SiftService {
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
   DueTimes<std::string> times_;  // when each pool of by_name_ is looked at again
   std::map<std::string, Awaited, std::less<>> awaited_;
+  std::map<std::string, Unread> unread_;        // by the names of the pools where they are kept
   std::vector<std::unique_ptr<Pool>> dropped_;  // until nothing that is under way means them
   std::unordered_map<ChannelNumber, uid_t> channels_;
   std::unordered_map<std::uint64_t, Source> sources_;

@@ -6,8 +6,8 @@
 
 #include <random>
 
-#include "pool/table/memory_store.h"
 #include "sift/split/particles.h"
+#include "testing/pool/memory_store.h"
 #include "wire/cursor.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
@@ -38,6 +38,25 @@ struct OneAgent {
   void recover() {
     EXPECT_TRUE(pools.recover(now, effects));
     sifts.recover(now, effects);
+    run_for(0);
+  }
+  // Jobs of the disk, and what they cause.
+  void run_for(TimeNs duration) {
+    for (const TimeNs end = now + duration;; now = std::min(end, now + 10 * millisecond_ns)) {
+      pools.spill(now, effects);
+      pools.on_time(now, effects);
+      if (sifts.next_deadline() <= now) sifts.on_time(now, effects);
+      for (bool any = true; std::exchange(any, false);)
+        for (const mover::Effect& effect : std::exchange(effects, {}))
+          if (const auto* job = std::get_if<mover::JobEffect>(&effect);
+              job != nullptr && mover::service_of(job->token) == mover::Service::disk) {
+            pools.on_disk_job(job->token, job->run(), now, effects);
+            any = true;
+          } else if (const auto* stored = std::get_if<mover::StoredEffect>(&effect)) {
+            outcomes.push_back(stored->status);
+          }
+      if (now == end) return;
+    }
   }
   std::vector<std::string> names() const {
     std::vector<std::string> all;
@@ -50,6 +69,7 @@ struct OneAgent {
   pool::Pools pools;
   SiftService sifts;
   mover::Effects effects;
+  std::vector<Status> outcomes;  // of puts
 };
 
 // An object as a program could have put it: it says whose the pool is.
@@ -77,6 +97,38 @@ TEST(SiftService, AForgedRecordDefinesNoPoolAtRestart) {
   OneAgent agent("a", store);
   agent.recover();
   EXPECT_TRUE(agent.names().empty()) << agent.names().front() << " of user " << agent.sifts.pools().front().user;
+}
+
+TEST(SiftService, APoolWhoseRecordCannotBeReadForSecondsIsTakenUpAndNoOtherOfItsNameIsMade) {
+  const auto store = std::make_shared<pool::MemoryStore>();
+  constexpr const char* kept = "sift:/t?key=id&spill=durable&members=a";
+  {
+    OneAgent before("a", store);
+    ASSERT_TRUE(before.sifts.admit(kept, user, before.effects));
+    before.run_for(second_ns);
+    ASSERT_EQ(store->files.size(), 1u);
+  }
+  OneAgent agent("a", store);
+  bool fails = true;
+  store->fails_reading = [&] { return fails; };
+  agent.recover();
+  agent.run_for(5 * second_ns);
+  EXPECT_TRUE(agent.names().empty());
+  constexpr const char* other = "sift:/t?key=other&spill=durable";
+  EXPECT_TRUE(agent.sifts.admit(other, user, agent.effects)) << "it waits";
+  EXPECT_TRUE(agent.names().empty());
+  const std::uint64_t ids[] = {1, 2, 3};
+  const FramePtr frame = particle_frame(*RowForm::make(particle_schema(), "id").value(), ids, 1, {agent.buffers, user});
+  EXPECT_TRUE(agent.sifts.put({other, "step1", "", user, 0, false}, frame, 9, agent.now, agent.effects));
+  agent.run_for(second_ns);
+  EXPECT_TRUE(agent.outcomes.empty());
+  fails = false;
+  agent.run_for(5 * second_ns);
+  ASSERT_EQ(agent.names(), std::vector<std::string>{"sift:/t"});
+  EXPECT_EQ(agent.sifts.pools().front().text, kept);
+  ASSERT_EQ(agent.outcomes.size(), 1u);
+  ASSERT_FALSE(agent.outcomes.front());
+  EXPECT_EQ(agent.outcomes.front().error().code, Error::exists) << agent.outcomes.front().error().message;
 }
 
 // Agents that ask each other what they are to, and see whom they are told to.

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 
 #include "sift/split/particles.h"
 #include "sift/tracks/track_reader.h"
@@ -16,8 +19,10 @@ using ::testing::HasSubstr;
 // One agent whose effects are looked at one by one.
 class OneAgent {
  public:
-  explicit OneAgent(std::string_view name, std::vector<std::string> members = {"a"}, std::string self = "a")
-      : sift(Sift::make({.settings = parse_settings(name).value(), .self = {self, 1}, .memory = memory}, members)
+  explicit OneAgent(std::string_view name, std::vector<std::string> members = {"a"}, std::string self = "a",
+                    bool kept = false)
+      : sift(Sift::make({.settings = parse_settings(name).value(), .self = {self, 1}, .memory = memory, .kept = kept},
+                        members)
                  .value()) {}
 
   template <class Kind>
@@ -32,13 +37,13 @@ class OneAgent {
     for (std::vector<JobEffect> jobs = take<JobEffect>(); !jobs.empty(); jobs = take<JobEffect>())
       for (const JobEffect& job : jobs) sift->on_job(job.token, job.run(), now, effects);
   }
-  // Publishes to itself until nothing is left to do.
-  void run() {
+  // Publishes to itself until nothing is left to do. What is published stays where it is if not `publishes`.
+  void run(bool publishes = true) {
     constexpr std::uint64_t own = 1'000'000;
     for (bool any = true; any;) {
       run_jobs();
-      any = false;
-      for (const PublishEffect& each : take<PublishEffect>()) {
+      any = keep();
+      for (const PublishEffect& each : publishes ? take<PublishEffect>() : std::vector<PublishEffect>{}) {
         any = true;
         sift->on_offer(own + each.token, each.header, each.frame ? each.frame->bytes : 0, each.frame, now, effects);
       }
@@ -47,6 +52,40 @@ class OneAgent {
         if (answer.token >= own) sift->on_published(answer.token - own, answer.status, now, effects);
       }
     }
+  }
+  // Of a kept pool: what it wishes of its store.
+  bool keep() {
+    bool any = false;
+    for (KeepEffect& each : take<KeepEffect>()) {
+      any = true;
+      names.push_back(each.name);
+      store[each.name] = std::move(each.object);
+      sift->on_kept(each.token, {}, now, effects);
+    }
+    for (const ForgetEffect& each : take<ForgetEffect>()) store.erase(each.name);
+    for (const ReadEffect& each : take<ReadEffect>()) {
+      any = true;
+      const auto at = store.find(each.name);
+      if (std::optional<Failure> failure = fails_reading ? fails_reading(each.name) : std::nullopt)
+        sift->on_read(each.token, tl::unexpected(*failure), now, effects);
+      else if (at == store.end())
+        sift->on_read(each.token, fail(Error::not_found, "none"), now, effects);
+      else
+        sift->on_read(each.token, at->second, now, effects);
+    }
+    return any;
+  }
+  // Another life, with what that one left.
+  void restore(std::map<std::string, FramePtr> from) {
+    store = std::move(from);
+    std::vector<KeptItem> items;
+    for (const auto& [name, object] : store) items.push_back({name, object->bytes, object->rows});
+    sift->restore(1, items, now, effects);
+  }
+  void flush() {
+    sift->on_flush(77, ++flushes, never, now, effects);
+    run();
+    ASSERT_EQ(take<FlushedEffect>().size(), 1u);
   }
   FramePtr frame(std::uint64_t first, std::uint64_t rows, std::int64_t step) {
     std::vector<std::uint64_t> ids(rows);
@@ -59,6 +98,10 @@ class OneAgent {
   Effects effects;
   std::unique_ptr<Sift> sift;
   TimeNs now = 0;
+  std::uint64_t flushes = 0;
+  std::map<std::string, FramePtr> store;
+  std::vector<std::string> names;  // that were given to what is kept
+  std::function<std::optional<Failure>(const std::string& name)> fails_reading;
 };
 
 // A piece as another agent would offer it, for the element of stage 2 with this index.
@@ -299,6 +342,81 @@ TEST(Sift, AFlushThatIsNotPassedOnEndsAtItsDeadline) {
   ASSERT_EQ(flushed.size(), 1u);
   ASSERT_FALSE(flushed[0].status);
   EXPECT_THAT(flushed[0].status.error().message, HasSubstr("waits for 'b'"));
+}
+
+constexpr const char* kept_text = "sift:/t?key=id&fanout=2&threshold=32KiB&budget=4MiB&spill=durable";
+
+// Runs of tracks, a split whose parts were not answered, and pieces that were not split.
+void take_some(OneAgent& agent) {
+  std::int64_t step = 0;
+  const auto put = [&](std::uint64_t rows) {
+    agent.sift->on_put(static_cast<std::uint64_t>(step), fmt::format("step{:04}", step), agent.frame(100, rows, step),
+                       0, agent.effects);
+    ++step;
+  };
+  for (int i = 0; i < 3; ++i) {
+    put(1500);
+    agent.run();
+    agent.flush();
+  }
+  put(1500);
+  agent.run(false);
+  put(100);
+  agent.run(false);
+}
+
+TEST(Sift, ReadErrorsAtARestartLoseNothing) {
+  OneAgent before(kept_text, {"a"}, "a", true);
+  before.restore({});
+  take_some(before);
+  for (const char* kind : {"piece", "split", "run"})
+    EXPECT_TRUE(std::ranges::any_of(before.store, [&](const auto& each) { return each.first.starts_with(kind); }))
+        << kind << " of " << before.store.begin()->first;
+  OneAgent after(kept_text, {"a"}, "a", true);
+  std::map<std::string, int> failures;
+  after.fails_reading = [&](const std::string& name) -> std::optional<Failure> {
+    if (++failures[name] > 5) return std::nullopt;
+    return Failure{Error::io, "the disk fails"};
+  };
+  after.restore(before.store);
+  for (int looks = 0; looks < 100; ++looks) {
+    after.run();
+    if (after.sift->next_deadline() == never) break;
+    after.now = std::max(after.now, after.sift->next_deadline());
+    after.sift->on_time(after.now, after.effects);
+  }
+  ASSERT_TRUE(after.sift->is_restored());
+  after.flush();
+  EXPECT_EQ(after.sift->tracks().rows(), 4u * 1500 + 100);
+  for (std::uint32_t stage = 1; stage <= 2; ++stage) EXPECT_EQ(after.sift->counters(stage).lost, 0u) << stage;
+}
+
+TEST(Sift, TheNameOfARunThatIsLostIsNotGivenAgain) {
+  OneAgent before(kept_text, {"a"}, "a", true);
+  before.restore({});
+  take_some(before);
+  std::map<ElementId, std::uint64_t> newest;
+  for (const auto& [name, object] : before.store)
+    if (const auto kept = KeptName::parse(name); kept->kind == KeptName::Kind::run)
+      newest[kept->element] = std::max(newest[kept->element], kept->number);
+  ASSERT_FALSE(newest.empty());
+  OneAgent after(kept_text, {"a"}, "a", true);
+  after.fails_reading = [&](const std::string& name) -> std::optional<Failure> {
+    const auto kept = KeptName::parse(name);
+    if (kept->kind != KeptName::Kind::run || kept->number != newest.at(kept->element)) return std::nullopt;
+    return Failure{Error::not_found, "lost"};
+  };
+  after.restore(before.store);
+  after.run();
+  ASSERT_TRUE(after.sift->is_restored());
+  after.flush();
+  std::size_t runs = 0;
+  for (const std::string& name : after.names)
+    if (const auto kept = KeptName::parse(name); kept->kind == KeptName::Kind::run) {
+      ++runs;
+      EXPECT_GT(kept->number, newest.at(kept->element)) << name;
+    }
+  EXPECT_GT(runs, 0u);
 }
 
 TEST(Sift, DroppingAnswersEverything) {

@@ -18,7 +18,7 @@
 
 #include "frame/layout.h"
 #include "frame/parse.h"
-#include "pool/table/memory_store.h"
+#include "testing/pool/memory_store.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"

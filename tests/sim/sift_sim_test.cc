@@ -321,7 +321,10 @@ class World {
   }
 
   Result<FramePtr> stored_object(const Agent& agent, const std::string& name) {
-    if (random_.chance(0.05)) return fail(Error::would_block, "no room for the moment");
+    if (random_.chance(0.05)) {
+      if (random_.chance(0.5)) return fail(Error::io, "the disk fails for the moment");
+      return fail(Error::would_block, "no room for the moment");
+    }
     const auto found = agent.store.find(name);
     if (found == agent.store.end()) {
       ADD_FAILURE() << "'" << name << "' is read, and was forgotten";

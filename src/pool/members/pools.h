@@ -327,10 +327,16 @@ class Pools final : public mover::Store, public QueryMembers {
     bool arrow = false;
     TimeNs deadline = never;  // for room
     Failure last{};           // why it has none
+    RecordPtr repairs{};      // what was lost here, and is kept here again: of no channel
   };
   // An object of forget, which others have yet: when each is asked again; never while it is asked, or away.
   using Removed = std::pair<std::string, FrameTable::Keys>;  // the pool's name
   using Removals = std::map<Removed, std::map<std::string, TimeNs>>;
+  // An object that was lost here, and when owners are asked again for a copy; never while one is asked.
+  struct Repair {
+    RecordPtr lost;
+    TimeNs again_at = never;
+  };
   struct Listing {
     std::string pool, row_glob, column_glob;
     std::shared_ptr<std::vector<FrameTable::Item>> items;
@@ -458,6 +464,9 @@ class Pools final : public mover::Store, public QueryMembers {
   void give_away_later(const Place& place);
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
   void on_lost(const RecordPtr& record, Effects& effects);
+  void ask_for_copy(const RecordPtr& record, Effects& effects);
+  void ask_for_copies_again(TimeNs now, Effects& effects);
+  void end_repair(const RecordPtr& record, const Status& status, bool again);
   void repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects);
 
   // pools_keep.cc
@@ -504,6 +513,7 @@ class Pools final : public mover::Store, public QueryMembers {
   RemoteGets gets_;
   std::map<std::uint64_t, Gather> gathers_;
   Removals removals_;
+  std::map<Removed, Repair> repairs_;
   std::map<std::uint64_t, ListingThere> listings_;
   std::unordered_map<std::uint64_t, Following> followings_;
   std::deque<Sent> sent_;  // rows that went to new owners not long ago

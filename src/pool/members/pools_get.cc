@@ -55,7 +55,10 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   const auto give_up = [&] {
     if (wanted_later && remote.last.code != Error::denied)
       remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
-    refuse(get.channel, get.ticket, remote.last, effects);
+    if (remote.repairs)
+      end_repair(remote.repairs, tl::unexpected(remote.last), remote.unsure);
+    else
+      refuse(get.channel, get.ticket, remote.last, effects);
     gets_.take(number);
   };
   if (wanted_later && now >= get.deadline) return give_up();
@@ -80,14 +83,14 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   for (const std::string& candidate : candidates) {
     if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
     if (candidate == self_) {
-      if (is_here() || waits) {
+      if (!remote.repairs && (is_here() || waits)) {
         RemoteGet here = gets_.take(number);
         if (here.computation) return computes_->begin(std::move(here.get), std::move(here.computation), now, effects);
         return table_.get(std::move(here.get), effects);
       }
       remote.tried.push_back(self_);
-      remote.last = {Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool,
-                                                   brief(get.keys.first), brief(get.keys.second))};
+      remote.note({Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first),
+                                                 brief(get.keys.second))});
       continue;
     }
     remote.owner = candidate;
@@ -184,8 +187,11 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     if (over.repairs) return repair(over.repairs, over.owner, std::move(frame), now, effects);
     return table_.answer(over.get, frame, effects);
   }
-  remote.last = std::move(status).error();
-  if (remote.fetched || !(remote.computation ? may_compute_elsewhere(remote) : may_pass(remote.last.code)) ||
+  remote.note(std::move(status).error());
+  const bool elsewhere = remote.computation
+                             ? may_compute_elsewhere(remote)
+                             : remote.repairs || remote.last.code == Error::io || may_pass(remote.last.code);
+  if (remote.fetched || !elsewhere ||
       (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
     refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
     gets_.take(number);

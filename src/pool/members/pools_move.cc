@@ -89,11 +89,13 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
         held->frame, deadline_after(now, options_.put_wait_ns),
         [this, move](Result<FramePtr> read, Effects& then) {
           if (read) return start_move(move, *read, now_, then);
-          log(LogLevel::warning, "a row that belongs to other members stays here: {}", read.error().message);
+          log(move.failures == 0 ? LogLevel::warning : LogLevel::debug,
+              "a row that belongs to other members stays here, and is tried again in {} s: {}",
+              options_.move_retry_ns / second_ns, read.error().message);
           --moving_;
-          if (read.error().code != Error::io)
-            again_.push_back(
-                {move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
+          // An object that is lost here is in the table no more: then its move ends above.
+          again_.push_back(
+              {move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
           due(now_);
         },
         effects);

@@ -68,19 +68,22 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
       held->place, frame, held->id,
       [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
         now_ = then;
-        if (!file)  // the member tries again: a full disk may be emptied
-          return refuse(held->object.channel, held->ticket,
-                        {Error::no_space, fmt::format("member {}: {}", self_, file.error().message)}, more);
-        if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
-          table_.disk()->remove(*file);
-          more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{*later}});
-          return;
-        }
-        Status taken = take(held->place, frame, held->id, then, more, *file);
-        if (taken)
-          more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{0}});
+        const auto kept = [&]() -> Result<std::uint64_t> {
+          if (!file)  // the member tries again: a full disk may be emptied
+            return fail(Error::no_space, "member {}: {}", self_, file.error().message);
+          if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
+            table_.disk()->remove(*file);
+            return *later;
+          }
+          OFP_TRY(take(held->place, frame, held->id, then, more, *file));
+          return 0;
+        }();
+        if (held->repairs)
+          end_repair(held->repairs, kept ? Status{} : tl::unexpected(kept.error()), true);
+        else if (kept)
+          more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{*kept}});
         else
-          refuse(held->object.channel, held->ticket, std::move(taken).error(), more);
+          refuse(held->object.channel, held->ticket, kept.error(), more);
       },
       effects);
 }
@@ -139,13 +142,12 @@ Status Pools::recover(TimeNs now, Effects& effects) {
 void Pools::on_unreadable(FrameTable::Get get, Failure why, Effects& effects) {
   log(LogLevel::error, "{}", why.message);
   const auto known = definitions_.find(get.pool);
-  if (get.of_member || known == definitions_.end() || known->second.members.size() < 2) {
-    // Another owner is asked where a member has not got it.
-    if (get.of_member) why.code = Error::not_found;
-    return refuse(get.channel, get.ticket, std::move(why), effects);
-  }
+  if (get.of_member || known == definitions_.end() || known->second.members.size() < 2)
+    return refuse(get.channel, get.ticket, std::move(why), effects);  // a member asks another owner
   const std::uint64_t number = next_number_++;
-  gets_.add(number, {.get = std::move(get), .tried = {self_}, .last = std::move(why)});
+  RemoteGet remote{.get = std::move(get), .tried = {self_}};
+  remote.note(std::move(why));
+  gets_.add(number, std::move(remote));
   ask_next(number, now_, effects);
 }
 
@@ -154,11 +156,50 @@ void Pools::on_lost(const RecordPtr& record, Effects& effects) {
   const std::string pool = record->pool.substr(0, record->pool.find('?'));
   const auto known = definitions_.find(pool);
   if (known == definitions_.end() || known->second.name.options.replicas < 2 || record->hidden) return;
+  repairs_.insert_or_assign({pool, {record->row, record->column}}, Repair{record});
+  ask_for_copy(record, effects);
+}
+
+void Pools::ask_for_copy(const RecordPtr& record, Effects& effects) {
   const std::uint64_t number = next_number_++;
-  gets_.add(number, {.get = {.user = record->pool_user, .pool = pool, .keys = {record->row, record->column}},
+  gets_.add(number, {.get = {.user = record->pool_user,
+                             .pool = record->pool.substr(0, record->pool.find('?')),
+                             .keys = {record->row, record->column}},
                      .repairs = record,
                      .tried = {self_}});
   ask_next(number, now_, effects);
+}
+
+void Pools::ask_for_copies_again(TimeNs now, Effects& effects) {
+  std::vector<RecordPtr> ready;
+  for (auto at = repairs_.begin(); at != repairs_.end();) {
+    if (at->second.again_at <= now &&
+        (!definitions_.contains(at->first.first) || table_.holds(at->first.first, at->first.second))) {
+      at = repairs_.erase(at);  // dropped, put anew or moved here meanwhile
+      continue;
+    }
+    if (at->second.again_at <= now) {
+      at->second.again_at = never;
+      ready.push_back(at->second.lost);
+    }
+    due(at->second.again_at);
+    ++at;
+  }
+  for (const RecordPtr& record : ready) ask_for_copy(record, effects);
+}
+
+// Not `again`: all owners say that they have none. One that is away compares what it has when it is back.
+void Pools::end_repair(const RecordPtr& record, const Status& status, bool again) {
+  const auto at = repairs_.find({record->pool.substr(0, record->pool.find('?')), {record->row, record->column}});
+  if (at == repairs_.end()) return;
+  if (!status)
+    log(LogLevel::warning, "{}: no copy is kept here again{}: {}", record->described(),
+        again ? fmt::format(" yet; it is tried again in {} s", options_.move_retry_ns / second_ns) : "",
+        status.error().message);
+  if (status || !again)
+    repairs_.erase(at);
+  else
+    due(at->second.again_at = deadline_after(now_, options_.move_retry_ns));
 }
 
 void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects) {
@@ -167,13 +208,15 @@ void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr fr
       record->pool.substr(0, record->pool.find('?')), record->row, record->column, record->user, record->keep, false};
   incoming.id = record->id;
   incoming.id.moved = true;  // it was shown once: no trigger calls for it again
-  if (table_.holds(incoming.place.pool, {record->row, record->column})) return;  // put anew meanwhile
+  incoming.repairs = record;
+  if (table_.holds(incoming.place.pool, {record->row, record->column}))  // put anew meanwhile
+    return end_repair(record, {}, false);
   log(LogLevel::info, "{}: member {} has it, and it is kept here again", record->described(), from);
   if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
   taking_moved_ = true;
   const Status put = table_.put(incoming.place, std::move(frame), now, effects, record->id);
   taking_moved_ = false;
-  if (!put) log(LogLevel::error, "{}: {}", record->described(), put.error().message);
+  end_repair(record, put, true);
 }
 
 }  // namespace offpath::pool

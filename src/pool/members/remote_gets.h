@@ -27,11 +27,18 @@ struct RemoteGet {
   std::vector<std::string> tried{};  // owners that had it not, or did not answer
   std::uint64_t asking = 0;          // the token's number; 0: none
   std::string owner{};               // that is asked
+  bool unsure = false;               // some owner did not say that it has none
   bool fetched = false;              // by fetch(): nobody else is asked
   bool waits = false;                // nobody had it: it is waited for where it is to come
   QueryMembers::Fetched tell{};      // fetch_part's: instead of an answer to a program
   FramePtr delivered{};
   Failure last{Error::timeout, ""};
+
+  // An object that one owner cannot read is there, though others have none.
+  void note(Failure said) {
+    unsure |= said.code != Error::not_found;
+    if (said.code != Error::not_found || last.code != Error::io) last = std::move(said);
+  }
 };
 
 class RemoteGets {

@@ -192,7 +192,10 @@ Result<std::vector<RecordPtr>> Disk::scan() {
 
 Result<RecordPtr> Disk::write_now(ObjectRecord record, const mover::Frame& frame) {
   describe(record, frame);
-  return store_->write(std::move(record), frame.buffer.bytes(), true);
+  Result<RecordPtr> written = store_->write(record, frame.buffer.bytes(), true);
+  for (int again = 0; again < tries_again && !written && written.error().code == Error::io; ++again)
+    written = store_->write(record, frame.buffer.bytes(), true);
+  return written;
 }
 
 void Disk::finish_changes() { make(*store_, std::exchange(changes_, {})); }

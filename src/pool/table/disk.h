@@ -34,7 +34,7 @@ class Disk {
   Disk(std::shared_ptr<ObjectStore> store, std::shared_ptr<mover::BufferCache> buffers)
       : store_(std::move(store)), buffers_(std::move(buffers)) {}
 
-  // Numbers grow: of two objects with the same keys the larger one is the newer.
+  // Numbers grow, in the order of writing.
   [[nodiscard]] std::uint64_t new_number() noexcept { return next_file_++; }
   // Of the record, its number and whose and where it is; the rest is the frame's.
   void write(ObjectRecord record, FramePtr frame, bool lasting, Written written, Effects& effects);
@@ -53,6 +53,7 @@ class Disk {
 
   // ---- without jobs: at start and at the end
   [[nodiscard]] Result<std::vector<RecordPtr>> scan();
+  // What failed once is tried again at once: there is no later.
   [[nodiscard]] Result<RecordPtr> write_now(ObjectRecord record, const mover::Frame& frame);
   void finish_changes();
 

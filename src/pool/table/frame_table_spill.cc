@@ -335,12 +335,18 @@ void FrameTable::lose(const RecordPtr& record, Effects& effects) {
 
 // ---- start and end
 
-// In the order of their numbers: an object that is there already was put before this one.
+// In the order of their numbers, which is that of writing. A move may have been written behind a later put: of two
+// objects with versions the later put stays, of others the one that was written last.
 void FrameTable::recover(const RecordPtr& record, TimeNs now) {
   const std::string name = record->pool.substr(0, record->pool.find('?'));
   Pool& pool = pools_.at(name);
   const Keys keys{record->row, record->column};
-  if (const auto before = pool.objects.find(keys); before != pool.objects.end()) remove(pool, before);
+  if (const auto before = pool.objects.find(keys); before != pool.objects.end()) {
+    const PutId& there = before->second.id;
+    if (there.counter != 0 && record->id.counter != 0 && there.version() > record->id.version())
+      return disk_->remove(record);
+    remove(pool, before);
+  }
   Object object{disk_->unread(record), 0, record->keep, record->hidden, record->id, record};
   pool.bytes += record->bytes;
   counters_.bytes += record->bytes;

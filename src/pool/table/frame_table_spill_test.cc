@@ -3,7 +3,7 @@
 #include <deque>
 
 #include "pool/table/frame_table.h"
-#include "pool/table/memory_store.h"
+#include "testing/pool/memory_store.h"
 
 namespace offpath::pool {
 namespace {
@@ -251,6 +251,30 @@ TEST_F(SpillTest, AfterAKillADurablePoolHasWhatWasStored) {
   EXPECT_EQ(store_->files.size(), 2u) << "what was replaced is removed at last";
 }
 
+TEST_F(SpillTest, AfterAKillTheLaterPutStaysThoughAnEarlierOneWasWrittenBehindIt) {
+  const auto write = [&](std::uint64_t number, PutId id, std::uint8_t seed) {
+    ObjectRecord record;
+    record.number = number;
+    record.bytes = object_bytes;
+    record.pool_user = record.user = owner;
+    record.id = std::move(id);
+    record.pool = "local:/p?spill=durable";
+    record.row = "row";
+    ASSERT_TRUE(store_->write(std::move(record), frame(seed)->buffer.bytes(), true));
+  };
+  write(1, {1, 1}, 1);  // of a time before there were versions
+  write(2, {.writer = 1, .number = 2, .counter = 20}, 2);
+  write(3, {.writer = 1, .number = 3, .counter = 10}, 3);  // brought by a move
+  define(Spill::durable);
+  recover();
+  work();
+  EXPECT_EQ(value_of("row"), 2);
+  ASSERT_EQ(store_->files.size(), 1u) << "the others are removed";
+  EXPECT_EQ(store_->files.begin()->first, 2u);
+  EXPECT_EQ(table_->counters().frames, 1u);
+  EXPECT_EQ(table_->disk()->counters().objects, 1u);
+}
+
 TEST_F(SpillTest, OfTwoPutsTheLaterOneStaysWhicheverIsWrittenFirst) {
   define(Spill::durable);
   Status first, second;
@@ -437,6 +461,18 @@ TEST_F(SpillTest, AStepThatEndedIsShownAfterANewStartToo) {
 TEST_F(SpillTest, AtTheEndEverythingGoesToDisk) {
   define(Spill::on);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(put(fmt::format("row{}", i), static_cast<std::uint8_t>(i)));
+  table_->flush();
+  start();
+  define(Spill::on);
+  recover();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(value_of(fmt::format("row{}", i)), i);
+}
+
+TEST_F(SpillTest, AtTheEndAWriteThatFailedOnceIsTriedAgain) {
+  define(Spill::on);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(put(fmt::format("row{}", i), static_cast<std::uint8_t>(i)));
+  int failures = 1;
+  store_->fails_writing = [&] { return failures-- > 0; };
   table_->flush();
   start();
   define(Spill::on);

@@ -27,7 +27,9 @@
 namespace offpath::pool {
 
 struct ObjectRecord {
-  std::uint64_t number = 0;  // of its file; of two objects with the same keys the larger one is the newer
+  // Of its file; grows in the order of writing. Which of two objects with the same keys is the later put, `id` says;
+  // where it has no counter, the larger number is.
+  std::uint64_t number = 0;
   std::uint64_t bytes = 0, rows = 0, keep = 0;
   uid_t pool_user = 0, user = 0;
   bool arrow = false;

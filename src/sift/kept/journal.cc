@@ -239,6 +239,18 @@ Result<KeptParts> open_kept(Bytes object) {
   return KeptParts{object.first(body), object.subspan(before - notes, notes)};
 }
 
+bool is_lost(Error code) noexcept {
+  switch (code) {
+    case Error::not_found:
+    case Error::protocol:
+    case Error::version:
+    case Error::schema:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Result<FramePtr> keep_piece(const FramePtr& frame, const PieceHeader& header, const FrameMemory& memory) {
   const std::vector<std::byte> notes = encode(header);
   const std::uint64_t bytes = kept_bytes(frame->bytes, notes.size());

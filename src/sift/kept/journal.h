@@ -96,6 +96,10 @@ struct RunNotes {
 
 // ---- objects
 
+// Whether what could not be read is lost. All else passes, read errors too: a corrupt object fails with Error::io once,
+// and is not found from then on.
+[[nodiscard]] bool is_lost(Error code) noexcept;
+
 // Of a piece with as many runs of steps as a split makes: what a kept one has beside its frame, at most.
 inline constexpr std::uint64_t kept_notes_bytes_max = 8192;
 

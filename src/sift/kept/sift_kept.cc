@@ -62,27 +62,68 @@ Result<Identity> read_identity(Bytes bytes, uid_t user) {
 
 // ---- at start
 
-void SiftService::recover(TimeNs, mover::Effects& effects) {
+void SiftService::recover(TimeNs now, mover::Effects& effects) {
   for (const pool::FrameTable::PoolStatus& each : pools_.table().pools()) {
     if (!pool::is_reserved(each.name)) continue;
     for (const pool::FrameTable::Held& held : pools_.table().held(each.name)) {
       const auto& [row, column] = held.keys;
-      if (column != identity_column || row.substr(0, row.find('#')) != self_) continue;
-      const auto made = [&]() -> Status {
-        OFP_ASSIGN(const FramePtr object, mover::in_memory(held.frame));
-        OFP_ASSIGN(const Identity identity, read_identity({object->buffer.data(), object->bytes}, each.user));
-        OFP_ASSIGN(const Settings settings, parse_settings(identity.text));
-        if (const std::string own = own_name(settings, identity.text, each.user); own != each.name)
-          return fail(Error::exists, "what pool \"{}\" of user {} keeps is in \"{}\"", identity.text, each.user, own);
-        OFP_ASSIGN(Pool* const pool, define(identity.text, each.user, effects));
-        if (pool->own != each.name) return fail(Error::exists, "pool \"{}\" is there as another one", identity.text);
-        agree(*pool, pools_.now(), effects);  // as it was before
-        return {};
-      };
-      if (const Status status = made(); !status)
-        log(LogLevel::error, "pool \"{}\": what was kept is not taken up: {}", each.name, status.error().message);
+      if (column == identity_column && row.substr(0, row.find('#')) == self_)
+        unread_.emplace(each.name, Unread{row, each.user, now});
     }
   }
+  read_identities(now, effects);
+}
+
+void SiftService::read_identities(TimeNs now, mover::Effects& effects) {
+  std::vector<std::pair<std::string, std::string>> due;
+  for (auto& [own, unread] : unread_) {
+    if (unread.again_at > now) continue;
+    unread.again_at = never;
+    due.emplace_back(own, unread.row);
+  }
+  for (const auto& [own, row] : due)
+    pools_.read(
+        own, {row, std::string(identity_column)}, {},
+        [this, name = own](const Result<FramePtr>& object, TimeNs then, mover::Effects& more) {
+          on_identity(name, object, then, more);
+        },
+        now, effects);
+}
+
+void SiftService::on_identity(const std::string& own, const Result<FramePtr>& object, TimeNs now,
+                              mover::Effects& effects) {
+  if (!object && !is_lost(object.error().code)) {
+    log(LogLevel::warning, "pool \"{}\": what was kept cannot be read yet, and is tried again: {}", own,
+        object.error().message);
+    unread_.at(own).again_at = deadline_after(now, second_ns);
+    return;
+  }
+  const uid_t user = unread_.extract(own).mapped().user;
+  const auto made = [&]() -> Status {
+    OFP_TRY(object);
+    OFP_ASSIGN(const Identity identity, read_identity({(*object)->buffer.data(), (*object)->bytes}, user));
+    OFP_ASSIGN(const Settings settings, parse_settings(identity.text));
+    if (const std::string name = own_name(settings, identity.text, user); name != own)
+      return fail(Error::exists, "what pool \"{}\" of user {} keeps is in \"{}\"", identity.text, user, name);
+    OFP_ASSIGN(Pool* const pool, define(identity.text, user, effects));
+    if (pool->own != own) return fail(Error::exists, "pool \"{}\" is there as another one", identity.text);
+    agree(*pool, now, effects);  // as it was before
+    return {};
+  };
+  if (const Status status = made(); !status)
+    log(LogLevel::error, "pool \"{}\": what was kept is not taken up: {}", own, status.error().message);
+  make_awaited(now, effects);
+}
+
+// Until it is known what was kept of a pool, another one of its name would take its place.
+Status SiftService::may_make(std::string_view text) const {
+  for (const auto& [own, unread] : unread_) {
+    const std::string_view name = std::string_view(own).substr(own.find(':'));
+    if (name_in(text).substr(std::string_view("sift").size()) == name.substr(0, name.find(pool::kept_mark)))
+      return fail(Error::would_block, "pool \"{}\": agent {} is still reading what it kept of it", name_in(text),
+                  self_);
+  }
+  return {};
 }
 
 // Of what is kept of a pool: two of one name, by other members or of other users, do not meet there.

@@ -8,24 +8,6 @@
 
 namespace offpath::sift {
 
-namespace {
-
-// Not here for the moment; or lost.
-bool may_pass(Error code) noexcept {
-  switch (code) {
-    case Error::io:
-    case Error::not_found:
-    case Error::protocol:
-    case Error::version:
-    case Error::schema:
-      return false;
-    default:
-      return true;
-  }
-}
-
-}  // namespace
-
 // ---- splits and runs
 
 void Sift::restore(std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now, Effects& effects) {
@@ -39,7 +21,12 @@ void Sift::restore(std::uint64_t incarnation, const std::vector<KeptItem>& items
     if (!name || !geometry_.holds(self_, name->element)) continue;
     if (name->kind == KeptName::Kind::piece) {
       restoring_->pieces.emplace_back(*name, item);
-    } else if (name->kind == KeptName::Kind::run) {
+      continue;
+    }
+    // No name is given again, whether its object can be read or not.
+    Element& of = element(name->element);
+    of.number = std::max(of.number, name->number);
+    if (name->kind == KeptName::Kind::run) {
       wanted.push_back(*name);
     } else {
       auto [at, fresh] = newest.try_emplace(name->element, *name);
@@ -61,14 +48,13 @@ void Sift::on_read(std::uint64_t token, Result<FramePtr> object, TimeNs now, Eff
   const auto reading = restoring_->reading.find(token);
   if (reading == restoring_->reading.end()) return;
   const KeptName name = reading->second;
-  if (!object && may_pass(object.error().code)) return read_later(token, name, now);
+  if (!object && !is_lost(object.error().code)) return read_later(token, name, now);
   restoring_->reading.erase(reading);
   open_record(name, std::move(object), effects);
   if (restoring_->reading.empty() && restoring_->jobs == 0) end_restore(now, effects);
 }
 
 void Sift::read_later(std::uint64_t token, const KeptName& name, TimeNs now) {
-  (void)element(name.element);  // timers are of elements that are there
   restoring_->reading.emplace(token, name);
   timers_.emplace(deadline_after(now, options_.retry_max_ns), Timer{Timer::Of::read, name.element, token});
 }
@@ -110,7 +96,7 @@ void Sift::opened(const Job& job, const Status& status, TimeNs now, Effects& eff
   --restoring_->jobs;
   if (status)
     restoring_->runs[job.element].push_back({job.batch->record, job.batch->run});
-  else if (may_pass(status.error().code))
+  else if (!is_lost(status.error().code))
     read_later(next_token_++, KeptName::parse(job.name).value(), now);
   else
     log(LogLevel::error, "pool '{}': {} of '{}' is lost: {}", options_.settings.pool, job.name, options_.self.member,
@@ -145,7 +131,6 @@ void Sift::restore_runs(Element& element, std::vector<Restoring::Run> runs, Effe
   std::ranges::sort(runs, {}, [](const Restoring::Run& run) { return run.record.number; });
   for (const Restoring::Run& each : runs) {
     const std::uint64_t number = each.record.number;
-    element.number = std::max(element.number, number);
     take_up(element, each.record);
     const bool covered = std::ranges::any_of(runs, [&](const Restoring::Run& other) {
       return other.record.number > number && other.record.covers.has(number);
@@ -169,7 +154,6 @@ void Sift::take_up(Element& element, const ElementRecord& record) {
 // Splits whose pieces are all there. Of one all of whose parts were answered, some pieces are dropped already.
 std::deque<Replay> Sift::replays_of(Element& element, ElementRecord record,
                                     const std::vector<std::pair<KeptName, KeptItem>>& pieces) {
-  element.number = record.number;
   element.kept_split = KeptName{KeptName::Kind::split, element.id, {}, record.number}.text();
   take_up(element, record);
   record.next_sequences.resize(options_.settings.fanout, 1);
@@ -250,7 +234,7 @@ void Sift::reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effec
   if (found == arrivals_.end() || !found->second.restored) return;
   Arrival& arrival = found->second;
   Element& to = element(arrival.header.element);
-  if (!object && may_pass(object.error().code)) {
+  if (!object && !is_lost(object.error().code)) {
     timers_.emplace(deadline_after(now, options_.retry_max_ns), Timer{Timer::Of::read, to.id, id});
     return;
   }

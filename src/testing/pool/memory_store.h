@@ -1,4 +1,6 @@
 // A disk for tests: objects in memory, with faults that are asked for. What it holds outlives the agents that use it.
+// What is synced when is as with pool/table/spill_directory.h: a lasting write and show() sync the directory, with all
+// removals before them; the bytes of other files are never synced.
 #pragma once
 
 #include <cstring>
@@ -6,6 +8,7 @@
 #include <map>
 
 #include "pool/table/object_store.h"
+#include "testing/link/seeded_random.h"
 
 namespace offpath::pool {
 
@@ -15,6 +18,7 @@ class MemoryStore final : public ObjectStore {
     ObjectRecord record;
     std::vector<std::byte> bytes;
     bool lasting;
+    bool cut_off = false;  // its record is lost: the next scan sets it aside
   };
 
   Result<RecordPtr> write(ObjectRecord record, Bytes object, bool lasting) override {
@@ -22,6 +26,7 @@ class MemoryStore final : public ObjectStore {
     if (fails_writing && fails_writing()) return fail(Error::io, "the disk fails");
     record.crc32c = crc32c(object);
     files.insert_or_assign(record.number, File{record, {object.begin(), object.end()}, lasting});
+    if (lasting) removed_.clear();
     ++writes;
     return std::make_shared<const ObjectRecord>(std::move(record));
   }
@@ -39,19 +44,49 @@ class MemoryStore final : public ObjectStore {
   }
   Status show(const ObjectRecord& record) override {
     if (const auto at = files.find(record.number); at != files.end()) at->second.record.hidden = false;
+    removed_.clear();
     return {};
   }
   Status remove(const ObjectRecord& record) override {
-    files.erase(record.number);
+    if (auto file = files.extract(record.number)) removed_.insert(std::move(file));
     return {};
   }
   Result<std::vector<RecordPtr>> scan() override {
+    largest_number_ = files.empty() ? 0 : files.rbegin()->first;
+    std::erase_if(files, [](const auto& file) { return file.second.cut_off; });
     std::vector<RecordPtr> all;
     for (const auto& [number, file] : files) all.push_back(std::make_shared<const ObjectRecord>(file.record));
     return all;
   }
-  std::uint64_t largest_number() const override { return files.empty() ? 0 : files.rbegin()->first; }
+  std::uint64_t largest_number() const override { return largest_number_; }
   std::string described() const override { return "a disk in memory"; }
+
+  // Of what was not synced, some is as it was before and some as it was meant: a file whose removal was not is back or
+  // gone; one whose bytes were not is whole, cut off, changed, or gone. Once the agent that used it has ended.
+  void power_cut(link::SeededRandom& random) {
+    for (auto& [number, file] : std::exchange(removed_, {}))
+      if (random.chance(0.5)) files.emplace(number, std::move(file));
+    for (auto at = files.begin(); at != files.end();) {
+      File& file = at->second;
+      if (!file.lasting) {
+        switch (random.below(4)) {
+          case 0:
+            at = files.erase(at);
+            continue;
+          case 1:
+            file.cut_off = true;
+            break;
+          case 2:
+            if (!file.bytes.empty()) file.bytes[random.below(file.bytes.size())] ^= std::byte{1};
+            break;
+          default:
+            break;
+        }
+        file.lasting = true;
+      }
+      ++at;
+    }
+  }
 
   [[nodiscard]] std::uint64_t used() const {
     std::uint64_t all = 0;
@@ -62,6 +97,10 @@ class MemoryStore final : public ObjectStore {
   std::map<std::uint64_t, File> files;
   std::uint64_t bytes_max = UINT64_MAX, writes = 0, reads = 0;
   std::function<bool()> fails_writing, fails_reading;
+
+ private:
+  std::map<std::uint64_t, File> removed_;  // since the directory was last synced
+  std::uint64_t largest_number_ = 0;
 };
 
 }  // namespace offpath::pool
