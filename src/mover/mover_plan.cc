@@ -9,6 +9,7 @@
 
 #include "mover/mover.h"
 #include "mover/operation.h"
+#include "wire/limits.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
@@ -49,7 +50,10 @@ Status check_ref(const BufferRef& ref, std::size_t index) {
 
 Status Mover::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
   if (bytes > charge) return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
-  OFP_ASSIGN(operation.buffer, cache_->take(bytes, stream.channel->client.user));
+  const uid_t user = stream.channel->client.user;
+  // Readers who map what a create of bytes made see its updates; who gets it enclosed has a copy.
+  const bool mapped = operation.kind == Operation::Kind::create && bytes > wire::enclosed_bytes_max;
+  OFP_ASSIGN(operation.buffer, mapped ? cache_->take_file(bytes, user) : cache_->take(bytes, user));
   return {};
 }
 
