@@ -81,9 +81,10 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   };
   if (std::ranges::any_of(settings_.listen, by_a_card))
     settings_.dispatcher.buffers.lasting = std::make_shared<link::LastingMemory>();
-  if (std::uint64_t& frames = settings_.dispatcher.buffers.buffers_max; frames == 0) frames = frames_that_fit();
-  const auto received =
-      std::make_shared<ReceivedFds>(beside_frames(settings_.dispatcher.buffers.buffers_max, settings_.received));
+  mover::BufferCacheOptions& buffers = settings_.dispatcher.buffers;
+  if (buffers.buffers_max == 0) buffers.buffers_max = frames_that_fit();
+  if (buffers.user_buffers_max == 0) buffers.user_buffers_max = share_of_user(buffers.buffers_max);
+  const auto received = std::make_shared<ReceivedFds>(beside_frames(buffers.buffers_max, settings_.received));
   OFP_ASSIGN(link::AgentPolicy policy, make_policy(settings_, settings_.dispatcher.buffers.lasting, received));
   policy_ = std::make_shared<const link::AgentPolicy>(std::move(policy));
   OFP_ASSIGN(loop_, loop::Loop::make(settings_.loop));

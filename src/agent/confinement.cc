@@ -58,9 +58,8 @@ ReceivedLimits beside_frames(std::uint64_t frames, ReceivedLimits of_user) {
   // A connection takes two descriptors more than the one that is counted.
   limits.descriptors_max = std::max(left_of(descriptors_of_process()) / 3, least);
   limits.mappings_max = std::max(left_of(mappings_of_process()) / 4 * 3, least);
-  if (limits.user_descriptors_max == 0)
-    limits.user_descriptors_max = limits.descriptors_max - limits.descriptors_max / 8;
-  if (limits.user_mappings_max == 0) limits.user_mappings_max = limits.mappings_max - limits.mappings_max / 8;
+  if (limits.user_descriptors_max == 0) limits.user_descriptors_max = share_of_user(limits.descriptors_max);
+  if (limits.user_mappings_max == 0) limits.user_mappings_max = share_of_user(limits.mappings_max);
   return limits;
 }
 

@@ -24,6 +24,9 @@ namespace offpath::agent {
 // process have is left for everything else.
 [[nodiscard]] std::uint64_t frames_that_fit();
 
+// Of what all users may have together, what one may have where nothing is set: some is left for the next one.
+[[nodiscard]] constexpr std::uint64_t share_of_user(std::uint64_t all) noexcept { return all - all / 8; }
+
 // What programs may have of the rest, so that the agent has some for itself; `of_user`: those of one user, 0 where it
 // was not set.
 [[nodiscard]] ReceivedLimits beside_frames(std::uint64_t frames, ReceivedLimits of_user);

@@ -28,9 +28,10 @@ using wire::Destination;
 
 // ---- arrays, by builders: each value is written once more, as a program that receives plain bytes would do
 
-// Of a frame: builders grow by doubling, and hold the old bytes beside the new ones meanwhile.
-ArrowMemory memory_for(const frame::Plan& plan) {
-  return {8 * plan.frame_bytes + (16ull << 20), "eight times the frame and 16 MiB"};
+// Of a frame, eight times what it has and 16 MiB: builders grow by doubling, and hold the old bytes beside the new ones
+// meanwhile.
+ArrowMemory memory_for(const frame::Plan& plan, BufferCache& cache, uid_t user, std::uint64_t user_bytes_max) {
+  return {cache, user, user_bytes_max, "memory.bytes_max, memory.user_bytes_max", 8 * plan.frame_bytes + (16ull << 20)};
 }
 
 struct NumericCopy {
@@ -135,11 +136,12 @@ Result<FramePtr> write_stream(const arrow::RecordBatch& batch, BufferCache& cach
 
 class ByBuilders final : public AgentSerialiser {
  public:
-  explicit ByBuilders(std::shared_ptr<const frame::Template> form) : form_(std::move(form)) {}
+  ByBuilders(std::shared_ptr<const frame::Template> form, std::uint64_t user_bytes_max)
+      : form_(std::move(form)), user_bytes_max_(user_bytes_max) {}
 
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
-    ArrowMemory memory = memory_for(plan);
+    ArrowMemory memory = memory_for(plan, cache, user, user_bytes_max_);
     // Builders follow every offset, and these come from another process.
     if (!form_->layout.fixed) OFP_TRY(frame::check_contents(*form_, plan, placed->bytes()));
     OFP_ASSIGN(const std::shared_ptr<arrow::Schema> schema, arrow_schema(form_->schema));
@@ -153,17 +155,19 @@ class ByBuilders final : public AgentSerialiser {
 
  private:
   std::shared_ptr<const frame::Template> form_;
+  std::uint64_t user_bytes_max_;
 };
 
 class FromArrays final : public AgentSerialiser {
  public:
   // Without `schema` it is made for every batch.
-  FromArrays(std::shared_ptr<const frame::Template> form, std::shared_ptr<arrow::Schema> schema)
-      : form_(std::move(form)), schema_(std::move(schema)) {}
+  FromArrays(std::shared_ptr<const frame::Template> form, std::shared_ptr<arrow::Schema> schema,
+             std::uint64_t user_bytes_max)
+      : form_(std::move(form)), schema_(std::move(schema)), user_bytes_max_(user_bytes_max) {}
 
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
-    ArrowMemory memory = memory_for(plan);
+    ArrowMemory memory = memory_for(plan, cache, user, user_bytes_max_);
     std::shared_ptr<arrow::Schema> schema = schema_;
     if (schema == nullptr) {
       OFP_ASSIGN(schema, arrow_schema(form_->schema));
@@ -175,15 +179,17 @@ class FromArrays final : public AgentSerialiser {
  private:
   std::shared_ptr<const frame::Template> form_;
   std::shared_ptr<arrow::Schema> schema_;
+  std::uint64_t user_bytes_max_;
 };
 
 class FromStructs final : public AgentSerialiser {
  public:
-  explicit FromStructs(std::shared_ptr<const frame::Template> form) : form_(std::move(form)) {}
+  FromStructs(std::shared_ptr<const frame::Template> form, std::uint64_t user_bytes_max)
+      : form_(std::move(form)), user_bytes_max_(user_bytes_max) {}
 
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
-    ArrowMemory memory = memory_for(plan);
+    ArrowMemory memory = memory_for(plan, cache, user, user_bytes_max_);
     ArrowSchema schema{};
     ArrowArray array{};
     frame::export_schema(form_->schema, &schema);
@@ -195,22 +201,24 @@ class FromStructs final : public AgentSerialiser {
 
  private:
   std::shared_ptr<const frame::Template> form_;
+  std::uint64_t user_bytes_max_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(Destination destination,
-                                                                     std::shared_ptr<const frame::Template> form) {
+                                                                     std::shared_ptr<const frame::Template> form,
+                                                                     std::uint64_t user_bytes_max) {
   OFP_ASSIGN(std::shared_ptr<arrow::Schema> schema, arrow_schema(form->schema));  // what has no type fails here, once
   switch (destination) {
     case Destination::agent_serialise:
-      return std::make_shared<const ByBuilders>(std::move(form));
+      return std::make_shared<const ByBuilders>(std::move(form), user_bytes_max);
     case Destination::arrays:
-      return std::make_shared<const FromArrays>(std::move(form), nullptr);
+      return std::make_shared<const FromArrays>(std::move(form), nullptr, user_bytes_max);
     case Destination::record_batch:
-      return std::make_shared<const FromArrays>(std::move(form), std::move(schema));
+      return std::make_shared<const FromArrays>(std::move(form), std::move(schema), user_bytes_max);
     case Destination::c_abi:
-      return std::make_shared<const FromStructs>(std::move(form));
+      return std::make_shared<const FromStructs>(std::move(form), user_bytes_max);
     default:
       return fail(Error::invalid,
                   "destination {} needs no Arrow library; agent-serialise, arrays, record-batch and "

@@ -28,8 +28,9 @@ class AgentSerialiser {
                                                    BufferCache& cache, uid_t user) const = 0;
 };
 
+// Within `user_bytes_max` is all that libarrow holds for a user, whichever batches and queries it is for.
 // Error::unsupported where the agent was built without libarrow.
 [[nodiscard]] Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(
-    wire::Destination destination, std::shared_ptr<const frame::Template> form);
+    wire::Destination destination, std::shared_ptr<const frame::Template> form, std::uint64_t user_bytes_max);
 
 }  // namespace offpath::mover

@@ -5,7 +5,8 @@
 namespace offpath::mover {
 
 Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(wire::Destination destination,
-                                                                     std::shared_ptr<const frame::Template>) {
+                                                                     std::shared_ptr<const frame::Template>,
+                                                                     std::uint64_t) {
   return fail(Error::unsupported,
               "destination {} needs an agent built with libarrow (OFFPATH_ARROW); ipc, ipc-page, "
               "native and serialised do not",

@@ -21,6 +21,8 @@ namespace {
 
 using wire::Destination;
 
+constexpr std::uint64_t memory_max = 1ull << 30;
+
 std::shared_ptr<arrow::Array> from_json(const std::shared_ptr<arrow::DataType>& type, const std::string& json) {
   return arrow::json::ArrayFromJSONString(type, json).ValueOrDie();
 }
@@ -91,7 +93,7 @@ class AgentSerialiseTest : public ::testing::TestWithParam<Destination> {
 
   void expect_round_trip(const arrow::RecordBatch& batch) {
     Sent sent = place(batch, *cache);
-    auto serialiser = make_agent_serialiser(GetParam(), sent.form);
+    auto serialiser = make_agent_serialiser(GetParam(), sent.form, memory_max);
     ASSERT_TRUE(serialiser.has_value()) << serialiser.error().message;
     auto made = (*serialiser)->serialise(sent.plan, sent.placed, *cache, 0);
     ASSERT_TRUE(made.has_value()) << made.error().message;
@@ -205,16 +207,39 @@ TEST(AgentSerialiseSafetyTest, OffsetsThatLeadOutsideAreRefused) {
   Sent sent = place(*batch_of({from_json(arrow::utf8(), R"(["a", "bc", "def"])")}), *cache);
   const std::uint32_t offsets = sent.form->layout.nodes[0].buffer + 1;
   store<std::int32_t>(sent.placed->data() + sent.plan.buffers[offsets].offset + 4, 1 << 30);
-  auto serialiser = make_agent_serialiser(Destination::agent_serialise, sent.form);
+  auto serialiser = make_agent_serialiser(Destination::agent_serialise, sent.form, memory_max);
   auto made = (*serialiser)->serialise(sent.plan, sent.placed, *cache, 0);
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, Error::schema);
 }
 
+TEST(AgentSerialiseSafetyTest, LibarrowsMemoryIsItsUsersAndBounded) {
+  auto cache = BufferCache::make({.cached_bytes_max = 0});
+  arrow::Int64Builder builder;
+  ASSERT_TRUE(builder.AppendValues(std::vector<std::int64_t>(100'000, 7)).ok());
+  Sent sent = place(*batch_of({builder.Finish().ValueOrDie()}, false), *cache);
+  const auto serialiser = make_agent_serialiser(Destination::agent_serialise, sent.form, 4 << 20).value();
+  const std::uint64_t others = 7 * (4 << 20) / 8;  // what his other batches take
+  ASSERT_TRUE(cache->hold(others, 5, 4 << 20));
+  EXPECT_EQ(cache->used_bytes_of(5), others) << "it is within the agent's memory";
+  const auto refused = serialiser->serialise(sent.plan, sent.placed, *cache, 5);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::no_memory);
+  EXPECT_NE(refused.error().message.find("4194304 are allowed (memory.bytes_max"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(cache->held_bytes_of(5), others);
+  EXPECT_TRUE(serialiser->serialise(sent.plan, sent.placed, *cache, 6)) << "another user has his own";
+  cache->let_go(others, 5);
+  EXPECT_TRUE(serialiser->serialise(sent.plan, sent.placed, *cache, 5));
+  EXPECT_EQ(cache->held_bytes_of(5), 0u);
+  cache->drop_leaving();
+  EXPECT_EQ(cache->used_bytes_of(5), 0u);
+}
+
 TEST(AgentSerialiseSafetyTest, ADestinationWithoutArrowIsNotMadeHere) {
   auto cache = BufferCache::make({});
   Sent sent = place(*batch_of({from_json(arrow::int8(), "[1]")}), *cache);
-  auto made = make_agent_serialiser(Destination::ipc_page, sent.form);
+  auto made = make_agent_serialiser(Destination::ipc_page, sent.form, memory_max);
   ASSERT_FALSE(made.has_value());
   EXPECT_NE(made.error().message.find("ipc-page"), std::string::npos);
 }

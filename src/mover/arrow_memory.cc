@@ -4,21 +4,18 @@ namespace offpath::mover {
 
 arrow::Status ArrowMemory::take(std::int64_t bytes) {
   const auto more = static_cast<std::uint64_t>(bytes);
-  bool fits = bytes >= 0;
-  if (fits && cache_ != nullptr) {
-    fits = cache_->hold(more, user_, bytes_max_);
-  } else if (fits) {
-    const auto before = static_cast<std::uint64_t>(bytes_.fetch_add(bytes, std::memory_order_relaxed));
-    fits = more <= bytes_max_ && before <= bytes_max_ - more;
-    if (!fits) bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  }
-  if (!fits) {
-    const auto own = static_cast<std::uint64_t>(bytes_allocated());
-    return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ",
-                                      cache_ != nullptr ? cache_->held_bytes_of(user_) : own,
+  const auto before = static_cast<std::uint64_t>(bytes_.fetch_add(bytes, std::memory_order_relaxed));
+  const std::uint64_t own_max = cache_ != nullptr ? own_bytes_max_ : bytes_max_;
+  const bool own_fits = bytes >= 0 && more <= own_max && before <= own_max - more;
+  if (!own_fits || (cache_ != nullptr && !cache_->hold(more, user_, bytes_max_))) {
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (!own_fits)
+      return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ", before, " are held already, at most ",
+                                        own_max, " are allowed",
+                                        cache_ != nullptr ? " for one batch" : " (" + setting_ + ")");
+    return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ", cache_->held_bytes_of(user_),
                                       " are held already, at most ", bytes_max_, " are allowed (", setting_, ")");
   }
-  if (cache_ != nullptr) bytes_.fetch_add(bytes, std::memory_order_relaxed);
   total_.fetch_add(bytes, std::memory_order_relaxed);
   count_.fetch_add(1, std::memory_order_relaxed);
   return arrow::Status::OK();

@@ -18,9 +18,15 @@ class ArrowMemory final : public arrow::MemoryPool {
  public:
   // `setting` names the bound to whoever needs more.
   ArrowMemory(std::uint64_t bytes_max, std::string_view setting) : bytes_max_(bytes_max), setting_(setting) {}
-  // Everything that is held for the user in this way, at whatever place, is within the bound (BufferCache::hold).
-  ArrowMemory(BufferCache& cache, uid_t user, std::uint64_t bytes_max, std::string_view setting)
-      : cache_(cache.shared_from_this()), user_(user), bytes_max_(bytes_max), setting_(setting) {}
+  // Everything that is held for the user in this way, at whatever place, is within the bound (BufferCache::hold), and
+  // what is held here within `own_bytes_max` besides.
+  ArrowMemory(BufferCache& cache, uid_t user, std::uint64_t bytes_max, std::string_view setting,
+              std::uint64_t own_bytes_max = UINT64_MAX)
+      : cache_(cache.shared_from_this()),
+        user_(user),
+        bytes_max_(bytes_max),
+        own_bytes_max_(own_bytes_max),
+        setting_(setting) {}
 
   arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override;
   arrow::Status Reallocate(std::int64_t old_size, std::int64_t new_size, std::int64_t alignment,
@@ -37,7 +43,7 @@ class ArrowMemory final : public arrow::MemoryPool {
 
   std::shared_ptr<BufferCache> cache_;
   uid_t user_ = 0;
-  std::uint64_t bytes_max_;
+  std::uint64_t bytes_max_, own_bytes_max_ = UINT64_MAX;
   std::string setting_;
   std::atomic<std::int64_t> bytes_{0}, total_{0}, count_{0};
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,8 +14,12 @@ namespace offpath::mover {
 namespace {
 
 constexpr std::uint64_t huge_bytes = 2ull << 20;
-constexpr std::uint64_t leaving_bytes_min = 1ull
-                                            << 20;  // smaller buffers are given to the kernel at once: under 100 us
+constexpr std::uint64_t at_once_bytes_max = 1ull << 20;  // given to the kernel in less than 100 us
+// munmap keeps other threads' mmap waiting for so much at a time.
+constexpr std::uint64_t unmapped_bytes_max = 16ull << 20;
+constexpr std::uint64_t warm_share = 8;  // of what may be cached, the part of single pages
+
+int memory_file(const char* name) noexcept { return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); }
 
 }  // namespace
 
@@ -47,8 +52,18 @@ std::uint64_t BufferCache::class_bytes(std::uint64_t length) noexcept {
   return align_up(pages, 1ull << shift) * page_bytes;
 }
 
-Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity) const {
-  Fd fd(memfd_create("offpath-frame", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Result<Fd> Buffer::copy() const {
+  Fd made(memory_file("offpath-copy"));
+  if (!made) return fail_errno(errno, "memfd_create");
+  if (write(made.get(), data_, length_) != static_cast<ssize_t>(length_))
+    return fail_errno(errno, fmt::format("copying an object of {} bytes", length_));
+  if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return fail_errno(errno, "sealing a copy");
+  return made;
+}
+
+Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity, uid_t user) const {
+  Fd fd(memory_file("offpath-frame"));
   if (!fd) return fail_errno(errno, "memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(capacity)) != 0) return fail_errno(errno, "ftruncate of a buffer");
   void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -61,15 +76,20 @@ Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity) const
   }
   if (options_.huge_pages && capacity >= huge_bytes) madvise(data, capacity, MADV_HUGEPAGE);
   if (options_.lasting) options_.lasting->add(static_cast<std::byte*>(data), capacity);
-  return Free{static_cast<std::byte*>(data), capacity, std::move(fd)};
+  return Free{static_cast<std::byte*>(data), capacity, std::move(fd), user, capacity};
 }
 
 Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
+  return length <= Slabs::object_bytes_max ? take_page(length, user) : take_file(length, user);
+}
+
+Result<Buffer> BufferCache::take_file(std::uint64_t length, uid_t user) {
   const std::uint64_t capacity = class_bytes(length);
   Free memory{};
   {
     const std::lock_guard lock(mutex_);
-    OFP_TRY(count_in(align_up(length, page_bytes), user));
+    OFP_TRY(may_take(user));
+    count_in(align_up(length, page_bytes), 1, user);
     if (const auto at = free_.find({user, capacity}); at != free_.end() && !at->second.empty()) {
       memory = std::move(at->second.back());
       at->second.pop_back();
@@ -78,18 +98,14 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
       counters_.cached_bytes -= capacity;
     } else {
       ++counters_.misses;
-      // One that nobody uses leaves for it.
-      if (used_buffers_ + counters_.cached_buffers > options_.buffers_max) {
-        const auto idle = std::ranges::find_if(free_, [](const auto& each) { return !each.second.empty(); });
-        if (idle != free_.end()) discard_first_of(idle->second, idle->first.second);
-      }
+      make_place();
     }
   }
   if (memory.data == nullptr) {
-    auto made = make_buffer(capacity);
+    auto made = make_buffer(capacity, user);
     if (!made) {
       const std::lock_guard lock(mutex_);
-      count_out(align_up(length, page_bytes), user);
+      count_out(align_up(length, page_bytes), 1, user);
       return tl::unexpected<Failure>(std::move(made).error());
     }
     memory = std::move(*made);
@@ -104,29 +120,68 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   return buffer;
 }
 
-// The lock is held, here and in count_out.
-Status BufferCache::count_in(std::uint64_t bytes, uid_t user) {
+// A page of a slab. The slab counts as one buffer while any of its pages is used or leaving.
+Result<Buffer> BufferCache::take_page(std::uint64_t length, uid_t user) {
+  Buffer buffer;
+  {
+    const std::lock_guard lock(mutex_);
+    Slabs::Slab* slab = slabs_.with_room(user);
+    if (slab == nullptr || !slab->in_use()) {
+      OFP_TRY(may_take(user));
+      count_in(0, 1, user);
+      if (slab != nullptr) {
+        --counters_.cached_buffers;
+      } else {
+        make_place();
+        auto made = slabs_.make(user);
+        if (!made) {
+          count_out(0, 1, user);
+          return tl::unexpected<Failure>(std::move(made).error());
+        }
+        slab = *made;
+      }
+    }
+    bool warm = false;
+    buffer.data_ = slabs_.take(*slab, warm);
+    if (warm) counters_.cached_bytes -= page_bytes;
+    ++(warm ? counters_.hits : counters_.misses);
+    count_in(page_bytes, 0, user);
+  }
+  buffer.length_ = length;
+  buffer.capacity_ = page_bytes;
+  buffer.user_ = user;
+  buffer.cache_ = shared_from_this();
+  return buffer;
+}
+
+// The lock is held, here and in count_in, count_out.
+Status BufferCache::may_take(uid_t user) const {
   if (!has_place())
     return fail(Error::no_memory, "{} frames are in memory, which is this agent's limit (limits.frames_max)",
                 used_buffers_.load());
-  Used& used = used_by_[user];
-  if (used.buffers >= options_.user_buffers_max)
+  const auto used = used_by_.find(user);
+  if (used != used_by_.end() && used->second.buffers >= options_.user_buffers_max)
     return fail(Error::no_memory,
                 "user {} has {} frames in memory, which is the limit of each user (limits.user_frames_max)", user,
-                used.buffers);
-  used.bytes += bytes;
-  ++used.buffers;
-  used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  used_buffers_.fetch_add(1, std::memory_order_relaxed);
+                used->second.buffers);
   return {};
 }
 
-void BufferCache::count_out(std::uint64_t bytes, uid_t user) noexcept {
+void BufferCache::count_in(std::uint64_t bytes, std::uint64_t buffers, uid_t user) noexcept {
+  Used& used = used_by_[user];
+  used.bytes += bytes;
+  used.buffers += buffers;
+  used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  used_buffers_.fetch_add(buffers, std::memory_order_relaxed);
+}
+
+void BufferCache::count_out(std::uint64_t bytes, std::uint64_t buffers, uid_t user) noexcept {
   used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  used_buffers_.fetch_sub(1, std::memory_order_relaxed);
+  used_buffers_.fetch_sub(buffers, std::memory_order_relaxed);
   const auto used = used_by_.find(user);
   used->second.bytes -= bytes;
-  if (--used->second.buffers == 0) used_by_.erase(used);
+  used->second.buffers -= buffers;
+  if (used->second.buffers == 0 && used->second.bytes == 0) used_by_.erase(used);
 }
 
 bool BufferCache::has_place_for(uid_t user) const {
@@ -147,12 +202,14 @@ bool BufferCache::hold(std::uint64_t bytes, uid_t user, std::uint64_t bytes_max)
   std::uint64_t& held = held_by_[user];
   if (bytes > bytes_max || held > bytes_max - bytes) return false;
   held += bytes;
+  count_in(bytes, 0, user);
   return true;
 }
 
 void BufferCache::let_go(std::uint64_t bytes, uid_t user) noexcept {
   const std::lock_guard lock(mutex_);
   held_by_[user] -= bytes;
+  count_out(bytes, 0, user);
 }
 
 std::uint64_t BufferCache::held_bytes_of(uid_t user) const {
@@ -162,6 +219,7 @@ std::uint64_t BufferCache::held_bytes_of(uid_t user) const {
 }
 
 bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
+  if (length <= Slabs::object_bytes_max) return true;
   const std::lock_guard lock(mutex_);
   const auto at = free_.find({user, class_bytes(length)});
   return at != free_.end() && !at->second.empty();
@@ -170,7 +228,7 @@ bool BufferCache::has_free(std::uint64_t length, uid_t user) const {
 Status BufferCache::prepare(std::uint64_t length, uid_t user) {
   const std::uint64_t capacity = class_bytes(length);
   if (has_free(length, user) || !has_place_for(user)) return {};
-  OFP_ASSIGN(Free memory, make_buffer(capacity));
+  OFP_ASSIGN(Free memory, make_buffer(capacity, user));
   if (madvise(memory.data, capacity, MADV_POPULATE_WRITE) != 0)  // before Linux 5.14
     for (std::uint64_t at = 0; at < capacity; at += page_bytes) memory.data[at] = std::byte{0};
   {
@@ -188,60 +246,124 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
 }
 
 void BufferCache::give_back(Buffer& buffer) noexcept {
-  Free memory{std::exchange(buffer.data_, nullptr), buffer.capacity_, std::move(buffer.fd_)};
+  std::byte* const data = std::exchange(buffer.data_, nullptr);
   const std::lock_guard lock(mutex_);
-  count_out(align_up(buffer.length_, page_bytes), buffer.user_);
+  if (!buffer.fd_) return give_back_page(data);
+  Free memory{data, buffer.capacity_, std::move(buffer.fd_), buffer.user_, buffer.capacity_};
+  count_out(align_up(buffer.length_, page_bytes), 1, buffer.user_);
   make_room(memory.capacity);
-  if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return discard(std::move(memory));
+  if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return leave(std::move(memory));
   counters_.cached_bytes += memory.capacity;
   ++counters_.cached_buffers;
   free_[{buffer.user_, memory.capacity}].push_back(std::move(memory));
 }
 
-// The lock is held. What was wanted last is what will be wanted next: other classes leave for it.
+// The lock is held, here and in all that follow up to drop_leaving.
+void BufferCache::give_back_page(std::byte* page) noexcept {
+  Slabs::Slab& slab = slabs_.of(page);
+  const std::uint64_t warm_bytes = slabs_.warm_bytes() + page_bytes;
+  if (warm_bytes <= options_.cached_bytes_max / warm_share) make_room(page_bytes);
+  const bool warm = warm_bytes <= options_.cached_bytes_max / warm_share &&
+                    counters_.cached_bytes + page_bytes <= options_.cached_bytes_max;
+  slabs_.give_back(slab, page, warm);
+  if (warm) {
+    counters_.cached_bytes += page_bytes;
+    count_out(page_bytes, 0, slab.user);
+  } else {
+    leaving_bytes_.fetch_add(page_bytes, std::memory_order_relaxed);
+  }
+  if (!slab.in_use()) out_of_use(slab);
+}
+
+void BufferCache::out_of_use(Slabs::Slab& slab) noexcept {
+  slabs_.rest(slab);
+  count_out(0, 1, slab.user);
+  ++counters_.cached_buffers;
+  if (slab.warm.empty()) leave(take_slab(slab));  // there is nothing in it to be kept
+}
+
+// One that nobody uses leaves where there are more than may be: the smallest, because it is unmapped here.
+void BufferCache::make_place() noexcept {
+  if (used_buffers_ + counters_.cached_buffers <= options_.buffers_max) return;
+  auto idle = free_.end();
+  for (auto at = free_.begin(); at != free_.end(); ++at)
+    if (!at->second.empty() && (idle == free_.end() || at->first.second < idle->first.second)) idle = at;
+  Slabs::Slab* const slab = slabs_.idle();
+  if (idle == free_.end() && slab == nullptr) return;
+  const bool of_slab = idle == free_.end() || (slab != nullptr && slab->warm_bytes() < idle->first.second);
+  Free memory = of_slab ? take_slab(*slab) : take_first_of(idle->second);
+  if (memory.filled >= at_once_bytes_max) return leave(std::move(memory));
+  ++counters_.dropped;
+  unmap(memory);
+}
+
+// What was wanted last is what will be wanted next: other classes leave for it.
 void BufferCache::make_room(std::uint64_t capacity) noexcept {
   if (capacity > options_.cached_bytes_max) return;
   while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
     const auto largest =
         std::ranges::max_element(free_, {}, [](const auto& each) { return each.first.second * each.second.size(); });
     if (largest == free_.end() || largest->second.empty() || largest->first.second == capacity) return;
-    discard_first_of(largest->second, largest->first.second);
+    leave(take_first_of(largest->second));
   }
 }
 
-// The lock is held.
-void BufferCache::discard_first_of(std::deque<Free>& free, std::uint64_t capacity) noexcept {
-  counters_.cached_bytes -= capacity;
-  --counters_.cached_buffers;
-  discard(std::move(free.front()));
+BufferCache::Free BufferCache::take_first_of(std::deque<Free>& free) noexcept {
+  Free memory = std::move(free.front());
   free.pop_front();
+  counters_.cached_bytes -= memory.capacity;
+  --counters_.cached_buffers;
+  return memory;
 }
 
-// The lock is held. As much may be on its way out as may stay; what exceeds that leaves while its giver waits.
-void BufferCache::discard(Free memory) noexcept {
+BufferCache::Free BufferCache::take_slab(Slabs::Slab& slab) noexcept {
+  const std::uint64_t warm_bytes = slab.warm_bytes();
+  const uid_t user = slab.user;
+  counters_.cached_bytes -= warm_bytes;
+  --counters_.cached_buffers;
+  const Slabs::Run memory = slabs_.remove(slab);
+  return {memory.data, memory.bytes, Fd(), user, warm_bytes};
+}
+
+void BufferCache::leave(Free memory) noexcept {
   ++counters_.dropped;
-  if (memory.capacity < leaving_bytes_min || leaving_bytes() + memory.capacity > options_.cached_bytes_max)
-    return unmap(memory);
-  leaving_bytes_.fetch_add(memory.capacity, std::memory_order_relaxed);
+  count_in(memory.filled, 1, memory.user);
+  leaving_bytes_.fetch_add(memory.filled, std::memory_order_relaxed);
   leaving_.push_back(std::move(memory));
 }
 
 void BufferCache::drop_leaving() {
+  std::vector<Slabs::Run> pages;
+  {
+    const std::lock_guard lock(mutex_);
+    pages = slabs_.take_leaving();
+  }
+  for (const Slabs::Run& run : pages) Slabs::release(run);
   std::vector<Free> leaving;
   {
     const std::lock_guard lock(mutex_);
+    for (const Slabs::Run& run : pages) {
+      Slabs::Slab& slab = slabs_.of(run.data);
+      slabs_.released(slab, run);
+      count_out(run.bytes, 0, slab.user);
+      leaving_bytes_.fetch_sub(run.bytes, std::memory_order_relaxed);
+      if (!slab.in_use()) out_of_use(slab);
+    }
     leaving.swap(leaving_);
   }
   for (Free& each : leaving) {
     unmap(each);
     each.fd.reset();  // the last one of its memory, mostly
-    leaving_bytes_.fetch_sub(each.capacity, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    count_out(each.filled, 1, each.user);
+    leaving_bytes_.fetch_sub(each.filled, std::memory_order_relaxed);
   }
 }
 
 void BufferCache::unmap(const Free& memory) const noexcept {
-  if (options_.lasting) options_.lasting->remove(memory.data);
-  munmap(memory.data, memory.capacity);
+  if (options_.lasting && memory.fd) options_.lasting->remove(memory.data);
+  for (std::uint64_t at = 0; at < memory.capacity; at += unmapped_bytes_max)
+    munmap(memory.data + at, std::min(unmapped_bytes_max, memory.capacity - at));
 }
 
 BufferCacheCounters BufferCache::counters() const {
@@ -253,14 +375,13 @@ BufferCacheCounters BufferCache::counters() const {
 }
 
 void BufferCache::clear() {
-  const std::lock_guard lock(mutex_);
-  for (auto& [key, buffers] : free_)
-    for (const Free& each : buffers) unmap(each);
-  for (const Free& each : leaving_) unmap(each);
-  free_.clear();
-  leaving_.clear();
-  leaving_bytes_.store(0, std::memory_order_relaxed);
-  counters_.cached_bytes = counters_.cached_buffers = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [key, buffers] : free_)
+      while (!buffers.empty()) leave(take_first_of(buffers));
+    while (Slabs::Slab* const slab = slabs_.idle()) leave(take_slab(*slab));
+  }
+  drop_leaving();
 }
 
 }  // namespace offpath::mover

@@ -6,6 +6,11 @@
 // only for the same user: one that readers of a user could see is never filled for another.
 //
 // Size classes: eight steps in each doubling, from one page up, so at most one eighth is unused.
+//
+// A buffer of at most a page is part of a slab (slabs.h) and has no descriptor, unless it was taken as a file.
+//
+// Memory that leaves is given to the kernel by a job, which takes a tenth of a second for a gigabyte. Until it is gone
+// it counts as used by its user, and so does its mapping.
 #pragma once
 
 #include <sys/types.h>
@@ -22,6 +27,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "link/lasting_memory.h"
+#include "mover/slabs.h"
 
 namespace offpath::mover {
 
@@ -38,9 +44,11 @@ class Buffer {
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as asked for
-  [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd, or the page
   [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }  // -1: part of a slab
+  // For whoever is to map a buffer without descriptor: its bytes as they are now, sealed.
+  [[nodiscard]] Result<Fd> copy() const;
   explicit operator bool() const noexcept { return data_ != nullptr; }
 
  private:
@@ -56,7 +64,7 @@ struct BufferCacheOptions {
   std::uint64_t cached_bytes_max = 1ull << 30;     // of buffers nobody uses
   bool huge_pages = true;                          // ask for them for buffers of 2 MiB and more
   std::shared_ptr<link::LastingMemory> lasting{};  // lists every buffer while it is mapped; may be null
-  // Each is a mapping and a descriptor, of which a process has so many.
+  // A process has so many mappings and descriptors. A buffer takes one of each, and all small ones of a slab a mapping.
   std::uint64_t buffers_max = UINT64_MAX;       // in use or cached
   std::uint64_t user_buffers_max = UINT64_MAX;  // in use by one user
 };
@@ -77,15 +85,18 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   // Contents are whatever the user's last frame left there. Error::no_memory: there are as many buffers as may be, or
   // the kernel has no more memory, mappings or descriptors.
   [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
+  // The same, with a descriptor, however small it is: for memory that others map while it is written.
+  [[nodiscard]] Result<Buffer> take_file(std::uint64_t length, uid_t user);
   // Makes a buffer that a later take finds, its pages in memory already: a page touched for the first time costs as
   // much as moving it. Does nothing if one is free, or if the cache is full. Blocks for a while: run it in a job.
   [[nodiscard]] Status prepare(std::uint64_t length, uid_t user);
+  // One is there, or made in no time.
   [[nodiscard]] bool has_free(std::uint64_t length, uid_t user) const;
-  // Bytes of buffers in use, whole pages of what was asked for.
+  // Bytes of buffers in use, whole pages of what was asked for; and what is leaving.
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t used_bytes_of(uid_t user) const;
-  // Memory beside the buffers that a user's queries hold: what libarrow allocates for them. False: there is no room
-  // within `bytes_max` for all of the user's.
+  // Memory beside the buffers that libarrow allocates for a user; it counts as used. False: there is no room within
+  // `bytes_max` for all of the user's.
   [[nodiscard]] bool hold(std::uint64_t bytes, uid_t user, std::uint64_t bytes_max);
   void let_go(std::uint64_t bytes, uid_t user) noexcept;
   [[nodiscard]] std::uint64_t held_bytes_of(uid_t user) const;
@@ -94,8 +105,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
     return used_buffers_.load(std::memory_order_relaxed) < options_.buffers_max;
   }
   [[nodiscard]] bool has_place_for(uid_t user) const;
-  // Memory of large buffers that found no place and wait to be given to the kernel, which takes a tenth of a second for
-  // a gigabyte. `drop_leaving` does that: run it in a job.
+  // Memory that found no place and waits to be given to the kernel. `drop_leaving` does that: run it in a job.
   [[nodiscard]] std::uint64_t leaving_bytes() const noexcept { return leaving_bytes_.load(std::memory_order_relaxed); }
   void drop_leaving();
   [[nodiscard]] BufferCacheCounters counters() const;
@@ -106,18 +116,26 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
  private:
   friend class Buffer;
   struct Free {
-    std::byte* data;
-    std::uint64_t capacity;
-    Fd fd;
+    std::byte* data = nullptr;
+    std::uint64_t capacity = 0;
+    Fd fd{};  // none: a slab
+    uid_t user = 0;
+    std::uint64_t filled = 0;  // what takes memory; all of a memfd
   };
   explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
-  [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;
+  [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity, uid_t user) const;
+  [[nodiscard]] Result<Buffer> take_page(std::uint64_t length, uid_t user);
   void give_back(Buffer& buffer) noexcept;
-  [[nodiscard]] Status count_in(std::uint64_t bytes, uid_t user);
-  void count_out(std::uint64_t bytes, uid_t user) noexcept;
+  void give_back_page(std::byte* page) noexcept;
+  [[nodiscard]] Status may_take(uid_t user) const;
+  void count_in(std::uint64_t bytes, std::uint64_t buffers, uid_t user) noexcept;
+  void count_out(std::uint64_t bytes, std::uint64_t buffers, uid_t user) noexcept;
+  void make_place() noexcept;
   void make_room(std::uint64_t capacity) noexcept;
-  void discard_first_of(std::deque<Free>& free, std::uint64_t capacity) noexcept;
-  void discard(Free memory) noexcept;
+  [[nodiscard]] Free take_first_of(std::deque<Free>& free) noexcept;
+  [[nodiscard]] Free take_slab(Slabs::Slab& slab) noexcept;
+  void out_of_use(Slabs::Slab& slab) noexcept;
+  void leave(Free memory) noexcept;
   void unmap(const Free& memory) const noexcept;
 
   BufferCacheOptions options_;
@@ -125,6 +143,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   // Last in, first out: what was given back last is still in the processor's cache. When one has to leave, the longest
   // unused does. Classes stay when they are empty: there are few, and the next frame is mostly of one that was there.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
+  Slabs slabs_;
   std::vector<Free> leaving_;
   struct Used {
     std::uint64_t bytes = 0, buffers = 0;
@@ -133,7 +152,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   std::map<uid_t, std::uint64_t> held_by_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0}, used_buffers_{0};
-  std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, and of what drop_leaving is at
+  std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, of slabs_, and of what drop_leaving is at
 };
 
 struct Frame;

@@ -6,9 +6,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <thread>
 
 #include "testing/link/emulated.h"
 
@@ -80,10 +86,10 @@ TEST(BufferCache, LargeBuffersLeaveInAJob) {
     std::vector<Buffer> buffers;
     for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(large, 1).value());
   }
-  // One stays, one waits to be dropped; what that list has no room for went at once.
+  // One stays, the others wait to be dropped.
   EXPECT_EQ(cache->counters().cached_buffers, 1u);
   EXPECT_EQ(cache->counters().dropped, 2u);
-  EXPECT_EQ(cache->leaving_bytes(), large);
+  EXPECT_EQ(cache->leaving_bytes(), 2 * large);
   cache->drop_leaving();
   EXPECT_EQ(cache->leaving_bytes(), 0u);
   {
@@ -91,6 +97,31 @@ TEST(BufferCache, LargeBuffersLeaveInAJob) {
   }  // takes the place of the one that stayed
   EXPECT_EQ(cache->leaving_bytes(), large);
   EXPECT_EQ(cache->counters().dropped, 3u);
+}
+
+TEST(BufferCache, WhatLeavesCountsAsUsedUntilAJobHasReturnedIt) {
+  constexpr std::uint64_t bytes = 65'536, count = 16;
+  auto lasting = std::make_shared<link::LastingMemory>();
+  auto cache = BufferCache::make({.cached_bytes_max = bytes, .lasting = lasting, .buffers_max = count});
+  std::vector<Buffer> buffers;
+  std::vector<std::byte*> places;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    buffers.push_back(cache->take(bytes, 1).value());
+    places.push_back(buffers.back().data());
+  }
+  buffers.clear();
+  EXPECT_EQ(cache->counters().cached_buffers, 1u);
+  for (std::byte* const place : places) EXPECT_TRUE(lasting->find(place)) << "nothing is unmapped by who lets go";
+  EXPECT_EQ(cache->used_bytes(), (count - 1) * bytes);
+  EXPECT_EQ(cache->used_bytes_of(1), (count - 1) * bytes);
+  EXPECT_EQ(cache->counters().used_buffers, count - 1);
+  buffers.push_back(cache->take(2 * bytes, 2).value());  // in the place of the one that was cached
+  EXPECT_EQ(cache->take(2 * bytes, 2).error().code, Error::no_memory);
+  cache->drop_leaving();
+  for (std::byte* const place : places) EXPECT_FALSE(lasting->find(place));
+  EXPECT_EQ(cache->used_bytes(), 2 * bytes);
+  EXPECT_EQ(cache->used_bytes_of(1), 0u);
+  EXPECT_TRUE(cache->take(2 * bytes, 2));
 }
 
 TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
@@ -153,7 +184,7 @@ TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
   std::byte* small = nullptr;
   std::byte* large = nullptr;
   {
-    auto one = cache->take(4096, 0), other = cache->take(1'000'000, 0);
+    auto one = cache->take(8192, 0), other = cache->take(1'000'000, 0);
     ASSERT_TRUE(one && other);
     small = one->data();
     large = other->data();
@@ -161,8 +192,10 @@ TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
     ASSERT_TRUE(lasting->find(large + 999'999));
     EXPECT_EQ(lasting->find(large)->length, other->capacity());
   }
-  EXPECT_TRUE(lasting->find(small));   // kept for the next one
-  EXPECT_FALSE(lasting->find(large));  // too large to be kept
+  EXPECT_TRUE(lasting->find(small));  // kept for the next one
+  EXPECT_TRUE(lasting->find(large));  // too large to be kept, and not unmapped yet
+  cache->drop_leaving();
+  EXPECT_FALSE(lasting->find(large));
   cache->clear();
   EXPECT_FALSE(lasting->find(small));
 }
@@ -170,18 +203,19 @@ TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
 TEST(BufferCache, BuffersAreCounted) {
   auto cache = BufferCache::make({.buffers_max = 4, .user_buffers_max = 3});
   std::vector<Buffer> buffers;
-  for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(4096, 1).value());
+  for (int i = 0; i < 3; ++i) buffers.push_back(cache->take(8192, 1).value());
   EXPECT_FALSE(cache->has_place_for(1));
   EXPECT_TRUE(cache->has_place_for(2));
-  const auto one_more = cache->take(4096, 1);
+  const auto one_more = cache->take(8192, 1);
   ASSERT_FALSE(one_more);
   EXPECT_EQ(one_more.error().code, Error::no_memory);
   EXPECT_EQ(one_more.error().message,
             "user 1 has 3 frames in memory, which is the limit of each user (limits.user_frames_max)");
-  buffers.push_back(cache->take(4096, 2).value());
-  EXPECT_EQ(cache->take(4096, 2).error().message,
+  buffers.push_back(cache->take(8192, 2).value());
+  EXPECT_EQ(cache->take(8192, 2).error().message,
             "4 frames are in memory, which is this agent's limit (limits.frames_max)");
-  EXPECT_EQ(cache->used_bytes(), 4 * 4096u);
+  EXPECT_EQ(cache->take(8, 2).error().code, Error::no_memory) << "the slab of a small one counts as well";
+  EXPECT_EQ(cache->used_bytes(), 4 * 8192u);
   // What is cached counts, and leaves for what is wanted.
   buffers.clear();
   EXPECT_EQ(cache->used_bytes(), 0u);
@@ -211,6 +245,136 @@ TEST(BufferCache, WhatTheKernelRefusesIsAnErrorAndLeavesNothing) {
   }
   EXPECT_EQ(cache->used_bytes_of(1), 0u);
   EXPECT_TRUE(cache->take(1 << 20, 1));
+}
+
+std::uint64_t mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<std::uint64_t>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));
+}
+
+TEST(SmallBuffers, TensOfThousandsTakeTensOfMappings) {
+  constexpr std::uint64_t count = 70'000;
+  auto cache = BufferCache::make({.buffers_max = 80, .user_buffers_max = 70});
+  const std::uint64_t before = mappings();
+  std::vector<Buffer> buffers;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto taken = cache->take(8 + i % 4089, 1);
+    ASSERT_TRUE(taken) << i << ": " << taken.error().message;
+    EXPECT_LT(taken->fd(), 0);
+    store(taken->data(), i);
+    store(taken->data() + taken->length() - 8, i);
+    buffers.push_back(std::move(*taken));
+  }
+  EXPECT_LE(mappings(), before + 80);
+  EXPECT_EQ(cache->counters().used_buffers, 69u);
+  EXPECT_EQ(cache->used_bytes_of(1), count * page_bytes);
+  Buffer strangers = cache->take(8, 2).value();
+  std::memset(strangers.data(), 0xFF, page_bytes);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(load<std::uint64_t>(buffers[i].data() + buffers[i].length() - 8), i);
+    ASSERT_TRUE(buffers[i].length() < 16 || load<std::uint64_t>(buffers[i].data()) == i) << i;
+  }
+  strangers = {};
+  buffers.clear();
+  cache->drop_leaving();
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  EXPECT_EQ(cache->counters().used_buffers, 0u);
+  cache->clear();
+  EXPECT_EQ(cache->counters().cached_bytes, 0u);
+  EXPECT_EQ(cache->counters().cached_buffers, 0u);
+  EXPECT_LE(mappings(), before + 8);
+}
+
+TEST(SmallBuffers, PagesComeBackToTheirUserOnly) {
+  auto cache = BufferCache::make({});
+  Buffer first = cache->take(100, 1).value();
+  std::byte* const page = first.data();
+  first = {};
+  EXPECT_EQ(cache->counters().cached_bytes, page_bytes);
+  EXPECT_EQ(cache->counters().cached_buffers, 1u) << "its slab";
+  EXPECT_NE(cache->take(100, 2).value().data() - page, 0);
+  const Buffer again = cache->take(4096, 1).value();
+  EXPECT_EQ(again.data(), page);
+  EXPECT_EQ(cache->counters().hits, 1u);
+}
+
+TEST(SmallBuffers, PagesThatAreTooManyToBeKeptAreReturnedToTheKernel) {
+  OFP_NEEDS_KERNEL("MADV_REMOVE, and mincore that tells of it");
+  constexpr std::uint64_t kept = 8, count = 3000;
+  auto cache = BufferCache::make({.cached_bytes_max = 8 * kept * page_bytes});
+  std::vector<Buffer> buffers;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    buffers.push_back(cache->take(4096, 1).value());
+    store(buffers.back().data(), i);
+  }
+  std::vector<std::byte*> given;
+  std::vector<Buffer> left;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i == 1500)
+      left.push_back(std::move(buffers[i]));  // keeps its slab, and no other
+    else if (i >= 1024 && i < 2048)
+      given.push_back(buffers[i].data());
+  }
+  buffers.clear();
+  EXPECT_EQ(cache->counters().cached_bytes, kept * page_bytes);
+  EXPECT_EQ(cache->used_bytes(), (count - kept) * page_bytes) << "until they are returned";
+  cache->drop_leaving();
+  EXPECT_EQ(cache->used_bytes(), page_bytes);
+  EXPECT_EQ(cache->leaving_bytes(), 0u);
+  EXPECT_EQ(cache->counters().used_buffers, 1u);
+  for (std::byte* const page : given) {
+    unsigned char resident = 0;
+    ASSERT_EQ(mincore(page, page_bytes, &resident), 0) << "its slab is there";
+    EXPECT_EQ(resident & 1, 0);
+  }
+  EXPECT_EQ(load<std::uint64_t>(left[0].data()), 1500u);
+  const Buffer again = cache->take(4096, 1).value();
+  EXPECT_EQ(cache->used_bytes(), 2 * page_bytes);
+}
+
+TEST(SmallBuffers, ACopyIsSealedAndStaysAsItIs) {
+  auto cache = BufferCache::make({});
+  const Buffer buffer = cache->take(2000, 1).value();
+  std::memset(buffer.data(), 'a', 2000);
+  std::memset(buffer.data() + 2000, 'x', page_bytes - 2000);  // of what was there before
+  const Fd copy = buffer.copy().value();
+  std::memset(buffer.data(), 'b', 2000);
+  std::string bytes(page_bytes, '-');
+  EXPECT_EQ(pread(copy.get(), bytes.data(), bytes.size(), 0), 2000);
+  EXPECT_EQ(bytes.substr(0, 2000), std::string(2000, 'a'));
+  EXPECT_EQ(pwrite(copy.get(), "x", 1, 0), -1);
+  EXPECT_EQ(ftruncate(copy.get(), 0), -1);
+  EXPECT_EQ(mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copy.get(), 0), MAP_FAILED);
+  EXPECT_GE(cache->take_file(2000, 1).value().fd(), 0);
+}
+
+TEST(SmallBuffers, AreTakenAndGivenBackWhileAJobReturnsThem) {
+  auto cache = BufferCache::make({.cached_bytes_max = 16 * page_bytes});
+  std::atomic<bool> over = false;
+  std::thread job([&] {
+    while (!over) cache->drop_leaving();
+  });
+  const auto work = [&cache](uid_t user) {
+    std::vector<Buffer> buffers;
+    for (std::uint64_t i = 0; i < 20'000; ++i) {
+      const std::uint64_t value = i << 8 | user;
+      buffers.push_back(cache->take(i % 97 == 0 ? 40'000 : 4096, user).value());
+      store(buffers.back().data(), value);
+      store(buffers.back().data() + 4088, value);
+      if (buffers.size() < 2000) continue;
+      for (const Buffer& each : buffers)
+        EXPECT_EQ(load<std::uint64_t>(each.data()), load<std::uint64_t>(each.data() + 4088));
+      buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(i % 1000), buffers.end());
+    }
+  };
+  std::thread one(work, 1), other(work, 2);
+  one.join();
+  other.join();
+  over = true;
+  job.join();
+  cache->drop_leaving();
+  EXPECT_EQ(cache->used_bytes(), 0u);
+  EXPECT_EQ(cache->counters().used_buffers, 0u);
 }
 
 }  // namespace

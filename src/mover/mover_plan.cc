@@ -9,6 +9,7 @@
 
 #include "mover/mover.h"
 #include "mover/operation.h"
+#include "wire/limits.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
@@ -49,7 +50,10 @@ Status check_ref(const BufferRef& ref, std::size_t index) {
 
 Status Mover::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
   if (bytes > charge) return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
-  OFP_ASSIGN(operation.buffer, cache_->take(bytes, stream.channel->client.user));
+  const uid_t user = stream.channel->client.user;
+  // Readers who map what a create of bytes made see its updates; who gets it enclosed has a copy.
+  const bool mapped = operation.kind == Operation::Kind::create && bytes > wire::enclosed_bytes_max;
+  OFP_ASSIGN(operation.buffer, mapped ? cache_->take_file(bytes, user) : cache_->take(bytes, user));
   return {};
 }
 
@@ -129,13 +133,13 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
 
 // All records at once where they are about as large as what becomes of them and there is memory for both: then the
 // program has its arrays back before they are split. Otherwise slice by slice, so scratch is small whatever the
-// strides.
+// strides. Records that lie apart are packed there, so they never take what they span.
 std::uint64_t Mover::scratch_bytes_for(const Operation& operation) const {
   const frame::Plan& plan = operation.plan();
-  if (plan.scratch_bytes <= slice_bytes) return plan.scratch_bytes;
   const bool apart = std::ranges::any_of(plan.blocks, &frame::Block::apart);
-  const bool whole = !apart && plan.scratch_bytes / whole_ratio_max <= plan.frame_bytes &&
-                     plan.scratch_bytes <= memory_free_for(operation.user);
+  const bool small = plan.scratch_bytes <= slice_bytes;
+  const bool whole = !apart && (small || (plan.scratch_bytes / whole_ratio_max <= plan.frame_bytes &&
+                                          plan.scratch_bytes <= memory_free_for(operation.user)));
   if (whole) return plan.scratch_bytes;
   std::uint64_t read = 0;
   for (const frame::Block& block : plan.blocks) read += align_up(block.read_bytes(block.rows), plain_alignment);

@@ -79,7 +79,9 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
     case Destination::record_batch:
     case Destination::c_abi:
     case Destination::agent_serialise: {
-      OFP_ASSIGN(stream.serialiser, make_agent_serialiser(open.destination, stream.form));
+      OFP_ASSIGN(stream.serialiser,
+                 make_agent_serialiser(open.destination, stream.form,
+                                       std::min(options_.memory_bytes_max, options_.user_bytes_max)));
       return {};
     }
     default:

@@ -131,6 +131,16 @@ TEST_F(StridedMover, WhatLiesBetweenRowsFarApartIsNotRead) {
   expect_values(2001, 1 << 20, {0, 8, 64});
 }
 
+TEST_F(StridedMover, ScratchOfRowsApartIsAsLargeAsWhatIsReadAndNotAsWhatTheySpan) {
+  open({number("v"), number("w"), {.name = "flag", .type = frame::Type::boolean, .nullable = false}}, 16);
+  send(2, 200 << 10, {0, 8, 64});
+  bring_all();
+  EXPECT_EQ(read_, 2u * 65);
+  EXPECT_LE(used_, store.kept->buffer.capacity() + page_bytes) << "the frame, and a page of scratch";
+  EXPECT_EQ(rounds_, 1);
+  expect_values(2, 200 << 10, {0, 8, 64});
+}
+
 TEST_F(StridedMover, ValuesOfManyPagesGoStraightToTheirPlaces) {
   constexpr std::int32_t width = 100'000;
   open({{.name = "image", .type = frame::Type::fixed_binary, .nullable = false, .width = width}}, 9);

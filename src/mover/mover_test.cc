@@ -192,6 +192,146 @@ TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
   EXPECT_EQ(jobs.size(), 2u);
 }
 
+// Buffers are few, and memory is not.
+TEST_F(MoverTest, AUserWithHisShareOfFramesGetsNoCreditAndOthersDo) {
+  constexpr ChannelNumber of_other = 2;
+  constexpr uid_t other_user = 7;
+  constexpr std::uint64_t all = 16, share = 14;
+  cache = BufferCache::make({.cached_bytes_max = 0, .buffers_max = all, .user_buffers_max = share});
+  make(0);
+  mover->on_channel_open(of_other, {"other", other_user, 2}, 4, 0);
+  std::vector<Buffer> kept;
+  for (std::uint64_t i = 0; i < share; ++i) kept.push_back(cache->take(8192, 0).value());
+  EXPECT_EQ(mover->memory_free_for(0), 0u);
+  other = 0;
+  request(wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = 6ull << 30});
+  EXPECT_EQ(other, 0u) << "credit is held back";
+  EXPECT_GT(mover->memory_lacking(), 0u);
+
+  const auto ask = [&](wire::EntryKind kind, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    mover->on_request(of_other, {++ticket, static_cast<std::uint8_t>(kind), payload}, 0, effects);
+    take_effects();
+  };
+  ask(wire::EntryKind::open_stream, wire::OpenStream{.stream = 0,
+                                                     .destination = wire::Destination::ipc_page,
+                                                     .rows_max = rows,
+                                                     .keep = 1,
+                                                     .ranks = 0,
+                                                     .rank = 0,
+                                                     .name = "s",
+                                                     .pool = "local:/s",
+                                                     .schema = encoded});
+  EXPECT_GE(other, charge) << "he has credit for a batch";
+  wire::Send send{.stream = 0,
+                  .charge = charge,
+                  .rows = rows,
+                  .row_key = "his",
+                  .column_key = {},
+                  .nodes = {},
+                  .buffers = {{.region = 1, .generation = 1, .offset = 0, .length = column_bytes}},
+                  .set = 0};
+  ask(wire::EntryKind::send, send);
+  ASSERT_EQ(pulls.size(), 1u);
+  mover->on_transfer(of_other, pulls[0].token, {}, 10, effects);
+  take_effects();
+  finish();
+  ASSERT_TRUE(failures.empty()) << failures[0];
+  EXPECT_EQ(stored, ticket);
+  EXPECT_EQ(cache->counters().used_buffers, share + 1);
+
+  other = 0;
+  kept.clear();
+  mover->on_memory_freed(effects);
+  take_effects();
+  EXPECT_EQ(other, 0u) << "they count until they are gone";
+  cache->drop_leaving();
+  mover->on_memory_freed(effects);
+  take_effects();
+  EXPECT_EQ(other, 6ull << 30);
+}
+
+// Keeps all frames.
+class AllFrames final : public Store {
+ public:
+  Result<std::string> admit(const std::string& pool, uid_t, Effects&) override { return pool; }
+  Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t, TimeNs, Effects&) override {
+    frames[place.row_key] = std::move(frame);
+    return Stored::now;
+  }
+  Result<FramePtr> find(const std::string&, const std::string& row, const std::string&, uid_t) override {
+    return frames.at(row);
+  }
+  Status end_step(const std::string&, const std::string&, std::uint32_t, std::uint32_t, TimeNs, Effects&) override {
+    return {};
+  }
+  void leave(const std::string&) override {}
+
+  std::map<std::string, FramePtr> frames;
+};
+
+TEST(SmallObjects, SeventyThousandOfOneProgramTakeTensOfMappings) {
+  constexpr ChannelNumber channel = 1;
+  constexpr std::uint64_t count = 70'000;
+  auto cache = BufferCache::make({.buffers_max = 80, .user_buffers_max = 70});
+  AllFrames store;
+  Mover mover({}, cache, store);
+  Effects effects;
+  std::uint64_t ticket = 0, charge = 0;
+  const auto ask = [&](wire::EntryKind kind, const auto& message) {
+    std::vector<std::byte> payload;
+    wire::encode(message, payload);
+    mover.on_request(channel, {++ticket, static_cast<std::uint8_t>(kind), payload}, 0, effects);
+  };
+  mover.on_channel_open(channel, {"test", 1, 1}, 1, 0);
+  ask(wire::EntryKind::open_stream, wire::OpenStream{.stream = 0,
+                                                     .destination = wire::Destination::native,
+                                                     .rows_max = 0,
+                                                     .keep = 0,
+                                                     .ranks = 0,
+                                                     .rank = 0,
+                                                     .name = "s",
+                                                     .pool = "local:/s",
+                                                     .schema = {}});
+  for (const Effect& effect : effects)
+    if (const auto* const reply = std::get_if<ReplyEffect>(&effect))
+      charge = std::get<wire::Opened>(reply->message).charge_base + page_bytes;
+  ask(wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = count * charge});
+  for (std::uint64_t i = 0; i < count; ++i) {
+    effects.clear();
+    const std::string key = std::to_string(i);
+    ask(wire::EntryKind::send,
+        wire::Send{.stream = 0,
+                   .charge = charge,
+                   .rows = 0,
+                   .row_key = key,
+                   .column_key = {},
+                   .nodes = {},
+                   .buffers = {{.region = 1, .generation = 1, .offset = 0, .length = 8 + i % 4089}},
+                   .set = 0});
+    std::uint64_t token = 0;
+    for (const Effect& effect : effects) {
+      const auto* const failed = std::get_if<FailEffect>(&effect);
+      ASSERT_EQ(failed, nullptr) << failed->failure.message;
+      if (const auto* const pull = std::get_if<PullEffect>(&effect)) {
+        token = pull->token;
+        offpath::store(pull->pieces.at(0).to, i);
+      }
+    }
+    mover.on_transfer(channel, token, {}, 10, effects);
+    mover.finish_pulled(20, effects);
+  }
+  ASSERT_EQ(store.frames.size(), count);
+  EXPECT_EQ(cache->counters().used_buffers, 69u);
+  for (const auto& [key, frame] : store.frames) {
+    ASSERT_EQ(frame->bytes, 8 + std::stoull(key) % 4089);
+    ASSERT_EQ(load<std::uint64_t>(frame->buffer.data()), std::stoull(key));
+  }
+  EXPECT_GT(mover.memory_free_for(2), 0u) << "another user";
+  EXPECT_TRUE(cache->take(1 << 20, 2));
+}
+
 TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
   using wire::Destination;
   for (const auto destination :

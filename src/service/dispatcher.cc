@@ -311,7 +311,9 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
 std::uint64_t Dispatcher::memory_wanted() const {
   const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
   const std::uint64_t tasks = tasks_.memory_wanted();
-  return std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
+  const std::uint64_t wanted =
+      std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
+  return wanted - std::min(wanted, buffers_->leaving_bytes());  // which will be free without anybody's help
 }
 
 Status Dispatcher::recover(TimeNs now) {

@@ -25,6 +25,14 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
+// Error::unsupported: the program has to name a segment to which the object can be pushed.
+Status hand_over(AgentEnd& end, std::uint64_t ticket, const mover::Buffer& object) {
+  if (object.fd() >= 0) return end.hand_over(ticket, object.fd());
+  const Result<Fd> copy = object.copy();
+  if (!copy) return fail(Error::unsupported, "{}", copy.error().message);
+  return end.hand_over(ticket, copy->get());
+}
+
 }  // namespace
 
 void Dispatcher::carry_out(TimeNs now) {
@@ -90,7 +98,7 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             if (got.how == wire::Got::How::enclosed) {
               got.bytes = Bytes(over.frame->buffer.data(), over.frame->bytes);
               end->reply(ReplyKind::got, over.ticket, got);
-            } else if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
+            } else if (auto status = hand_over(*end, over.ticket, over.frame->buffer); status) {
               end->reply(ReplyKind::got, over.ticket, got);
             } else if (status.error().code == Error::unsupported) {
               got.how = wire::Got::How::needs_segment;  // the host names one in a PushLease

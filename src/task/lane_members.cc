@@ -304,7 +304,7 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
   } else {
     if (!room_(message.length))
       return fail(Error::no_memory, "there is no memory for a message of {} bytes", message.length);
-    OFP_ASSIGN(mover::Buffer buffer, cache_->take(message.length, lane.team.user));
+    OFP_ASSIGN(mover::Buffer buffer, cache_->take_file(message.length, lane.team.user));
     asked.buffer = std::make_shared<mover::Buffer>(std::move(buffer));
     to = asked.buffer->data();
   }

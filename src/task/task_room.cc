@@ -43,7 +43,8 @@ Result<MemoryPtr> TaskService::take_memory(const Task& task, std::uint64_t bytes
     if (!has_room(task, bytes)) return fail(Error::would_block, "there is no room for {} bytes of inputs", bytes);
     memory = std::make_shared<Memory>();
     memory->number = next_memory_++;
-    OFP_ASSIGN(memory->buffer, cache_->take(std::max<std::uint64_t>(bytes, 1), channels_.at(session.channel).user));
+    OFP_ASSIGN(memory->buffer,
+               cache_->take_file(std::max<std::uint64_t>(bytes, 1), channels_.at(session.channel).user));
     session.memory.push_back(memory);
   }
   memory->bytes = bytes;

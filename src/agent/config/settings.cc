@@ -274,7 +274,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.mover.user_streams_max = static_cast<std::uint32_t>(config.integer("limits.user_streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
   options.buffers.buffers_max = static_cast<std::uint64_t>(config.integer("limits.frames_max"));  // 0: settled at start
-  options.buffers.user_buffers_max = static_cast<std::uint64_t>(config.integer("limits.user_frames_max"));
+  options.buffers.user_buffers_max = static_cast<std::uint64_t>(config.integer("limits.user_frames_max"));  // likewise
   options.tasks.resident_bytes_max = config.bytes("task.resident_max");
   options.tasks.messages.bytes_max = config.bytes("task.messages_max");
   options.pools.table.waiting_max = static_cast<std::size_t>(config.integer("limits.waiting_max"));

@@ -127,12 +127,12 @@ constexpr ConfigKey keys[] = {
      "0: seven eighths.",
      0, 1 << 24},
     {"limits.frames_max", ConfigType::integer, "0",
-     "Frames in memory at the same time: each is a mapping and a descriptor. 0: three quarters of what the kernel lets "
-     "the agent have "
+     "Frames in memory at the same time: each is a mapping and a descriptor; those of at most 4096 bytes share slabs, "
+     "of which each counts as one frame and holds 1024. 0: three quarters of what the kernel lets the agent have "
      "(sysctl vm.max_map_count, LimitNOFILE); the rest is for programs' segments and the agent itself.",
      0, 1 << 30},
-    {"limits.user_frames_max", ConfigType::integer, "1073741824", "Of limits.frames_max, frames of one user.", 1,
-     1 << 30},
+    {"limits.user_frames_max", ConfigType::integer, "0",
+     "Of limits.frames_max, frames of one user. 0: seven eighths of them.", 0, 1 << 30},
     {"limits.user_descriptors_max", ConfigType::integer, "0",
      "Descriptors in the agent by programs of one user: a connection is one, and so is each file or socket that they "
      "hand over until it is closed. "

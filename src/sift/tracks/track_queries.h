@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pool/query/query.h"
 #include "pool/query/query_members.h"
 #include "sift/sift_service.h"
 #include "sift/tracks/track_reader.h"
