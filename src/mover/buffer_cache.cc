@@ -25,6 +25,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   length_ = std::exchange(other.length_, 0);
   capacity_ = std::exchange(other.capacity_, 0);
   user_ = other.user_;
+  shared_ = other.shared_;
   fd_ = std::move(other.fd_);
   cache_ = std::move(other.cache_);
   return *this;
@@ -99,6 +100,7 @@ Result<Buffer> BufferCache::take(std::uint64_t length, uid_t user) {
   buffer.length_ = length;
   buffer.capacity_ = capacity;
   buffer.user_ = user;
+  buffer.shared_ = memory.shared;
   buffer.fd_ = std::move(memory.fd);
   buffer.cache_ = shared_from_this();
   return buffer;
@@ -188,7 +190,7 @@ Status BufferCache::prepare(std::uint64_t length, uid_t user) {
 }
 
 void BufferCache::give_back(Buffer& buffer) noexcept {
-  Free memory{std::exchange(buffer.data_, nullptr), buffer.capacity_, std::move(buffer.fd_)};
+  Free memory{std::exchange(buffer.data_, nullptr), buffer.capacity_, std::move(buffer.fd_), buffer.shared_};
   const std::lock_guard lock(mutex_);
   count_out(align_up(buffer.length_, page_bytes), buffer.user_);
   make_room(memory.capacity);

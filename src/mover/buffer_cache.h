@@ -40,7 +40,13 @@ class Buffer {
   [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as asked for
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd
   [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  // The memfd, for another process. Nobody can verify that a process has unmapped it, so the memory counts as shared
+  // until it is given to the kernel, however often it is used again. Called by the loop's thread.
+  [[nodiscard]] int share() const noexcept {
+    shared_ = true;
+    return fd_.get();
+  }
+  [[nodiscard]] bool is_shared() const noexcept { return shared_; }
   explicit operator bool() const noexcept { return data_ != nullptr; }
 
  private:
@@ -48,6 +54,7 @@ class Buffer {
   std::byte* data_ = nullptr;
   std::uint64_t length_ = 0, capacity_ = 0;
   uid_t user_ = 0;
+  mutable bool shared_ = false;
   Fd fd_;
   std::shared_ptr<BufferCache> cache_;
 };
@@ -109,6 +116,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
     std::byte* data;
     std::uint64_t capacity;
     Fd fd;
+    bool shared = false;
   };
   explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity) const;

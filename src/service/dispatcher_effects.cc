@@ -90,7 +90,7 @@ void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {
             if (got.how == wire::Got::How::enclosed) {
               got.bytes = Bytes(over.frame->buffer.data(), over.frame->bytes);
               end->reply(ReplyKind::got, over.ticket, got);
-            } else if (auto status = end->hand_over(over.ticket, over.frame->buffer.fd()); status) {
+            } else if (auto status = end->hand_over(over.ticket, over.frame->buffer.share()); status) {
               end->reply(ReplyKind::got, over.ticket, got);
             } else if (status.error().code == Error::unsupported) {
               got.how = wire::Got::How::needs_segment;  // the host names one in a PushLease
@@ -150,12 +150,12 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
   request.body = std::move(ask.body);
   if (ask.object) {
     request.object = Bytes(ask.object->buffer.data(), ask.object->bytes);
-    request.object_fd = ask.object->buffer.fd();
+    request.object_fd = [object = ask.object] { return object->buffer.share(); };
     request.owner = ask.object;
   }
   if (!ask.memory.empty()) {
     request.object = ask.memory;
-    request.object_fd = ask.memory_fd;
+    request.object_fd = [fd = ask.memory_fd] { return fd; };
     request.owner = std::move(ask.owner);
   }
   request.compose = [compose = std::move(ask.compose)](const group::Named& named, std::vector<std::byte>& payload) {

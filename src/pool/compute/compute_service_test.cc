@@ -131,7 +131,7 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   ASSERT_NE(made, nullptr);
   ASSERT_EQ(made->inputs.size(), 2u);
   EXPECT_EQ(made->inputs[0].column + made->inputs[1].column, "cd");
-  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "c", 1000))->buffer.fd());
+  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "c", 1000))->buffer.share());
   EXPECT_EQ(made->deadline_ns, never);
   answer_with(output("o", std::string(6000, 'r')));
   const auto* const over = only<mover::HandOverEffect>();
@@ -162,10 +162,10 @@ TEST_F(ComputeServiceTest, InputsThatMayBeUpdatedMeanwhileAreCopiedFirst) {
   auto made = call();
   ASSERT_NE(made, nullptr);
   ASSERT_EQ(made->inputs.size(), 2u);
-  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "fixed", 1000))->buffer.fd());
+  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "fixed", 1000))->buffer.share());
   small->buffer.data()[0] = std::byte{'X'};  // an update
   EXPECT_EQ(text_of(made->inputs[1].data), "defg");
-  EXPECT_NE(made->inputs[1].fd, small->buffer.fd());
+  EXPECT_NE(made->inputs[1].fd, small->buffer.share());
   answer_with();
   EXPECT_EQ(done(), 0u);
   // Much is copied by a job.
