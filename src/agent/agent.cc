@@ -69,13 +69,13 @@ Agent::~Agent() {
   if (board_) board_->close();
 }
 
-Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const std::function<Status()>& before_threads) {
+Result<std::unique_ptr<Agent>> Agent::make(AgentSettings settings, const Confine& confine) {
   std::unique_ptr<Agent> agent(new Agent(std::move(settings)));
-  OFP_TRY(agent->prepare(before_threads));
+  OFP_TRY(agent->prepare(confine));
   return agent;
 }
 
-Status Agent::prepare(const std::function<Status()>& before_threads) {
+Status Agent::prepare(const Confine& confine) {
   const auto by_a_card = [](const link::Address& at) {
     return at.kind == link::Address::Kind::verbs || at.kind == link::Address::Kind::doca;
   };
@@ -105,7 +105,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   }
   OFP_TRY(read_trees());
   settings_.dispatcher.nonce = incarnation_;
-  OFP_TRY(before_threads());
+  OFP_ASSIGN(sandbox_, confine());
   OFP_TRY(join_parts());
   if (tcp_) OFP_TRY(tcp_->start());
   if (settings_.http) {
@@ -366,7 +366,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->group = group_->counters();
   status->reach = group_->reach().counters();
   status->plugins = plugins_->status();
-  status->sandbox = settings_.sandbox;
+  status->sandbox = sandbox_;
   status->sifts = dispatcher_->sifts().pools();
   status->queries = dispatcher_->queries().counters();
   status->computes = dispatcher_->computes().counters();

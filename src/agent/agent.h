@@ -39,10 +39,11 @@ extern const char* const agent_version;
 
 class Agent {
  public:
-  // Reads keys and binds every address, calls `before_threads`, starts threads. After this programs may connect; they
-  // are served by run().
-  [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings,
-                                                           const std::function<Status()>& before_threads);
+  // Gives up rights, and says which list of system calls is in force since: none, if the kernel takes none.
+  using Confine = std::function<Result<std::optional<plugin::Sandbox>>()>;
+  // Reads keys and binds every address, calls `confine`, starts threads. After this programs may connect; they are
+  // served by run().
+  [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings, const Confine& confine);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
@@ -76,7 +77,7 @@ class Agent {
   };
 
   explicit Agent(AgentSettings settings);
-  [[nodiscard]] Status prepare(const std::function<Status()>& before_threads);
+  [[nodiscard]] Status prepare(const Confine& confine);
   [[nodiscard]] Status listen();
   [[nodiscard]] Status join_parts();
   [[nodiscard]] Status may_welcome(uid_t user) const;
@@ -112,6 +113,7 @@ class Agent {
   std::unique_ptr<loop::JobPool> file_jobs_;   // programs' files: a disk may be slow, or a pool large
   std::unique_ptr<loop::JobPool> disk_jobs_;   // threads of their own: each may wait for the disk
   std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, for each may wait for seconds
+  std::optional<plugin::Sandbox> sandbox_;
   Channels channels_{*this};
   std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel
   std::size_t unwatchable_ = 0;                         // channels that have to be polled

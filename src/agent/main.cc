@@ -181,14 +181,17 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
           !settings.alarms.hook.empty() ||
           std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return !source->command.empty(); })};
   const std::optional<unsigned> pin = settings.pin;
-  OFP_ASSIGN(const std::unique_ptr<Agent> agent, Agent::make(std::move(settings), [&]() -> Status {
+  OFP_ASSIGN(const std::unique_ptr<Agent> agent,
+             Agent::make(std::move(settings), [&]() -> Result<std::optional<plugin::Sandbox>> {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
                  log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
-               if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted)
+               if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted) {
                  log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}",
                      restricted.error().message);
-               return {};
+                 return std::nullopt;
+               }
+               return sandbox;
              }));
   if (pin) OFP_TRY(pin_to(*pin));
   for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());

@@ -461,7 +461,8 @@ std::uint64_t AgentEnd::post_slice(Pull& pull, std::uint64_t bytes_max) {
   while (pull.piece < pull.pieces.size() && bytes < bytes_max && slice_.size() < slice_pieces_max) {
     const link::ReadPiece& piece = pull.pieces[pull.piece];
     const std::uint64_t length = std::min(piece.length - pull.offset, bytes_max - bytes);
-    slice_.push_back({piece.region, piece.generation, piece.offset + pull.offset, piece.to + pull.offset, length});
+    slice_.push_back(
+        {piece.region, piece.generation, piece.offset + pull.offset, piece.to + pull.offset, length, piece.unshared});
     bytes += length;
     pull.offset += length;
     if (pull.offset == piece.length) {

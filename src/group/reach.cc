@@ -256,10 +256,11 @@ Status Reach::name_object(Peer& peer, const Request& request, Named& named, Host
         .region = range.region, .generation = range.generation, .offset = 0, .length = request.object.size()};
     return {};
   }
-  if (request.object_fd < 0)
+  const int fd = request.object_fd ? request.object_fd() : -1;
+  if (fd < 0)
     return fail(Error::unsupported, "an object that lies in no file of its own cannot be read by this member: {}",
                 peer.end->traits().reason);
-  OFP_ASSIGN(named.offer, peer.end->offer(request.object_fd));
+  OFP_ASSIGN(named.offer, peer.end->offer(fd));
   named.bytes.length = request.object.size();
   return {};
 }

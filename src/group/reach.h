@@ -49,7 +49,7 @@ struct Request {
   // cannot read ranges through the object's descriptor. `owner` keeps the object until the member is done with it.
   std::vector<std::byte> body{};
   Bytes object{};
-  int object_fd = -1;
+  std::function<int()> object_fd{};  // asked for the descriptor only if that is what crosses
   std::shared_ptr<const void> owner{};
   std::uint64_t payload_bytes = 1024;  // of the request itself, about
   std::uint32_t inbox_bytes = 0;       // of room for what the member pushes; Reach::copied_bytes_max at most

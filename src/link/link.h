@@ -48,6 +48,9 @@ struct ReadPiece {
   std::uint64_t offset;
   std::byte* to;
   std::uint64_t length;
+  // True: no other process can map `to` before the read has ended. Only then may bytes arrive there before the link
+  // knows whose they are; otherwise it reads them into memory of its own, checks, and copies.
+  bool unshared = false;
 };
 
 struct WritePiece {

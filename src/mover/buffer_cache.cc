@@ -30,6 +30,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   length_ = std::exchange(other.length_, 0);
   capacity_ = std::exchange(other.capacity_, 0);
   user_ = other.user_;
+  shared_ = other.shared_;
   fd_ = std::move(other.fd_);
   cache_ = std::move(other.cache_);
   return *this;
@@ -115,6 +116,7 @@ Result<Buffer> BufferCache::take_file(std::uint64_t length, uid_t user) {
   buffer.length_ = length;
   buffer.capacity_ = capacity;
   buffer.user_ = user;
+  buffer.shared_ = memory.shared;
   buffer.fd_ = std::move(memory.fd);
   buffer.cache_ = shared_from_this();
   return buffer;
@@ -249,7 +251,7 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
   std::byte* const data = std::exchange(buffer.data_, nullptr);
   const std::lock_guard lock(mutex_);
   if (!buffer.fd_) return give_back_page(data);
-  Free memory{data, buffer.capacity_, std::move(buffer.fd_), buffer.user_, buffer.capacity_};
+  Free memory{data, buffer.capacity_, std::move(buffer.fd_), buffer.user_, buffer.capacity_, buffer.shared_};
   count_out(align_up(buffer.length_, page_bytes), 1, buffer.user_);
   make_room(memory.capacity);
   if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return leave(std::move(memory));

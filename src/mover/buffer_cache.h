@@ -46,7 +46,14 @@ class Buffer {
   [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as asked for
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd, or the page
   [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }  // -1: part of a slab
+  // The memfd, for another process; -1: part of a slab, which no other process maps. Nobody can verify that a process has
+  // unmapped it, so the memory counts as shared until it is given to the kernel, however often it is used again. Called
+  // by the loop's thread.
+  [[nodiscard]] int share() const noexcept {
+    shared_ = static_cast<bool>(fd_);
+    return fd_.get();
+  }
+  [[nodiscard]] bool is_shared() const noexcept { return shared_; }
   // For whoever is to map a buffer without descriptor: its bytes as they are now, sealed.
   [[nodiscard]] Result<Fd> copy() const;
   explicit operator bool() const noexcept { return data_ != nullptr; }
@@ -56,6 +63,7 @@ class Buffer {
   std::byte* data_ = nullptr;
   std::uint64_t length_ = 0, capacity_ = 0;
   uid_t user_ = 0;
+  mutable bool shared_ = false;
   Fd fd_;
   std::shared_ptr<BufferCache> cache_;
 };
@@ -121,6 +129,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
     Fd fd{};  // none: a slab
     uid_t user = 0;
     std::uint64_t filled = 0;  // what takes memory; all of a memfd
+    bool shared = false;       // Buffer::share
   };
   explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity, uid_t user) const;

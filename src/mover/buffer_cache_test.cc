@@ -51,6 +51,25 @@ TEST(BufferCache, BuffersComeBackToTheirUserOnly) {
   EXPECT_EQ(cache->counters().misses, 2u);
 }
 
+TEST(BufferCache, MemoryThatWasSharedCountsAsSharedInEachLaterBuffer) {
+  auto cache = BufferCache::make({});
+  const std::byte* first = nullptr;
+  {
+    Buffer buffer = cache->take(8192, 1).value();
+    first = buffer.data();
+    EXPECT_FALSE(buffer.is_shared());
+  }
+  for (const bool shared : {false, true}) {
+    Buffer again = cache->take(8192, 1).value();
+    ASSERT_EQ(again.data(), first);
+    EXPECT_EQ(again.is_shared(), shared);
+    EXPECT_GE(again.share(), 0);
+    const Buffer moved = std::move(again);
+    EXPECT_TRUE(moved.is_shared());
+  }
+  EXPECT_FALSE(cache->take(100'000, 1).value().is_shared());
+}
+
 TEST(BufferCache, ItsBytesAreBounded) {
   auto cache = BufferCache::make({.cached_bytes_max = 100'000});
   {
@@ -128,7 +147,7 @@ TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
   auto cache = BufferCache::make({});
   Buffer buffer = cache->take(8192, 1).value();
   buffer.data()[0] = std::byte{42};
-  const int fd = buffer.fd();
+  const int fd = buffer.share();
   EXPECT_EQ(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
   EXPECT_EQ(errno, EPERM);
   EXPECT_EQ(pwrite(fd, "x", 1, 0), -1);
@@ -345,7 +364,7 @@ TEST(SmallBuffers, ACopyIsSealedAndStaysAsItIs) {
   EXPECT_EQ(pwrite(copy.get(), "x", 1, 0), -1);
   EXPECT_EQ(ftruncate(copy.get(), 0), -1);
   EXPECT_EQ(mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copy.get(), 0), MAP_FAILED);
-  EXPECT_GE(cache->take_file(2000, 1).value().fd(), 0);
+  EXPECT_GE(cache->take_file(2000, 1).value().share(), 0);
 }
 
 TEST(SmallBuffers, AreTakenAndGivenBackWhileAJobReturnsThem) {

@@ -107,10 +107,11 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
     return 0u;
   };
   operation.pieces.clear();
+  const bool unshared = !operation.buffer.is_shared();
   for (const frame::Pull& pull : plan.pulls) {
     const RegionId region = region_of(pull.address);
-    operation.pieces.push_back(
-        {region, generation_of(region), pull.address & offset_mask, operation.buffer.data() + pull.target, pull.bytes});
+    operation.pieces.push_back({region, generation_of(region), pull.address & offset_mask,
+                                operation.buffer.data() + pull.target, pull.bytes, unshared});
   }
   operation.sources.clear();
   operation.slices.clear();
@@ -148,6 +149,7 @@ std::uint64_t Mover::scratch_bytes_for(const Operation& operation) const {
 
 void Mover::Operation::next_slices() {
   const frame::Plan& made = plan();
+  const bool unshared = !scratch.is_shared();
   slices.clear();
   std::uint64_t at = 0;
   for (std::size_t read = 0; next_block < made.blocks.size();) {
@@ -163,9 +165,10 @@ void Mover::Operation::next_slices() {
     if (block.apart()) {
       for (std::uint64_t row = 0; row < taken; ++row)
         pieces.push_back({source.region, source.generation, from + row * block.stride_bytes,
-                          scratch.data() + at + row * block.row_bytes, block.row_bytes});
+                          scratch.data() + at + row * block.row_bytes, block.row_bytes, unshared});
     } else {
-      pieces.push_back({source.region, source.generation, from, scratch.data() + at, block.read_bytes(taken)});
+      pieces.push_back(
+          {source.region, source.generation, from, scratch.data() + at, block.read_bytes(taken), unshared});
     }
     if (block.apart()) read += taken;
     slices.push_back({next_block, next_row, next_row + taken, at});
@@ -229,7 +232,8 @@ Status Mover::plan_plain(const Stream& stream, Operation& operation) {
   for (const BufferRef& ref : send_.buffers) {
     const std::uint64_t aligned = align_up(at, plain_alignment);
     std::memset(operation.buffer.data() + at, 0, aligned - at);  // nothing of an earlier frame shows through
-    operation.pieces.push_back({ref.region, ref.generation, ref.offset, operation.buffer.data() + aligned, ref.length});
+    operation.pieces.push_back({ref.region, ref.generation, ref.offset, operation.buffer.data() + aligned, ref.length,
+                                !operation.buffer.is_shared()});
     at = aligned + ref.length;
   }
   return {};
@@ -276,9 +280,10 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
     if (at < object_bytes) operation.uncovered.push_back({at, object_bytes - at});
   }
   operation.pieces.clear();
+  const bool unshared = !move_.update && !operation.buffer.is_shared();
   for (const wire::MovePiece& piece : move_.pieces)
     operation.pieces.push_back({piece.source.region, piece.source.generation, piece.source.offset,
-                                target + piece.target_offset, piece.source.length});
+                                target + piece.target_offset, piece.source.length, unshared});
   return {};
 }
 

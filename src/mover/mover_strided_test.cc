@@ -115,6 +115,22 @@ TEST_F(StridedMover, ASmallColumnOfLongRecordsTakesAboutItsOwnMemory) {
   EXPECT_EQ(cache->used_bytes(), align_up(store.kept->bytes, page_bytes));
 }
 
+TEST_F(StridedMover, ScratchThatAReaderMayHaveMappedIsNotReadIntoDirectly) {
+  constexpr std::uint64_t sent = 10007;
+  open({number("v"), {.name = "flag", .type = frame::Type::boolean, .nullable = false}}, sent);
+  const auto all_unshared = [&] {
+    send(sent, 1024, {16, 100});
+    const bool all = std::ranges::all_of(pulls.front().pieces, &link::ReadPiece::unshared);
+    bring_all();
+    return all;
+  };
+  EXPECT_TRUE(all_unshared());
+  {
+    EXPECT_GE(cache->take(256 << 10, 0).value().share(), 0);
+  }  // scratch of before, as a frame that a reader was handed
+  EXPECT_FALSE(all_unshared());
+}
+
 TEST_F(StridedMover, WhatLiesBetweenRowsFarApartIsNotRead) {
   constexpr std::uint32_t stride = 0xFFFF'FFF8;  // rows of 4 GiB
   open({number("v"), number("w"), {.name = "flag", .type = frame::Type::boolean, .nullable = false}}, 3000);

@@ -398,6 +398,26 @@ TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
   expect_zeros(large);
 }
 
+// A reader may keep mapped for ever what it was handed once.
+TEST_F(MoverTest, ABufferIsReadIntoDirectlyUntilItHasBeenShared) {
+  make(0);
+  const auto unshared = [&] {
+    send(0, 1);
+    const PullEffect pull = end_pull();
+    finish();
+    return std::ranges::all_of(pull.pieces, &link::ReadPiece::unshared);
+  };
+  EXPECT_TRUE(unshared());
+  const std::byte* const first = store.kept->buffer.data();
+  EXPECT_TRUE(unshared());
+  EXPECT_TRUE(unshared()) << "used again, and never shared";
+  ASSERT_EQ(store.kept->buffer.data(), first);
+  EXPECT_GE(store.kept->buffer.share(), 0);
+  EXPECT_TRUE(unshared());
+  EXPECT_FALSE(unshared());
+  ASSERT_EQ(store.kept->buffer.data(), first);
+}
+
 TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
   make(0);
   wire::OpenStream open{.stream = 1,
@@ -461,7 +481,9 @@ TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
   failures.clear();
   move(true, "created");
   EXPECT_TRUE(failures.empty()) << failures[0];
-  EXPECT_EQ(end_pull().pieces.at(0).to, store.kept->buffer.data() + 16);
+  const PullEffect update = end_pull();
+  EXPECT_EQ(update.pieces.at(0).to, store.kept->buffer.data() + 16);
+  EXPECT_FALSE(update.pieces.at(0).unshared) << "it is published";
   // What another put brings under the same keys is another object.
   const FramePtr before = store.kept;
   put(2, "created");

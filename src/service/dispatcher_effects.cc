@@ -27,7 +27,7 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // Error::unsupported: the program has to name a segment to which the object can be pushed.
 Status hand_over(AgentEnd& end, std::uint64_t ticket, const mover::Buffer& object) {
-  if (object.fd() >= 0) return end.hand_over(ticket, object.fd());
+  if (const int fd = object.share(); fd >= 0) return end.hand_over(ticket, fd);
   const Result<Fd> copy = object.copy();
   if (!copy) return fail(Error::unsupported, "{}", copy.error().message);
   return end.hand_over(ticket, copy->get());
@@ -158,12 +158,12 @@ void Dispatcher::ask_member(mover::AskEffect& ask) {
   request.body = std::move(ask.body);
   if (ask.object) {
     request.object = Bytes(ask.object->buffer.data(), ask.object->bytes);
-    request.object_fd = ask.object->buffer.fd();
+    request.object_fd = [object = ask.object] { return object->buffer.share(); };
     request.owner = ask.object;
   }
   if (!ask.memory.empty()) {
     request.object = ask.memory;
-    request.object_fd = ask.memory_fd;
+    request.object_fd = [fd = ask.memory_fd] { return fd; };
     request.owner = std::move(ask.owner);
   }
   request.compose = [compose = std::move(ask.compose)](const group::Named& named, std::vector<std::byte>& payload) {

@@ -298,6 +298,7 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
     return {};
   }
   std::byte* to = nullptr;
+  bool unshared = false;
   if (message.length <= plugin::message_enclosed_max) {
     asked.small.resize(message.length);
     to = asked.small.data();
@@ -307,11 +308,12 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
     OFP_ASSIGN(mover::Buffer buffer, cache_->take_file(message.length, lane.team.user));
     asked.buffer = std::make_shared<mover::Buffer>(std::move(buffer));
     to = asked.buffer->data();
+    unshared = !asked.buffer->is_shared();
   }
   effects.push_back(mover::PullEffect{
       asked.channel,
       mover::token_of(Service::message, number),
-      {{message.object.region, message.object.generation, message.object.offset, to, message.length}}});
+      {{message.object.region, message.object.generation, message.object.offset, to, message.length, unshared}}});
   return {};
 }
 
@@ -380,7 +382,7 @@ void LaneMessages::on_transfer(std::uint64_t token, const Status& status, TimeNs
       given.bytes = coming.length;
       given.enclosed = std::move(coming.small);
       if (coming.buffer) {
-        given.fd = coming.buffer->fd();
+        given.fd = coming.buffer->share();
         given.owner = std::exchange(coming.buffer, nullptr);
       }
       arrived(number, coming, std::move(given), now, effects);

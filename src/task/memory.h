@@ -21,7 +21,7 @@ struct Memory {
   enum class State : std::uint8_t { filling, filled, failed } state = State::filling;
   Failure failure;  // when it has failed
 
-  [[nodiscard]] int fd() const noexcept { return made ? made.get() : buffer.fd(); }
+  [[nodiscard]] int share() const noexcept { return made ? made.get() : buffer.share(); }  // for a worker
   [[nodiscard]] std::uint64_t capacity() const noexcept { return made ? bytes : buffer.capacity(); }
 };
 using MemoryPtr = std::shared_ptr<Memory>;

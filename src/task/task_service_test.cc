@@ -187,6 +187,7 @@ TEST_F(TaskServiceTest, WhatIsHereIsNotPulledAgainAndAPartAlone) {
   };
   const std::pair pulled{true, true}, here{false, true};
   EXPECT_EQ(run(input("x", 16, 5)), pulled);
+  EXPECT_TRUE(pulled_[0].unshared);
   EXPECT_EQ(run(input("x", 16, 5)), here);
   wire::TaskInput part = input("x", 16, 6);
   part.changed_from = 5;
@@ -196,6 +197,7 @@ TEST_F(TaskServiceTest, WhatIsHereIsNotPulledAgainAndAPartAlone) {
   ASSERT_EQ(pulled_.size(), 1u);
   EXPECT_EQ(pulled_[0].length, 4u);
   EXPECT_EQ(pulled_[0].offset, 64u + 8);
+  EXPECT_FALSE(pulled_[0].unshared) << "a worker has it mapped";
   EXPECT_EQ(run(input("x", 16, 6)), here);
   // From a version that is not here any more: the whole.
   part.version = 7;

@@ -135,7 +135,7 @@ void TaskService::begin_pulls(Task& task, std::vector<ResidentMemory::Found> fou
     input.memory->state = length != 0 ? Memory::State::filling : Memory::State::filled;
     if (length == 0) continue;
     pieces.push_back({input.source.region, input.source.generation, input.source.offset + at,
-                      input.memory->buffer.data() + at, length});
+                      input.memory->buffer.data() + at, length, !input.memory->buffer.is_shared()});
     transfer.memory.push_back(input.memory);
     task.times.pulled_bytes += length;
     counters_.pulled_bytes += length;
@@ -203,7 +203,7 @@ void TaskService::call(Task& task, TimeNs now, Effects& effects) {
     given.column = input.name;
     given.owner = input.memory;
     if (input.bytes != 0) {
-      given.fd = input.memory->fd();
+      given.fd = input.memory->share();
       given.bytes = input.bytes;
       given.kept = input.memory->number;
       given.kept_bytes = input.memory->capacity();

@@ -328,8 +328,15 @@ TEST_F(PluginProcessesTest, ACallThatNoFunctionNeedsIsRefusedAndTheWorkerGoesOn)
   EXPECT_THAT(tried(plugin::Sandbox::off), HasSubstr("local socket: done\n"));  // so it is the list that refuses
   const std::string text = tried(plugin::Sandbox::on);
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    EXPECT_THAT(line, testing::EndsWith(line.starts_with("itself") ? ": done" : ": Function not implemented")) << text;
+  const bool has_namespaces = processes_->status().at(0).confinement.namespaces == "user net ipc";
+  for (std::string line; std::getline(lines, line);) {
+    const bool by_path = line.starts_with("memory by path");  // no list sees that: its user namespace stands against it
+    if (by_path && !has_namespaces) continue;
+    const char* const end = line.starts_with("itself") ? ": done"
+                            : by_path                  ? ": Permission denied"
+                                                       : ": Function not implemented";
+    EXPECT_THAT(line, testing::EndsWith(end)) << text;
+  }
   expect_served();
 }
 

@@ -18,7 +18,7 @@ void add_process(Families& families, const AgentStatus& status, const ProcessUsa
                  {{"name", printable(status.name)}, {"version", status.version}, {"profile", status.profile}});
   families.gauge("uptime_seconds", "Since the agent started.", seconds(status.uptime_ns));
   families.gauge("sandboxed", "1: the kernel refuses to the agent what it does not need (security.sandbox).",
-                 usage.filtered && status.sandbox == plugin::Sandbox::on ? 1 : 0);
+                 status.sandbox == plugin::Sandbox::on ? 1 : 0);
   families.counter("cpu_seconds_total", "Processor time of the agent's process.", usage.cpu_s);
   families.gauge("resident_bytes", "Memory of the process, frames included.", usage.resident_bytes);
   families.gauge("own_resident_bytes", "Memory of the process without frames, shared segments and mapped files.",

@@ -223,9 +223,8 @@ void write_members(Json& json, const AgentStatus& status) {
 }
 
 void write_sandbox(Json& json, const AgentStatus& status, const ProcessUsage& process) {
-  const bool lacks_list = !process.filtered && status.sandbox != plugin::Sandbox::off;
   json.key("sandbox").begin_object();
-  json.member("seccomp", lacks_list ? "none" : plugin::sandbox_names[static_cast<std::size_t>(status.sandbox)]);
+  json.member("seccomp", status.sandbox ? plugin::sandbox_names[static_cast<std::size_t>(*status.sandbox)] : "none");
   json.member("no_new_privs", process.no_new_privs)
       .member("capabilities", process.effective)
       .member("permitted", process.permitted);
@@ -556,7 +555,6 @@ ProcessUsage process_usage() {
     if (word == "CapPrm:") file >> usage.permitted;
     if (word == "CapBnd:") file >> usage.bounding;
     if (word == "NoNewPrivs:") file >> usage.no_new_privs;
-    if (int mode = 0; word == "Seccomp:" && file >> mode) usage.filtered = mode == 2;
   }
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) usage.descriptors_max = files.rlim_cur;

@@ -78,9 +78,9 @@ struct AgentStatus {
   std::vector<TriggerStatus> triggers;
   std::optional<TcpStatus> tcp;
   std::vector<plugin::PluginStatus> plugins;
-  plugin::Sandbox sandbox = plugin::Sandbox::on;  // as it is set
-  std::vector<Sampled> sampled;                   // hosts, this machine, gauges of programs
-  std::vector<AlarmStatus> alarms;                // raised now
+  std::optional<plugin::Sandbox> sandbox;  // the agent's own list of system calls; none: the kernel refused it
+  std::vector<Sampled> sampled;            // hosts, this machine, gauges of programs
+  std::vector<AlarmStatus> alarms;         // raised now
   std::vector<std::string> alarm_rules;
   AlarmHook::Counters alarm_hook;
 };
@@ -115,7 +115,7 @@ struct ProcessUsage {
   double cpu_s = 0;
   std::uint64_t resident_bytes = 0, own_resident_bytes = 0;  // own: neither files nor shared memory (frames)
   std::uint64_t threads = 0, descriptors_max = 0;
-  bool no_new_privs = false, filtered = false;       // the second: by a list of system calls
+  bool no_new_privs = false;
   std::string effective{}, permitted{}, bounding{};  // capabilities, as the kernel writes them
 };
 [[nodiscard]] ProcessUsage process_usage();

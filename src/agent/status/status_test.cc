@@ -91,6 +91,22 @@ TEST(StatusTest, PlugInsAreShown) {
   EXPECT_NE(metrics.find("offpath_plugin_usable{plugin=\"particles\"} 1\n"), std::string::npos);
 }
 
+// Not by what /proc says of the process: a service manager's own filter is there as well.
+TEST(StatusTest, TheSandboxIsToldAsTheAgentGotIt) {
+  const auto told = [](std::optional<plugin::Sandbox> sandbox) {
+    const auto status = some_status();
+    status->sandbox = sandbox;
+    const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
+    const std::string before = R"("sandbox":{"seccomp":")", name = "offpath_sandboxed ";
+    const std::size_t from = json.find(before) + before.size(), at = metrics.find("\n" + name) + 1 + name.size();
+    return json.substr(from, json.find('"', from) - from) + " " + metrics.substr(at, metrics.find('\n', at) - at);
+  };
+  EXPECT_EQ(told(plugin::Sandbox::on), "on 1");
+  EXPECT_EQ(told(plugin::Sandbox::log), "log 0");
+  EXPECT_EQ(told(plugin::Sandbox::off), "off 0");
+  EXPECT_EQ(told(std::nullopt), "none 0");
+}
+
 TEST(StatusTest, JsonHasTheFigures) {
   const std::string json = status_json(*some_status(), {.cpu_s = 1.5, .resident_bytes = 4096});
   EXPECT_NE(json.find(R"("name":"node \"17\"")"), std::string::npos);

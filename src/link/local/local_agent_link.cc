@@ -19,6 +19,7 @@ constexpr unsigned polls_between_looks = 4096;  // where the clock stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
 constexpr std::size_t refused_max = 256;  // of segments
+constexpr std::uint64_t bounce_bytes = 128 << 10;
 
 std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
 
@@ -102,28 +103,47 @@ Status LocalAgentLink::gather(std::span<const ReadPiece> pieces) {
       std::memcpy(piece.to, reinterpret_cast<const std::byte*>(address), piece.length);
       continue;
     }
-    if (vectors_ > reads_.back().first) {  // goes on where the piece before ended, on both sides
-      iovec& to = to_[vectors_ - 1];
-      iovec& from = from_[vectors_ - 1];
-      if (static_cast<std::byte*>(to.iov_base) + to.iov_len == piece.to &&
-          reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address &&
-          ranges_[vectors_ - 1] == piece.region) {
-        to.iov_len += piece.length;
-        from.iov_len += piece.length;
-        continue;
+    for (std::uint64_t done = 0; done < piece.length;) {
+      if (vectors_ == vector_max || (!piece.unshared && bounced_ == bounce_bytes)) {
+        reads_.back().end = vectors_;
+        read_gathered();
+        if (!reads_.back().status) return std::move(reads_.back().status);
       }
+      done += add_vector(piece, address + done, done);
     }
-    if (vectors_ == vector_max) {
-      reads_.back().end = vectors_;
-      read_gathered();
-      if (!reads_.back().status) return std::move(reads_.back().status);
-    }
-    to_[vectors_] = vector_of(piece.to, piece.length);
-    from_[vectors_] = vector_of(reinterpret_cast<void*>(address), piece.length);
-    ranges_[vectors_] = piece.region;
-    ++vectors_;
   }
   return {};
+}
+
+// Of what a piece names from `done` on, as much as there is memory to read it into. Returns how much.
+std::uint64_t LocalAgentLink::add_vector(const ReadPiece& piece, std::uint64_t address, std::uint64_t done) {
+  std::uint64_t length = piece.length - done;
+  std::byte* const target = piece.to + done;
+  std::byte* to = target;
+  if (!piece.unshared) {
+    if (!bounce_) bounce_ = std::make_unique_for_overwrite<std::byte[]>(bounce_bytes);
+    length = std::min(length, bounce_bytes - bounced_);
+    to = bounce_.get() + bounced_;
+    bounced_ += length;
+  }
+  if (vectors_ > reads_.back().first) {  // goes on where the vector before ended, on all sides
+    iovec& before = to_[vectors_ - 1];
+    iovec& from = from_[vectors_ - 1];
+    if (static_cast<std::byte*>(before.iov_base) + before.iov_len == to &&
+        targets_[vectors_ - 1] + before.iov_len == target &&
+        reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address &&
+        ranges_[vectors_ - 1] == piece.region) {
+      before.iov_len += length;
+      from.iov_len += length;
+      return length;
+    }
+  }
+  to_[vectors_] = vector_of(to, length);
+  from_[vectors_] = vector_of(reinterpret_cast<void*>(address), length);
+  targets_[vectors_] = target;
+  ranges_[vectors_] = piece.region;
+  ++vectors_;
+  return length;
 }
 
 LocalAgentLink::Read& LocalAgentLink::read_of(std::size_t vector) noexcept {
@@ -161,14 +181,25 @@ void LocalAgentLink::read_gathered() {
     }
     // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
     left -= Witness::bytes;
-    while (next < vectors_ && left >= from_[next].iov_len) left -= from_[next++].iov_len;
+    for (; next < vectors_ && left >= from_[next].iov_len; ++next) {
+      deliver(next, from_[next].iov_len);
+      left -= from_[next].iov_len;
+    }
     if (left > 0) {
+      deliver(next, left);
       to_[next] = vector_of(static_cast<std::byte*>(to_[next].iov_base) + left, to_[next].iov_len - left);
       from_[next] = vector_of(static_cast<std::byte*>(from_[next].iov_base) + left, from_[next].iov_len - left);
+      targets_[next] += left;
     }
   }
   for (Read& read : reads_) read.first = read.end = first_vector;
   vectors_ = first_vector;
+  bounced_ = 0;
+}
+
+// What a call brought together with its witness, to where others may see it.
+void LocalAgentLink::deliver(std::size_t vector, std::uint64_t length) noexcept {
+  if (targets_[vector] != to_[vector].iov_base) std::memcpy(targets_[vector], to_[vector].iov_base, length);
 }
 
 // Turns reads into events: they count if the host is alive now.
@@ -376,6 +407,7 @@ void LocalAgentLink::close() {
   lost_ = told_ = true;
   reads_.clear();
   vectors_ = first_vector;
+  bounced_ = 0;
   socket_.shut_down();
   life_.reset();
   socket_.close();

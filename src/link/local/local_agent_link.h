@@ -2,6 +2,10 @@
 // a whole plan by one process_vm_readv, whose first vector is the witness. Read sealed_memory.h, peer.h and witness.h
 // first.
 //
+// The witness and the data come in one call, so data are there before they are known to be the program's. Where another
+// process may have the target mapped (ReadPiece::unshared is false), they come into a bounce buffer of the link, and go
+// to the target once the witness was seen.
+//
 // Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost.
 // After it the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do not count. Writes are
 // over when the call returns. The socket is also looked at by poll, but at most once in look_interval_ns, because a
@@ -11,6 +15,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -64,7 +69,9 @@ class LocalAgentLink final : public AgentLink {
   };
 
   [[nodiscard]] Status gather(std::span<const ReadPiece> pieces);
+  [[nodiscard]] std::uint64_t add_vector(const ReadPiece& piece, std::uint64_t address, std::uint64_t done);
   void read_gathered();
+  void deliver(std::size_t vector, std::uint64_t length) noexcept;
   void finish_reads();
   [[nodiscard]] Read& read_of(std::size_t vector) noexcept;
   [[nodiscard]] tl::unexpected<Failure> call_failure(int error_number);
@@ -90,9 +97,12 @@ class LocalAgentLink final : public AgentLink {
 
   // Of the call being put together.
   std::array<iovec, vector_max> to_, from_;
-  std::array<RegionId, vector_max> ranges_;  // where each vector is from
+  std::array<std::byte*, vector_max> targets_;  // where each vector is to end: at to_, or copied from there
+  std::array<RegionId, vector_max> ranges_;     // where each vector is from
   std::size_t vectors_ = first_vector;
   std::vector<Read> reads_;
+  std::unique_ptr<std::byte[]> bounce_;  // made when it is first needed
+  std::uint64_t bounced_ = 0;            // bytes of it that vectors name
   Witness witness_;
   Fd life_;  // epoll over the pidfd and the socket's other end: ready when the program has ended
 

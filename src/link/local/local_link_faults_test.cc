@@ -127,7 +127,7 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
     if (gains_rights() && geteuid() != 0) GTEST_SKIP() << "only root can make a program that others execute as root";
     FILE* asked = popen(SECRET_KEEPER, "r");
     ASSERT_NE(asked, nullptr);
-    ASSERT_EQ(std::fscanf(asked, "%p %zu", &secret, &length), 2);
+    ASSERT_EQ(std::fscanf(asked, "%p %zu %p %zu", &secret, &length, &other, &other_length), 4);
     pclose(asked);
     std::filesystem::copy_file(SECRET_KEEPER, keeper);
     ASSERT_EQ(chmod(keeper.c_str(), gains_rights() ? 04755 : 0755), 0);
@@ -140,8 +140,24 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
     (*static_cast<SharedBlackboard*>(board))->ready = 1;
     for (;;) pause();
   }
+  // Connects with the channel's memory where the keeper has other memory, so that a read there succeeds in both.
+  void connect_there() {
+    const std::uint64_t bytes = wire::ChannelLayout{}.total_bytes();
+    OFP_ASSERT(bytes <= other_length);
+    const auto memory = allocate_sealed(bytes);
+    OFP_ASSERT(memory &&
+               mmap(other, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory->fd(), 0) == other);
+    static ControlSocket socket(*dial(agent.address, soon()), ControlSocket::Kind::unix_socket);
+    wire::Hello hello;
+    hello.channel_address = reinterpret_cast<std::uint64_t>(other);
+    std::vector<std::byte> payload;
+    wire::encode(hello, payload);
+    OFP_ASSERT(socket.send(ControlType::hello, payload, memory->fd()));
+    const auto welcome = await_frame(socket, soon());
+    OFP_ASSERT(welcome && welcome->type == ControlType::welcome);
+  }
   // The program: connects, starts its companion, and executes the keeper `delay_us` after it was told to.
-  void run(SharedBlackboard& board, int told, unsigned delay_us) {
+  void run(SharedBlackboard& board, int told, unsigned delay_us, bool there = false) {
     if (gains_rights()) {
       OFP_ASSERT(setresgid(plain_user, plain_user, plain_user) == 0 &&
                  setresuid(plain_user, plain_user, plain_user) == 0);
@@ -151,13 +167,16 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
         mmap(secret, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     OFP_ASSERT(mapped == secret);
     std::memset(mapped, own_byte, length);
-    auto connected = connect(agent.address, {}, soon());
-    OFP_ASSERT(connected);
+    Result<std::unique_ptr<HostLink>> connected;
+    if (there)
+      connect_there();
+    else
+      OFP_ASSERT(connected = connect(agent.address, {}, soon()));
     alignas(16) static std::array<char, 65536> stack;
-    const pid_t other =
+    const pid_t started =
         shares_memory() ? clone(companion, stack.data() + stack.size(), CLONE_VM | SIGCHLD, &board) : fork();
-    if (other == 0) companion(&board);
-    OFP_ASSERT(other > 0);
+    if (started == 0) companion(&board);
+    OFP_ASSERT(started > 0);
     while (board->ready != 2) usleep(50);
     usleep(delay_us);
     execl(keeper.c_str(), "keeper", std::to_string(told).c_str(), nullptr);
@@ -166,8 +185,8 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
   TestDirectory directory;
   const std::string keeper = directory.file("keeper");
   TestAgent agent{"unix:" + directory.file("agent")};
-  void* secret = nullptr;
-  std::size_t length = 0;
+  void *secret = nullptr, *other = nullptr;
+  std::size_t length = 0, other_length = 0;
 };
 
 TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
@@ -211,6 +230,53 @@ TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
     unsigned user = ~0u;
     ASSERT_EQ(::read(hears.get(), &user, sizeof user), static_cast<ssize_t>(sizeof user));
     ASSERT_EQ(user, geteuid());
+  }
+}
+
+// The other program has memory where the channel was, so the call succeeds, secret and all: only the comparison of what
+// the witness brought tells. Readers who have the target mapped see none of it, not even for a moment.
+TEST_P(HostReplacedWithCompanion, IsToldByTheWitnessThoughItsMemoryCanBeRead) {
+  for (const bool unshared : {false, true}) {
+    const auto target = allocate_sealed(length);
+    ASSERT_TRUE(target);
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const Fd hears(told[0]), tells(told[1]);
+    SharedBlackboard board;
+    Child host([&] { run(board, told[1], 0, true); });
+    const auto arrival = agent.serve();
+    ASSERT_TRUE(arrival.link) << arrival.failure.message;
+    ASSERT_FALSE(arrival.link->traits().staged) << arrival.link->traits().reason;
+    ASSERT_TRUE(arrival.link->attach_range(1, 1, reinterpret_cast<std::uint64_t>(secret), length, 0));
+    const ReadPiece whole{1, 1, 0, target->data(), length, unshared};
+    ASSERT_TRUE(read_one(*arrival.link, whole));
+    const auto count_of = [&](char byte) { return std::ranges::count(target->bytes(), static_cast<std::byte>(byte)); };
+    ASSERT_EQ(count_of(own_byte), static_cast<std::ptrdiff_t>(length));
+
+    for (const TimeNs deadline = soon(); board->ready == 0 && monotonic_ns() < deadline;) usleep(100);
+    board->ready = 2;
+    unsigned user = ~0u;
+    ASSERT_EQ(::read(hears.get(), &user, sizeof user), static_cast<ssize_t>(sizeof user));  // its secret is there
+    ASSERT_EQ(user, geteuid());
+    const void* mapped = mmap(nullptr, length, PROT_READ, MAP_SHARED, target->fd(), 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    std::atomic<bool> looks = false, ends = false, shown = false;
+    std::thread reader([&] {
+      const auto* const page = static_cast<const volatile char*>(mapped);
+      for (; !ends; looks = true)
+        for (std::size_t at = 0; at < length; at += 512) shown = shown || page[at] == 's';
+    });
+    while (!looks) usleep(10);
+    const Status read = read_one(*arrival.link, whole);
+    ends = true;
+    reader.join();
+    munmap(const_cast<void*>(mapped), length);
+    ASSERT_FALSE(read) << "bytes of the program that was executed";
+    EXPECT_EQ(read.error().code, Error::peer_lost) << read.error().message;
+    EXPECT_EQ(count_of('s'), 0);
+    if (unshared) continue;
+    EXPECT_FALSE(shown) << "a reader saw the secret before it was wiped";
+    EXPECT_EQ(count_of(own_byte), static_cast<std::ptrdiff_t>(length)) << "something was written to the target";
   }
 }
 

@@ -177,7 +177,7 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
     asked->inputs.push_back({.row = std::move(each.row_key),
                              .column = std::move(each.column_key),
                              .arrow = frame->arrow,
-                             .fd = frame->buffer.fd(),
+                             .fd = frame->buffer.share(),
                              .bytes = frame->bytes,
                              .data = {frame->buffer.data(), frame->bytes},
                              .owner = frame});

@@ -132,7 +132,7 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   ASSERT_EQ(made->inputs.size(), 2u);
   EXPECT_EQ(made->inputs[0].column + made->inputs[1].column, "cd");
   EXPECT_GE(made->inputs[0].fd, 0);
-  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "c", 1000))->buffer.fd());
+  EXPECT_EQ(made->inputs[0].fd, (*pools_.find("local:/p", "r", "c", 1000))->buffer.share());
   EXPECT_LT(made->inputs[1].fd, 0) << "a small one has no descriptor: the call takes its bytes along";
   EXPECT_EQ(text_of(made->inputs[1].data), "de");
   EXPECT_EQ(made->deadline_ns, never);

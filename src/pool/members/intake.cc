@@ -55,10 +55,10 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
   taken_.insert_or_assign(token, Taken{buffer, std::move(room)});
   if (object.bytes == 0) return Begun::now;
   if (object.offer == 0) {
-    effects.push_back(mover::PullEffect{
-        object.channel,
-        token,
-        {{object.from.region, object.from.generation, object.from.offset, buffer->data(), object.bytes}}});
+    effects.push_back(mover::PullEffect{object.channel,
+                                        token,
+                                        {{object.from.region, object.from.generation, object.from.offset,
+                                          buffer->data(), object.bytes, !buffer->is_shared()}}});
     return Begun::later;
   }
   if (object.bytes <= inline_bytes_max) {

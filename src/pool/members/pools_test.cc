@@ -161,6 +161,21 @@ TEST_F(PoolsTest, WhoWaitsForNoMemoryIsNotAskedWhenSomeBecomesFree) {
   EXPECT_EQ(pull->pieces.front().length, 4096u);
 }
 
+TEST_F(PoolsTest, AMembersObjectIsNotReadDirectlyIntoMemoryThatAReaderMayHaveMapped) {
+  ASSERT_TRUE(pools_.admit("hash:/p", user, effects_));
+  put_of_member("first", 5000);
+  auto pull = take<mover::PullEffect>();
+  ASSERT_TRUE(pull);
+  EXPECT_TRUE(pull->pieces.front().unshared);
+  {
+    EXPECT_GE(cache_->take(20'000, user).value().share(), 0);
+  }
+  put_of_member("second", 20'000);
+  pull = take<mover::PullEffect>();
+  ASSERT_TRUE(pull);
+  EXPECT_FALSE(pull->pieces.front().unshared);
+}
+
 TEST_F(PoolsTest, WhatIsSetAsideForAPoolIsThereForItsObjectsThoughThereIsNoOtherRoom) {
   ASSERT_TRUE(pools_.admit("hash:/p", user, effects_));
   ASSERT_TRUE(pools_.admit("hash:/q", user, effects_));
