@@ -89,7 +89,7 @@ void TcpService::leave(Program& program, TimeNs now) {
     // Nothing that may have to be sent again is there any more.
     const Flow* flow = stack_->flow(held.id);
     if (flow != nullptr && flow->acknowledged == held.offered)
-      stack_->release(held.id, now);
+      stack_->release(held.id, now, false);
     else
       stack_->abort(held.id, now);
   }
@@ -239,6 +239,14 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
   held.key = key;
   tell(*program, handle, news::accepted);
   return tag_of(*program, handle);
+}
+
+// A quarter of a program's handles is left to connections that are open, whatever peers of closed ones do.
+FlowShare TcpService::share(std::uint64_t tag) const {
+  const auto program = programs_.find(tag >> 16);
+  if (program == programs_.end()) return {.program = tag >> 16};
+  const std::uint32_t handles = program->second.area.layout().flows / cores_;
+  return {.program = tag >> 16, .user = program->second.who.user, .orphans_max = std::max(handles - handles / 4, 1u)};
 }
 
 Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {

@@ -112,6 +112,7 @@ class TcpService final : public Owner {
 
   // ---- Owner
   std::optional<std::uint64_t> accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) override;
+  FlowShare share(std::uint64_t tag) const override;
   Payload payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) override;
   void store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) override;
 

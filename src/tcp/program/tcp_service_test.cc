@@ -361,6 +361,25 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
       [&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
 }
 
+// Peers that take nothing of what a server has sent and closed keep three quarters of its handles, and no more.
+TEST_F(Programs, KeepAQuarterOfTheirHandlesWhateverPeersOfClosedConnectionsDo) {
+  TestPrograms small(TestNetworkOptions{});
+  TestProgram &program = small.add(0, {16, 4096, 1024}), &peer = small.add(1, {64, 1024, 1024});
+  static_cast<void>(peer.area->listen(port, 64));
+  small.run(second_ns);
+  const std::string more(4096, 'x');  // than the peer's ring takes
+  for (int i = 0; i < 40; ++i) {
+    const auto flow = program.area->connect(TestPrograms::endpoint(1, port));
+    ASSERT_TRUE(flow) << i << ": " << flow.error().message;
+    ASSERT_TRUE(small.run_until([&] { return program.area->look(*flow)->connected; }, 10 * second_ns)) << i;
+    ASSERT_TRUE(program.area->send(*flow, text(more)));
+    program.area->close(*flow);
+    small.run(100 * millisecond_ns);
+    program.area->take_in();
+  }
+  EXPECT_EQ(small.ends[0].service.programs()[0].flows, 12u);
+}
+
 TEST_F(Programs, HaveQuotas) {
   TcpServiceLimits limits{2, 64, 16 << 20};
   TestPrograms small(TestNetworkOptions{}, limits);

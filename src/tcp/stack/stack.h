@@ -28,6 +28,7 @@
 #include "tcp/stack/flow_table.h"
 #include "tcp/stack/half_open.h"
 #include "tcp/stack/neighbours.h"
+#include "tcp/stack/orphans.h"
 #include "tcp/stack/owner.h"
 #include "tcp/stack/slow_path.h"
 #include "tcp/stack/stack_options.h"
@@ -68,8 +69,8 @@ class Stack {
   void finish(FlowId flow, TimeNs now);                         // FIN, behind all that was offered
   void abort(FlowId flow, TimeNs now);                          // RST, and the flow is gone
   // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
-  // answered with RST.
-  void release(FlowId flow, TimeNs now);
+  // answered with RST. `keeps_place` false: the owner is gone, too, and lacks no place that this flow has.
+  void release(FlowId flow, TimeNs now, bool keeps_place = true);
   void set_options(FlowId flow, const FlowOptions& options, TimeNs now);
 
   [[nodiscard]] std::optional<FlowChange> next_change();
@@ -130,6 +131,9 @@ class Stack {
   void free_oldest_time_wait();
 
   [[nodiscard]] bool is_steered_here(const FlowKey& key) const noexcept;
+  [[nodiscard]] std::uint64_t asker(const Flow& flow) const noexcept {  // of its neighbour
+    return fast_ != nullptr ? Neighbours::other_stack : flow.slow->share.user;
+  }
 
   // stack_frames.cc: what is no flow's
   void receive_arp(Bytes bytes, TimeNs now);
@@ -256,8 +260,7 @@ class Stack {
   std::deque<std::uint32_t> ready_, changed_;
   std::deque<FlowId> time_wait_;  // the oldest first; some have gone already
   std::size_t time_wait_flows_ = 0;
-  std::deque<FlowId> orphans_;  // likewise
-  std::size_t orphans_left_ = 0;
+  Orphans orphans_;
   std::deque<FrameToSend> strays_;
   std::span<FrameToSend> out_;
   std::size_t out_used_ = 0;
