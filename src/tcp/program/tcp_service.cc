@@ -328,6 +328,7 @@ bool TcpService::write_news(Program& program) {
     told.remote_address = held.key.remote.address.value;
     told.remote_port = held.key.remote.port;
     told.listener = held.listener;
+    told.shut = held.shut;
     if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
@@ -343,7 +344,7 @@ bool TcpService::write_news(Program& program) {
     worked = true;
     program.listed.pop_front();
     held.listed = false;
-    held.news = 0;
+    held.news = held.shut = 0;
     if ((told.what & news::gone) != 0) held = Held();
   }
   return worked;

@@ -66,8 +66,11 @@ class Stack {
   // A flow that is gone already is left alone by all of these. Positions only grow.
   void offer(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be sent
   void allow(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be received
-  void finish(FlowId flow, TimeNs now);                         // FIN, behind all that was offered
-  void abort(FlowId flow, TimeNs now);                          // RST, and the flow is gone
+  // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
+  // counts as lost. False: there are bytes out of order, or no connection yet.
+  [[nodiscard]] bool shut(FlowId flow) noexcept;
+  void finish(FlowId flow, TimeNs now);  // FIN, behind all that was offered
+  void abort(FlowId flow, TimeNs now);   // RST, and the flow is gone
   // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
   // answered with RST. `keeps_place` false: the owner is gone, too, and lacks no place that this flow has.
   void release(FlowId flow, TimeNs now, bool keeps_place = true);
@@ -203,6 +206,7 @@ class Stack {
   void receive_fin(Flow& flow, TimeNs now);
   void owe_acknowledgement(Flow& flow, std::uint32_t bytes, TimeNs now);
   [[nodiscard]] static Sequence window_edge(const Flow& flow) noexcept;
+  [[nodiscard]] static Sequence allowed_edge(const Flow& flow) noexcept;
 
   // stack_transmit.cc
   [[nodiscard]] bool room_to_send() const noexcept { return out_used_ < out_.size(); }

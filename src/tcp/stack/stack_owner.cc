@@ -93,6 +93,14 @@ void Stack::allow(FlowId id, std::uint64_t position, TimeNs) {
   }
 }
 
+bool Stack::shut(FlowId id) noexcept {
+  Flow* flow = find(id);
+  if (flow == nullptr || flow->state == FlowState::closed) return true;
+  if (flow->state < FlowState::established || flow->slow->reassembly != nullptr) return false;
+  flow->allowed = flow->received;
+  return true;
+}
+
 void Stack::finish(FlowId id, TimeNs now) {
   Flow* flow = find(id);
   if (flow == nullptr || flow->state == FlowState::closed || flow->fin_wanted) return;
