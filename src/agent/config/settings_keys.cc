@@ -81,9 +81,10 @@ constexpr ConfigKey keys[] = {
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
-     "Connections to one listener that are still introducing themselves, for 5 s at most. Where others wait, the user "
-     "or address "
-     "that has most of them loses one that is 200 ms old.",
+     "Connections to one listener that are still introducing themselves, for 5 s at most. A user, or a network address "
+     "(IPv6: a /64), has a quarter of them; beyond it, its oldest makes room if it is 200 ms old, or the new one is "
+     "told "
+     "to come again.",
      1, 65536},
     {"limits.user_channels_max", ConfigType::integer, "4096", "Programs of one user connected at the same time.", 1,
      1 << 20},
