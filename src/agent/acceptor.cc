@@ -1,6 +1,7 @@
 #include "agent/acceptor.h"
 
-#include <netdb.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <map>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "agent/status/json.h"
 #include "base/log.h"
@@ -27,18 +30,27 @@ constexpr TimeNs introduction_ns = 200 * millisecond_ns;        // what a connec
 constexpr TimeNs standstill_ns = second_ns;                     // a timer so late means that the process was stopped
 constexpr unsigned extensions_max = 3;
 
-// Whose slots a connection takes.
 std::string source_of(const link::AgentHandshake& handshake, Kind kind) {
   if (kind == Kind::unix_socket) return std::to_string(handshake.uid());
   sockaddr_storage name{};
   socklen_t length = sizeof name;
-  char text[NI_MAXHOST] = "";
-  if (getpeername(handshake.fd(), reinterpret_cast<sockaddr*>(&name), &length) == 0)
-    (void)getnameinfo(reinterpret_cast<const sockaddr*>(&name), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  return text;
+  return getpeername(handshake.fd(), reinterpret_cast<sockaddr*>(&name), &length) == 0 ? network_source(name) : "";
 }
 
 }  // namespace
+
+std::string network_source(const sockaddr_storage& name) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (name.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(name).sin_addr, text, sizeof text);
+  } else if (name.ss_family == AF_INET6) {
+    in6_addr address = reinterpret_cast<const sockaddr_in6&>(name).sin6_addr;
+    const bool is_mapped = IN6_IS_ADDR_V4MAPPED(&address);
+    if (!is_mapped) std::fill(address.s6_addr + 8, address.s6_addr + 16, std::uint8_t{0});
+    inet_ntop(is_mapped ? AF_INET : AF_INET6, address.s6_addr + (is_mapped ? 12 : 0), text, sizeof text);
+  }
+  return text;
+}
 
 Acceptor::Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome,
                    const Options& options, std::function<Status(uid_t)> may_welcome,
@@ -111,11 +123,31 @@ TimeNs Acceptor::make_room(Listener& listener, TimeNs now) {
   advance(oldest, now);  // what it said may have come
   if (listener.handshakes < options_.handshakes_max) return now;
   if (now < until) return until;
-  oldest->state.refuse(Error::would_block, "others wait, and this connection has not introduced itself");
-  log(LogLevel::info, "a connection was given up: {}", oldest->state.failure().message);
-  ++counters_.refused;
-  forget(oldest);
+  give_up(oldest, "others wait, and this connection has not introduced itself");
   return now;
+}
+
+// False: this source has all that it may, and none of its connections had its time.
+bool Acceptor::make_room_of_source(const Listener& listener, const std::string& source, TimeNs now) {
+  const auto is_its = [&](const Handshake& each) { return each.listener == &listener && each.source == source; };
+  const auto has_room = [&] {
+    return static_cast<std::size_t>(std::ranges::count_if(handshakes_, is_its)) < options_.handshakes_of_source_max;
+  };
+  if (has_room()) return true;
+  const auto oldest = std::ranges::find_if(handshakes_, is_its);
+  const TimeNs until = oldest->began + introduction_ns;
+  advance(oldest, now);  // what it said may have come
+  if (has_room()) return true;
+  if (now < until) return false;
+  give_up(oldest, "others of the same source wait, and this connection has not introduced itself");
+  return true;
+}
+
+void Acceptor::give_up(HandshakeAt at, std::string why) {
+  at->state.refuse(Error::would_block, std::move(why));
+  log(LogLevel::info, "a connection was given up: {}", at->state.failure().message);
+  ++counters_.refused;
+  forget(at);
 }
 
 void Acceptor::rest(Listener& listener, TimeNs until) {
@@ -136,12 +168,18 @@ void Acceptor::resume(Listener& listener) {
 
 void Acceptor::begin(Fd socket, Listener& listener, TimeNs now) {
   const int fd = socket.get();
-  handshakes_.push_back(
-      {policy_, link::AgentHandshake(std::move(socket), listener.kind, *policy_, now), &listener, {}, now});
+  link::AgentHandshake state(std::move(socket), listener.kind, *policy_, now);
+  std::string source;
+  if (state.state() == State::pending) {
+    source = source_of(state, listener.kind);
+    if (!make_room_of_source(listener, source, now))
+      state.refuse(Error::would_block, fmt::format("{} connections of the same source introduce themselves, the limit",
+                                                   options_.handshakes_of_source_max));
+  }
+  handshakes_.push_back({policy_, std::move(state), &listener, std::move(source), now});
   const HandshakeAt at = std::prev(handshakes_.end());
   ++listener.handshakes;
   if (at->state.state() == State::pending) {
-    at->source = source_of(at->state, listener.kind);
     if (Status watched = loop_.watch(fd, EPOLLIN, [this, at](std::uint32_t, TimeNs later) { advance(at, later); });
         !watched) {
       at->state.refuse(Error::io, watched.error().message);

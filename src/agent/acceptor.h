@@ -2,9 +2,13 @@
 // handed on. Event driven, on the loop's thread; a program that is slow or sends garbage costs one of a bounded number
 // of handshakes, until its deadline.
 //
-// Each listener has so many. When all of them are taken, whoever has most of them (a user, or a network address) loses
-// the oldest if that had its time; until then the listener rests, and further connections wait in the kernel's queue.
+// Each listener has so many, and each source (a user, or a network address) a part of them. A connection beyond its
+// source's part takes the place of that source's oldest if that had its time. Otherwise it is told at once to come
+// again, which the library does (link::connect): one source fills neither the slots nor the kernel's queue. Where many
+// sources take all slots, whichever has most loses the oldest that had its time; until then the listener rests.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <functional>
 #include <list>
@@ -19,6 +23,10 @@
 
 namespace offpath::agent {
 
+// Whose slots a connection from a network address takes: an IPv4 address, or the 64 bits of an IPv6 one that a
+// network has; one machine may use any number of addresses below them.
+[[nodiscard]] std::string network_source(const sockaddr_storage& name);
+
 class Acceptor {
  public:
   struct Arrival {
@@ -27,8 +35,9 @@ class Acceptor {
     mover::Client client;
   };
   struct Options {
-    std::size_t handshakes_max = 64;  // of each listener
-    bool everyone = false;            // other users may reach the Unix sockets
+    std::size_t handshakes_max = 64;            // of each listener
+    std::size_t handshakes_of_source_max = 16;  // of these, of one user or network address
+    bool everyone = false;                      // other users may reach the Unix sockets
   };
 
   // `may_welcome` refuses further programs of a user, for instance when there are too many; `on_arrival` takes those
@@ -61,7 +70,7 @@ class Acceptor {
     std::shared_ptr<const link::AgentPolicy> policy;  // of `state`
     link::AgentHandshake state;
     Listener* listener;
-    std::string source;  // the user's number, or the address it comes from
+    std::string source;  // the user's number, or network_source()
     TimeNs began;
     loop::Timers::Id timer = 0;
     bool writing = false;
@@ -72,6 +81,8 @@ class Acceptor {
   void take_connections(Listener& listener, TimeNs now);
   void begin(Fd socket, Listener& listener, TimeNs now);
   [[nodiscard]] TimeNs make_room(Listener& listener, TimeNs now);
+  [[nodiscard]] bool make_room_of_source(const Listener& listener, const std::string& source, TimeNs now);
+  void give_up(HandshakeAt at, std::string why);
   void start_timer(HandshakeAt at, TimeNs due);
   void on_deadline(HandshakeAt at, TimeNs now, TimeNs due);
   void advance(HandshakeAt at, TimeNs now);

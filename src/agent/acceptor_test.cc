@@ -1,6 +1,7 @@
 // The acceptor on real sockets, in virtual time.
 #include "agent/acceptor.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -179,6 +180,84 @@ TEST_F(AcceptorAndOthers, WhoHasMostConnectionsLosesTheOldest) {
   EXPECT_EQ(recv(own.get(), &byte, 1, MSG_DONTWAIT), -1);  // is not told anything, and not closed
   kill(flooding, SIGKILL);
   waitpid(flooding, nullptr, 0);
+}
+
+// The listed user who floods has a quarter of the slots, and what it has beyond them does not stay in the queue before
+// the others.
+TEST_F(AcceptorAndOthers, OneSourceHasItsPartOfTheSlotsAndFillsNoQueue) {
+  auto listed = std::make_shared<link::AgentPolicy>();
+  listed->uids = {other_user};
+  policy = listed;
+  start({.handshakes_max = 8, .handshakes_of_source_max = 2, .everyone = true});
+  const pid_t flooding = connect_as_other(100);
+  const Fd own = connect_silently();
+  rounds(1000);  // in no time: none of them had its 200 ms
+  EXPECT_EQ(acceptor->counters().connections, 101u);
+  EXPECT_EQ(acceptor->counters().refused, 98u);
+  EXPECT_EQ(acceptor->counters().handshakes, 3u);
+  kill(flooding, SIGKILL);
+  waitpid(flooding, nullptr, 0);
+}
+
+TEST_F(AcceptorAndOthers, AProgramsConnectionIsMadeWhileAnotherUserFloods) {
+  auto listed = std::make_shared<link::AgentPolicy>();
+  listed->uids = {other_user};
+  policy = listed;
+  start({.handshakes_max = 8, .handshakes_of_source_max = 2, .everyone = true});
+  const pid_t flooding = connect_as_other(100);
+  auto link = connect_really();
+  EXPECT_TRUE(link.has_value()) << link.error().message;
+  kill(flooding, SIGKILL);
+  waitpid(flooding, nullptr, 0);
+}
+
+// Programs of a job begin together: one that finds its user's part taken comes again until the oldest made room.
+TEST_F(AcceptorTest, OneBeyondItsSourcesPartComesAgain) {
+  start({.handshakes_max = 8, .handshakes_of_source_max = 2});
+  const TimeNs began = monotonic_ns();
+  const Fd first = connect_silently(), second = connect_silently();
+  rounds(began);
+  auto link = connect_really();
+  ASSERT_TRUE(link.has_value()) << link.error().message;
+  EXPECT_GE(acceptor->counters().refused, 2u);  // the program was, and at last the oldest
+  EXPECT_EQ(acceptor->counters().handshakes, 1u);
+}
+
+TEST_F(AcceptorTest, AddressesOfTheNetworkAreSourcesOfTheirOwn) {
+  start({.handshakes_max = 8, .handshakes_of_source_max = 1});
+  auto network = std::make_shared<link::AgentPolicy>();
+  acceptor->set_policy(network);
+  address = *link::Address::parse("tcp:127.0.0.1:0");
+  ASSERT_TRUE(acceptor->listen(address));
+  std::vector<Fd> sockets;
+  for (const char* from : {"127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3"}) {
+    sockets.emplace_back(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    ASSERT_EQ(inet_pton(AF_INET, from, &name.sin_addr), 1);
+    ASSERT_EQ(bind(sockets.back().get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+    name.sin_port = htons(address.port);
+    ASSERT_EQ(inet_pton(AF_INET, "127.0.0.1", &name.sin_addr), 1);
+    ASSERT_EQ(connect(sockets.back().get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+  }
+  rounds(1000);
+  EXPECT_EQ(acceptor->counters().refused, 2u);
+  EXPECT_EQ(acceptor->counters().handshakes, 2u);
+}
+
+TEST(NetworkSource, IsAnAddressOrWhatOneMachineMayHaveOfIpv6) {
+  const auto source = [](int family, const char* text) {
+    sockaddr_storage name{};
+    name.ss_family = static_cast<sa_family_t>(family);
+    void* const at = family == AF_INET ? static_cast<void*>(&reinterpret_cast<sockaddr_in&>(name).sin_addr)
+                                       : &reinterpret_cast<sockaddr_in6&>(name).sin6_addr;
+    EXPECT_EQ(inet_pton(family, text, at), 1);
+    return network_source(name);
+  };
+  EXPECT_NE(source(AF_INET, "10.0.0.1"), source(AF_INET, "10.0.0.2"));
+  EXPECT_EQ(source(AF_INET6, "::ffff:10.0.0.1"), source(AF_INET, "10.0.0.1"));
+  EXPECT_EQ(source(AF_INET6, "2001:db8:1:2::1"), source(AF_INET6, "2001:db8:1:2:a:b:c:d"));
+  EXPECT_NE(source(AF_INET6, "2001:db8:1:2::1"), source(AF_INET6, "2001:db8:1:3::1"));
 }
 
 TEST_F(AcceptorTest, OneThatGoesAwayMakesRoom) {

@@ -155,7 +155,9 @@ Status Agent::listen() {
   welcome.agent_name = settings_.name;
   welcome.agent_version = agent_version;
   acceptor_ = std::make_unique<Acceptor>(
-      *loop_, policy_, std::move(welcome), Acceptor::Options{settings_.handshakes_max, !settings_.allow_uids.empty()},
+      *loop_, policy_, std::move(welcome),
+      Acceptor::Options{settings_.handshakes_max, std::max<std::size_t>(settings_.handshakes_max / 4, 1),
+                        !settings_.allow_uids.empty()},
       [this](uid_t user) { return may_welcome(user); },
       [this](Acceptor::Arrival arrival, TimeNs now) { on_arrival(std::move(arrival), now); });
   for (link::Address& address : settings_.listen) OFP_TRY(acceptor_->listen(address));

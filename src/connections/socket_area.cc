@@ -161,7 +161,11 @@ void SocketArea::free_handle(Handle handle) noexcept {
 }
 
 void SocketArea::clear(Handle handle) noexcept {
+  static_cast<void>(count_used(handle));
+  set_shutting(handle, false);
+  const std::uint32_t used = cell(handle).used;
   cell(handle) = Cell{};
+  cell(handle).used = used;
   cell(handle).woken = every_process;
 }
 
@@ -238,7 +242,10 @@ bool SocketArea::settle(Handle handle) noexcept {
     TcpWish wish{};
     wish.kind = each.kind;
     wish.handle = handle;
-    if (each.owed == owed_allow) wish.position = owing.allowed = owing.read + receive_bytes_;
+    if (each.owed == owed_allow) {
+      set_shutting(handle, false);  // first: pages are not given back any more
+      wish.position = owing.allowed = owing.read + receive_bytes_;
+    }
     if (each.owed == owed_holders) {
       owing.woken = owing.holders == 1 ? owing.holder : every_process;
       wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
@@ -405,8 +412,13 @@ void SocketArea::take(const TcpNews& told) noexcept {
   }
   about.received = std::clamp(told.received, about.received, about.read + receive_bytes_);
   about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
+  if (told.shut != 0 && about.shutting && (told.what & news::gone) == 0) {
+    if (told.shut == wire::tcp_shut::done && about.read == about.received) free_pages(told.handle);
+    owe(told.handle, owed_allow);
+  }
   if ((told.what & news::gone) == 0) return;
   about.gone = true;
+  set_shutting(told.handle, false);
   if (about.owed != 0) --shared_->owing;
   about.owed = 0;
   if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {

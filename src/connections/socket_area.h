@@ -16,6 +16,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "wire/areas/tcp_area.h"
 
@@ -121,6 +122,12 @@ class SocketArea {
 
   // Takes in what the agent tells; true if it told something.
   bool take_in();
+  // Gives pages of receive rings back to the machine: of connections that are closed, and of those that had nothing to
+  // read and got nothing between two calls. To be called about once a second while there is time for it. False: it
+  // has nothing to do until something was received.
+  bool give_back(TimeNs now);
+  // The agent is to tell about pages that go back: until that is taken in, nothing is received in their connections.
+  [[nodiscard]] bool is_giving_back() const noexcept;
   // Before a sleep until the agent wakes this program. False: there is something already.
   [[nodiscard]] bool fall_asleep();
   void stay_awake();  // nobody of this process sleeps any more
@@ -173,6 +180,10 @@ class SocketArea {
   bool take_all() noexcept;
   bool take_all(std::uint32_t core) noexcept;
   void end(Handle handle, bool abort) noexcept;
+  [[nodiscard]] bool count_used(Handle handle) const noexcept;
+  [[nodiscard]] bool give_back(Handle handle) noexcept;
+  void set_shutting(Handle handle, bool shutting) noexcept;
+  void free_pages(Handle handle) noexcept;
   void tell_agent() noexcept;
   void tell_core(std::uint32_t core) noexcept;
 

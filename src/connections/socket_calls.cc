@@ -169,7 +169,7 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
   if (reading.peeks) return taken;
   flow->read += taken;
   // The agent need not hear of every byte that was read: the peer has the rest of the window.
-  if (flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
+  if (!flow->shutting && flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
     owe(handle, owed_allow);
     tell_agent();
   }

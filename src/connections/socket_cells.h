@@ -29,6 +29,9 @@ struct SocketArea::Shared {
   std::uint32_t owing;  // cells that owe a wish for which there was no room
   std::array<std::uint32_t, wire::tcp_cores_max>
       lacking;                   // by core, listeners that have fewer seats there than they should
+  std::uint32_t shutting;        // cells, whose windows are shut or about to be
+  std::uint32_t next_look;       // of give_back(): the handle at which it goes on
+  TimeNs looked_at;              // when it was called last
   std::uint32_t listeners;       // so far
   std::uint32_t processes;       // numbers in use are below
   std::uint32_t waits_for_room;  // bits of cores
@@ -52,6 +55,7 @@ struct alignas(64) SocketArea::Cell {
   bool stopped;  // before its last holder let go of it, which the agent was told then
   bool listens;  // it is a listener, or was one
   std::uint16_t port, remote_port, mss;
+  bool shutting;  // the agent was asked to store nothing, and not to go on
   std::uint32_t local_address, remote_address;
   std::uint32_t listener;              // of a seat
   Handle next;                         // free cells; flows that wait to be accepted
@@ -64,6 +68,9 @@ struct alignas(64) SocketArea::Cell {
   std::uint16_t holders, holder, woken;
   std::uint16_t lacks;  // of a listener: bits of the cores on which it has fewer seats than it should
   FlowWishes wishes;
+  // Of the receive ring of this handle, whatever becomes of it: bytes that may have pages, and the flow's `received`
+  // (its lower half) when they were counted.
+  std::uint32_t used, counted;
 };
 
 // Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been

@@ -176,6 +176,7 @@ void Sockets::clear_notices() noexcept {
 
 Status Sockets::wait(TimeNs deadline, TimeNs spin_ns) {
   const TimeNs spin_until = deadline_after(monotonic_ns(), spin_ns);
+  bool may_give_back = true;  // memory, when nothing was told for a while
   for (;;) {
     if (area_->take_in()) return {};
     const TimeNs now = monotonic_ns();
@@ -183,9 +184,13 @@ Status Sockets::wait(TimeNs deadline, TimeNs spin_ns) {
     if (now < spin_until || !area_->fall_asleep()) continue;
     pollfd descriptor{wake_.get(), POLLIN, 0};
     const TimeNs left = deadline == never ? 3600 * second_ns : deadline - now;
-    const timespec limit{left / second_ns, left % second_ns};
+    const TimeNs until = may_give_back ? std::min(left, second_ns) : left;
+    const timespec limit{until / second_ns, until % second_ns};
     static_cast<void>(::ppoll(&descriptor, 1, &limit, nullptr));
-    if (descriptor.revents != 0) OFP_TRY(clear());
+    if (descriptor.revents != 0)
+      OFP_TRY(clear());
+    else if (until < left)
+      may_give_back = area_->give_back(monotonic_ns());
   }
 }
 

@@ -46,9 +46,9 @@ class Buffer {
   [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as asked for
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd, or the page
   [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
-  // The memfd, for another process; -1: part of a slab, which no other process maps. Nobody can verify that a process has
-  // unmapped it, so the memory counts as shared until it is given to the kernel, however often it is used again. Called
-  // by the loop's thread.
+  // The memfd, for another process; -1: part of a slab, which no other process maps. Nobody can verify that a process
+  // has unmapped it, so the memory counts as shared until it is given to the kernel, however often it is used again.
+  // Called by the loop's thread.
   [[nodiscard]] int share() const noexcept {
     shared_ = static_cast<bool>(fd_);
     return fd_.get();

@@ -165,7 +165,10 @@ void Program::forget_wakes() {
 // ---- the library's own thread
 
 void Program::add_listeners(int count) {
-  if (listeners_.fetch_add(count) != 0) return;
+  if (listeners_.fetch_add(count) == 0) wake_thread();
+}
+
+void Program::wake_thread() {
   constexpr std::uint64_t one = 1;
   static_cast<void>(kernel::write(changes_.get(), static_cast<const void*>(&one), sizeof one));
 }
@@ -185,8 +188,20 @@ void Program::listen_to_agent() {
   while (!lost()) rest();
 }
 
+// Rings that are not read from any more: once a second, until none is left.
+void Program::give_back() {
+  const TimeNs now = monotonic_ns();
+  if (now - gave_back_at_ < second_ns) return;
+  gave_back_at_ = now;
+  may_give_back_.store(false);
+  if (area().give_back(now)) may_give_back_.store(true);
+  show_changed();
+  told();
+}
+
 void Program::rest() {
-  const bool listens = listeners_.load() > 0;
+  if (may_give_back_.load()) give_back();
+  const bool listens = listeners_.load() > 0 || area().is_giving_back();
   if (listens) {
     take_in();
     told();
@@ -195,7 +210,8 @@ void Program::rest() {
   pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0},
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, static_cast<const timespec*>(nullptr),
+  const timespec look{1, 0};
+  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, may_give_back_.load() ? &look : nullptr,
                                   static_cast<const sigset_t*>(nullptr)));
   // First: of those that are taken away some may have been meant for others, whom awake() tells then.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};

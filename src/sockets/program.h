@@ -64,6 +64,10 @@ class Program {
   // Takes datagrams away, and sees to it that others who sleep are none the worse.
   void forget_wakes();
 
+  // Something was read: memory may be given back when there is nothing else to do.
+  void note_read() {
+    if (!may_give_back_.load(std::memory_order_relaxed) && !may_give_back_.exchange(true)) wake_thread();
+  }
   // Waits until the listener or connection is there, or is not to be. The look then.
   [[nodiscard]] SocketArea::Look decided(SocketArea::Handle handle);
   // At exit: what was sent goes out first.
@@ -116,6 +120,8 @@ class Program {
     Program& program;
   };
   void add_listeners(int count);
+  void wake_thread();
+  void give_back();
   void keep_others_asleep();
 
   Policy policy_;
@@ -136,7 +142,9 @@ class Program {
   std::uint32_t sleepers_ = 0;
   std::atomic<int> listeners_ = 0;  // sockets that somebody waits for, threads that wait for told_
   std::atomic<int> awaited_ = 0;    // the latter
-  Fd changes_;                      // an eventfd: that listeners_ has changed
+  std::atomic<bool> may_give_back_ = false;
+  TimeNs gave_back_at_ = 0;  // the library's own thread's
+  Fd changes_;               // an eventfd: that listeners_ or may_give_back_ has changed
   std::mutex telling_;
   std::optional<std::condition_variable> told_{std::in_place};
   std::uint64_t tellings_ = 0;

@@ -59,7 +59,10 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
     const auto got = area.receive(socket.handle, parts.next(), reading);
     if (got && *got > 0) {
       total += static_cast<ssize_t>(*got);
-      if (reading.peeks) reading.skip += *got;
+      if (reading.peeks)
+        reading.skip += *got;
+      else
+        program().note_read();
       const bool all = *got < parts.next().size() && (flags & MSG_WAITALL) == 0;
       parts.advance(*got);
       if (all) break;

@@ -167,8 +167,8 @@ def test_a_flood_of_silent_connections_is_bounded(tmp_path: Path) -> None:
             highest = max(highest, acceptor["handshakes"])
             return bool(acceptor["connections"] == len(silent))
 
-        assert until(all_had_their_turn)  # the oldest make room for those who wait
-        assert highest == 8
+        assert until(all_had_their_turn)  # a quarter is one user's
+        assert highest == 2
         for made in silent:
             made.close()
         assert until(lambda: a.status()["acceptor"]["refused"] == len(silent))

@@ -81,9 +81,10 @@ constexpr ConfigKey keys[] = {
     {"memory.huge_pages", ConfigType::boolean, "true", "Ask for huge pages for buffers of 2 MiB and more."},
     {"limits.channels_max", ConfigType::integer, "4096", "Programs connected at the same time.", 1, 1 << 20},
     {"limits.handshakes_max", ConfigType::integer, "64",
-     "Connections to one listener that are still introducing themselves, for 5 s at most. Where others wait, the user "
-     "or address "
-     "that has most of them loses one that is 200 ms old.",
+     "Connections to one listener that are still introducing themselves, for 5 s at most. A user, or a network address "
+     "(IPv6: a /64), has a quarter of them; beyond it, its oldest makes room if it is 200 ms old, or the new one is "
+     "told "
+     "to come again.",
      1, 65536},
     {"limits.user_channels_max", ConfigType::integer, "4096", "Programs of one user connected at the same time.", 1,
      1 << 20},
@@ -245,11 +246,13 @@ constexpr ConfigKey keys[] = {
      "Connections of all programs together, those that are ending included.", 16, 1 << 22},
     {"tcp.orphans_max", ConfigType::integer, "8192",
      "Of these, those that their programs have closed and whose peers have not taken or acknowledged all: beyond it "
-     "the oldest are reset.",
+     "the oldest of the user that has most are reset; beyond three quarters of a program's connections, its oldest.",
      16, 1 << 22},
     {"tcp.orphan_time", ConfigType::duration, "60s",
      "How long one of them waits for its peer to acknowledge a segment more; then it is reset.", second_ns,
      3600 * second_ns},
+    {"tcp.orphan_lifetime", ConfigType::duration, "10min",
+     "How long one of them lasts at most, however its peer takes what is left.", second_ns, 86'400 * second_ns},
     {"tcp.programs_max", ConfigType::integer, "256", "Programs with connections.", 1, 65'536},
     {"tcp.flows_of_program", ConfigType::integer, "4096", "Connections of one program.", 1, 65'536},
     {"tcp.memory_of_program", ConfigType::bytes, "8GiB",

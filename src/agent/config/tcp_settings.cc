@@ -123,6 +123,7 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.stack.time_wait_max = std::min(settings.stack.time_wait_max, settings.stack.flows_max / 4 + 1);
   settings.stack.orphans_max = static_cast<std::uint32_t>(config.integer("tcp.orphans_max"));
   settings.stack.orphan_ns = config.duration_ns("tcp.orphan_time");
+  settings.stack.orphan_lifetime_ns = config.duration_ns("tcp.orphan_lifetime");
   settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));
   settings.limits.flows_of_program_max = static_cast<std::uint32_t>(config.integer("tcp.flows_of_program"));
   settings.limits.receive_bytes_max = config.bytes("tcp.receive_memory_max");

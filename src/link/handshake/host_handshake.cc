@@ -1,3 +1,4 @@
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,17 +116,47 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   return StreamHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));
 }
 
+Result<std::unique_ptr<HostLink>> connect_once(const Address& address, const HostOptions& options, TimeNs deadline) {
+  if (address.kind != Address::Kind::unix_socket) return connect_network(address, options, deadline);
+  OFP_ASSIGN(Fd connected, dial(address, deadline));
+  return connect_local(std::move(connected), address, options, deadline);
+}
+
+// The agent takes so many connections of one source at a time. What comes beyond them comes again, and not all at once.
+// Before a TLS session is there the agent cannot say so: it closes, and so may another service, which is asked less
+// often.
+class Turns {
+ public:
+  explicit Turns(const Address& address) : is_tls_(address.kind == Address::Kind::tls) {}
+  // True: after a pause it may be tried again.
+  bool wait(Error why, TimeNs deadline) {
+    const bool is_closed = why == Error::peer_lost && is_tls_ && closed_++ < closed_max;
+    if ((why != Error::would_block && !is_closed) || monotonic_ns() + pause_ns_ >= deadline) return false;
+    const TimeNs pause = pause_ns_ + monotonic_ns() % pause_ns_;
+    const timespec sleep{0, pause};
+    nanosleep(&sleep, nullptr);
+    pause_ns_ = std::min(2 * pause_ns_, pause_ns_max);
+    return true;
+  }
+
+ private:
+  static constexpr TimeNs pause_ns_max = 100 * millisecond_ns;
+  static constexpr unsigned closed_max = 8;
+  bool is_tls_;
+  unsigned closed_ = 0;
+  TimeNs pause_ns_ = 2 * millisecond_ns;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOptions& options, TimeNs deadline) {
   if (options.name.size() > 255)
     return fail(Error::invalid, "the program's name has {} bytes, at most 255 are allowed", options.name.size());
   OFP_TRY(wire::check_layout(options.layout));
-  if (address.kind == Address::Kind::unix_socket) {
-    OFP_ASSIGN(Fd connected, dial(address, deadline));
-    return connect_local(std::move(connected), address, options, deadline);
+  for (Turns turns(address);;) {
+    auto link = connect_once(address, options, deadline);
+    if (link || !turns.wait(link.error().code, deadline)) return link;
   }
-  return connect_network(address, options, deadline);
 }
 
 }  // namespace offpath::link

@@ -89,7 +89,7 @@ void TcpService::leave(Program& program, TimeNs now) {
     // Nothing that may have to be sent again is there any more.
     const Flow* flow = stack_->flow(held.id);
     if (flow != nullptr && flow->acknowledged == held.offered)
-      stack_->release(held.id, now);
+      stack_->release(held.id, now, false);
     else
       stack_->abort(held.id, now);
   }
@@ -241,6 +241,14 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
   return tag_of(*program, handle);
 }
 
+// A quarter of a program's handles is left to connections that are open, whatever peers of closed ones do.
+FlowShare TcpService::share(std::uint64_t tag) const {
+  const auto program = programs_.find(tag >> 16);
+  if (program == programs_.end()) return {.program = tag >> 16};
+  const std::uint32_t handles = program->second.area.layout().flows / cores_;
+  return {.program = tag >> 16, .user = program->second.who.user, .orphans_max = std::max(handles - handles / 4, 1u)};
+}
+
 Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {
   Program* const program = find(tag >> 16);
   const Held* const its = held_of(program, tag, flow);
@@ -320,6 +328,7 @@ bool TcpService::write_news(Program& program) {
     told.remote_address = held.key.remote.address.value;
     told.remote_port = held.key.remote.port;
     told.listener = held.listener;
+    told.shut = held.shut;
     if (const Flow* const flow = held.is == Held::Is::flow ? stack_->flow(held.id) : nullptr; flow != nullptr) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
@@ -335,7 +344,7 @@ bool TcpService::write_news(Program& program) {
     worked = true;
     program.listed.pop_front();
     held.listed = false;
-    held.news = 0;
+    held.news = held.shut = 0;
     if ((told.what & news::gone) != 0) held = Held();
   }
   return worked;

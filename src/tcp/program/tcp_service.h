@@ -112,6 +112,7 @@ class TcpService final : public Owner {
 
   // ---- Owner
   std::optional<std::uint64_t> accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) override;
+  FlowShare share(std::uint64_t tag) const override;
   Payload payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) override;
   void store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) override;
 
@@ -123,6 +124,7 @@ class TcpService final : public Owner {
     std::uint8_t news = 0;
     wire::TcpError error = wire::TcpError::none;
     bool listed = false;    // in Program::listed
+    std::uint8_t shut = 0;  // wire::tcp_shut, to be told
     bool claims = false;    // its port is kept for it at core 0
     bool finishes = false;  // of one that claims: as soon as it is a flow
     std::uint16_t port = 0;
@@ -174,6 +176,7 @@ class TcpService final : public Owner {
   [[nodiscard]] Status for_claiming(Held& held, const wire::TcpWish& wish) const;
   [[nodiscard]] static Status check_position(const Held& held, const wire::TcpWish& wish);
   [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
+  void shut(Program& program, std::uint32_t handle);
   void give_back(Program& program, std::uint32_t handle);
   // The agent is to write into this ring, whose pages then are there until the program closes. False: these are as many
   // as may be.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -321,6 +322,116 @@ TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
   EXPECT_TRUE(world.ends[0].ended.empty());
 }
 
+// Memory of rings that were read from goes back to the machine.
+class MemoryOfPrograms : public Programs {
+ protected:
+  MemoryOfPrograms() {
+    listener = writer.area->listen(port, 4).value();
+    world.run(second_ns);
+    near = reader.area->connect(TestPrograms::endpoint(1, port)).value();
+    EXPECT_TRUE(world.run_until([&] { return accepted(); }, 10 * second_ns));
+  }
+  bool accepted() {
+    const auto taken = writer.area->accept(listener);
+    if (taken) far = *taken;
+    return taken.has_value();
+  }
+  // Through the ring several times, and all of it read.
+  void stream(std::uint64_t bytes) {
+    std::vector<std::byte> out(20'000), in(20'000);
+    const std::uint64_t end = read + bytes;
+    world.run_until(
+        [&] {
+          for (std::uint64_t left = end - sent; left > 0; left = end - sent) {
+            const std::size_t part = std::min<std::uint64_t>(left, out.size());
+            for (std::size_t i = 0; i < part; ++i) out[i] = stream_byte(1, sent + i);
+            const auto taken = writer.area->send(far, Bytes(out).first(part));
+            if (!taken) break;
+            sent += *taken;
+          }
+          while (const auto taken = reader.area->receive(near, in)) {
+            for (std::size_t i = 0; i < *taken; ++i) wrong += in[i] != stream_byte(1, read + i);
+            read += *taken;
+          }
+          return read == end;
+        },
+        100 * second_ns);
+    ASSERT_EQ(read, end);
+  }
+  std::uint64_t there() const {
+    std::vector<unsigned char> pages((reader.memory.size() + page_bytes - 1) / page_bytes);
+    OFP_ASSERT(mincore(reader.memory.data(), reader.memory.size(), pages.data()) == 0);
+    return static_cast<std::uint64_t>(std::ranges::count_if(pages, [](unsigned char page) { return page & 1; })) *
+           page_bytes;
+  }
+  bool give_back() {
+    world.run(second_ns);
+    return reader.area->give_back(world.now);
+  }
+
+  static constexpr std::uint32_t ring_bytes = 1 << 20;
+  TestProgram &reader = world.add(0, {16, 65'536, ring_bytes}), &writer = world.add(1, {16, 65'536, 65'536});
+  std::uint64_t sent = 0, read = 0;
+  std::size_t wrong = 0;
+};
+
+TEST_F(MemoryOfPrograms, OfAConnectionGoesBackWhenItIsIdle) {
+  const std::uint64_t before = there();
+  for (int i = 0; i < 3; ++i) {
+    stream(3'000'000);
+    EXPECT_GE(there(), before + ring_bytes) << i;
+    EXPECT_TRUE(give_back()) << "it was not idle until now";
+    EXPECT_GE(there(), before + ring_bytes) << i;
+    EXPECT_TRUE(give_back());
+    world.run(100 * millisecond_ns);
+    reader.area->take_in();
+    EXPECT_LE(there(), before + (64 << 10)) << i;
+    EXPECT_FALSE(give_back());
+  }
+  stream(10);
+  EXPECT_FALSE(give_back()) << "so little is not worth it";
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_TRUE(world.ends[0].ended.empty());
+}
+
+TEST_F(MemoryOfPrograms, OfAConnectionThatIsOverGoesBack) {
+  const std::uint64_t before = there();
+  stream(3'000'000);
+  reader.area->close(near);
+  EXPECT_TRUE(give_back()) << "its peer has not closed";
+  EXPECT_GE(there(), before + ring_bytes);
+  writer.area->close(far);
+  world.run(second_ns);
+  reader.area->take_in();
+  EXPECT_FALSE(give_back());
+  EXPECT_LE(there(), before + (64 << 10));
+}
+
+// What comes while pages are being taken away is lost on the way, and comes again.
+TEST_F(MemoryOfPrograms, GoesBackWhileThePeerSends) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 100; ++i) {
+    stream(200'000);
+    static_cast<void>(give_back());
+    static_cast<void>(give_back());
+    // The agent is told to store nothing and tells so; anywhere in between the peer sends.
+    const auto steps = random() % 400;
+    const auto more = [&] {
+      std::vector<std::byte> out(1 + random() % 30'000);
+      for (std::size_t k = 0; k < out.size(); ++k) out[k] = stream_byte(1, sent + k);
+      if (const auto taken = writer.area->send(far, out)) sent += *taken;
+    };
+    if (i % 2 == 0) more();
+    world.run(static_cast<TimeNs>(steps) * microsecond_ns);
+    if (i % 2 == 1) more();
+    if (i % 3 == 0) world.run(millisecond_ns);
+    if (i % 5 == 0) reader.area->take_in();
+    stream(sent - read + 1);
+    ASSERT_EQ(wrong, 0u) << i;
+  }
+  EXPECT_TRUE(world.ends[0].ended.empty());
+}
+
 // What peers send lies where programs say, but it is the agent that takes the pages.
 TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
   TcpServiceLimits limits;
@@ -359,6 +470,25 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
   static_cast<void>(peer.area->send(waits, text("so that its segment comes again")));
   EXPECT_TRUE(small.run_until(
       [&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
+}
+
+// Peers that take nothing of what a server has sent and closed keep three quarters of its handles, and no more.
+TEST_F(Programs, KeepAQuarterOfTheirHandlesWhateverPeersOfClosedConnectionsDo) {
+  TestPrograms small(TestNetworkOptions{});
+  TestProgram &program = small.add(0, {16, 4096, 1024}), &peer = small.add(1, {64, 1024, 1024});
+  static_cast<void>(peer.area->listen(port, 64));
+  small.run(second_ns);
+  const std::string more(4096, 'x');  // than the peer's ring takes
+  for (int i = 0; i < 40; ++i) {
+    const auto flow = program.area->connect(TestPrograms::endpoint(1, port));
+    ASSERT_TRUE(flow) << i << ": " << flow.error().message;
+    ASSERT_TRUE(small.run_until([&] { return program.area->look(*flow)->connected; }, 10 * second_ns)) << i;
+    ASSERT_TRUE(program.area->send(*flow, text(more)));
+    program.area->close(*flow);
+    small.run(100 * millisecond_ns);
+    program.area->take_in();
+  }
+  EXPECT_EQ(small.ends[0].service.programs()[0].flows, 12u);
 }
 
 TEST_F(Programs, HaveQuotas) {

@@ -88,10 +88,12 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
     case TcpWishKind::release:
     case TcpWishKind::abort:
     case TcpWishKind::options:
-    case TcpWishKind::holders: {
+    case TcpWishKind::holders:
+    case TcpWishKind::shut: {
       const bool ends = wish.kind == TcpWishKind::release || wish.kind == TcpWishKind::abort;
       if (held.is == Held::Is::free || held.is == Held::Is::stopping)
         return {};  // it is gone, which the program may not have seen yet
+      if (held.is == Held::Is::flow && wish.kind == TcpWishKind::shut) return shut(program, wish.handle), Status();
       if (held.is == Held::Is::flow) return for_flow(held, wish, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, wish);
       if (!ends)
@@ -278,6 +280,7 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
       stack_->offer(held.id, wish.position, now);
       return {};
     case TcpWishKind::allow:
+      if (held.shut != 0) held.shut = wire::tcp_shut::refused;
       stack_->allow(held.id, wish.position, now);
       return {};
     case TcpWishKind::finish:
@@ -296,6 +299,12 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
       stack_->set_options(held.id, options_of(wish), now);
       return {};
   }
+}
+
+void TcpService::shut(Program& program, std::uint32_t handle) {
+  Held& held = program.held[handle];
+  held.shut = stack_->shut(held.id) ? wire::tcp_shut::done : wire::tcp_shut::refused;
+  tell(program, handle, news::received);
 }
 
 void TcpService::give_back(Program& program, std::uint32_t handle) {

@@ -53,10 +53,20 @@ struct FlowOptions {
   TimeNs user_timeout_ns = 0;
 };
 
+// Whose a flow is: bounds that flows of several programs share are kept by this.
+struct FlowShare {
+  std::uint64_t program = 0;
+  std::uint32_t user = 0;
+  std::uint32_t orphans_max = ~0u;  // of this program
+};
+
 struct FlowSlow {
   std::unique_ptr<Scoreboard> scoreboard{};  // while something is to be repaired
   std::unique_ptr<Reassembly> reassembly{};  // while something is out of order
   std::uint64_t tag = 0;                     // the owner's
+  FlowShare share{};
+  std::uint64_t orphan = 0;  // released, and its number in Orphans; 0: it is none
+  TimeNs orphan_since = 0;
   FlowOptions options{};
   Sequence iss{}, fin{};  // own initial number; where the peer's FIN is, if fin_seen
   bool fin_seen = false;
@@ -106,7 +116,6 @@ struct Flow {
   bool ecn : 1 = false, ecn_echo : 1 = false;         // agreed on; what arrived was marked
   bool slowed_down : 1 = false, cwr_due : 1 = false;  // for echoed marks; and the peer is to be told
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
-  bool orphan : 1 = false;  // released, and counted
   // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
   bool elsewhere : 1 = false;
 

@@ -4,11 +4,13 @@
 
 namespace offpath::tcp {
 
-const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, TimeNs now) {
+const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, std::uint64_t user, TimeNs now) {
   auto found = entries_.find(address.value);
   if (found == entries_.end()) {
-    if (!make_room(now, true)) return nullptr;
+    if (!make_room_of(user, now) || !make_room(now, true)) return nullptr;
     found = entries_.try_emplace(address.value).first;
+    found->second.user = user;
+    found->second.since = now;
   }
   Entry& entry = found->second;
   entry.used = true;
@@ -80,7 +82,32 @@ bool Neighbours::make_room(TimeNs now, bool for_use) {
   };
   // Or any that was not used since it grew old: using it would have asked for it again.
   return (for_use && evict([](const Entry& entry) { return !entry.used; })) ||
-         evict([&](const Entry& entry) { return now >= entry.fresh_until; });
+         evict([&](const Entry& entry) { return now >= entry.fresh_until; }) ||
+         (for_use && evict_unknown(now, [](const Entry&) { return true; }));
+}
+
+// One that is there answers the first request.
+bool Neighbours::make_room_of(std::uint64_t user, TimeNs now) {
+  if (user == other_stack) return true;
+  const auto is_its = [&](const Entry& entry) { return entry.user == user; };
+  const auto unknown =
+      std::ranges::count_if(entries_, [&](const auto& each) { return !each.second.known && is_its(each.second); });
+  return static_cast<std::size_t>(unknown) < limits_.unknown_of_user_max || evict_unknown(now, is_its);
+}
+
+// Of those that have not answered the first request, the one that has waited longest.
+template <class May>
+bool Neighbours::evict_unknown(TimeNs now, const May& may) {
+  auto oldest = entries_.end();
+  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+    const Entry& entry = at->second;
+    if (entry.known || now < entry.since + limits_.retry_ns || !may(entry)) continue;
+    if (oldest == entries_.end() || entry.since < oldest->second.since) oldest = at;
+  }
+  if (oldest == entries_.end()) return false;
+  wake({oldest->first}, oldest->second, false);
+  entries_.erase(oldest);
+  return true;
 }
 
 void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {

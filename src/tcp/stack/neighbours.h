@@ -15,6 +15,8 @@ namespace offpath::tcp {
 
 struct NeighbourLimits {
   std::size_t neighbours_max = 512;
+  // of one user, those that have not answered: whoever asks for absent ones keeps nobody else from asking
+  std::size_t unknown_of_user_max = 64;
   std::size_t waiting_max = 1024;  // flows that wait for one of them; others ask again when their timer says so
   TimeNs fresh_ns = 60 * second_ns;
   TimeNs retry_ns = second_ns;
@@ -26,8 +28,9 @@ class Neighbours {
   Neighbours(Ipv4Address self, const MacAddress& mac, const NeighbourLimits& limits)
       : self_(self), mac_(mac), limits_(limits) {}
 
-  // Null: it is not known yet, and is being asked for. `flow` will be in woken() when it is known, or not found.
-  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, TimeNs now);
+  // Null: it is not known, and is asked for if there is room for that. `flow` will be in woken() when it is known, or
+  // not found. `user`: who wants it, or one of the two below.
+  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, std::uint64_t user, TimeNs now);
 
   void on_message(const ArpMessage& message, TimeNs now);
   void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
@@ -51,12 +54,16 @@ class Neighbours {
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
   static constexpr std::uint32_t no_flow = ~0u;
+  // Answers to peers that have only begun to connect; a stack whose own bounds hold for what it asks.
+  static constexpr std::uint64_t peers = ~0ull, other_stack = ~1ull;
 
  private:
   struct Entry {
     MacAddress mac{};
     bool known = false;
-    bool used = false;  // somebody here wanted it; otherwise it has only asked for us
+    bool used = false;           // somebody here wanted it; otherwise it has only asked for us
+    std::uint64_t user = peers;  // who wanted it first
+    TimeNs since = 0;            // and when
     TimeNs fresh_until = 0;
     TimeNs ask_at = never;  // the next request, or the end
     std::uint32_t asked = 0;
@@ -65,6 +72,9 @@ class Neighbours {
   [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
   void ask(Ipv4Address address, Entry& entry, TimeNs now);
   [[nodiscard]] bool make_room(TimeNs now, bool for_use);
+  [[nodiscard]] bool make_room_of(std::uint64_t user, TimeNs now);
+  template <class May>
+  [[nodiscard]] bool evict_unknown(TimeNs now, const May& may);
   void wake(Ipv4Address address, Entry& entry, bool found);
 
   static constexpr std::size_t messages_max = 256;

@@ -9,14 +9,15 @@ namespace offpath::tcp {
 namespace {
 
 constexpr Ipv4Address self{0x0a000001}, other{0x0a000002};
+constexpr std::uint64_t user = 1000;
 constexpr MacAddress own_mac{2, 0, 0, 0, 0, 1}, other_mac{2, 0, 0, 0, 0, 2};
 
 ArpMessage reply_of(Ipv4Address address, const MacAddress& mac) { return {true, mac, address, own_mac, self}; }
 
 TEST(Neighbours, AreAskedForAndWakeWhoeverWaits) {
   Neighbours neighbours(self, own_mac, {});
-  EXPECT_EQ(neighbours.find(other, 7, 0), nullptr);
-  EXPECT_EQ(neighbours.find(other, 8, 0), nullptr);
+  EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
+  EXPECT_EQ(neighbours.find(other, 8, user, 0), nullptr);
   const auto asked = neighbours.next_message();
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->to, broadcast_mac);
@@ -29,13 +30,13 @@ TEST(Neighbours, AreAskedForAndWakeWhoeverWaits) {
     EXPECT_EQ(woken->flow, flow);
     EXPECT_TRUE(woken->found);
   }
-  ASSERT_NE(neighbours.find(other, 7, second_ns), nullptr);
-  EXPECT_EQ(*neighbours.find(other, 7, second_ns), other_mac);
+  ASSERT_NE(neighbours.find(other, 7, user, second_ns), nullptr);
+  EXPECT_EQ(*neighbours.find(other, 7, user, second_ns), other_mac);
 }
 
 TEST(Neighbours, AreGivenUpAfterThreeTries) {
   Neighbours neighbours(self, own_mac, {});
-  EXPECT_EQ(neighbours.find(other, 7, 0), nullptr);
+  EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
   int asked = 0;
   for (TimeNs now = 0; now < 10 * second_ns; now += 100 * millisecond_ns) {
     neighbours.on_time(now);
@@ -51,19 +52,19 @@ TEST(Neighbours, AreGivenUpAfterThreeTries) {
 
 TEST(Neighbours, AreAskedAgainThemselvesWhenTheyAreOldAndUsed) {
   Neighbours neighbours(self, own_mac, {});
-  EXPECT_EQ(neighbours.find(other, 7, 0), nullptr);
+  EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
   static_cast<void>(neighbours.next_message());
   neighbours.on_message(reply_of(other, other_mac), 0);
   EXPECT_EQ(neighbours.next_due(), second_ns);  // of the request: nothing is to be done then
   neighbours.on_time(2 * second_ns);
   EXPECT_EQ(neighbours.next_due(), never);  // one that is not used is not asked
-  ASSERT_NE(neighbours.find(other, 7, 61 * second_ns), nullptr);
+  ASSERT_NE(neighbours.find(other, 7, user, 61 * second_ns), nullptr);
   const auto asked = neighbours.next_message();
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->to, other_mac);
   // It does not answer: known until the last try, then not.
   for (TimeNs now = 61 * second_ns; now < 70 * second_ns; now += second_ns) neighbours.on_time(now);
-  EXPECT_EQ(neighbours.find(other, 7, 70 * second_ns), nullptr);
+  EXPECT_EQ(neighbours.find(other, 7, user, 70 * second_ns), nullptr);
 }
 
 TEST(Neighbours, AnswerWhoeverAsksForUsAndBelieveNobodyElse) {
@@ -73,7 +74,7 @@ TEST(Neighbours, AnswerWhoeverAsksForUsAndBelieveNobodyElse) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->to, other_mac);
   EXPECT_EQ(answer->message, (ArpMessage{true, own_mac, self, other_mac, other}));
-  EXPECT_NE(neighbours.find(other, 1, 0), nullptr);
+  EXPECT_NE(neighbours.find(other, 1, user, 0), nullptr);
   neighbours.on_message(reply_of({0x0a000009}, other_mac), 0);            // nobody had asked
   neighbours.on_message({false, other_mac, {0x0a00000a}, {}, other}, 0);  // for somebody else
   neighbours.on_message({false, other_mac, self, {}, self}, 0);           // in our name
@@ -86,7 +87,7 @@ constexpr MacAddress no_stations[] = {broadcast_mac, {1, 0, 0, 0, 0, 2}, {0x33, 
 TEST(Neighbours, AreNoGroupsAndNotNobody) {
   for (const MacAddress& mac : no_stations) {
     Neighbours neighbours(self, own_mac, {});
-    EXPECT_EQ(neighbours.find(other, 7, 0), nullptr);
+    EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);
     ASSERT_TRUE(neighbours.next_message());
     neighbours.on_message(reply_of(other, mac), 0);
     neighbours.on_message({false, mac, other, {}, self}, 0);
@@ -108,17 +109,17 @@ TEST(Neighbours, AreNoMoreThanTheirBound) {
   Neighbours neighbours(self, own_mac, limits);
   for (std::uint32_t i = 0; i < 1000; ++i) {
     neighbours.on_message({false, other_mac, {0x0a000100 + i}, {}, self}, 0);
-    static_cast<void>(neighbours.find({0x0a010000 + i}, i, 0));
+    static_cast<void>(neighbours.find({0x0a010000 + i}, i, user, 0));
   }
   EXPECT_EQ(neighbours.size(), 10u);
   for (std::uint32_t i = 0; i < 10; ++i) neighbours.on_message(reply_of({0x0a010000 + i}, other_mac), 0);
-  EXPECT_EQ(neighbours.find({0x0a000304}, 1, second_ns), nullptr);
-  EXPECT_NE(neighbours.find({0x0a010000}, 1, second_ns), nullptr);
+  EXPECT_EQ(neighbours.find({0x0a000304}, 1, user, second_ns), nullptr);
+  EXPECT_NE(neighbours.find({0x0a010000}, 1, user, second_ns), nullptr);
   // Those that have grown old make room.
   for (std::uint32_t i = 0; i < 5; ++i)
     neighbours.on_message({false, other_mac, {0x0a000300 + i}, {}, self}, 100 * second_ns);
   EXPECT_EQ(neighbours.size(), 10u);
-  EXPECT_NE(neighbours.find({0x0a000304}, 1, 100 * second_ns), nullptr);
+  EXPECT_NE(neighbours.find({0x0a000304}, 1, user, 100 * second_ns), nullptr);
 }
 
 // Anybody can ask for us in as many names as there are addresses.
@@ -127,7 +128,7 @@ TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
   limits.neighbours_max = 10;
   Neighbours neighbours(self, own_mac, limits);
   const Ipv4Address in_use{0x0a000099};
-  EXPECT_EQ(neighbours.find(in_use, 7, 0), nullptr);
+  EXPECT_EQ(neighbours.find(in_use, 7, user, 0), nullptr);
   neighbours.on_message(reply_of(in_use, other_mac), 0);
   const auto flood = [&](std::uint32_t from, TimeNs now) {
     for (std::uint32_t i = 0; i < 100; ++i) neighbours.on_message({false, other_mac, {from + i}, {}, self}, now);
@@ -136,14 +137,60 @@ TEST(Neighbours, ThatWereNeverUsedMakeRoomForOneThatIs) {
   while (neighbours.next_message()) {
   }
   EXPECT_EQ(neighbours.size(), 10u);
-  EXPECT_EQ(neighbours.find(other, 8, second_ns), nullptr);
+  EXPECT_EQ(neighbours.find(other, 8, user, second_ns), nullptr);
   const auto asked = neighbours.next_message();
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->message.target, other);
   flood(0x0a000200, second_ns);
   neighbours.on_message(reply_of(other, other_mac), 2 * second_ns);
-  EXPECT_NE(neighbours.find(other, 8, 2 * second_ns), nullptr);
-  EXPECT_NE(neighbours.find(in_use, 7, 2 * second_ns), nullptr);
+  EXPECT_NE(neighbours.find(other, 8, user, 2 * second_ns), nullptr);
+  EXPECT_NE(neighbours.find(in_use, 7, user, 2 * second_ns), nullptr);
+}
+
+// One user asks for neighbours that are not there, as fast as it can.
+TEST(Neighbours, ThatOneUserAsksForInVainLeaveOthersRoom) {
+  NeighbourLimits limits;
+  limits.neighbours_max = 10;
+  limits.unknown_of_user_max = 4;
+  Neighbours neighbours(self, own_mac, limits);
+  const auto flood = [&](std::uint64_t of, std::uint32_t from, TimeNs now) {
+    for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(neighbours.find({from + i}, i, of, now), nullptr);
+  };
+  flood(user, 0x0a000100, 0);
+  EXPECT_EQ(neighbours.size(), 4u);
+  flood(Neighbours::peers, 0x0a000200, 0);  // and peers that are not where they say
+  EXPECT_EQ(neighbours.size(), 8u);
+  EXPECT_EQ(neighbours.find(other, 8, user + 1, 0), nullptr);
+  neighbours.on_message(reply_of(other, other_mac), millisecond_ns);
+  EXPECT_NE(neighbours.find(other, 8, user + 1, millisecond_ns), nullptr);
+}
+
+TEST(Neighbours, ThatHaveNotAnsweredTheFirstRequestMakeRoomTheOldestFirst) {
+  NeighbourLimits limits;
+  limits.neighbours_max = 4;
+  limits.unknown_of_user_max = 2;
+  Neighbours neighbours(self, own_mac, limits);
+  const auto absent = [](std::uint32_t i) { return Ipv4Address{0x0a000100 + i}; };
+  for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(neighbours.find(absent(i), i, user, i), nullptr);
+  while (neighbours.next_message()) {
+  }
+  // Its own, and nobody's who may still answer.
+  EXPECT_EQ(neighbours.find(absent(2), 2, user, limits.retry_ns - 1), nullptr);
+  EXPECT_FALSE(neighbours.next_message());
+  EXPECT_EQ(neighbours.find(absent(2), 2, user, limits.retry_ns), nullptr);
+  ASSERT_TRUE(neighbours.next_message());
+  const auto woken = neighbours.next_woken();
+  ASSERT_TRUE(woken);
+  EXPECT_EQ(woken->flow, 0u);
+  EXPECT_FALSE(woken->found);
+  EXPECT_FALSE(neighbours.next_woken());
+  // Anybody's, where the table is full.
+  for (std::uint32_t i = 10; i < 12; ++i) EXPECT_EQ(neighbours.find(absent(i), i, user + 1, limits.retry_ns), nullptr);
+  EXPECT_EQ(neighbours.size(), 4u);
+  EXPECT_EQ(neighbours.find(other, 8, user + 2, limits.retry_ns + 1), nullptr);
+  neighbours.on_message(reply_of(other, other_mac), limits.retry_ns + 2);
+  EXPECT_NE(neighbours.find(other, 8, user + 2, limits.retry_ns + 3), nullptr);
+  EXPECT_EQ(neighbours.next_woken()->flow, 1u);
 }
 
 constexpr FlowKey key{{self, 80}, {other, 1234}};

@@ -29,7 +29,8 @@ Stack::Stack(const StackOptions& options, const PortCapabilities& port, const Co
       wheel_(now),
       half_open_(options.half_open_max, derived(options.secret, 5), now),
       cookies_(derived(options.secret, 6)),
-      neighbours_(options.address, port.mac, options.neighbours) {
+      neighbours_(options.address, port.mac, options.neighbours),
+      orphans_(options.orphans_max) {
   OFP_ASSERT(port.mtu >= 576);
 }
 
@@ -130,30 +131,24 @@ void Stack::tell_gone(Flow& flow) {
   if (!flow.gone_told) note(flow, change::gone);
 }
 
-// Nobody waits for what becomes of it, but a peer that takes nothing would keep it, and its owner's handle, for good.
+// Nobody waits for what becomes of it, but a peer that takes little would keep it, and its owner's handle, for good.
 void Stack::become_orphan(Flow& flow, TimeNs now) {
   if (flow.state == FlowState::closed || flow.state == FlowState::time_wait) return;
   flow.slow->waits_since = 0;
   wait_on(flow, now);
+  const FlowShare share = flow.slow->share;
+  flow.slow->orphan = orphans_.add(share, id_of(flow));
+  flow.slow->orphan_since = now;
   arm(flow);
-  const auto over = [&](FlowId id) { return flows_[id.index].generation != id.generation || !flows_[id.index].orphan; };
-  while (!orphans_.empty() && over(orphans_.front())) orphans_.pop_front();
-  if (orphans_.size() > 2 * std::size_t{options_.orphans_max} + 16) std::erase_if(orphans_, over);
-  flow.orphan = true;
-  orphans_.push_back(id_of(flow));
-  ++orphans_left_;
-  while (orphans_left_ > options_.orphans_max) {
-    const FlowId oldest = orphans_.front();
-    orphans_.pop_front();
-    if (over(oldest)) continue;
+  while (const auto oldest = orphans_.one_too_many(share)) {
     ++counters_.orphans_reset;
-    reset(flows_[oldest.index], FlowError::timed_out, now);
+    reset(flows_[oldest->index], FlowError::timed_out, now);
   }
 }
 
 void Stack::be_no_orphan(Flow& flow) noexcept {
-  if (flow.orphan) --orphans_left_;
-  flow.orphan = false;
+  if (const std::uint64_t number = std::exchange(flow.slow->orphan, 0); number != 0)
+    orphans_.remove(flow.slow->share, number);
 }
 
 void Stack::free_flow(Flow& flow) {

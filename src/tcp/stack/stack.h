@@ -28,6 +28,7 @@
 #include "tcp/stack/flow_table.h"
 #include "tcp/stack/half_open.h"
 #include "tcp/stack/neighbours.h"
+#include "tcp/stack/orphans.h"
 #include "tcp/stack/owner.h"
 #include "tcp/stack/slow_path.h"
 #include "tcp/stack/stack_options.h"
@@ -65,11 +66,14 @@ class Stack {
   // A flow that is gone already is left alone by all of these. Positions only grow.
   void offer(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be sent
   void allow(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be received
-  void finish(FlowId flow, TimeNs now);                         // FIN, behind all that was offered
-  void abort(FlowId flow, TimeNs now);                          // RST, and the flow is gone
+  // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
+  // counts as lost. False: there are bytes out of order, or no connection yet.
+  [[nodiscard]] bool shut(FlowId flow) noexcept;
+  void finish(FlowId flow, TimeNs now);  // FIN, behind all that was offered
+  void abort(FlowId flow, TimeNs now);   // RST, and the flow is gone
   // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
-  // answered with RST.
-  void release(FlowId flow, TimeNs now);
+  // answered with RST. `keeps_place` false: the owner is gone, too, and lacks no place that this flow has.
+  void release(FlowId flow, TimeNs now, bool keeps_place = true);
   void set_options(FlowId flow, const FlowOptions& options, TimeNs now);
 
   [[nodiscard]] std::optional<FlowChange> next_change();
@@ -130,6 +134,9 @@ class Stack {
   void free_oldest_time_wait();
 
   [[nodiscard]] bool is_steered_here(const FlowKey& key) const noexcept;
+  [[nodiscard]] std::uint64_t asker(const Flow& flow) const noexcept {  // of its neighbour
+    return fast_ != nullptr ? Neighbours::other_stack : flow.slow->share.user;
+  }
 
   // stack_frames.cc: what is no flow's
   void receive_arp(Bytes bytes, TimeNs now);
@@ -199,6 +206,7 @@ class Stack {
   void receive_fin(Flow& flow, TimeNs now);
   void owe_acknowledgement(Flow& flow, std::uint32_t bytes, TimeNs now);
   [[nodiscard]] static Sequence window_edge(const Flow& flow) noexcept;
+  [[nodiscard]] static Sequence allowed_edge(const Flow& flow) noexcept;
 
   // stack_transmit.cc
   [[nodiscard]] bool room_to_send() const noexcept { return out_used_ < out_.size(); }
@@ -256,8 +264,7 @@ class Stack {
   std::deque<std::uint32_t> ready_, changed_;
   std::deque<FlowId> time_wait_;  // the oldest first; some have gone already
   std::size_t time_wait_flows_ = 0;
-  std::deque<FlowId> orphans_;  // likewise
-  std::size_t orphans_left_ = 0;
+  Orphans orphans_;
   std::deque<FrameToSend> strays_;
   std::span<FrameToSend> out_;
   std::size_t out_used_ = 0;

@@ -228,8 +228,8 @@ void Stack::hand_over(const HalfOpen& half, const Listener& listener, const Segm
   flow.allowed = listener.receive_bytes;
   flow.receive_scale = own_scale();
   take_half_open(flow, half, segment, now);
-  static_cast<void>(
-      neighbours_.find(next_hop(half.key.remote.address), Neighbours::no_flow, now));  // it will be needed
+  static_cast<void>(neighbours_.find(next_hop(half.key.remote.address), Neighbours::no_flow, Neighbours::peers,
+                                     now));  // it will be needed
   fast_->adopt(handed(flow), frame_);
 }
 
@@ -237,7 +237,7 @@ void Stack::hand_over(const HalfOpen& half, const Listener& listener, const Segm
 void Stack::hand_over(Flow& flow, const ReceivedFrame* frame, TimeNs now) {
   flow.elsewhere = true;
   flow.wants_ack = false;
-  static_cast<void>(neighbours_.find(next_hop(flow.key.remote.address), Neighbours::no_flow, now));
+  static_cast<void>(neighbours_.find(next_hop(flow.key.remote.address), Neighbours::no_flow, asker(flow), now));
   fast_->adopt(handed(flow), frame);
 }
 
@@ -304,7 +304,8 @@ Status Stack::take_time_wait(const wire::TcpHandedFlow& handed, TimeNs now) {
 
 void Stack::resolve(Ipv4Address address, TimeNs now) {
   if (!address.is_unicast() || next_hop(address) != address) return;
-  if (const MacAddress* mac = neighbours_.find(address, Neighbours::no_flow, now)) fast_->neighbour(address, *mac);
+  if (const MacAddress* mac = neighbours_.find(address, Neighbours::no_flow, Neighbours::other_stack, now))
+    fast_->neighbour(address, *mac);
 }
 
 // ---- both

@@ -141,6 +141,7 @@ Flow* Stack::admit(const FlowKey& key, const Listener& listener, TimeNs now) {
     return nullptr;
   }
   flow->slow->tag = *tag;
+  flow->slow->share = owner_.share(*tag);
   return flow;
 }
 
@@ -180,7 +181,8 @@ void Stack::half_open_due(TimeNs now) {
     ++half->retries;
     half_open_.set_timer(key, now + (options_.rto.initial_ns << half->retries));
     if (half->handed) continue;  // the peer has answered
-    if (const MacAddress* to = neighbours_.find(next_hop(key.remote.address), Neighbours::no_flow, now))
+    if (const MacAddress* to =
+            neighbours_.find(next_hop(key.remote.address), Neighbours::no_flow, Neighbours::peers, now))
       send_syn_ack(*half, listener->second, false, *to, now);
   }
 }

@@ -28,8 +28,8 @@ struct StackOptions {
   RtoLimits rto{};
   TimeNs time_wait_ns = 60 * second_ns;
   std::uint32_t orphans_max = 8192;  // released, and not done with the peer: beyond it the oldest are reset
-  // how long one waits for the peer to acknowledge a segment more (RFC 1122, 4.2.2.20)
-  TimeNs orphan_ns = 60 * second_ns;
+  // how long one waits for the peer to acknowledge a segment more (RFC 1122, 4.2.2.20), and how long it lasts at most
+  TimeNs orphan_ns = 60 * second_ns, orphan_lifetime_ns = 600 * second_ns;
   TimeNs fin_wait_ns = 60 * second_ns;  // for the peer's FIN, of a flow that nobody reads
   std::uint8_t syn_retries = 6, syn_ack_retries = 5, retries = 15;
   TimeNs challenge_every_ns = 500 * millisecond_ns;  // of one flow: answers to what cannot be (RFC 5961)

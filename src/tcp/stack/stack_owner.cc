@@ -48,6 +48,7 @@ Result<FlowId> Stack::connect(std::uint16_t local_port, Endpoint remote, std::ui
     return fail(Error::exists, "there is a connection from port {} to {} already", local_port, text_of(remote));
   Flow* flow = new_flow(key, tag, receive_bytes, options, now);
   if (flow == nullptr) return fail(Error::no_space, "{} flows, as many as there may be", options_.flows_max);
+  flow->slow->share = owner_.share(tag);
   begin_opening(*flow, now);
   if (slow_ != nullptr) {
     flow->elsewhere = true;
@@ -92,6 +93,14 @@ void Stack::allow(FlowId id, std::uint64_t position, TimeNs) {
   }
 }
 
+bool Stack::shut(FlowId id) noexcept {
+  Flow* flow = find(id);
+  if (flow == nullptr || flow->state == FlowState::closed) return true;
+  if (flow->state < FlowState::established || flow->slow->reassembly != nullptr) return false;
+  flow->allowed = flow->received;
+  return true;
+}
+
 void Stack::finish(FlowId id, TimeNs now) {
   Flow* flow = find(id);
   if (flow == nullptr || flow->state == FlowState::closed || flow->fin_wanted) return;
@@ -110,10 +119,11 @@ void Stack::abort(FlowId id, TimeNs now) {
   reset(*flow, FlowError::reset, now);
 }
 
-void Stack::release(FlowId id, TimeNs now) {
+void Stack::release(FlowId id, TimeNs now, bool keeps_place) {
   Flow* flow = find(id);
   if (flow == nullptr || flow->released) return;
   flow->released = true;
+  if (!keeps_place) flow->slow->share.orphans_max = ~0u;
   if (flow->state == FlowState::closed || flow->state == FlowState::time_wait) return tell_gone(*flow);
   if (flow->state == FlowState::fin_wait_2) enter(*flow, FlowState::fin_wait_2, now);
   finish(id, now);

@@ -11,6 +11,13 @@ Sequence Stack::window_edge(const Flow& flow) noexcept {
   return flow.receive_next + (window >> flow.receive_scale << flow.receive_scale);
 }
 
+// What may be received: no more than the peer was told, and less where the owner has shut the window.
+Sequence Stack::allowed_edge(const Flow& flow) noexcept {
+  const std::uint64_t room = flow.allowed > flow.received ? flow.allowed - flow.received : 0;
+  return earlier(flow.receive_edge,
+                 flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(room, 1u << 30)));
+}
+
 void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {
   if (segment.payload.empty() && !segment.has(flag::fin)) return;
   const bool receives = flow.state == FlowState::established || flow.state == FlowState::fin_wait_1 ||
@@ -27,13 +34,13 @@ void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {
     bytes = bytes.subspan(std::min<std::size_t>(bytes.size(), bytes_between(begin, flow.receive_next)));
     begin = earlier(flow.receive_next, end);
   }
-  if (end > flow.receive_edge)
-    bytes = bytes.first(bytes.size() - std::min<std::size_t>(bytes.size(), bytes_between(flow.receive_edge, end)));
+  const Sequence edge = allowed_edge(flow);
+  if (end > edge) bytes = bytes.first(bytes.size() - std::min<std::size_t>(bytes.size(), bytes_between(edge, end)));
   if (flow.slow->fin_seen && begin + static_cast<std::uint32_t>(bytes.size()) > flow.slow->fin)
     return challenge(flow, now);
   if (!bytes.empty() && flow.released)
     return reset(flow, FlowError::reset, now);  // nobody will read it (RFC 2525, 2.17)
-  if (segment.has(flag::fin) && end <= flow.receive_edge && end >= flow.receive_next && !flow.slow->fin_seen) {
+  if (segment.has(flag::fin) && end <= edge && end >= flow.receive_next && !flow.slow->fin_seen) {
     flow.slow->fin_seen = true;
     flow.slow->fin = end;
   }

@@ -170,6 +170,69 @@ TEST(Stack, HasNoMoreReleasedFlowsThanItsBound) {
   EXPECT_EQ(world.ends[0].stack->flows(), 0u);
 }
 
+// Ten of one program are released, then some of another one's, where only so many may be.
+std::vector<TestFlow*> released(World& world, std::size_t of_second) {
+  world.ends[0].owner.share_of = [](std::uint64_t tag) {
+    return tag <= 10 ? FlowShare{1, 1000, 4} : FlowShare{2, 1001, 100};
+  };
+  std::vector<TestFlow*> flows;
+  for (std::size_t i = 0; i < 10 + of_second; ++i) flows.push_back(&world.connect(0, port, {60'000, 65'536}));
+  world.run(second_ns);
+  for (TestFlow* flow : flows) world.ends[0].stack->release(flow->id, world.now);
+  world.run(millisecond_ns);
+  return flows;
+}
+
+TEST(Stack, OneProgramsReleasedFlowsAreNoMoreThanItsShare) {
+  World world({}, {0, 4096, false});
+  const auto flows = released(world, 10);
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(flows[i]->gone, i < 6) << i;
+}
+
+TEST(Stack, OneUsersReleasedFlowsResetNobodyElses) {
+  TestNetworkOptions options;
+  options.stack.orphans_max = 8;
+  World world(options, {0, 4096, false});
+  const auto flows = released(world, 20);
+  for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(flows[i]->gone, i < 6 || (i >= 10 && i < 26)) << i;
+}
+
+// However it takes a segment now and then.
+TEST(Stack, WhatIsReleasedHasALifetime) {
+  TestNetworkOptions options;
+  options.stack.orphan_lifetime_ns = 100 * second_ns;
+  World world(options, {0, 4096, false});
+  TestFlow& flow = world.connect(0, port, {1 << 20, 1 << 20});
+  world.run(second_ns);
+  world.ends[0].stack->release(flow.id, world.now);
+  const TimeNs end = world.now + 100 * second_ns;
+  for (int i = 0; i < 4; ++i) {
+    world.accepted().reads = true;
+    world.ends[1].owner.act(*world.ends[1].stack, world.now);
+    world.accepted().reads = false;
+    world.run(20 * second_ns);
+    EXPECT_FALSE(flow.gone) << i;
+  }
+  world.run(end - world.now - second_ns);
+  EXPECT_FALSE(flow.gone);
+  world.run(2 * second_ns);
+  EXPECT_TRUE(flow.gone);
+  EXPECT_EQ(world.ends[0].stack->counters().orphans_reset, 1u);
+}
+
+TEST(Stack, ReachesANeighbourWhileAnotherUserAsksForAbsentOnes) {
+  TestNetworkOptions options;
+  options.stack.neighbours.neighbours_max = 16;
+  options.stack.neighbours.unknown_of_user_max = 8;
+  World world(options);
+  world.ends[0].owner.share_of = [](std::uint64_t tag) { return FlowShare{tag, tag <= 100 ? 1000u : 1001u}; };
+  for (std::uint32_t i = 0; i < 100; ++i) world.connect_to(0, {{0x0a000064 + i}, 80});
+  world.run(millisecond_ns);
+  TestFlow& flow = world.connect(0, port, {10, 1000});
+  world.run(500 * millisecond_ns);
+  EXPECT_TRUE(flow.connected);
+}
+
 TEST(Stack, HalfCloseLeavesTheOtherDirectionOpen) {
   World world({}, {2'000'000, 10'000});
   world.ends[1].owner.plan.sends = 0;

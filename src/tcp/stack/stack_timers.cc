@@ -30,11 +30,12 @@ void Stack::wait_on(Flow& flow, TimeNs now) const noexcept {
 // When what was sent has waited for too long.
 TimeNs Stack::give_up_at(const Flow& flow) const noexcept {
   const FlowSlow& slow = *flow.slow;
-  if (slow.waits_since == 0) return never;
+  const TimeNs last = slow.orphan != 0 ? slow.orphan_since + options_.orphan_lifetime_ns : never;
+  if (slow.waits_since == 0) return last;
   const TimeNs user = slow.options.user_timeout_ns != 0 ? slow.options.user_timeout_ns : never,
                orphan = flow.released && fast_ == nullptr ? options_.orphan_ns : never;
   const TimeNs most = std::min(user, orphan);
-  return most == never ? never : slow.waits_since + most;
+  return most == never ? last : std::min(last, slow.waits_since + most);
 }
 
 void Stack::timer_due(Flow& flow, TimeNs now) {

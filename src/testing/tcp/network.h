@@ -49,6 +49,7 @@ class TestOwner final : public Owner {
     added.id = flow;
     return added.tag;
   }
+  FlowShare share(std::uint64_t tag) const override { return share_of ? share_of(tag) : FlowShare{}; }
   Payload payload(FlowId, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) override {
     TestFlow& flow = flows.at(tag);
     OFP_ASSERT(position >= flow.acknowledged && position + bytes <= flow.offered);
@@ -82,6 +83,7 @@ class TestOwner final : public Owner {
   }
 
   std::map<std::uint64_t, TestFlow> flows;  // by tag
+  std::function<FlowShare(std::uint64_t tag)> share_of;
   std::size_t flows_max = 1 << 20;
   TestFlowPlan plan;  // of accepted flows
 

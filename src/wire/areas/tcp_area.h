@@ -42,7 +42,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 4;
+inline constexpr std::uint32_t tcp_area_version = 5;
 inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
@@ -120,6 +120,9 @@ enum class TcpWishKind : std::uint8_t {
   abort = 8,     // handle: RST, then gone
   options = 9,   // handle, flags, keepalive, user_timeout_ms
   holders = 10,  // handle, position: bits of the processes (tcp_process_bit) that news about this flow concern
+  // handle: the agent stores nothing more, as if it was not allowed, until more is allowed; so the program may give
+  // pages of the receive ring back. News: received, with `shut`
+  shut = 11,
 };
 
 inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of wishes
@@ -151,6 +154,11 @@ inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowl
                               accepted = 64, listening = 128;
 }
 
+// refused: the ring has bytes that came out of order, or the program has allowed more meanwhile.
+namespace tcp_shut {
+inline constexpr std::uint64_t done = 1, refused = 2;
+}
+
 enum class TcpError : std::uint8_t { none, refused, reset, timed_out, unreachable, address_in_use, no_room, denied };
 
 struct TcpNews {
@@ -166,7 +174,8 @@ struct TcpNews {
   std::uint32_t listener;       // with accepted
   std::uint32_t round_trip_us;  // smoothed
   std::uint32_t window;         // of congestion, bytes
-  std::uint64_t zero[2];
+  std::uint64_t shut;           // what has become of the wish: a value of tcp_shut; 0: there was none
+  std::uint64_t zero;
 };
 static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
 

@@ -1,0 +1,92 @@
+// Pages of receive rings that are given back.
+//
+// The agent may write what comes into any place of a ring that it was allowed to, so pages are taken away only where it
+// stores nothing: of connections that are closed, or while their window is shut (TcpWishKind::shut). A peer that sends
+// in that moment sends again, so this is for connections that were idle. A stream that is busy does not come here.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "connections/socket_cells.h"
+
+namespace offpath::channel {
+
+using wire::TcpWish;
+using wire::TcpWishKind;
+namespace news = wire::tcp_news;
+
+namespace {
+constexpr std::uint32_t kept_bytes_max = 64 << 10;      // of a ring
+constexpr std::uint32_t handles_of_a_look = 1024;       // at a time
+constexpr TimeNs look_every_ns = 900 * millisecond_ns;  // whichever process looks
+}  // namespace
+
+// True: nothing has come since it was counted last.
+bool SocketArea::count_used(Handle handle) const noexcept {
+  Cell& at = cell(handle);
+  const std::uint32_t fresh = static_cast<std::uint32_t>(at.received) - at.counted;
+  at.used = fresh > receive_bytes_ - at.used ? receive_bytes_ : at.used + fresh;
+  at.counted += fresh;
+  return fresh == 0;
+}
+
+bool SocketArea::give_back(TimeNs now) {
+  const Lock lock(*this);
+  if (now - shared_->looked_at < look_every_ns) return true;
+  shared_->looked_at = now;
+  take_all();
+  bool more = handles_of_a_look < layout_.flows;
+  for (std::uint32_t i = 0; i < std::min(handles_of_a_look, layout_.flows); ++i) {
+    more = give_back(Handle{shared_->next_look}) || more;
+    shared_->next_look = (shared_->next_look + 1) % layout_.flows;
+  }
+  tell_agent();
+  return more;
+}
+
+// True: perhaps later.
+bool SocketArea::give_back(Handle handle) noexcept {
+  Cell& at = cell(handle);
+  const bool is_idle = count_used(handle);
+  if (at.used <= kept_bytes_max) return false;
+  // What the peer sends no more, or to no connection, is not stored.
+  const bool is_over = (at.told & (news::finished | news::closed)) != 0 && at.read == at.received;
+  if (at.is == Cell::Is::free || (at.is == Cell::Is::flow && is_over)) {
+    free_pages(handle);
+    return false;
+  }
+  if (at.is != Cell::Is::flow) return at.is == Cell::Is::ending;
+  const bool may = is_idle && at.read == at.received && !at.shutting && (at.owed & owed_allow) == 0 &&
+                   (at.told & (news::connected | news::accepted)) != 0;
+  if (!may || !room(core_of(handle))) return true;
+  set_shutting(handle, true);
+  TcpWish wish{};
+  wish.kind = TcpWishKind::shut;
+  wish.handle = handle;
+  post(core_of(handle), wish);
+  return true;
+}
+
+bool SocketArea::is_giving_back() const noexcept {
+  return std::atomic_ref<std::uint32_t>(shared_->shutting).load(std::memory_order_relaxed) != 0;
+}
+
+void SocketArea::set_shutting(Handle handle, bool shutting) noexcept {
+  Cell& at = cell(handle);
+  if (at.shutting == shutting) return;
+  at.shutting = shutting;
+  const std::uint32_t before = shared_->shutting, count = shutting ? before + 1 : before - (before > 0 ? 1 : 0);
+  std::atomic_ref<std::uint32_t>(shared_->shutting).store(count, std::memory_order_relaxed);
+}
+
+void SocketArea::free_pages(Handle handle) noexcept {
+  const auto first = align_up(reinterpret_cast<std::uintptr_t>(ring(handle, true)), page_bytes),
+             end = (reinterpret_cast<std::uintptr_t>(ring(handle, true)) + receive_bytes_) / page_bytes * page_bytes;
+  const int before = errno;
+  if (first < end) static_cast<void>(madvise(reinterpret_cast<void*>(first), end - first, MADV_REMOVE));
+  errno = before;
+  cell(handle).used = 0;
+}
+
+}  // namespace offpath::channel
