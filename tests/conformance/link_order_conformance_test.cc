@@ -106,9 +106,11 @@ TEST_P(OrderConformance, AWakeReachesTheHost) {
 }
 
 TEST_P(OrderConformance, AWaitEndsAtItsDeadline) {
-  const TimeNs deadline = pair->now() + 2 * millisecond_ns, far_too_late = pair->soon();
+  const TimeNs deadline = pair->now() + 2 * millisecond_ns;
+  // A machine may keep a thread from its core for seconds; virtual time passes for what the link itself does.
+  const TimeNs latest = GetParam().real_time ? pair->soon() : deadline + millisecond_ns;
   while (pair->now() < deadline) host().wait(deadline);
-  EXPECT_LT(pair->now(), far_too_late);
+  EXPECT_LE(pair->now(), latest);
   ASSERT_TRUE(host().look());
   expect_usable();
 }

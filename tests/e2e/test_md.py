@@ -309,17 +309,22 @@ def test_auto_does_without_an_agent_that_is_ten_times_slower(agent: AgentProcess
 
 def test_auto_does_without_an_agent_that_never_answers(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
-    options = ["-s", "10", "-n", "30000", "--every", "1", "--offload", "auto"]
-    running = subprocess.Popen([PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert until(lambda: agent.status()["tasks"]["done"] >= 12, 60)  # past the probes: tasks are of a mode
+    options = ["-s", "10", "-n", "10000", "--every", "1", "--offload", "auto"]
+    running = subprocess.Popen([PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Each run probes the agent. Whether a mode is worth its trial is for the machine to say: offload_test.cc has one.
+    probed = until(lambda: agent.status()["tasks"]["done"] >= 1 or running.poll() is not None, 60)
     os.kill(agent.process.pid, signal.SIGSTOP)
     try:
-        out, err = running.communicate(timeout=240)
+        if not probed:
+            running.kill()
+        out, _ = running.communicate(timeout=240)
     finally:
+        running.kill()
         os.kill(agent.process.pid, signal.SIGCONT)
-    assert running.returncode == 0, err
+    assert probed, out
+    assert running.returncode == 0, out
+    assert "\n10000 " in out, out
     assert "\n# auto: none (" in out, out
-    assert "went on without the agent: it has not answered within" in err
 
 
 def test_auto_without_any_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -3,45 +3,11 @@
 
 #include "md/neighbours/small_box.h"
 #include "md/offload/auto_offload.h"
+#include "md/offload/mortal_coworker.h"
 #include "md/ranks/thread_ranks.h"
 
 namespace md {
 namespace {
-
-// Does what it is asked for so many times, and is gone then.
-class Mortal : public Coworker {
- public:
-  explicit Mortal(int answers) : answers_(answers) {}
-  void use_bins(const Bins& bins, std::size_t own) override { living_->use_bins(bins, own); }
-  void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) override {
-    living_->begin_list(x, own, cut, half);
-  }
-  bool list_done() override { return living_->list_done(); }
-  PairList take_list() override {
-    answer();
-    return living_->take_list();
-  }
-  void use_list(std::span<const NeighbourBlock> list) override { living_->use_list(list); }
-  void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) override {
-    living_->begin_forces(potential, x, own);
-  }
-  bool forces_done() override { return living_->forces_done(); }
-  const double* take_forces(PairSums& sums) override {
-    answer();
-    return living_->take_forces(sums);
-  }
-  void wait_pulled() override {}
-  CoworkerTimes list_times() override { return {}; }
-  CoworkerTimes force_times() override { return {}; }
-  void be_patient(double /*seconds*/) override {}
-
- private:
-  void answer() {
-    if (answers_-- <= 0) throw CoworkerLost("it has died");
-  }
-  int answers_;
-  std::unique_ptr<Coworker> living_ = make_local_coworker();
-};
 
 class OffloadRanks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Counts, OffloadRanks, testing::Values(2, 4, 8));
@@ -64,8 +30,9 @@ TEST_P(OffloadRanks, OneThatDiesIsDoneWithoutEverywhere) {
     const Thermo expected = after(200, small_box(Offload::none));
     ThreadRanks::run(GetParam(), [&](Ranks& ranks) {
       const int last = ranks.count() - 1;
+      CoworkerLife life{.answers_left = 7};
       Simulation simulation(settings, ranks,
-                            ranks.rank() == last ? std::make_unique<Mortal>(7) : make_local_coworker());
+                            ranks.rank() == last ? std::make_unique<MortalCoworker>(life) : make_local_coworker());
       simulation.start();
       for (int step = 0; step < 200; ++step) simulation.step();
       expect_near(simulation.thermo(), expected);

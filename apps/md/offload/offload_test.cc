@@ -2,13 +2,16 @@
 // chooses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <optional>
 
 #include "md/files/temporary_file.h"
 #include "md/neighbours/small_box.h"
 #include "md/offload/auto_offload.h"
+#include "md/offload/mortal_coworker.h"
 #include "md/test_metal.h"
 
 namespace md {
@@ -267,6 +270,31 @@ TEST_F(AutoOffloadTest, DoesNotTakeATrialWithoutASortForTheWhole) {
     GTEST_SKIP() << "was not predicted to be worth it: " << verdict;
   ASSERT_EQ(std::sscanf(verdict.c_str() + at, ", list %lf", &tried_ms), 1) << verdict;
   EXPECT_GT(tried_ms, 1e-5) << verdict;
+}
+
+// A mode in force is what a host waits for, and not for longer than it was told.
+TEST(AutoOffload, GoesOnAloneWhenTheCoworkerOfItsModeIsLost) {
+  CoworkerLife life{.answers_left = std::numeric_limits<int>::max()};
+  OneRank ranks;
+  Simulation simulation(small_box(Offload::automatic), ranks, std::make_unique<MortalCoworker>(life));
+  simulation.start();
+  AutoOffload automatic(simulation, ranks);
+  const auto seconds_in = [](Offload mode) { return mode == Offload::none ? 1e-3 : 1e-9; };
+  for (int step = 0; step < 400 && simulation.mode() == Offload::none; ++step)
+    chosen(simulation, automatic, 1, seconds_in);
+  ASSERT_NE(simulation.mode(), Offload::none) << automatic.verdict();
+  double alone_ms = 0;
+  ASSERT_EQ(std::sscanf(automatic.verdict().c_str(), "%*s (ms a step: alone %lf", &alone_ms), 1) << automatic.verdict();
+  // Twenty steps of the host alone, and no less than what a hiccup takes.
+  const double patience_s = std::max(0.2, 20e-3 * alone_ms);
+  EXPECT_NEAR(life.patience_s, patience_s, 1e-3 * patience_s);
+  EXPECT_EQ(simulation.coworker_lost(), "");
+  life.answers_left = 0;
+  EXPECT_EQ(chosen(simulation, automatic, 60, seconds_in), Offload::none);
+  EXPECT_FALSE(simulation.has_coworker());
+  EXPECT_EQ(simulation.coworker_lost(), "it has died");
+  EXPECT_EQ(automatic.verdict().substr(0, 6), "none (") << automatic.verdict();
+  expect_near(simulation.thermo(), exact_after(static_cast<int>(simulation.steps_done())));
 }
 
 TEST(AutoOffload, IsNoneWithoutAnAgent) {

@@ -89,6 +89,12 @@ class Script {
     static_cast<void>(stack_->transmit(frames, now_));
   }
 
+  // Empty if nothing was sent that no line has taken.
+  std::string none() {
+    collect();
+    return sent_.empty() ? "" : "sent " + describe(sent_.front());
+  }
+
   std::string run(const std::string& command, std::istringstream& words) {
     std::string value;
     const bool takes_number = command == "listen" || command == "connect" || command == "offer" ||
@@ -108,9 +114,11 @@ class Script {
     if (command == "in") return in(read_line(words)), "";
     if (command == "icmp") return icmp(words), "";
     if (command == "out") return out(read_line(words));
-    if (command == "none") {
+    if (command == "none") return none();
+    if (command == "any") {
       collect();
-      return sent_.empty() ? "" : "sent " + describe(sent_.front());
+      sent_.clear();
+      return "";
     }
     if (command == "wait") {
       words >> value;
@@ -320,7 +328,8 @@ std::string run(std::string_view script, std::unique_ptr<ScriptEnd> end) {
     const std::string wrong = running.run(command, words);
     if (!wrong.empty()) return fmt::format("line {}: {}: {}", number, line, wrong);
   }
-  return "";
+  const std::string left = running.none();
+  return left.empty() ? "" : "after the last line: " + left;
 }
 
 }  // namespace

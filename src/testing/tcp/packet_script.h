@@ -10,7 +10,8 @@
 //   out SA 0 ack 1                    the stack sends this next, and nothing before it: flags, numbers, and what else
 //                                     is said
 //   out A 1:1461 ack 1
-//   none                              it sends nothing
+//   none                              it sends nothing; so does every script when it ends
+//   any                               what it has sent is not looked at
 //   offer 3000 | finish | abort | release      its user does this; positions
 //   icmp 600 1                        a router says that the segment with this number was too large for 600 bytes
 //   received 1000 | acknowledged 3000 | finished | closed reset | gone      what its user was told by now

@@ -41,6 +41,8 @@ TEST(PathMtu, IsNotBelievedToBeLessThanEveryoneHas) {
     out A 1:1461 ack 1
     icmp 68 1
     out A 1:537 ack 1
+    out A 537:1073 ack 1
+    out A 1073:1461 ack 1
   )");
 }
 

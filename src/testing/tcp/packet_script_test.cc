@@ -21,6 +21,8 @@ const std::string served(accepted);
 TEST(PacketScript, SaysWhatIsWrong) {
   EXPECT_NE(run_packet_script("listen 80\nin S 0\nout A 0").find("line 3"), std::string::npos);
   EXPECT_NE(run_packet_script(served + "out A 1").find("nothing was sent"), std::string::npos);
+  EXPECT_NE(run_packet_script("listen 80\nin S 0").find("after the last line: sent SA"), std::string::npos);
+  EXPECT_EQ(run_packet_script("listen 80\nin S 0\nany"), "");
   EXPECT_NE(run_packet_script(served + "dance").find("no such command"), std::string::npos);
 }
 
@@ -35,6 +37,11 @@ TEST(Handshake, RepeatsItsSynWithBackoffAndGivesUp) {
     out S 0
     none
     wait 200s
+    out S 0
+    out S 0
+    out S 0
+    out S 0
+    none
     closed timed_out
   )");
 }
@@ -191,7 +198,7 @@ TEST(Receive, ForgetsTimestampsOfAPeerThatWasSilentForWeeks) {
     in  A 1 ack 1 ts 1001:0
   )";
   expect_script(std::string(begun) + "wait 1900000s\n in A 1:101 ack 1 ts 900:0\n out A 1 ack 1\n received 0");
-  expect_script(std::string(begun) + "wait 2100000s\n in A 1:101 ack 1 ts 900:0\n received 100");
+  expect_script(std::string(begun) + "wait 2100000s\n in A 1:101 ack 1 ts 900:0\n received 100\n out A 1 ack 101");
 }
 
 TEST(Send, RepeatsWhatIsNotAcknowledgedWithBackoff) {
@@ -328,6 +335,7 @@ TEST(Send, AProbeThatIsNotAnsweredIsFollowedByATimeout) {
     out A 1001:2001
     in  A 1 ack 2001
     out A 2001:3001
+    out A 3001:4001
   )");
 }
 
@@ -361,7 +369,12 @@ TEST(Send, KeepsToTheWindowAndAsksForIt) {
     out A 1000 ack 1              # a number of the past asks for the window
     in  A 1 ack 1001 win 0
     wait 200s
+    any                           # asked again and again
     in  A 1 ack 1001 win 4000
+    out A 1001:2001 ack 1
+    out A 2001:3001 ack 1
+    out A 3001:4001 ack 1
+    out A 4001:5001 ack 1
   )");
 }
 
@@ -521,26 +534,45 @@ TEST(Close, AFinAgainBeginsTimeWaitAnew) {
 
 // Whoever keeps its window closed and answers each probe is there; but nobody here waits for what it does not take.
 TEST(Close, OfWhatThePeerNeverTakesEndsWhenNobodyIsLeft) {
-  std::string script = served + R"(
+  expect_script(served + R"(
     in  A 1 ack 1 win 0
     offer 100
     release
     none
-  )";
-  for (int i = 0; i < 120; ++i) script += "wait 30s\n in A 1 ack 1 win 0\n";
-  expect_script(script + "gone");
+    wait 30s
+    any                           # asks for the window
+    in  A 1 ack 1 win 0
+    wait 29s
+    any
+    wait 2s
+    out RA 1 ack 1
+    gone
+    in  A 1 ack 1 win 0
+    out R 1
+  )");
 }
 
 // A byte now and then would take it days.
 TEST(Close, OfWhatThePeerTakesByteByByteEndsToo) {
-  std::string script = served + R"(
+  expect_script(served + R"(
     in  A 1 ack 1 win 0
     offer 3000
     release
     none
-  )";
-  for (int i = 1; i < 5; ++i) script += fmt::format("wait 20s\n in A 1 ack {} win 1\n", i);
-  expect_script(script + "wait 1s\n gone");
+    wait 20s
+    any
+    in  A 1 ack 1 win 1
+    out A 1:2 ack 1
+    wait 20s
+    any
+    in  A 1 ack 2 win 1
+    out A 2:3 ack 1
+    wait 19s
+    any
+    wait 2s
+    out RA 3 ack 1
+    gone
+  )");
 }
 
 TEST(Reset, OnlyOfTheVeryNextNumber) {
