@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "pool/query/query_run.h"
+
 namespace offpath::sift {
 
 using pool::Expression;
