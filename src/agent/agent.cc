@@ -24,6 +24,12 @@ const char* const agent_version =
 namespace {
 
 constexpr unsigned file_threads = 2;
+// A program can hold the lock of its own file, and the agent's write with it: by a write of its own from memory that
+// nobody fills. Each user has one write at a time, so as many users as there are stand-ins hold up nobody else.
+constexpr loop::JobPatience file_patience{.stand_in_after_ns = second_ns,
+                                          .stand_ins_max = 16,
+                                          .give_up_after_ns = 30 * second_ns,
+                                          .end_within_ns = second_ns};
 // so that a disk has several writes at a time, and readers do not wait for all of them
 constexpr unsigned disk_threads = 4;
 
@@ -174,7 +180,8 @@ Status Agent::listen() {
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
-  file_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max});
+  file_jobs_ = std::make_unique<loop::JobPool>(
+      *loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max, file_patience});
   if (settings_.dispatcher.pools.store)
     disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
