@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 
 #include <fmt/format.h>
@@ -163,7 +164,7 @@ void reload(const Arguments& arguments, Agent& agent) {
 }
 
 Status serve(const Arguments& arguments, AgentSettings settings) {
-  const AgentLog agent_log(settings.log_level);
+  AgentLog agent_log(settings.log_level);
   OFP_ASSIGN(Signals signals, Signals::catch_all());
   OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
   for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);
@@ -188,7 +189,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
                if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted)
                  log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}",
                      restricted.error().message);
-               return {};
+               return agent_log.begin_thread();  // it has no more rights than this one has now
              }));
   if (pin) OFP_TRY(pin_to(*pin));
   for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
@@ -230,9 +231,12 @@ Status run_program(int argc, char** argv) {
 
 }  // namespace offpath::agent
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const offpath::Status status = offpath::agent::run_program(argc, argv);
   if (status) return 0;
   std::fprintf(stderr, "offpath-agent: %s\n", status.error().message.c_str());
   return status.error().code == offpath::Error::invalid ? offpath::agent::exit_usage : offpath::agent::exit_failed;
+} catch (const std::exception& error) {  // no memory, or no thread: std::bad_alloc, std::system_error
+  std::fprintf(stderr, "offpath-agent: %s\n", error.what());
+  return offpath::agent::exit_failed;
 }
