@@ -10,6 +10,7 @@
 
 #include "agent/confinement.h"
 #include "base/log.h"
+#include "base/memory_reserve.h"
 #include "offpath/offpath.h"
 #include "pool/table/spill_directory.h"
 
@@ -110,6 +111,7 @@ Status Agent::prepare(const std::function<Status()>& before_threads) {
   }
   OFP_TRY(read_trees());
   settings_.dispatcher.nonce = incarnation_;
+  settings_.dispatcher.memory_is_there = MemoryReserve::is_whole;
   OFP_TRY(before_threads());
   OFP_TRY(join_parts());
   if (tcp_) OFP_TRY(tcp_->start());
@@ -281,6 +283,8 @@ Status Agent::change_keys(const AgentSettings& settings) {
 // ---- channels
 
 Status Agent::may_welcome(uid_t user) const {
+  if (!MemoryReserve::is_whole())
+    return fail(Error::no_memory, "this agent has no memory left for another program: try again");
   if (watched_.size() >= settings_.channels_max)
     return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
                 watched_.size());

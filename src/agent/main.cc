@@ -19,6 +19,7 @@
 #include "agent/cpu_quota.h"
 #include "agent/log_sink.h"
 #include "agent/ready.h"
+#include "base/memory_reserve.h"
 #include "plugin/system_calls.h"
 
 namespace offpath::agent {
@@ -165,6 +166,8 @@ void reload(const Arguments& arguments, Agent& agent) {
 
 Status serve(const Arguments& arguments, AgentSettings settings) {
   AgentLog agent_log(settings.log_level);
+  const MemoryReserve reserve;
+  MemoryReserve::protect_this_thread();
   OFP_ASSIGN(Signals signals, Signals::catch_all());
   OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
   for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 namespace offpath::mover {
@@ -193,9 +194,14 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
   count_out(align_up(buffer.length_, page_bytes), buffer.user_);
   make_room(memory.capacity);
   if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return discard(std::move(memory));
-  counters_.cached_bytes += memory.capacity;
+  const std::uint64_t capacity = memory.capacity;
+  try {
+    free_[{buffer.user_, capacity}].push_back(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    return unmap(memory);
+  }
+  counters_.cached_bytes += capacity;
   ++counters_.cached_buffers;
-  free_[{buffer.user_, memory.capacity}].push_back(std::move(memory));
 }
 
 // The lock is held. What was wanted last is what will be wanted next: other classes leave for it.
@@ -222,8 +228,13 @@ void BufferCache::discard(Free memory) noexcept {
   ++counters_.dropped;
   if (memory.capacity < leaving_bytes_min || leaving_bytes() + memory.capacity > options_.cached_bytes_max)
     return unmap(memory);
-  leaving_bytes_.fetch_add(memory.capacity, std::memory_order_relaxed);
-  leaving_.push_back(std::move(memory));
+  const std::uint64_t capacity = memory.capacity;
+  try {
+    leaving_.push_back(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    return unmap(memory);
+  }
+  leaving_bytes_.fetch_add(capacity, std::memory_order_relaxed);
 }
 
 void BufferCache::drop_leaving() {
