@@ -38,7 +38,7 @@ MAY_INCLUDE["testing"] = set(MAY_INCLUDE) | {"offpath"}
 
 # What each folder of src holds.
 HOLDS: dict[str, str] = {
-    "base": "status, bytes, clock, log, configuration, file descriptors",
+    "base": "status, bytes, clock, log, configuration, file descriptors, a reserve of memory",
     "wire": "the channel as it lies in memory: slots, lines, control frames",
     "link": "ways to the other side's memory",
     "channel": "both ends of a channel: rings, leases, credit, wakes",

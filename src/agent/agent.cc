@@ -10,6 +10,7 @@
 
 #include "agent/confinement.h"
 #include "base/log.h"
+#include "base/memory_reserve.h"
 #include "offpath/offpath.h"
 #include "pool/table/spill_directory.h"
 
@@ -24,6 +25,12 @@ const char* const agent_version =
 namespace {
 
 constexpr unsigned file_threads = 2;
+// A program can hold the lock of its own file, and the agent's write with it: by a write of its own from memory that
+// nobody fills. Each user has one write at a time, so as many users as there are stand-ins hold up nobody else.
+constexpr loop::JobPatience file_patience{.stand_in_after_ns = second_ns,
+                                          .stand_ins_max = 16,
+                                          .give_up_after_ns = 30 * second_ns,
+                                          .end_within_ns = second_ns};
 // so that a disk has several writes at a time, and readers do not wait for all of them
 constexpr unsigned disk_threads = 4;
 
@@ -105,6 +112,7 @@ Status Agent::prepare(const Confine& confine) {
   }
   OFP_TRY(read_trees());
   settings_.dispatcher.nonce = incarnation_;
+  settings_.dispatcher.memory_is_there = MemoryReserve::is_whole;
   OFP_ASSIGN(sandbox_, confine());
   OFP_TRY(join_parts());
   if (tcp_) OFP_TRY(tcp_->start());
@@ -177,7 +185,8 @@ Status Agent::listen() {
 // Connections, and what workers say, come through the loop's descriptors, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
-  file_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max});
+  file_jobs_ = std::make_unique<loop::JobPool>(
+      *loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max, file_patience});
   if (settings_.dispatcher.pools.store)
     disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
@@ -277,6 +286,8 @@ Status Agent::change_keys(const AgentSettings& settings) {
 // ---- channels
 
 Status Agent::may_welcome(uid_t user) const {
+  if (!MemoryReserve::is_whole())
+    return fail(Error::no_memory, "this agent has no memory left for another program: try again");
   if (watched_.size() >= settings_.channels_max)
     return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
                 watched_.size());

@@ -1,8 +1,23 @@
 #include "agent/log_sink.h"
 
-#include <cstdlib>
+#include <poll.h>
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 namespace offpath::agent {
@@ -12,18 +27,140 @@ namespace {
 constexpr spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
                                                 spdlog::level::err, spdlog::level::off};
 constexpr std::string_view priorities[] = {"<7>", "<6>", "<4>", "<3>", ""};  // sd-daemon(3)
+constexpr TimeNs last_lines_ns = 200 * millisecond_ns;
+
+void write_all(int fd, std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd ready{fd, POLLOUT, 0};
+      poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+// For the handler of SIGABRT: an assertion's own line is written at once, and those before it should be there too.
+constinit std::atomic<std::uint64_t> bytes_taken = 0, bytes_written = 0;
+
+void await_last_lines(int) {
+  const std::uint64_t all = bytes_taken.load();
+  constexpr timespec nap{0, millisecond_ns};
+  for (TimeNs waited = 0; waited < last_lines_ns && bytes_written.load() < all; waited += millisecond_ns)
+    nanosleep(&nap, nullptr);
+}
 
 }  // namespace
 
-AgentLog::AgentLog(LogLevel level) : journal_(std::getenv("JOURNAL_STREAM") != nullptr) {
-  logger_ = std::make_shared<spdlog::logger>("offpath-agent", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+// What the thread and the log share; it outlives both.
+class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  Lines(const AgentLogOptions& options, std::string prefix)
+      : fd_(options.fd), bytes_max_(options.waiting_bytes_max), prefix_(std::move(prefix)) {
+    waiting_.reserve(bytes_max_);
+    leaving_.reserve(bytes_max_);
+  }
+
+  void drop_one() noexcept {
+    const std::lock_guard lock(lines_mutex_);
+    ++dropped_;
+  }
+  void set_thread(bool is_there) noexcept {
+    const std::lock_guard lock(lines_mutex_);
+    has_thread_ = is_there;
+  }
+  void end(TimeNs within) {
+    std::unique_lock lock(lines_mutex_);
+    ends_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::nanoseconds(within), [this] { return !has_thread_; });
+  }
+
+  void write_lines() {
+    std::unique_lock lock(lines_mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return ends_ || !waiting_.empty() || dropped_ > 0; });
+      if (waiting_.empty() && dropped_ == 0) break;
+      leaving_.swap(waiting_);
+      const std::uint64_t dropped = std::exchange(dropped_, 0);
+      lock.unlock();
+      write_all(fd_, leaving_);
+      bytes_written.fetch_add(leaving_.size());
+      leaving_.clear();
+      if (dropped > 0) tell_dropped(dropped);
+      lock.lock();
+    }
+    has_thread_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    const std::lock_guard lock(lines_mutex_);
+    if (!has_thread_) return write_all(fd_, {line.data(), line.size()});
+    if (dropped_ > 0 || waiting_.size() + line.size() > bytes_max_) {
+      ++dropped_;
+    } else {
+      waiting_.append(line.data(), line.size());
+      bytes_taken.fetch_add(line.size());
+    }
+    changed_.notify_all();
+  }
+  void flush_() override {}
+
+  // Behind the lines that were there, and before all that came when there was room again.
+  void tell_dropped(std::uint64_t dropped) {
+    spdlog::memory_buf_t line;
+    const std::lock_guard lock(mutex_);  // the formatter's
+    fmt::memory_buffer text;
+    fmt::format_to(std::back_inserter(text), "{}{} lines were dropped: standard error was not read", prefix_, dropped);
+    formatter_->format({"offpath-agent", spdlog::level::warn, {text.data(), text.size()}}, line);
+    write_all(fd_, {line.data(), line.size()});
+  }
+
+  int fd_;
+  std::size_t bytes_max_;
+  std::string prefix_;  // of the note
+  std::mutex lines_mutex_;
+  std::condition_variable changed_;
+  std::string waiting_, leaving_;  // as much memory as they may take, from the start
+  std::uint64_t dropped_ = 0;      // since waiting_ was full
+  bool has_thread_ = false, ends_ = false;
+};
+
+AgentLog::AgentLog(LogLevel level, const AgentLogOptions& options)
+    : options_(options), journal_(std::getenv("JOURNAL_STREAM") != nullptr) {
+  lines_ = std::make_shared<Lines>(
+      options_, journal_ ? std::string(priorities[static_cast<std::size_t>(LogLevel::warning)]) : std::string());
+  logger_ = std::make_shared<spdlog::logger>("offpath-agent", lines_);
   logger_->set_level(spdlog::level::debug);  // base/log.h has chosen by then
   logger_->set_pattern(journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
-  logger_->flush_on(spdlog::level::debug);
+  logger_->set_error_handler([lines = lines_.get()](const std::string&) { lines->drop_one(); });  // no memory
   set_log(level, write, this);
 }
 
-AgentLog::~AgentLog() { set_log(LogLevel::warning, nullptr, nullptr); }
+AgentLog::~AgentLog() {
+  set_log(LogLevel::warning, nullptr, nullptr);
+  (void)std::signal(SIGABRT, SIG_DFL);
+  lines_->end(options_.end_within_ns);
+}
+
+Status AgentLog::begin_thread() {
+  lines_->set_thread(true);
+  try {
+    std::thread([lines = lines_] { lines->write_lines(); }).detach();
+  } catch (const std::system_error& error) {
+    lines_->set_thread(false);
+    return fail(Error::no_memory, "no thread for the log: {}", error.what());
+  }
+  (void)std::signal(SIGABRT, await_last_lines);
+  return {};
+}
 
 void AgentLog::write(LogLevel level, std::string_view line, void* self) {
   const auto& log = *static_cast<const AgentLog*>(self);

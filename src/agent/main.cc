@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include "agent/cpu_quota.h"
 #include "agent/log_sink.h"
 #include "agent/ready.h"
+#include "base/memory_reserve.h"
 #include "plugin/system_calls.h"
 
 namespace offpath::agent {
@@ -163,7 +165,9 @@ void reload(const Arguments& arguments, Agent& agent) {
 }
 
 Status serve(const Arguments& arguments, AgentSettings settings) {
-  const AgentLog agent_log(settings.log_level);
+  AgentLog agent_log(settings.log_level);
+  const MemoryReserve reserve;
+  MemoryReserve::protect_this_thread();
   OFP_ASSIGN(Signals signals, Signals::catch_all());
   OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
   for (const std::string& warning : warnings) log(LogLevel::warning, "{}", warning);
@@ -186,12 +190,14 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
                  log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
+               std::optional<plugin::Sandbox> got = sandbox;
                if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted) {
                  log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}",
                      restricted.error().message);
-                 return std::nullopt;
+                 got = std::nullopt;
                }
-               return sandbox;
+               OFP_TRY(agent_log.begin_thread());  // it has no more rights than this one has now
+               return got;
              }));
   if (pin) OFP_TRY(pin_to(*pin));
   for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
@@ -233,9 +239,12 @@ Status run_program(int argc, char** argv) {
 
 }  // namespace offpath::agent
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const offpath::Status status = offpath::agent::run_program(argc, argv);
   if (status) return 0;
   std::fprintf(stderr, "offpath-agent: %s\n", status.error().message.c_str());
   return status.error().code == offpath::Error::invalid ? offpath::agent::exit_usage : offpath::agent::exit_failed;
+} catch (const std::exception& error) {  // no memory, or no thread: std::bad_alloc, std::system_error
+  std::fprintf(stderr, "offpath-agent: %s\n", error.what());
+  return offpath::agent::exit_failed;
 }

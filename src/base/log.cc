@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <new>
 #include <string>
 
 namespace offpath {
@@ -58,7 +59,11 @@ bool log_enabled(LogLevel level) noexcept { return level >= log_state.level.load
 void log_line(LogLevel level, std::string_view line) noexcept {
   if (line.size() <= line_bytes_max && std::ranges::none_of(line, may_begin_control))
     return log_state.sink(level, line, log_state.context);
-  log_state.sink(level, one_line(line), log_state.context);
+  try {
+    log_state.sink(level, one_line(line), log_state.context);
+  } catch (const std::bad_alloc&) {
+    log_state.sink(level, "a line that is too long for the memory there is", log_state.context);
+  }
 }
 
 }  // namespace offpath

@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 namespace offpath {
@@ -42,13 +42,16 @@ ReceivedFds::User::~User() {
 }
 
 Fd ReceivedFds::User::own(int fd) {
-  if (fd < 0) return Fd();
+  Fd kept(fd);  // closed here if there is no memory for a spare
+  if (!kept) return kept;
+  add_spare();
   ++descriptors_;
   ++all_->descriptors_;
-  return Fd(fd, shared_from_this());
+  return Fd(kept.release(), shared_from_this());
 }
 
 void ReceivedFds::User::let_go(int) noexcept {
+  drop_spare();
   --descriptors_;
   --all_->descriptors_;
 }
@@ -82,6 +85,7 @@ Status ReceivedFds::User::take_mapping() {
     return fail(Error::too_large,
                 "this agent has {} segments of programs mapped, allowed are {} (sysctl vm.max_map_count)",
                 all_->mappings_.load(), limits.mappings_max);
+  add_spare();
   ++mappings_;
   ++all_->mappings_;
   return {};
@@ -100,6 +104,7 @@ void ReceivedFds::User::unmap(void* at, std::uint64_t length) noexcept {
 }
 
 void ReceivedFds::User::return_mapping() noexcept {
+  drop_spare();
   --mappings_;
   --all_->mappings_;
 }
@@ -107,9 +112,26 @@ void ReceivedFds::User::return_mapping() noexcept {
 void ReceivedFds::User::leave(const Leaving& leaving) noexcept {
   const std::lock_guard lock(all_->mutex_);
   ++all_->waiting_;
-  leaving_.push_back(leaving);
-  if (leaving_.size() == 1 && !served_) all_->turns_.push_back(shared_from_this());
+  leaving_.splice(leaving_.end(), spares_, spares_.begin());
+  leaving_.back() = leaving;
+  if (leaving_.size() == 1 && !served_) take_turn();
   all_->begin_thread();
+}
+
+void ReceivedFds::User::take_turn() noexcept {
+  turn_.front() = shared_from_this();
+  all_->turns_.splice(all_->turns_.end(), turn_);
+}
+
+void ReceivedFds::User::add_spare() {
+  std::list<Leaving> spare(1);
+  const std::lock_guard lock(all_->mutex_);
+  spares_.splice(spares_.end(), spare);
+}
+
+void ReceivedFds::User::drop_spare() noexcept {
+  const std::lock_guard lock(all_->mutex_);
+  spares_.pop_front();
 }
 
 void ReceivedFds::begin_thread() noexcept {
@@ -117,7 +139,7 @@ void ReceivedFds::begin_thread() noexcept {
   try {
     std::thread([all = shared_from_this()] { all->work(); }).detach();
     ++threads_;
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // std::system_error, std::bad_alloc
     // The next one that leaves tries again.
   }
 }
@@ -127,23 +149,23 @@ void ReceivedFds::work() noexcept {
   std::unique_lock lock(mutex_);
   while (!turns_.empty()) {
     std::shared_ptr<User> user = std::move(turns_.front());
-    turns_.pop_front();
+    user->turn_.splice(user->turn_.end(), turns_, turns_.begin());
     const User::Leaving leaving = user->leaving_.front();
-    user->leaving_.pop_front();
+    user->spares_.splice(user->spares_.end(), user->leaving_, user->leaving_.begin());
     user->served_ = true;
     lock.unlock();
     if (leaving.fd >= 0)
       ::close(leaving.fd);
     else
       munmap(leaving.at, leaving.length);
-    lock.lock();
     --waiting_;
     if (leaving.fd >= 0)
       user->let_go(leaving.fd);
     else
       user->return_mapping();
+    lock.lock();
     user->served_ = false;
-    if (!user->leaving_.empty()) turns_.push_back(user);
+    if (!user->leaving_.empty()) user->take_turn();
     lock.unlock();
     user.reset();  // it may be the last, and takes the lock
     lock.lock();

@@ -17,7 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -68,12 +68,17 @@ class ReceivedFds : public std::enable_shared_from_this<ReceivedFds> {
     };
 
     void leave(const Leaving& leaving) noexcept;
+    void add_spare();
+    void drop_spare() noexcept;
+    void take_turn() noexcept;
 
     std::shared_ptr<ReceivedFds> all_;
     uid_t user_;
     std::atomic<std::uint64_t> descriptors_ = 0, mappings_ = 0;
-    std::deque<Leaving> leaving_;  // under all_->mutex_
-    bool served_ = false;          // by a thread; under all_->mutex_
+    // Under all_->mutex_. What leaves must not need memory: there is a spare for everything that is counted.
+    std::list<Leaving> leaving_, spares_;
+    std::list<std::shared_ptr<User>> turn_{1};  // its place in all_->turns_, while it is not there
+    bool served_ = false;                       // by a thread
   };
 
   explicit ReceivedFds(const ReceivedLimits& limits = {}) : limits_(limits) {}
@@ -93,7 +98,7 @@ class ReceivedFds : public std::enable_shared_from_this<ReceivedFds> {
   std::atomic<std::uint64_t> descriptors_ = 0, mappings_ = 0, waiting_ = 0;
   std::mutex mutex_;
   std::map<uid_t, std::weak_ptr<User>> users_;
-  std::deque<std::shared_ptr<User>> turns_;  // those for whom something waits and no thread works
+  std::list<std::shared_ptr<User>> turns_;  // those for whom something waits and no thread works
   unsigned threads_ = 0;
 };
 

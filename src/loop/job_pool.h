@@ -5,40 +5,57 @@
 //
 // So neither side ever blocks on the other, and no result can be lost: the mailbox has room for everything that
 // has left `waiting`.
+//
+// A job may have to wait for another process (a write to a file whose lock a program holds): JobPatience says for how
+// long. What threads touch is shared with them and outlives the pool, so the pool can end while one is still held.
 #pragma once
 
+#include <sched.h>
+
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <thread>
-#include <vector>
 
 #include "base/status.h"
 #include "loop/mailbox.h"
 
 namespace offpath::loop {
 
+// For jobs that own all they touch. Progress is what JobPool::note_progress says.
+struct JobPatience {
+  TimeNs stand_in_after_ns = never;  // a thread whose job makes no progress for so long has a stand-in
+  unsigned stand_ins_max = 0;
+  TimeNs give_up_after_ns = never;  // such a job fails with Error::timeout; its thread is left to it
+  TimeNs end_within_ns = never;     // the pool's end waits so long for jobs that run
+};
+
 struct JobPoolOptions {
   unsigned threads = 2;
   std::size_t queue_max = 64;
+  JobPatience patience = {};
 };
 
 struct JobPoolCounters {
   std::uint64_t started = 0, finished = 0, failed = 0;
   std::uint64_t waiting = 0, waiting_most = 0;  // in the loop, for a place in the queue
+  std::uint64_t given_up = 0;                   // of those that failed
 };
 
-// Where nobody above would take an exception: memory that has run out is the work's error, not the process's end.
+// Where nobody above would take an exception: memory that has run out is the work's error, not the process's end. The
+// message is so short that it takes no memory.
 template <class Work>
 [[nodiscard]] Status guarded(const Work& work) noexcept {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return fail(Error::no_memory, "a job ran out of memory");
+    return tl::unexpected(Failure{Error::no_memory, "out of memory"});
   } catch (const std::exception& error) {
     return fail(Error::io, "a job failed: {}", error.what());
   }
@@ -49,16 +66,20 @@ class JobPool {
   using Run = std::function<Status()>;                   // on a worker; touches nothing but what it captured
   using Done = std::function<void(Status, TimeNs now)>;  // on the loop's thread
 
-  // Adds its mailbox to the loop as a poller. Belongs to the loop's thread.
+  // Adds its mailbox to the loop as a poller. Belongs to the loop's thread. Threads that cannot be started now are
+  // started when there is a job for them; without any, jobs fail with Error::no_memory.
   JobPool(Loop& loop, const JobPoolOptions& options);
-  // Waits for jobs that run; those that have not begun are dropped, and no `done` is called any more.
+  // Waits for jobs that run, as long as its patience says; those that have not begun are dropped, and no `done` is
+  // called any more.
   ~JobPool();
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;
 
   void start(Run run, Done done);
+  // Within a job: it goes on. Anywhere else: nothing.
+  static void note_progress() noexcept;
+
   [[nodiscard]] const JobPoolCounters& counters() const noexcept { return counters_; }
-  [[nodiscard]] unsigned threads() const noexcept { return static_cast<unsigned>(workers_.size()); }
 
  private:
   struct Job {
@@ -69,22 +90,46 @@ class JobPool {
     Done done;
     Status status;
   };
-  void work();
+  // One thread. But for `progress` under Shared::mutex.
+  struct Slot {
+    std::atomic<std::uint64_t> progress = 0;
+    bool is_busy = false, is_held = false, is_given_up = false, has_ended = false;
+    Done done;  // of its job
+  };
+  struct Shared {
+    Shared(Loop& loop, const JobPoolOptions& options, JobPool& pool);
+    unsigned threads;
+    Mailbox<Finished> results;
+    std::mutex mutex;
+    std::condition_variable queued, ended;
+    std::list<Job> queue;  // these are under the mutex; jobs move between lists, which takes no memory
+    unsigned alive = 0, held = 0;
+    bool stopping = false;
+  };
+  struct Worker {
+    std::shared_ptr<Slot> slot;
+    std::thread thread;
+    std::uint64_t progress = 0;  // as last seen by the loop,
+    TimeNs since = 0;            // unchanged since then
+  };
+
+  static void work(Shared& shared, Slot& slot);
+  void begin_threads();
   void fill_queue();
   void take(Finished finished, TimeNs now);
+  void look_at_workers(TimeNs now);
+  void look_later(TimeNs now);
 
   Loop& loop_;
   JobPoolOptions options_;
-  Mailbox<Finished> results_;
-  std::deque<Job> waiting_;
+  std::shared_ptr<Shared> shared_;
+  std::list<Job> waiting_;
   std::size_t away_ = 0;  // jobs that have left waiting_ and have not come back
   JobPoolCounters counters_;
-
-  std::mutex mutex_;
-  std::condition_variable queued_;
-  std::deque<Job> queue_;  // under mutex_
-  bool stopping_ = false;  // under mutex_
-  std::vector<std::thread> workers_;
+  std::list<Worker> workers_;
+  cpu_set_t cores_{};  // where threads run: the loop's own may be pinned to one core later
+  Timers::Id look_ = 0;
+  bool looks_ = false;
 };
 
 }  // namespace offpath::loop

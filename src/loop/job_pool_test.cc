@@ -1,12 +1,28 @@
 #include "loop/job_pool.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // these have a pthread_create of their own
+#define OFP_THREADS_CAN_FAIL
+namespace {
+std::atomic<bool> threads_fail = false;
+}
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*begin)(void*),
+                              void* argument) noexcept {
+  static auto* const real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return threads_fail ? EAGAIN : real(thread, attributes, begin, argument);
+}
+#endif
 
 namespace offpath::loop {
 namespace {
@@ -120,6 +136,157 @@ TEST(JobPoolTest, EndsWithJobsUnderWayAndWaiting) {
   EXPECT_EQ(done, 0);
   EXPECT_FALSE(loop->round(monotonic_ns()));  // nothing of the pool is polled any more
 }
+
+// A job that comes back when it is told to, as a write to a file whose lock another process holds.
+class Held {
+ public:
+  JobPool::Run job() {
+    return [this]() -> Status {
+      begun_.fetch_add(1);
+      go_.wait(false);
+      back_.fetch_add(1);
+      return {};
+    };
+  }
+  void let_go() {
+    go_ = true;
+    go_.notify_all();
+  }
+  void await_back(int count) const {
+    while (back_ < count) std::this_thread::yield();
+  }
+  [[nodiscard]] int begun() const { return begun_; }
+
+ private:
+  std::atomic<bool> go_ = false;
+  std::atomic<int> begun_ = 0, back_ = 0;
+};
+
+constexpr JobPatience patience{.stand_in_after_ns = 5 * millisecond_ns,
+                               .stand_ins_max = 2,
+                               .give_up_after_ns = 20 * millisecond_ns,
+                               .end_within_ns = millisecond_ns};
+
+// The time that the loop is told: it stands still while others run, however slow they are.
+TEST(JobPoolTest, JobsThatAreHeldFailAndOthersRun) {
+  Held held;
+  auto loop = make_loop();
+  TimeNs now = monotonic_ns();
+  JobPool jobs(*loop, {.threads = 2, .patience = patience});
+  int failed = 0, served = 0;
+  for (int i = 0; i < 2; ++i) {
+    jobs.start(held.job(), [&](Status status, TimeNs) {
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, Error::timeout);
+      ++failed;
+    });
+  }
+  while (held.begun() < 2) std::this_thread::yield();
+  const auto serve = [&](int count) {
+    served = 0;
+    for (int i = 0; i < count; ++i) {
+      jobs.start([]() -> Status { return {}; },
+                 [&](Status status, TimeNs) {
+                   EXPECT_TRUE(status);
+                   ++served;
+                 });
+    }
+    while (served < count) {
+      loop->round(now);  // would go on for ever otherwise
+      std::this_thread::yield();
+    }
+  };
+  for (int i = 0; i < 6; ++i) loop->round(now += patience.stand_in_after_ns / 2);
+  serve(10);
+  EXPECT_EQ(failed, 0);
+  while (failed < 2) loop->round(now += patience.stand_in_after_ns / 2);
+  EXPECT_EQ(jobs.counters().given_up, 2u);
+  held.let_go();
+  held.await_back(2);
+  serve(10);
+  EXPECT_EQ(jobs.counters().finished, 22u) << "nobody hears again of those that were given up";
+}
+
+TEST(JobPoolTest, WhenAllStandInsAreHeldJobsFailInsteadOfWaitingForEver) {
+  Held held;
+  auto loop = make_loop();
+  JobPool jobs(*loop, {.threads = 1, .patience = patience});
+  int failed = 0;
+  for (int i = 0; i < 5; ++i) {  // three threads in all
+    jobs.start(held.job(), [&](Status status, TimeNs) {
+      EXPECT_EQ(status.error().code, Error::timeout);
+      if (++failed == 5) loop->stop();
+    });
+  }
+  loop->run();
+  while (held.begun() < 3) std::this_thread::yield();
+  held.let_go();
+  held.await_back(3);
+}
+
+TEST(JobPoolTest, AJobThatMakesProgressIsNotGivenUp) {
+  auto loop = make_loop();
+  TimeNs now = monotonic_ns();
+  JobPool jobs(*loop, {.threads = 1, .patience = patience});
+  constexpr int steps = 50;
+  std::atomic<int> may = 0, made = 0;
+  bool over = false;
+  jobs.start(
+      [&]() -> Status {
+        while (made < steps) {
+          while (may == made) std::this_thread::yield();
+          JobPool::note_progress();
+          ++made;
+        }
+        return {};
+      },
+      [&](Status status, TimeNs) {
+        EXPECT_TRUE(status);
+        over = true;
+      });
+  for (int i = 1; i <= steps; ++i) {
+    may = i;
+    while (made < i) std::this_thread::yield();
+    loop->round(now += patience.give_up_after_ns / 2);
+  }
+  while (!over) loop->round(now);
+  EXPECT_EQ(jobs.counters().given_up, 0u);
+}
+
+TEST(JobPoolTest, EndsThoughAJobNeverComesBack) {
+  const auto held = std::make_shared<Held>();  // the job's, too
+  auto loop = make_loop();
+  {
+    JobPool jobs(*loop, {.threads = 1, .patience = patience});
+    jobs.start([held, run = held->job()] { return run(); }, [](Status, TimeNs) { FAIL(); });
+    while (held->begun() == 0) std::this_thread::yield();
+  }
+  loop.reset();
+  held->let_go();  // now it finds its pool and its loop gone
+  held->await_back(1);
+}
+
+#ifdef OFP_THREADS_CAN_FAIL
+TEST(JobPoolTest, WithoutAThreadJobsFailUntilThereIsOne) {
+  auto loop = make_loop();
+  std::vector<bool> outcomes;
+  const auto note = [&](Status status, TimeNs) {
+    if (!status) {
+      EXPECT_EQ(status.error().code, Error::no_memory);
+    }
+    outcomes.push_back(status.has_value());
+    loop->stop();
+  };
+  threads_fail = true;
+  JobPool jobs(*loop, {.threads = 1});
+  jobs.start([]() -> Status { return {}; }, note);
+  loop->run();
+  threads_fail = false;
+  jobs.start([]() -> Status { return {}; }, note);
+  loop->run();
+  EXPECT_EQ(outcomes, (std::vector{false, true}));
+}
+#endif
 
 }  // namespace
 }  // namespace offpath::loop

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 namespace offpath::mover {
@@ -255,9 +256,14 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
   count_out(align_up(buffer.length_, page_bytes), 1, buffer.user_);
   make_room(memory.capacity);
   if (counters_.cached_bytes + memory.capacity > options_.cached_bytes_max) return leave(std::move(memory));
-  counters_.cached_bytes += memory.capacity;
+  const std::uint64_t capacity = memory.capacity;
+  try {
+    free_[{buffer.user_, capacity}].push_back(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    return unmap(memory);
+  }
+  counters_.cached_bytes += capacity;
   ++counters_.cached_buffers;
-  free_[{buffer.user_, memory.capacity}].push_back(std::move(memory));
 }
 
 // The lock is held, here and in all that follow up to drop_leaving.
@@ -329,9 +335,16 @@ BufferCache::Free BufferCache::take_slab(Slabs::Slab& slab) noexcept {
 
 void BufferCache::leave(Free memory) noexcept {
   ++counters_.dropped;
-  count_in(memory.filled, 1, memory.user);
-  leaving_bytes_.fetch_add(memory.filled, std::memory_order_relaxed);
-  leaving_.push_back(std::move(memory));
+  const uid_t user = memory.user;
+  const std::uint64_t filled = memory.filled;
+  try {
+    used_by_.try_emplace(user);
+    leaving_.push_back(std::move(memory));
+  } catch (const std::bad_alloc&) {
+    return unmap(memory);
+  }
+  count_in(filled, 1, user);
+  leaving_bytes_.fetch_add(filled, std::memory_order_relaxed);
 }
 
 void BufferCache::drop_leaving() {

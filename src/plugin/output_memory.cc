@@ -81,6 +81,9 @@ Result<Fd> OutputMemory::seal() {
 }
 
 Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
+  // Seals first: they show that the file is memory, whose file system answers fstatfs and fstat at once.
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return fail(Error::protocol, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   struct statfs system{};
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
   // Huge pages among others: for want of one, touching it raises SIGBUS.
@@ -89,10 +92,9 @@ Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
                 static_cast<unsigned long>(system.f_type));
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return fail(Error::protocol, "{}: its memory cannot be read", what);
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & seals_required) != seals_required)
+  if ((seals & seals_required) != seals_required)
     return fail(Error::protocol, "{}: its memory has the seals {:#x}, needed are {:#x} (SHRINK, GROW, WRITE)", what,
-                static_cast<unsigned>(seals < 0 ? 0 : seals), static_cast<unsigned>(seals_required));
+                static_cast<unsigned>(seals), static_cast<unsigned>(seals_required));
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) != bytes)

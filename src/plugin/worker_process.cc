@@ -1,6 +1,7 @@
 #include "plugin/worker_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -20,6 +21,12 @@
 #include "plugin/worker_launch.h"
 
 namespace offpath::plugin {
+
+namespace {
+
+constexpr int end_wait_ms = 1000;  // from SIGKILL to the end
+
+}  // namespace
 
 std::string exit_text(const Exit& exit) {
   if (!exit.by_signal) return fmt::format("exited with {}", exit.value);
@@ -67,8 +74,11 @@ WorkerProcess::~WorkerProcess() {
   if (control_ != nullptr) munmap(control_, 2 * page_bytes);
   if (pid_ == 0 || reaped_) return;
   kill();
+  // One that waits for a file system outlives even that: it is left to init.
+  pollfd ended{process_.get(), POLLIN, 0};
+  if (process_) poll(&ended, 1, end_wait_ms);
   siginfo_t info{};
-  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | (process_ ? WNOHANG : 0)) != 0 && errno == EINTR) {
   }
 }
 

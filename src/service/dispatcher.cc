@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -140,21 +141,45 @@ AgentEnd* Dispatcher::find(std::uint64_t number) noexcept {
   return at != members_.end() ? at->second.end.get() : nullptr;
 }
 
-bool Dispatcher::poll(TimeNs now) {
+// What one channel's requests take may be more than there is, the reserve of a loop's memory (base/memory_reserve.h)
+// included. That channel ends, and is told why. One that has no memory to end cannot be served by anybody.
+bool Dispatcher::serve(Member& member, TimeNs now) {
   bool did = false;
-  for (auto& [number, member] : members_) {
-    did |= member.end->poll(now);
+  try {
+    did = member.end->poll(now);
     // Effects are carried out channel by channel, so that a batch of one does not wait for the looks at the others.
     if (!effects_.empty()) {
       carry_out(now);
       did = true;
     }
-    if (mover_.has_pulled()) {
-      mover_.finish_pulled(now, effects_);
-      carry_out(now);
-      did = true;
-    }
+  } catch (const std::bad_alloc&) {
+    if (member.end->closed()) throw;
+    member.end->close({Error::no_memory, "no memory"});  // so short that it takes none
+    did = true;
   }
+  if (mover_.has_pulled()) {
+    mover_.finish_pulled(now, effects_);
+    carry_out(now);
+    did = true;
+  }
+  return did;
+}
+
+// Requests that wait in their rings take none, and those under way give theirs back.
+void Dispatcher::look_for_memory() {
+  if (options_.memory_is_there == nullptr) return;
+  const bool is_there = options_.memory_is_there();
+  if (is_there == std::exchange(memory_is_there_, is_there)) return;
+  log(LogLevel::warning, "{}",
+      is_there ? "there is memory again: requests are taken"
+               : "no memory is left: new requests wait until there is some");
+  for (auto& [number, member] : members_) member.end->hold_requests(!is_there || mover_.is_full(number));
+}
+
+bool Dispatcher::poll(TimeNs now) {
+  bool did = false;
+  look_for_memory();
+  for (auto& [number, member] : members_) did |= serve(member, now);
   if (sifts_.next_deadline() <= now) {
     sifts_.on_time(now, effects_);
     did = true;
@@ -269,7 +294,7 @@ void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now)
     mover_.on_request(channel.number(), request, now, effects_);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
   carry_out(now);
-  channel.hold_requests(mover_.is_full(channel.number()));
+  channel.hold_requests(!memory_is_there_ || mover_.is_full(channel.number()));
 }
 
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
@@ -304,7 +329,7 @@ void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status stat
   else
     pools_.on_transfer(token, std::move(status), now, effects_);
   carry_out(now);
-  channel.hold_requests(mover_.is_full(channel.number()));
+  channel.hold_requests(!memory_is_there_ || mover_.is_full(channel.number()));
 }
 
 // So much that streams find room: from an eighth of the memory to a quarter, or what the hungriest of them lacks.
@@ -351,6 +376,11 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
 }
 
 void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
+  pass_job(token, std::move(status), now);
+  carry_out(now);
+}
+
+void Dispatcher::pass_job(std::uint64_t token, Status status, TimeNs now) {
   const Service service = mover::service_of(token);
   if (service == Service::mover)
     mover_.on_job(token, std::move(status), now, effects_);
@@ -364,7 +394,6 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
     pools_.on_disk_job(token, status, now, effects_);
   else
     pools_.on_job(token, std::move(status), now, effects_);
-  carry_out(now);
 }
 
 // ---- the group

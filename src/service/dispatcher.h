@@ -41,7 +41,8 @@ struct DispatcherOptions {
   std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
   TimeNs (*suspended)() = nullptr;         // how long the machine has slept; null: it never does, as in a simulation
   std::vector<exchange::ExchangeSettings> exchanges;
-  std::uint64_t nonce = 0;  // random for each process
+  std::uint64_t nonce = 0;              // random for each process
+  bool (*memory_is_there)() = nullptr;  // false: channels wait with new requests; null: always
 };
 
 // Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
@@ -200,6 +201,10 @@ class Dispatcher final : public channel::AgentEvents {
   void tell_exchanges(TimeNs now);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   void remove_closed();
+  bool serve(Member& member, TimeNs now);
+  void look_for_memory();
+  void abandon(mover::Effect& effect, TimeNs now);
+  void pass_job(std::uint64_t token, Status status, TimeNs now);
   [[nodiscard]] std::uint64_t memory_wanted() const;
 
   DispatcherOptions options_;
@@ -223,6 +228,8 @@ class Dispatcher final : public channel::AgentEvents {
   std::map<std::uint64_t, mover::FramePtr> pushing_;  // sources of pushes under way, by token
   std::uint64_t next_channel_ = 1;
   mover::Effects effects_;
+  std::size_t carried_out_ = 0;  // of effects_
+  bool memory_is_there_ = true;
   std::map<std::uint64_t, std::function<void(Status)>> putting_;  // by token
   std::uint64_t next_put_ = 1;
   CallFunctions functions_;

@@ -1,4 +1,6 @@
 // What services want done: by channels, members, jobs and plug-ins.
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.h"
@@ -37,11 +39,32 @@ Status hand_over(AgentEnd& end, std::uint64_t ticket, const mover::Buffer& objec
 
 void Dispatcher::carry_out(TimeNs now) {
   // Carrying one out may cause others: they queue behind it.
-  for (std::size_t i = 0; i < effects_.size(); ++i) {
-    mover::Effect effect = std::move(effects_[i]);
-    if (!carry_out_own(effect, now)) carry_out(effect, now);
+  while (carried_out_ < effects_.size()) {
+    mover::Effect effect = std::move(effects_[carried_out_++]);
+    try {
+      if (!carry_out_own(effect, now)) carry_out(effect, now);
+    } catch (const std::bad_alloc&) {
+      abandon(effect, now);
+    }
   }
   effects_.clear();
+  carried_out_ = 0;
+}
+
+// One that there was no memory for: the channel that it is for ends, a job fails. Where services would wait for its
+// outcome without end, there is no going on.
+void Dispatcher::abandon(mover::Effect& effect, TimeNs now) {
+  std::visit(
+      [&](auto& each) {
+        if constexpr (requires { each.channel; }) {
+          close_channel(each.channel, {Error::no_memory, "no memory"});
+        } else if constexpr (std::is_same_v<decltype(each), mover::JobEffect&>) {
+          pass_job(each.token, tl::unexpected(Failure{Error::no_memory, "out of memory"}), now);
+        } else {
+          throw;
+        }
+      },
+      effect);
 }
 
 void Dispatcher::carry_out(mover::Effect& effect, TimeNs now) {

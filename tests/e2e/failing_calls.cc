@@ -166,6 +166,9 @@ FAILING(int, socketpair, (int domain, int type, int protocol, int* ends) noexcep
         EMFILE, -1)
 FAILING(int, pipe2, (int* ends, int flags) noexcept, (ends, flags), EMFILE, -1)
 FAILING(pid_t, fork, () noexcept, (), EAGAIN, -1)
+FAILING(int, pthread_create,
+        (pthread_t * thread, const pthread_attr_t* attributes, void* (*begin)(void*), void* argument) noexcept,
+        (thread, attributes, begin, argument), EAGAIN, EAGAIN)
 
 // A descriptor that has to be watched takes memory of the kernel's; one that is taken off takes none.
 extern "C" __attribute__((visibility("default"))) int epoll_ctl(int set, int what, int fd,

@@ -47,7 +47,7 @@ fields = ["power:f64:watts"]
 reductions = ["sum(power)"]
 """
 
-SYSTEM_CALLS, NEW_IN_JOBS = 1, 4  # as failing_calls.cc has them; 2, memory of the loop, is not survived yet
+SYSTEM_CALLS, NEW_IN_LOOP, NEW_IN_JOBS = 1, 2, 4  # as failing_calls.cc has them
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the agent is not dumpable: its descriptors are shown to root alone"),
@@ -233,7 +233,9 @@ class Trial:
 # About how many trials the short suite makes, and how many calls a load makes at most.
 @pytest.mark.timeout(1200 if "OFFPATH_LONG" not in os.environ else 20_000)
 @pytest.mark.parametrize(
-    ("kinds", "stride"), [(SYSTEM_CALLS, 25), (NEW_IN_JOBS, 80)], ids=["system-calls", "memory-of-jobs"]
+    ("kinds", "stride"),
+    [(SYSTEM_CALLS, 25), (NEW_IN_LOOP, 80), (NEW_IN_JOBS, 80)],
+    ids=["system-calls", "memory-of-the-loop", "memory-of-jobs"],
 )
 def test_a_call_that_fails_costs_one_request(tmp_path: Path, kinds: int, stride: int) -> None:
     trial = Trial(tmp_path)

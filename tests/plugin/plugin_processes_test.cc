@@ -281,7 +281,7 @@ TEST_F(PluginProcessesTest, WhatAWorkerForgesIsRefused) {
     const char *function, *said;
   } forgeries[] = {
       {"answers_unsealed", "needed are"},         {"answers_short", "its memory has 100 bytes, it says 4096"},
-      {"answers_without", "with 0 descriptors"},  {"answers_with_a_file", "not an ordinary memfd"},
+      {"answers_without", "with 0 descriptors"},  {"answers_with_a_file", "cannot be sealed"},
       {"answers_garbage", "a message of kind"},   {"answers_at_length", "a packet of more than"},
       {"closes_its_socket", "closed its socket"},
   };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/memory_reserve.h"
 #include "link/control/authentication.h"
 
 namespace offpath::agent {
@@ -74,6 +75,7 @@ TcpCore::TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loo
 Status TcpCore::start(std::optional<unsigned> pin) {
   std::promise<void> go;
   thread_ = std::thread([this, may = go.get_future()] {
+    MemoryReserve::protect_this_thread();
     may.wait();
     loop_->run();
   });

@@ -64,8 +64,8 @@ Result<SharedKey> SharedKey::from_bytes(Bytes bytes) {
   return key;
 }
 
-wire::Proof SharedKey::prove(Side side, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce, Bytes binding,
-                             Bytes said) const {
+Result<wire::Proof> SharedKey::prove(Side side, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
+                                     Bytes binding, Bytes said) const {
   // Every field but the last has a fixed length or its length before it, so no two inputs read the same.
   std::vector<std::byte> input;
   const auto append = [&input](Bytes bytes) { input.insert(input.end(), bytes.begin(), bytes.end()); };

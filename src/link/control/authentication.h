@@ -35,8 +35,8 @@ class SharedKey {
   ~SharedKey();
 
   enum class Side { host, agent };
-  [[nodiscard]] wire::Proof prove(Side side, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
-                                  Bytes binding, Bytes said) const;
+  [[nodiscard]] Result<wire::Proof> prove(Side side, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
+                                          Bytes binding, Bytes said) const;
 
  private:
   SharedKey() = default;

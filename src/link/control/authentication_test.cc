@@ -18,8 +18,8 @@ TEST_F(KeyFile, OneNewlineAtItsEndIsNotPartOfTheKey) {
   const auto without = SharedKey::load(write("0123456789abcdef", 0400));
   ASSERT_TRUE(with && without);
   const wire::Nonce nonce{};
-  EXPECT_EQ(with->prove(SharedKey::Side::host, nonce, nonce, {}, {}),
-            without->prove(SharedKey::Side::host, nonce, nonce, {}, {}));
+  EXPECT_EQ(with->prove(SharedKey::Side::host, nonce, nonce, {}, {}).value(),
+            without->prove(SharedKey::Side::host, nonce, nonce, {}, {}).value());
 }
 
 TEST_F(KeyFile, RefusesWhatOthersMayUseAndWhatIsTooShort) {
@@ -44,15 +44,15 @@ TEST(SharedKeys, EverythingInAProofCounts) {
   const auto other = SharedKey::from_bytes(bytes_of("0123456789abcdeF"));
   const wire::Nonce a = random_nonce(), b = random_nonce();
   EXPECT_NE(a, b);
-  const auto proof = key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello"));
-  EXPECT_TRUE(equal(proof, key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello"))));
+  const auto proof = key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello")).value();
+  EXPECT_TRUE(equal(proof, key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello")).value()));
   const wire::Proof others[] = {
-      key->prove(SharedKey::Side::agent, a, b, bytes_of("tls"), bytes_of("hello")),  // sent back to its maker
-      key->prove(SharedKey::Side::host, b, a, bytes_of("tls"), bytes_of("hello")),
-      key->prove(SharedKey::Side::host, a, b, bytes_of("tl"), bytes_of("shello")),
-      key->prove(SharedKey::Side::host, a, b, bytes_of(""), bytes_of("hello")),
-      key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hell")),
-      other->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello")),
+      key->prove(SharedKey::Side::agent, a, b, bytes_of("tls"), bytes_of("hello")).value(),  // sent back to its maker
+      key->prove(SharedKey::Side::host, b, a, bytes_of("tls"), bytes_of("hello")).value(),
+      key->prove(SharedKey::Side::host, a, b, bytes_of("tl"), bytes_of("shello")).value(),
+      key->prove(SharedKey::Side::host, a, b, bytes_of(""), bytes_of("hello")).value(),
+      key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hell")).value(),
+      other->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello")).value(),
   };
   for (const auto& different : others) EXPECT_FALSE(equal(proof, different));
 }

@@ -21,7 +21,7 @@ namespace offpath::link {
 // between two files of one version: whoever loads the module compares `version` before anything else.
 struct Crypto {
   const char* version;
-  wire::Proof (*hmac_sha256)(Bytes key, Bytes message);  // RFC 2104
+  Result<wire::Proof> (*hmac_sha256)(Bytes key, Bytes message);  // RFC 2104
   Result<std::unique_ptr<TlsContext>> (*tls_for_agent)(const std::string& certificate_file,
                                                        const std::string& key_file);
   Result<std::unique_ptr<TlsContext>> (*tls_for_host)(const std::string& ca_file);

@@ -5,13 +5,13 @@
 
 namespace offpath::link {
 
-wire::Proof openssl_hmac_sha256(Bytes key, Bytes message) {
+Result<wire::Proof> openssl_hmac_sha256(Bytes key, Bytes message) {
   wire::Proof proof{};
   unsigned length = 0;
   const unsigned char* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
                                    reinterpret_cast<const unsigned char*>(message.data()), message.size(),
                                    reinterpret_cast<unsigned char*>(proof.data()), &length);
-  OFP_ASSERT(made != nullptr && length == proof.size());
+  if (made == nullptr || length != proof.size()) return fail(Error::no_memory, "HMAC: OpenSSL made {} bytes", length);
   return proof;
 }
 

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdint>
 #include <ctime>
+#include <new>
 
 #include "link/control/openssl_crypto.h"
 
@@ -39,11 +40,11 @@ struct FreeMethod {
   void operator()(BIO_METHOD* method) const noexcept { BIO_meth_free(method); }
 };
 
-BIO* new_socket_bio(int socket) {
+BIO* new_socket_bio(int socket) try {
   static const std::unique_ptr<BIO_METHOD, FreeMethod> method = [] {
     std::unique_ptr<BIO_METHOD, FreeMethod> made(
         BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK | BIO_TYPE_DESCRIPTOR, "offpath socket"));
-    OFP_ASSERT(made != nullptr);
+    if (!made) throw std::bad_alloc();  // so it is tried again by the next session
     BIO_meth_set_write(made.get(), write_socket);
     BIO_meth_set_read(made.get(), read_socket);
     BIO_meth_set_ctrl(made.get(), control_socket_bio);
@@ -54,6 +55,8 @@ BIO* new_socket_bio(int socket) {
   BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket)));
   BIO_set_init(bio, 1);
   return bio;
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 std::string why() {
@@ -81,7 +84,7 @@ class OpensslSession final : public TlsSession {
   explicit OpensslSession(SSL* session) noexcept : session_(session) {}
   ~OpensslSession() override { SSL_free(session_); }
 
-  [[nodiscard]] Binding binding() const override;
+  [[nodiscard]] Result<Binding> binding() const override;
   [[nodiscard]] Result<std::size_t> receive(MutableBytes to) override;
   [[nodiscard]] Result<std::size_t> send(Bytes from) override;
   [[nodiscard]] bool wants_write() const noexcept override { return receive_wants_write_ || send_wants_write_; }
@@ -142,12 +145,13 @@ tl::unexpected<Failure> OpensslSession::failure(int returned, std::string_view c
   return fail(Error::protocol, "{}: {}", call, why());
 }
 
-TlsSession::Binding OpensslSession::binding() const {
+Result<TlsSession::Binding> OpensslSession::binding() const {
   Binding bytes{};
+  ERR_clear_error();
   static constexpr std::string_view label = "EXPORTER-offpath-shared-key";
   const int made = SSL_export_keying_material(session_, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
                                               label.data(), label.size(), nullptr, 0, 0);
-  OFP_ASSERT(made == 1);
+  if (made != 1) return fail(Error::no_memory, "SSL_export_keying_material: {}", why());
   return bytes;
 }
 

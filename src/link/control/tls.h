@@ -26,7 +26,7 @@ class TlsSession {
   // TLS's own handshake is part of the first receive and send. Error::timeout: the other machine was given up
   // (address.h). What only the two ends of this session know (RFC 5705), for authentication.h. Not before something was
   // received.
-  [[nodiscard]] virtual Binding binding() const = 0;
+  [[nodiscard]] virtual Result<Binding> binding() const = 0;
   [[nodiscard]] virtual Result<std::size_t> receive(MutableBytes to) = 0;  // 0: nothing now
   // 0: nothing now; then the next call has to offer the same bytes, or more.
   [[nodiscard]] virtual Result<std::size_t> send(Bytes from) = 0;

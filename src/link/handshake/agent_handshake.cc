@@ -119,13 +119,14 @@ Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Fr
     return fail(Error::protocol, "proof: {} bytes, it has {}", frame.payload.size(), wire::proof_bytes);
   wire::Proof given;
   std::ranges::copy(frame.payload, given.begin());
-  const std::vector<std::byte> binding = session_binding(socket_);
-  const auto is_of = [&](const SharedKey& key) {
-    return equal(given, key.prove(SharedKey::Side::host, hello_.nonce, nonce_, binding, hello_bytes_));
+  OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));
+  const auto look_at = [&](const SharedKey& key) -> Status {
+    OFP_ASSIGN(const wire::Proof own, key.prove(SharedKey::Side::host, hello_.nonce, nonce_, binding, hello_bytes_));
+    if (key_ == nullptr && equal(given, own)) key_ = &key;
+    return {};
   };
-  if (is_of(*policy_->key)) key_ = &*policy_->key;
-  for (const SharedKey& key : policy_->old_keys)
-    if (key_ == nullptr && is_of(key)) key_ = &key;
+  OFP_TRY(look_at(*policy_->key));
+  for (const SharedKey& key : policy_->old_keys) OFP_TRY(look_at(key));
   if (key_ == nullptr)
     return fail(Error::denied, "the program does not know the agent's key: both need the same key file");
   return State::ready;
@@ -144,7 +145,8 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   if (!local) {
     std::vector<std::byte> said = hello_bytes_;
     said.insert(said.end(), payload.begin(), payload.end());
-    welcome.proof = key_->prove(SharedKey::Side::agent, hello_.nonce, nonce_, session_binding(socket_), said);
+    OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));
+    OFP_ASSIGN(welcome.proof, key_->prove(SharedKey::Side::agent, hello_.nonce, nonce_, binding, said));
     payload.clear();
     wire::encode(welcome, payload);
   }
@@ -154,10 +156,12 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_),
                                             std::move(channel_segment_), hello_.channel_address, policy_->segments);
   socket_.end_when_silent(policy_->silence_ns);
-  if (transport_ == Address::Kind::verbs)
-    return accept_verbs(std::move(socket_), verbs_proofs(*key_, hello_.nonce, nonce_, session_binding(socket_)),
-                        hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
+  if (transport_ == Address::Kind::verbs) {
+    OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));
+    OFP_ASSIGN(const VerbsProofs proofs, verbs_proofs(*key_, hello_.nonce, nonce_, binding));
+    return accept_verbs(std::move(socket_), proofs, hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
                         deadline_after(monotonic_ns(), handshake_wait_ns));
+  }
   if (transport_ == Address::Kind::doca)
     return accept_doca(std::move(socket_), hello_.layout.total_bytes(), policy_->segments, policy_->lasting,
                        deadline_after(monotonic_ns(), handshake_wait_ns));

@@ -5,19 +5,21 @@
 
 namespace offpath::link {
 
-std::vector<std::byte> session_binding(const ControlSocket& socket) {
-  if (socket.tls() == nullptr) return {};
-  const auto binding = socket.tls()->binding();
-  return {binding.begin(), binding.end()};
+Result<std::vector<std::byte>> session_binding(const ControlSocket& socket) {
+  if (socket.tls() == nullptr) return std::vector<std::byte>{};
+  OFP_ASSIGN(const auto binding, socket.tls()->binding());
+  return std::vector<std::byte>{binding.begin(), binding.end()};
 }
 
-VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
-                         Bytes binding) {
+Result<VerbsProofs> verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
+                                 Bytes binding) {
   // shorter than any hello: no proof of the handshake is one of these
   static constexpr std::string_view said = "queue pair";
   const Bytes bytes = std::as_bytes(std::span(said));
-  return {key.prove(SharedKey::Side::host, host_nonce, agent_nonce, binding, bytes),
-          key.prove(SharedKey::Side::agent, host_nonce, agent_nonce, binding, bytes)};
+  VerbsProofs proofs{};
+  OFP_ASSIGN(proofs.host, key.prove(SharedKey::Side::host, host_nonce, agent_nonce, binding, bytes));
+  OFP_ASSIGN(proofs.agent, key.prove(SharedKey::Side::agent, host_nonce, agent_nonce, binding, bytes));
+  return proofs;
 }
 
 std::string network_reason(Address::Kind transport) {

@@ -125,10 +125,10 @@ class AgentHandshake {
 // ---- both ends
 
 // What authentication.h binds its proofs to: the TLS session, or nothing.
-[[nodiscard]] std::vector<std::byte> session_binding(const ControlSocket& socket);
+[[nodiscard]] Result<std::vector<std::byte>> session_binding(const ControlSocket& socket);
 [[nodiscard]] std::string network_reason(Address::Kind transport);
 // What the two ends of this control connection, and nobody else, can say when its queue pair is connected.
-[[nodiscard]] VerbsProofs verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce,
-                                       const wire::Nonce& agent_nonce, Bytes binding);
+[[nodiscard]] Result<VerbsProofs> verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce,
+                                               const wire::Nonce& agent_nonce, Bytes binding);
 
 }  // namespace offpath::link

@@ -141,7 +141,8 @@ TEST_F(Network, AProofOfAnotherConnectionIsRefused) {
   ASSERT_TRUE(client.socket.send(ControlType::hello, said));
   // Correct, but for a challenge of before.
   const auto proof = agent.policy.key->prove(SharedKey::Side::host, hello.nonce, random_nonce(), {}, said);
-  ASSERT_TRUE(client.socket.send(ControlType::proof, proof));
+  ASSERT_TRUE(proof);
+  ASSERT_TRUE(client.socket.send(ControlType::proof, *proof));
   const auto arrival = agent.serve();
   EXPECT_FALSE(arrival.link);
   EXPECT_EQ(arrival.failure.code, Error::denied);
@@ -221,6 +222,16 @@ TEST_F(Tls, IsNotSpokenBelowVersion13) {
   EXPECT_FALSE(accepts_tls_1_2(socket->get()));
   socket->reset();
   serving.join();
+}
+
+// OpenSSL makes no secret of a session without keys, as it makes none where it has no memory.
+TEST_F(Tls, ASessionWithoutABindingSaysSo) {
+  serve_with("IP:127.0.0.1");
+  const auto session = agent.policy.tls->accept(-1);
+  ASSERT_TRUE(session);
+  const auto binding = (*session)->binding();
+  ASSERT_FALSE(binding);
+  EXPECT_TRUE(binding.error().message.starts_with("SSL_export_keying_material: ")) << binding.error().message;
 }
 
 TEST_F(Tls, APrivateKeyThatOthersMayUseIsRefused) {

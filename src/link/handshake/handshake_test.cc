@@ -43,7 +43,7 @@ TEST(BadMemory, IsRefusedBeforeItIsMapped) {
       {memory_with(all, 0), "the memfd has 0 bytes"},
       {Fd(::open("/dev/zero", O_RDWR | O_CLOEXEC)), "memfd"},
       {Fd(::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)), "memfd"},
-      {Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), "not an ordinary memfd"},
+      {Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), "cannot be sealed"},
   };
   for (const auto& [memory, message] : cases) {
     ASSERT_TRUE(memory) << message;

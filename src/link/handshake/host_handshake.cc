@@ -95,8 +95,8 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   if (challenge.payload.size() != agent_nonce.size())
     return fail(Error::protocol, "challenge: {} bytes, it has {}", challenge.payload.size(), agent_nonce.size());
   std::ranges::copy(challenge.payload, agent_nonce.begin());
-  const std::vector<std::byte> binding = session_binding(socket);
-  const wire::Proof proof = key.prove(SharedKey::Side::host, hello.nonce, agent_nonce, binding, said);
+  OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket));
+  OFP_ASSIGN(const wire::Proof proof, key.prove(SharedKey::Side::host, hello.nonce, agent_nonce, binding, said));
   if (auto sent = socket.send(ControlType::proof, proof); !sent && sent.error().code != Error::peer_lost)
     return handshake_failure(address, std::move(sent).error());
 
@@ -104,13 +104,15 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   OFP_ASSIGN(wire::Welcome welcome, wire::decode_welcome(frame.payload));
   const wire::Proof given = std::exchange(welcome.proof, {});
   wire::encode(welcome, said);
-  if (!equal(given, key.prove(SharedKey::Side::agent, hello.nonce, agent_nonce, binding, said)))
+  OFP_ASSIGN(const wire::Proof wanted, key.prove(SharedKey::Side::agent, hello.nonce, agent_nonce, binding, said));
+  if (!equal(given, wanted))
     return fail(Error::denied, "the agent at {} does not know the key in {}", address.text(), options.key_file);
   socket.end_when_silent(TimeNs{welcome.silence_ms} * millisecond_ns);
   OFP_ASSIGN(SegmentMemory channel_segment, allocate_shared(options.layout.total_bytes()));
-  if (address.kind == Address::Kind::verbs)
-    return connect_verbs(std::move(socket), verbs_proofs(key, hello.nonce, agent_nonce, binding),
-                         std::move(channel_segment), std::move(welcome), deadline);
+  if (address.kind == Address::Kind::verbs) {
+    OFP_ASSIGN(const VerbsProofs proofs, verbs_proofs(key, hello.nonce, agent_nonce, binding));
+    return connect_verbs(std::move(socket), proofs, std::move(channel_segment), std::move(welcome), deadline);
+  }
   if (address.kind == Address::Kind::doca)
     return connect_doca(std::move(socket), std::move(channel_segment), std::move(welcome), deadline);
   return StreamHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));

@@ -63,13 +63,15 @@ Result<SegmentMemory> allocate_sealed(std::uint64_t length) {
 
 Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what,
                                  std::shared_ptr<ReceivedFds::User> user) {
+  // Seals first: they show that the file is memory. fstatfs and fstat ask the file system, and one of FUSE or of a
+  // server that is gone would keep the caller waiting.
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return fail(Error::denied, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   struct statfs system{};
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
   if (system.f_type != TMPFS_MAGIC)
     return fail(Error::denied, "{}: the descriptor is not an ordinary memfd (file system {:#x}, allowed is {:#x})",
                 what, static_cast<unsigned long>(system.f_type), static_cast<unsigned long>(TMPFS_MAGIC));
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0) return fail(Error::denied, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   if ((seals & seals_required) != seals_required)
     return fail(Error::denied, "{}: the memfd has the seals {}, needed are {}", what, names_of(seals),
                 names_of(seals_required));

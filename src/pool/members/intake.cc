@@ -1,5 +1,6 @@
 #include "pool/members/intake.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,6 +51,10 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
   std::shared_ptr<const void> room;
   if (!find_room(object, room)) return Begun::not_yet;
   Fd fd = std::move(object.descriptor);
+  // Reading memory waits for nobody; a file may.
+  if (fd && fcntl(fd.get(), F_GET_SEALS) < 0)
+    return fail(Error::invalid, "the descriptor offered under number {} cannot be sealed, a memfd is needed",
+                object.offer);
   OFP_ASSIGN(mover::Buffer taken, buffers_->take(object.bytes, object.user));
   const auto buffer = std::make_shared<mover::Buffer>(std::move(taken));
   taken_.insert_or_assign(token, Taken{buffer, std::move(room)});

@@ -395,7 +395,7 @@ Fd FrameTable::take_offer(ChannelNumber channel, std::uint64_t number) {
   const auto at = channels_.find(channel);
   if (at == channels_.end()) return {};
   const auto node = at->second.offers.extract(number);
-  return node && node.mapped() ? Fd(node.mapped()->release()) : Fd{};
+  return node && node.mapped() ? std::move(*node.mapped()) : Fd{};
 }
 
 void FrameTable::on_request(ChannelNumber number, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -745,11 +745,9 @@ void FrameTable::begin_write(const Write& write, uid_t user, Result<Fd> offered,
 }
 
 void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effects& effects) {
-  auto pool = existing(write.pool, user, Access::read);
-  if (!pool) {
-    effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
-    return;
-  }
+  auto pool = may_write(write.pool, user);
+  if (!pool)
+    return effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
   const auto fd = std::make_shared<Fd>(std::move(descriptor));
   std::vector<FramePtr> frames;
   for (const auto& [sequence, at] : (*pool)->by_sequence) frames.push_back(at->second.frame);
@@ -768,20 +766,21 @@ void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);
-  counters_.written_bytes += transfer.written->bytes;
-  if (status)
+  if (status) {
+    counters_.written_bytes += transfer.written->bytes;
     effects.push_back(ReplyEffect{transfer.channel, transfer.ticket, wire::Done{transfer.written->bytes}});
-  else
+  } else {
+    if (status.error().code == Error::timeout) hanging_.insert_or_assign(transfer.user, transfer.written);
+    transfer.written->cancelled = true;
     effects.push_back(FailEffect{transfer.channel, transfer.ticket, wire::any_reply, std::move(status).error()});
+  }
   // One that fails at once has begun nothing: the next one's turn, then.
-  for (auto next = later_writes_.begin(); next != later_writes_.end();) {
-    if (next->user != transfer.user) {
-      ++next;
-      continue;
-    }
+  const auto of_user = [&transfer](const LaterWrite& each) { return each.user == transfer.user; };
+  for (auto next = later_writes_.begin();
+       (next = std::find_if(next, later_writes_.end(), of_user)) != later_writes_.end();) {
+    const std::size_t before = transfers_.size();
     LaterWrite later = std::move(*next);
     next = later_writes_.erase(next);
-    const std::size_t before = transfers_.size();
     start_write(later.write, later.user, std::move(later.descriptor), effects);
     if (transfers_.size() > before) return;
   }

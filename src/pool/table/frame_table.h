@@ -296,6 +296,13 @@ class FrameTable {
   void write(Channel& channel, const channel::Entry& request, ChannelNumber number, TimeNs now, Effects& effects);
   void begin_write(const Write& write, uid_t user, Result<Fd> offered, Effects& effects);
   void start_write(const Write& write, uid_t user, Fd descriptor, Effects& effects);
+  [[nodiscard]] Result<Pool*> may_write(std::string_view pool, uid_t user) {
+    std::erase_if(hanging_, [](const auto& each) { return each.second.expired(); });
+    if (!hanging_.contains(user)) return existing(pool, user, Access::read);
+    return fail(Error::unsupported,
+                "a write of user {} waits for the process that holds its file: until it ends, programs write others",
+                user);
+  }
   void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
   void expire(TimeNs now);
   Keys remove(Pool& pool, Objects::iterator at);  // what its keys were
@@ -343,6 +350,7 @@ class FrameTable {
   std::vector<Write> writes_;            // that wait for their descriptors
   std::deque<LaterWrite> later_writes_;  // that wait for another one of their user
   std::unordered_map<std::uint64_t, Transfer> transfers_;
+  std::map<uid_t, std::weak_ptr<Written>> hanging_;  // failed by time; their jobs have these until they end
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   std::uint64_t freed_ = 0;
   std::unique_ptr<Disk> disk_;

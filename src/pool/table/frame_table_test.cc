@@ -377,6 +377,30 @@ TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
   EXPECT_NE(only<mover::JobEffect>(), nullptr);
 }
 
+TEST_F(FrameTableTest, WhileAWriteHangsItsUsersProgramsWriteOthers) {
+  put("a", "b");
+  const auto write = [this](std::uint64_t offer) {
+    effects_.clear();
+    table_.on_offer(reader, offer, Fd(memfd_create("written", MFD_CLOEXEC)), effects_);
+    ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", offer});
+  };
+  write(1);
+  ASSERT_NE(only<mover::JobEffect>(), nullptr);
+  mover::JobEffect hangs = *only<mover::JobEffect>();
+  write(2);  // waits for the first one's end
+  table_.on_job(hangs.token, fail(Error::timeout, "no progress"), effects_);
+  ASSERT_EQ(effects_.size(), 2u);
+  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).failure.code, Error::timeout);
+  EXPECT_EQ(std::get<mover::FailEffect>(effects_[1]).failure.code, Error::unsupported);
+  write(3);
+  ASSERT_NE(only<mover::FailEffect>(), nullptr);
+  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::unsupported);
+  EXPECT_EQ(hangs.run().error().code, Error::cancelled) << "what hung goes no further";
+  hangs.run = nullptr;
+  write(4);
+  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+}
+
 TEST_F(FrameTableTest, MoreWritesThanMayWaitAreRefused) {
   put("a", "b");
   for (std::uint64_t offer = 1; offer <= 66; ++offer) {

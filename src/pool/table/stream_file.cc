@@ -9,6 +9,7 @@
 
 #include "frame/parse.h"
 #include "frame/template.h"
+#include "loop/job_pool.h"
 
 namespace offpath::pool {
 
@@ -36,6 +37,7 @@ class Writer {
         auto failure = fail_errno(error_number, "write").value();
         return fail(failure.code, "{} after {} bytes; the frames are still in the pool", failure.message, written_);
       }
+      loop::JobPool::note_progress();
       written_ += static_cast<std::uint64_t>(wrote);
       bytes = bytes.subspan(static_cast<std::size_t>(wrote));
     }
@@ -71,6 +73,7 @@ Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, i
     OFP_TRY(writer.check());
     if (!frames[i]->arrow) return fail(Error::schema, "object {} of the pool is not Arrow but plain bytes", i);
     OFP_ASSIGN(const mover::FramePtr frame, mover::in_memory(frames[i]));
+    loop::JobPool::note_progress();
     const Bytes bytes = frame->buffer.bytes();
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
     OFP_ASSIGN(frame::Schema own, frame::read_schema(bytes, view));

@@ -1,0 +1,64 @@
+#include "base/memory_reserve.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "base/status.h"
+
+namespace offpath {
+
+namespace {
+
+constinit thread_local bool is_protected = false;
+constinit MemoryReserve* reserve = nullptr;
+constinit std::mutex mutex;  // of the pieces: several threads may be protected
+
+}  // namespace
+
+MemoryReserve::MemoryReserve() noexcept : before_(std::set_new_handler(give_back)) {
+  OFP_ASSERT(reserve == nullptr);
+  reserve = this;
+  (void)is_whole();
+}
+
+MemoryReserve::~MemoryReserve() {
+  std::set_new_handler(before_);
+  reserve = nullptr;
+  for (void* const piece : pieces_) std::free(piece);
+}
+
+void MemoryReserve::protect_this_thread() noexcept { is_protected = true; }
+
+bool MemoryReserve::is_whole() noexcept {
+  if (reserve == nullptr || reserve->whole_.load(std::memory_order_relaxed)) return true;
+  const std::lock_guard lock(mutex);
+  return reserve->take();
+}
+
+// Pages that were never touched may not be there when they are needed.
+bool MemoryReserve::take() noexcept {
+  for (void*& piece : pieces_) {
+    if (piece != nullptr) continue;
+    piece = std::malloc(piece_bytes);
+    if (piece == nullptr) return false;
+    std::memset(piece, 1, piece_bytes);
+  }
+  whole_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+void MemoryReserve::give_back() {
+  if (!is_protected) throw std::bad_alloc();
+  const std::lock_guard lock(mutex);
+  bool any = false;
+  for (void*& piece : reserve->pieces_) {
+    any |= piece != nullptr;
+    std::free(piece);
+    piece = nullptr;
+  }
+  reserve->whole_.store(false, std::memory_order_relaxed);
+  if (!any) throw std::bad_alloc();
+}
+
+}  // namespace offpath
