@@ -219,8 +219,9 @@ class World {
     if (bytes) {
       value = value_of(*bytes);
       ASSERT_TRUE(value) << key << " is not as it was put";
-    } else if (bytes.error().code == Error::io && std::ranges::max(unreadable_until_) > began) {
-      return;
+    } else if ((bytes.error().code == Error::io || bytes.error().code == Error::timeout) &&
+               std::ranges::max(unreadable_until_) > began) {
+      return;  // its owner cannot read it, or not in time
     } else if (history_.whole_and_at_rest()) {
       ASSERT_TRUE(bytes.error().code == Error::not_found || bytes.error().code == Error::timeout)
           << bytes.error().message;

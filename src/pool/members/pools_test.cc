@@ -393,6 +393,24 @@ TEST_F(PoolsTest, OwnersCompareWhatTheyHaveAfterMembersHaveChanged) {
   EXPECT_EQ(offered.writer, 3u) << "it is the same put there";
 }
 
+TEST_F(PoolsTest, APutThatFailedAndIsHereIsComparedLater) {
+  ASSERT_TRUE(pools_.admit("hash:/p?replicas=2", user, effects_));
+  pools_.on_members({"a", "b"}, {}, now_, effects_);
+  now_ += 60 * second_ns;
+  pools_.on_time(now_, effects_);
+  ASSERT_EQ(pools_.counters().comparisons_waiting, 0u) << "there is nothing to be compared";
+  effects_.clear();
+  ASSERT_EQ(*put("hash:/p", "r", 64), mover::Stored::later);
+  const auto asked = take<mover::AskEffect>();
+  ASSERT_TRUE(asked);
+  pools_.on_answer(asked->token, fail(Error::denied, "no"), now_, effects_);
+  EXPECT_FALSE(take<mover::StoredEffect>()->status);
+  EXPECT_EQ(pools_.counters().comparisons_waiting, 1u);
+  now_ += 5 * second_ns;
+  pools_.on_time(now_, effects_);
+  EXPECT_EQ(take<mover::AskEffect>()->kind, EntryKind::peer_compare);
+}
+
 TEST_F(PoolsTest, AMoveThatFailsIsTriedAgain) {
   ASSERT_TRUE(pools_.admit("hash:/p?replicas=2", user, effects_));
   ASSERT_EQ(*put("hash:/p", "r", 64), mover::Stored::now);
