@@ -61,9 +61,10 @@ class SimCluster {
 
   // The process is gone, and with it all it held but what is on its disk.
   void kill(std::size_t place) {
-    for (Link& link : links_) {
-      if (link.host == static_cast<int>(place)) link.fate->kill_host();
-      if (link.agent == place) link.fate->kill_agent();
+    for (const Link& link : links_) {
+      const std::shared_ptr<link::LoopbackFate> fate = link.fate.lock();
+      if (fate && link.host == static_cast<int>(place)) fate->kill_host();
+      if (fate && link.agent == place) fate->kill_agent();
     }
     std::erase_if(links_,
                   [&](const Link& link) { return link.host == static_cast<int>(place) || link.agent == place; });
@@ -75,11 +76,12 @@ class SimCluster {
   void set_sides(const std::vector<unsigned>& sides) {
     for (std::size_t place = 0; place < size(); ++place) places_[place].side = sides[place];
     for (const Link& link : links_) {
-      if (link.host < 0) continue;
+      const std::shared_ptr<link::LoopbackFate> fate = link.fate.lock();
+      if (link.host < 0 || !fate) continue;
       if (places_[static_cast<std::size_t>(link.host)].side == places_[link.agent].side)
-        link.fate->heal();
+        fate->heal();
       else
-        link.fate->partition();
+        fate->partition();
     }
   }
   // The agent does nothing until then; what others ask of it waits.
@@ -185,7 +187,7 @@ class SimCluster {
   struct Link {
     int host;  // a member; -1: a program
     std::size_t agent;
-    std::shared_ptr<link::LoopbackFate> fate;
+    std::weak_ptr<link::LoopbackFate> fate;  // over when both ends have gone
   };
 
   [[nodiscard]] agent::DispatcherOptions options_of(std::size_t place) const {
@@ -202,6 +204,7 @@ class SimCluster {
     link::LoopbackOptions options = options_.links;
     options.welcome.incarnation = places_[place].process;
     OFP_ASSIGN(link::LoopbackPair pair, link::make_loopback(fabric_, options, layout));
+    std::erase_if(links_, [](const Link& link) { return link.fate.expired(); });
     links_.push_back({host, place, pair.fate});
     dispatcher(place).add_channel(std::move(pair.agent), layout, {name, user, 1}, fabric_->now());
     return pair;
