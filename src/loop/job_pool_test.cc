@@ -12,7 +12,12 @@
 #include <stdexcept>
 #include <thread>
 
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // these have a pthread_create of their own
+#ifndef __has_feature  // Clang's; GCC defines the others
+#define __has_feature(name) 0
+#endif
+// Sanitizers have a pthread_create of their own.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !__has_feature(thread_sanitizer) && \
+    !__has_feature(address_sanitizer)
 #define OFP_THREADS_CAN_FAIL
 namespace {
 std::atomic<bool> threads_fail = false;

@@ -1,6 +1,7 @@
 """Minutes of waiting, as thousands of short waits: the agent is not asked again for what it was asked for."""
 
 import asyncio
+import concurrent.futures
 import os
 import signal
 
@@ -45,6 +46,48 @@ def test_thousands_of_short_waits_of_asyncio_cost_no_channel(ticket):
 
     asyncio.run(wait())
     go_on(ticket)
+
+
+def test_thousands_of_short_waits_for_an_object_cost_no_channel(session, name):
+    pool = session.pool(f"local:/{name}").create()
+    wanted = pool.want("late")
+    for _ in range(WAITS):
+        with pytest.raises(concurrent.futures.TimeoutError):
+            wanted.result(SLICE_S)
+    for _ in range(WAITS):
+        with pytest.raises(offpath.Timeout):
+            pool.get_bytes("never", timeout=SLICE_S)
+    pool.put(b"here", "late")
+    assert wanted.result(10).buffer().to_pybytes() == b"here"
+
+
+def test_thousands_of_wants_that_end_at_their_deadlines_cost_no_channel(session, name):
+    pool = session.pool(f"local:/{name}").create()
+    late = pool.want("late", timeout=60)
+    for _ in range(10):
+        wanted = [pool.want(f"never{i}", timeout=SLICE_S) for i in range(WAITS // 10)]
+        for each in wanted:
+            with pytest.raises(offpath.Timeout):
+                each.result(10)
+    pool.put(b"here", "late")
+    assert late.result(10).buffer().to_pybytes() == b"here"
+
+
+def test_thousands_of_short_waits_of_asyncio_for_an_object_cost_no_channel(session, name):
+    pool = session.pool(f"local:/{name}").create()
+
+    async def wait() -> bytes:
+        wanted = asyncio.wrap_future(pool.want("late"))
+        for _ in range(WAITS):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.shield(wanted), SLICE_S)
+        for _ in range(WAITS):  # one that is given up, and asked for anew
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(pool.want("never")), SLICE_S)
+        pool.put(b"here", "late")
+        return (await asyncio.wait_for(wanted, 10)).buffer().to_pybytes()
+
+    assert asyncio.run(wait()) == b"here"
 
 
 def test_each_of_many_that_are_awaited_comes(name):
