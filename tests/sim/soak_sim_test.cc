@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "pool/table/memory_store.h"
+#include "testing/pool/memory_store.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_host.h"

@@ -97,6 +97,11 @@ Status check_not_reserved(std::string_view text) {
               brief(name), kept_mark);
 }
 
+Status check_not_local(std::string_view text) {
+  if (!text.starts_with("local:")) return {};
+  return fail(Error::denied, "pool \"{}\" is its own agent's: another member does not name it", brief(text));
+}
+
 Result<PoolName> parse_pool_name(std::string_view text) {
   if (text.size() > wire::pool_bytes_max)
     return fail(Error::too_large, "a pool's name of {} bytes, at most {} are allowed", text.size(),

@@ -65,6 +65,8 @@ inline constexpr std::string_view kept_mark = ".kept-";
 [[nodiscard]] bool is_reserved(std::string_view name) noexcept;
 // Of a name that a program said, with its options or without. Error::denied: it is reserved.
 [[nodiscard]] Status check_not_reserved(std::string_view text);
+// Of a name that another member said. Error::denied: the pool is this agent's alone.
+[[nodiscard]] Status check_not_local(std::string_view text);
 
 // Errors name the option, what it was and what it may be.
 [[nodiscard]] Result<PoolName> parse_pool_name(std::string_view text);

@@ -67,20 +67,23 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
 
 // ---- which pools there are, and who has their rows
 
-Result<const Pools::Definition*> Pools::find_definition(std::string_view text) {
+Result<const Pools::Definition*> Pools::find_definition(std::string_view text, std::optional<uid_t> user) {
   const auto known = definitions_.find(text.substr(0, text.find('?')));
   // Without options, or as members say it: nothing has to be compared.
   if (known != definitions_.end() && (text == known->first || text == known->second.text)) return &known->second;
   OFP_ASSIGN(const PoolName name, parse_pool_name(text));
   if (known == definitions_.end()) return nullptr;
-  if (name.has_options && name.options != known->second.name.options)
+  if (name.has_options && name.options != known->second.name.options) {
+    if (!user || !table_.may_use(known->first, *user, Access::read))
+      return fail(Error::exists, "pool \"{}\" is there already, with other options", text);
     return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
                 known->second.text);
+  }
   return &known->second;
 }
 
 Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Access access, By by, Effects& effects) {
-  OFP_ASSIGN(const Definition* const known, find_definition(text));
+  OFP_ASSIGN(const Definition* const known, find_definition(text, user));
   if (known != nullptr) {
     OFP_TRY(table_.may_use(known->name.name, user, access));
     Definition& there = definitions_.find(known->name.name)->second;
@@ -290,7 +293,7 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
         effects);
   if (Status may = check_not_reserved(text); !may)
     return refuse(channel, request.ticket, std::move(may).error(), effects);
-  auto known = find_definition(text);
+  auto known = find_definition(text, channels_.at(channel).user);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)

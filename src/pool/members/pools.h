@@ -34,6 +34,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -354,7 +355,8 @@ class Pools final : public mover::Store, public QueryMembers {
 
   // pools.cc
   // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
-  [[nodiscard]] Result<const Definition*> find_definition(std::string_view text);
+  // Its options are told in an error only to a user who may use the pool.
+  [[nodiscard]] Result<const Definition*> find_definition(std::string_view text, std::optional<uid_t> user = {});
   enum class By {
     program,
     member,

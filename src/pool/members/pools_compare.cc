@@ -95,6 +95,7 @@ void Pools::compare(TimeNs now, Effects& effects) {
 Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PeerCompare asked{};
   OFP_TRY(wire::decode(request.payload, asked));
+  OFP_TRY(check_not_local(asked.pool));
   OFP_ASSIGN(const Definition* const definition,
              define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
   if (view_of(*definition) != asked.view)

@@ -90,6 +90,7 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
   wire::PeerCompute asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_TRY(check_not_reserved(asked.pool));
+  OFP_TRY(check_not_local(asked.pool));
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
   OFP_ASSIGN(const Definition* const definition,
              define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));

@@ -59,6 +59,7 @@ std::vector<std::string> Pools::lost(const std::string& pool) const {
 
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
+  OFP_TRY(check_not_local(part.pool));
   OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, Access::read, By::member, effects));
   if (view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",

@@ -69,6 +69,7 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
 Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
+  OFP_TRY(check_not_local(put.pool));
   OFP_ASSIGN(Definition* const definition,
              define(put.pool, static_cast<uid_t>(put.user), Access::write, By::member, effects));
   definition->dropped = false;
@@ -224,6 +225,7 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
 Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerGet get{};
   OFP_TRY(wire::decode(request.payload, get));
+  OFP_TRY(check_not_local(get.pool));
   OFP_ASSIGN(const Definition* const definition,
              define(get.pool, static_cast<uid_t>(get.user), Access::read, By::member, effects));
   ++counters_.served_gets;
@@ -277,6 +279,7 @@ void Pools::on_deliver_answer(const FrameTable::Get& get, const mover::Frame& fr
 Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PeerList list{};
   OFP_TRY(wire::decode(request.payload, list));
+  OFP_TRY(check_not_local(list.pool));
   wire::Listed listed{};
   OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
@@ -292,6 +295,7 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
 Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
   wire::PeerDrop drop{};
   OFP_TRY(wire::decode(request.payload, drop));
+  OFP_TRY(check_not_local(drop.pool));
   OFP_ASSIGN(const Definition* const definition, find_definition(drop.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
   OFP_ASSIGN(const std::uint64_t dropped,
@@ -312,6 +316,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   wire::PeerStepEnd end{};
   OFP_TRY(wire::decode(request.payload, end));
   OFP_TRY(check_not_reserved(end.pool));
+  OFP_TRY(check_not_local(end.pool));
   OFP_ASSIGN(const Definition* const definition,
              define(end.pool, static_cast<uid_t>(end.user), Access::write, By::member, effects));
   OFP_TRY(table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
@@ -322,6 +327,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
 Status Pools::serve_definition(const channel::Entry& request, Effects& effects) {
   wire::PeerDefine message{};
   OFP_TRY(wire::decode(request.payload, message));
+  OFP_TRY(check_not_local(message.pool));
   OFP_TRY(define(message.pool, static_cast<uid_t>(message.user), Access::write, By::member, effects));
   return {};
 }

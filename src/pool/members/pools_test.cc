@@ -654,6 +654,32 @@ TEST_F(PoolsTest, PoolsInWhichServicesKeepTheirObjectsAreNotForPrograms) {
   EXPECT_TRUE(pools_.open("local:/t.kept-0badcafe", user, now_, effects_)) << "a service has its own";
 }
 
+TEST_F(PoolsTest, AMemberNamesNoPoolOfThisAgentAlone) {
+  ASSERT_TRUE(pools_.admit("local:/p", user, effects_));
+  ASSERT_EQ(*put("local:/p", "r", 64), mover::Stored::now);
+  const auto denied = [&] {
+    const auto failed = take<mover::FailEffect>();
+    return failed && failed->failure.code == Error::denied;
+  };
+  put_of_member("r", 64, "local:/p");
+  EXPECT_TRUE(denied());
+  ask(member, EntryKind::peer_get, wire::PeerGet{0, 0, 1, {}, "b", "local:/p", "r", "c"});
+  EXPECT_TRUE(denied());
+  ask(member, EntryKind::peer_drop, wire::PeerDrop{0, "local:/p", "*", "*"});
+  EXPECT_TRUE(denied());
+  ask(member, EntryKind::peer_define, wire::PeerDefine{0, "local:/other"});
+  EXPECT_TRUE(denied());
+  EXPECT_TRUE(pools_.find("local:/p", "r", "c", user)) << "it is as it was";
+}
+
+TEST_F(PoolsTest, OptionsAreToldToWhomMayUseThePool) {
+  ASSERT_TRUE(pools_.admit("hash:/p?replicas=2&readers=1001", user, effects_));
+  const auto said = [&](uid_t who) { return pools_.admit("hash:/p?replicas=3", who, effects_).error().message; };
+  EXPECT_NE(said(user).find("replicas=2"), std::string::npos);
+  EXPECT_NE(said(1001).find("replicas=2"), std::string::npos);
+  EXPECT_EQ(said(1002).find("replicas=2"), std::string::npos) << said(1002);
+}
+
 TEST_F(PoolsTest, AKnownPoolIsGivenOnlyToWhomMayUseIt) {
   constexpr uid_t other = 1001;
   ASSERT_TRUE(pools_.admit("hash:/p?readers=7", user, effects_));
