@@ -17,11 +17,11 @@ Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
   const Disk& disk = *table_.disk();
   if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", self_);
   if (disk.rests(now)) {
-    due(put.retry_at = disk.rests_until());
+    put.retry_at = disk.rests_until();
     return fail(Error::no_space, "member {}: {}", self_, disk.failure());
   }
   if (!disk.failure().empty() && disk.counters().writing >= disk.writing_max()) {
-    due(put.retry_at = now + options_.retry_ns);
+    put.retry_at = now + options_.retry_ns;
     return fail(Error::no_space, "member {}: {}", self_, disk.failure());
   }
   OFP_TRY(table_.may_put(put.place, put.frame->bytes, put.id));
@@ -47,8 +47,8 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
   Put& put = at->second;
   if (!file) {
     put.last = {file.error().code, fmt::format("member {}: {}", self_, file.error().message)};
-    due(put.retry_at = std::max(table_.disk()->rests_until(), now + options_.retry_ns));
-    return;
+    put.retry_at = std::max(table_.disk()->rests_until(), now + options_.retry_ns);
+    return set_due(put, now);
   }
   std::optional<std::uint64_t> later = not_wanted(put.place, put.id);
   if (later && *later != 0) stamp_again(put, *later);
