@@ -14,6 +14,7 @@ namespace offpath::pool {
 
 class MemoryStore final : public ObjectStore {
  public:
+  static constexpr std::size_t unsynced_max = 64;  // removals
   struct File {
     ObjectRecord record;
     std::vector<std::byte> bytes;
@@ -49,6 +50,8 @@ class MemoryStore final : public ObjectStore {
   }
   Status remove(const ObjectRecord& record) override {
     if (auto file = files.extract(record.number)) removed_.insert(std::move(file));
+    // A machine writes old removals to the disk without being asked.
+    if (removed_.size() > unsynced_max) removed_.erase(removed_.begin());
     return {};
   }
   Result<std::vector<RecordPtr>> scan() override {
