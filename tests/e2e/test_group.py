@@ -39,10 +39,14 @@ def test_a_list_of_addresses_makes_a_group(group: Group) -> None:
     told = group.members("a")["c"]
     assert told["address"] == group.address("c")
     assert told["http"] == group.running["c"].ready["http"].removeprefix("http://").rstrip("/")
-    # Tables crossed by the members' own reads, over channels like those of programs.
-    channels = {each["program"]: each for each in group.running["a"].status()["channels"]}
-    assert channels and all(each["bytes_pulled"] > 0 for each in channels.values())
-    assert set(channels) <= {"agent b", "agent c", "agent d"}
+
+    # Tables cross by the members' own reads, over channels like those of programs. A member that a third one told of
+    # another may not have read its table yet.
+    def read_from() -> dict[str, int]:
+        return {each["program"]: each["bytes_pulled"] for each in group.running["a"].status()["channels"]}
+
+    assert until(lambda: read_from() and all(read_from().values()), PATIENCE_S), read_from()
+    assert set(read_from()) <= {"agent b", "agent c", "agent d"}
     assert all(until(lambda n=n: group.running[n].status()["group"]["addresses_waiting"] == 0) for n in NAMES)
 
 

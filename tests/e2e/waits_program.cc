@@ -33,7 +33,7 @@ void for_tickets(offpath::Channel& channel) {
   const std::vector<double> x(1000, 1.5);
   offpath::StreamOptions options;
   options.rows_max = x.size();
-  options.destination = "local:/waits?budget=16KiB";
+  options.pool = "local:/waits?budget=16KiB";
   offpath::Stream stream(channel, "waits", {{"x", "g"}}, options);
   stream.wait_stored(stream.send({x.data()}, x.size(), {"first", ""}), patience);
   const auto ticket = stream.send({x.data()}, x.size(), {"second", ""});
