@@ -22,8 +22,8 @@ static void round_of(struct state* s) {
 }
 
 static uint64_t load(const uint8_t* from, size_t length) {
-  uint64_t word = 0;  // little endian, as every machine is that Offpath runs on
-  memcpy(&word, from, length);
+  uint64_t word = 0;                            // little endian, as every machine is that Offpath runs on
+  if (length > 0) memcpy(&word, from, length);  // `from` may be null then
   return word;
 }
 
