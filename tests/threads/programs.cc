@@ -27,7 +27,7 @@ struct Batch {
   }
   [[nodiscard]] bool is_in(const Frame& frame) const {
     const auto bytes = frame.bytes(), column = std::as_bytes(std::span(x));
-    return !std::ranges::search(bytes, column).empty();
+    return std::search(bytes.begin(), bytes.end(), column.begin(), column.end()) != bytes.end();
   }
   std::vector<std::int64_t> id, x;
 };

@@ -345,8 +345,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   if (std::exchange(freed_seen_, table_.freed()) != table_.freed())
     ready.insert(ready.end(), budget_waiting_.begin(), budget_waiting_.end());
   std::ranges::sort(ready);  // the oldest first
-  const auto again = std::ranges::unique(ready);
-  ready.erase(again.begin(), again.end());
+  ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
   for (const std::uint64_t number : ready) work(number, now, effects);
   ready = gets_.take_due(now);
   std::ranges::sort(ready);
