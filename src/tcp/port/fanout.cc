@@ -16,7 +16,6 @@ namespace {
 
 constexpr int unique_id = 0x2000;  // PACKET_FANOUT_FLAG_UNIQUEID, which older headers lack
 constexpr std::uint32_t icmp_header_bytes = 8;
-constexpr auto network = static_cast<std::uint32_t>(SKF_NET_OFF);
 
 }  // namespace
 
@@ -31,7 +30,7 @@ std::vector<sock_filter> steering_program(std::uint32_t cores) {
     program.push_back(if_equal(k, 0, 0));
   };
   const auto header_bytes = [&] {  // into A, of the IPv4 header at X
-    add(BPF_LD | BPF_B | BPF_IND, network);
+    add(BPF_LD | BPF_B | BPF_IND, filter_network);
     add(BPF_ALU | BPF_AND | BPF_K, 15);
     add(BPF_ALU | BPF_LSH | BPF_K, 2);
   };
@@ -44,24 +43,24 @@ std::vector<sock_filter> steering_program(std::uint32_t cores) {
   add(BPF_LD | BPF_W | BPF_ABS, filter_ancillary + SKF_AD_PROTOCOL);
   unless(ETH_P_IP);
   add(BPF_LDX | BPF_W | BPF_IMM, 0);
-  add(BPF_LD | BPF_B | BPF_ABS, network + 9);
+  add(BPF_LD | BPF_B | BPF_ABS, filter_network + 9);
   constexpr std::uint8_t of_icmp = 6;
   program.push_back(if_equal(IPPROTO_ICMP, 0, of_icmp));
   header_bytes();
   add(BPF_ALU | BPF_ADD | BPF_K, icmp_header_bytes);
   add(BPF_MISC | BPF_TAX);
-  add(BPF_LD | BPF_B | BPF_IND, network + 9);
+  add(BPF_LD | BPF_B | BPF_IND, filter_network + 9);
   unless(IPPROTO_TCP);
-  add(BPF_LD | BPF_W | BPF_IND, network + 12);
+  add(BPF_LD | BPF_W | BPF_IND, filter_network + 12);
   add(BPF_ST, 0);
-  add(BPF_LD | BPF_W | BPF_IND, network + 16);
+  add(BPF_LD | BPF_W | BPF_IND, filter_network + 16);
   add(BPF_ST, 1);
   header_bytes();
   add(BPF_ALU | BPF_ADD | BPF_X);
   add(BPF_MISC | BPF_TAX);
-  add(BPF_LD | BPF_H | BPF_IND, network);
+  add(BPF_LD | BPF_H | BPF_IND, filter_network);
   add(BPF_ST, 2);
-  add(BPF_LD | BPF_H | BPF_IND, network + 2);
+  add(BPF_LD | BPF_H | BPF_IND, filter_network + 2);
   add(BPF_LDX | BPF_W | BPF_MEM, 2);
   add(BPF_ALU | BPF_XOR | BPF_X);
   multiply(ports_multiplier);

@@ -30,7 +30,6 @@ Status take_nothing(int socket) {
 }
 
 std::vector<sock_filter> taking_program(std::optional<Ipv4Address> address) {
-  constexpr auto network = static_cast<std::uint32_t>(SKF_NET_OFF);
   constexpr std::uint32_t vlan = 0xfff, offset_or_more = 0x3fff, whole = ~0u;
   struct Exit {
     std::size_t at;
@@ -55,19 +54,19 @@ std::vector<sock_filter> taking_program(std::optional<Ipv4Address> address) {
     load(BPF_W, filter_ancillary + SKF_AD_PROTOCOL);
     leave(if_equal(ETH_P_ARP, 0, 0), true, true);
     only(ETH_P_IP);
-    load(BPF_W, network + 16);
+    load(BPF_W, filter_network + 16);
     only(address->value);
-    load(BPF_H, network + 6);
+    load(BPF_H, filter_network + 6);
     program.push_back(statement(BPF_ALU | BPF_AND | BPF_K, offset_or_more));
     only(0);
-    load(BPF_B, network + 9);
+    load(BPF_B, filter_network + 9);
     leave(if_equal(IPPROTO_TCP, 0, 0), true, true);
     only(IPPROTO_ICMP);
-    load(BPF_B, network);
+    load(BPF_B, filter_network);
     program.push_back(statement(BPF_ALU | BPF_AND | BPF_K, 15));
     program.push_back(statement(BPF_ALU | BPF_LSH | BPF_K, 2));
     program.push_back(statement(BPF_MISC | BPF_TAX, 0));
-    program.push_back(statement(BPF_LD | BPF_B | BPF_IND, network));
+    program.push_back(statement(BPF_LD | BPF_B | BPF_IND, filter_network));
     only(icmp_unreachable);
   }
   const std::size_t takes = program.size();

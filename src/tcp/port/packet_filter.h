@@ -15,6 +15,8 @@ namespace offpath::tcp {
 
 // Words that are no bytes of the frame: SKF_AD_ + ….
 inline constexpr auto filter_ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
+// Words counted from the network header.
+inline constexpr auto filter_network = static_cast<std::uint32_t>(SKF_NET_OFF);
 
 [[nodiscard]] constexpr sock_filter statement(int code, std::uint32_t k) noexcept {
   return {static_cast<std::uint16_t>(code), 0, 0, k};
