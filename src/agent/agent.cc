@@ -199,7 +199,7 @@ Status Agent::join_parts() {
                    [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
-  dispatcher_->on_removed = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
+  dispatcher_->on_closing_channel = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
   loop_->add(channels_);
   if (tcp_) {
     tcp_->on_ended = [this](std::uint64_t channel, Failure why) {

@@ -590,6 +590,7 @@ void AgentEnd::close(Failure why) {
 
 void AgentEnd::end(TimeNs now) {
   if (why_.code != Error::closed && why_.code != Error::peer_lost) link_->refuse(why_);
+  events_.on_closing(*this);
   link_->close();
   closed_ = true;
   const Failure gone{why_.code, fmt::format("the channel ended: {}", why_.message)};

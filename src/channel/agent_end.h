@@ -40,6 +40,8 @@ class AgentEvents {
   virtual void on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) = 0;
   // `fd`: or why it was not taken.
   virtual void on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) = 0;
+  // Its descriptors are about to be closed: other threads may be given their numbers from then on.
+  virtual void on_closing(AgentEnd&) {}
   // The last call for this channel. Nothing that was pulled to is written to any more.
   virtual void on_closed(AgentEnd& channel, const Failure& why, TimeNs now) = 0;
 };

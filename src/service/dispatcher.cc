@@ -236,12 +236,7 @@ bool Dispatcher::poll(TimeNs now) {
 }
 
 void Dispatcher::remove_closed() {
-  for (const std::uint64_t number : std::exchange(closed_, {})) {
-    const auto at = members_.find(number);
-    if (at == members_.end()) continue;
-    if (on_removed) on_removed(*at->second.end);
-    members_.erase(at);
-  }
+  for (const std::uint64_t number : std::exchange(closed_, {})) members_.erase(number);
 }
 
 bool Dispatcher::fall_asleep(TimeNs now) {
@@ -353,6 +348,10 @@ void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd
   sifts_.on_descriptor(now, effects_);
   tasks_.messages().on_descriptor(now, effects_);
   carry_out(now);
+}
+
+void Dispatcher::on_closing(AgentEnd& channel) {
+  if (on_closing_channel) on_closing_channel(channel);
 }
 
 void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {

@@ -108,8 +108,8 @@ class Dispatcher final : public channel::AgentEvents {
   // When poll has to be called although nothing happened.
   [[nodiscard]] TimeNs next_deadline() const;
 
-  // Called after a channel was added or removed (a loop watches its descriptors).
-  std::function<void(const channel::AgentEnd&)> on_added, on_removed;
+  // Called after a channel was added, and before its descriptors are closed: a loop watches them.
+  std::function<void(const channel::AgentEnd&)> on_added, on_closing_channel;
 
   // For parts of this agent, on the loop's thread and not from within an event.
   // The pool is made if it is not there. `done` may be called within the call, or later when all owners of the row have
@@ -149,6 +149,7 @@ class Dispatcher final : public channel::AgentEvents {
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now) override;
   void on_transfer(channel::AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) override;
   void on_offer(channel::AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) override;
+  void on_closing(channel::AgentEnd& channel) override;
   void on_closed(channel::AgentEnd& channel, const Failure& why, TimeNs now) override;
 
  private:
