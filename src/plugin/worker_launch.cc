@@ -38,6 +38,10 @@ bool set_capabilities(const CapabilityWords& words) noexcept {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   return syscall(SYS_capset, &header, words.data()) == 0;
 }
+// As dup2. A sanitizer would note it as the agent's.
+bool duplicate(int descriptor, int as) noexcept {
+  return descriptor == as || syscall(SYS_dup3, descriptor, as, 0) >= 0;
+}
 
 // What a plug-in may know of the agent's environment: how libraries are found, what OpenMP does, language.
 bool is_passed(std::string_view variable) {
@@ -94,9 +98,9 @@ int run_child(void* pointer) {
   // Away from the numbers they are to have, first.
   const int socket = fcntl(launch.socket, F_DUPFD_CLOEXEC, 16), control = fcntl(launch.control, F_DUPFD_CLOEXEC, 16);
   if (socket < 0 || control < 0) return fail_in_child(launch, "fcntl(F_DUPFD)");
-  if (dup2(launch.null, 0) < 0 || (launch.mute && dup2(launch.null, 2) < 0) || dup2(2, 1) < 0)
-    return fail_in_child(launch, "dup2");
-  if (dup2(socket, worker_socket) < 0 || dup2(control, worker_control) < 0) return fail_in_child(launch, "dup2");
+  if (!duplicate(launch.null, 0) || (launch.mute && !duplicate(launch.null, 2)) || !duplicate(2, 1))
+    return fail_in_child(launch, "dup3");
+  if (!duplicate(socket, worker_socket) || !duplicate(control, worker_control)) return fail_in_child(launch, "dup3");
   execve(launch.program, launch.arguments, launch.environment);
   return fail_in_child(launch, "execve");
 }

@@ -22,19 +22,8 @@
 #include "testing/link/emulated.h"
 #include "tests/threads/programs.h"
 
-#ifndef __has_feature  // Clang's; GCC defines the other
-#define __has_feature(name) 0
-#endif
-
 namespace offpath::agent {
 namespace {
-
-// ThreadSanitizer knows no child that shares its parent's memory (worker_launch.cc), and ends the process.
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-constexpr bool has_workers = false;
-#else
-constexpr bool has_workers = true;
-#endif
 
 constexpr std::uint64_t memory_max = 256 << 20;
 
@@ -118,7 +107,7 @@ class RunningAgent {
         watched_[channel.number()].push_back(fd);
       }
     };
-    dispatcher_->on_removed = [this](const channel::AgentEnd& channel) {
+    dispatcher_->on_closing_channel = [this](const channel::AgentEnd& channel) {
       const auto watched = watched_.extract(channel.number());
       for (const int fd : watched.mapped()) loop_->unwatch(fd);
     };
@@ -159,9 +148,7 @@ class RunningAgent {
     options.memory_bytes = std::uint64_t{1} << 46;  // a sanitizer's shadow is a worker's memory, too
     options.deadline_ns = link::patience_ns();
     options.workers = 2;
-    std::vector<plugin::PluginOptions> all;
-    if (has_workers) all.push_back(std::move(options));
-    plugins_ = std::make_unique<PluginProcesses>(*loop_, std::move(all), built("bin/offpath-worker"));
+    plugins_ = std::make_unique<PluginProcesses>(*loop_, std::vector{std::move(options)}, built("bin/offpath-worker"));
     loop_->add(*plugins_);
     CallFunctions functions;
     functions.call = [this](plugin::Call call, TimeNs now, CallFunctions::Done done) {
@@ -215,15 +202,14 @@ TEST(DispatcherThreads, ProgramsJobsDiskAndWorkersSideBySide) {
   RunningAgent agent(folder);
   pool::Query count;
   count.aggregates.push_back({pool::AggregateFunction::count, "rows", {}});
-  const bool queried =
-      threads::run_programs({agent.address(), folder.file("written"), pool::encode(count), has_workers});
+  const bool queried = threads::run_programs({agent.address(), folder.file("written"), pool::encode(count)});
   const Left left = agent.stop();
   EXPECT_EQ(left.objects, 0u);
   EXPECT_EQ(left.used_bytes, 0u);
   EXPECT_EQ(left.mover.streams_open, 0u);
   EXPECT_EQ(left.mover.operations, 0u);
   EXPECT_EQ(left.mover.promised_bytes, 0u);
-  EXPECT_GE(left.worker_starts, has_workers ? 1u : 0u);
+  EXPECT_GE(left.worker_starts, 1u);
   for (const loop::JobPoolCounters& jobs : {left.jobs, left.file_jobs, left.disk_jobs}) {
     EXPECT_GT(jobs.finished, 0u);
     EXPECT_EQ(jobs.failed, 0u);

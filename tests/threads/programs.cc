@@ -214,7 +214,7 @@ bool run_programs(const Surroundings& surroundings) {
   programs.push_back(program("spills", [&] { spill_and_read_back(address); }));
   programs.push_back(program("files", [&] { write_files(address, surroundings.file); }));
   programs.push_back(program("sifts", [&] { sift_tracks(address); }));
-  if (surroundings.has_workers) programs.push_back(program("functions", [&] { run_functions(address); }));
+  programs.push_back(program("functions", [&] { run_functions(address); }));
   for (std::thread& each : programs) each.join();
   for (const char* pool : {"local:/plain", "local:/zstd", "local:/lz4", "local:/bytes"})
     EXPECT_GT(shared.drop(pool, {"*", "*"}, always), 0u) << pool;

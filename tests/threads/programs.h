@@ -12,7 +12,6 @@ struct Surroundings {
   std::string address;
   std::string file;                    // to be written
   std::vector<std::byte> count_query;  // whose answer is one row
-  bool has_workers;                    // for functions of a plug-in
 };
 
 // Runs all of them to their end; what goes wrong fails the test. False: the agent answers no queries, as it has no
