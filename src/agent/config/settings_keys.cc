@@ -26,7 +26,8 @@ constexpr ConfigKey keys[] = {
      "name is refused."},
     {"agent.pin", ConfigType::integer, "-1", "The core the loop runs on. -1: any.", -1, 4095},
     {"agent.spill_directory", ConfigType::text, "",
-     "Directory for objects of pools with spill=on or spill=durable ([pool.md](pool.md)): an absolute path, made if "
+     "Directory for objects of pools with spill=on or spill=durable ([guides/pools.md](../guides/pools.md)): an "
+     "absolute path, made if "
      "its parent is there, "
      "of this agent's user and open to nobody else. {index} stands for group.index. Empty: there are no such pools."},
     {"agent.profile", ConfigType::text, "none",
@@ -107,13 +108,15 @@ constexpr ConfigKey keys[] = {
     {"task.resident_max", ConfigType::bytes, "1GiB",
      "Memory that inputs and outputs of one session of tasks may take between them.", 4096, tebibyte},
     {"task.messages_max", ConfigType::bytes, "1GiB",
-     "Memory that messages between functions may take which nobody has received yet ([task.md](task.md)). 256MiB of it "
+     "Memory that messages between functions may take which nobody has received yet "
+     "([guides/tasks.md](../guides/tasks.md)). 256MiB of it "
      "may be of one lane; 1MiB a lane has in any case.",
      mebibyte, tebibyte},
     {"task.user_plugins", ConfigType::text, "off",
      "Whether programs may have functions of their own run: \"off\", or \"own\", a shared object that a program names "
      "is run by workers under its own user "
-     "([task.md](task.md)). For programs that come by a Unix socket; users other than the agent's take an agent that "
+     "([guides/tasks.md](../guides/tasks.md)). For programs that come by a Unix socket; users other than the agent's "
+     "take an agent that "
      "is started as root."},
     {"task.user_plugins_max", ConfigType::integer, "4", "Such shared objects of one user at a time.", 1, 256},
     {"task.user_workers", ConfigType::integer, "2", "Processes that run the functions of each.", 1, 256},
@@ -212,15 +215,18 @@ constexpr ConfigKey keys[] = {
     {"security.sandbox", ConfigType::text, "on",
      "Whether the kernel refuses to the agent, its workers and what they start all system calls that they do not need, "
      "and gives workers "
-     "namespaces of their own where it allows that ([threat-model.md](threat-model.md#the-sandbox)): on; log, by which "
+     "namespaces of their own where it allows that "
+     "([operate/threat-model.md](../operate/threat-model.md#the-sandbox)): on; log, by which "
      "calls are not refused but "
      "written to the kernel's log, to try it; or off."},
     {"security.force_staging", ConfigType::boolean, "false",
      "Read no program's memory directly, not even where it is permitted; programs copy through shared memory."},
     {"tcp.device", ConfigType::text, "",
-     "The network interface of programs' TCP connections ([tcp.md](tcp.md)), whose TCP is then this agent's alone: an "
+     "The network interface of programs' TCP connections ([guides/sockets.md](../guides/sockets.md)), whose TCP is "
+     "then this agent's alone: an "
      "interface "
-     "of the kernel's; tap:NAME, a TAP device; or dpdk:DEVICE, one of DPDK's ([tcp.md](tcp.md#dpdk)), such as "
+     "of the kernel's; tap:NAME, a TAP device; or dpdk:DEVICE, one of DPDK's "
+     "([guides/bluefield.md](../guides/bluefield.md#tcp-over-dpdk)), such as "
      "dpdk:0000:03:00.0. Takes CAP_NET_RAW, or "
      "CAP_NET_ADMIN for TAP, until it is open, and CAP_BPF if the kernel has the address, too. Empty: there are none."},
     {"tcp.dpdk_arguments", ConfigType::texts, "",
@@ -328,26 +334,33 @@ constexpr ConfigKey trigger_keys[] = {
 
 const ConfigList lists[] = {
     {"plugin",
-     "functions of users that this agent runs ([plugin.md](plugin.md)). Nothing that is not named here is ever loaded, "
+     "functions of users that this agent runs ([guides/plugins.md](../guides/plugins.md)). Nothing that is not named "
+     "here is ever loaded, "
      "but what task.user_plugins permits.",
      plugin_keys},
     {"pool",
      "pools that are there from the start, on all members, so that programs name them without options "
-     "([pool.md](pool.md)).",
+     "([guides/pools.md](../guides/pools.md)).",
      pool_keys},
-    {"host", "machines whose numbers this agent asks offpath-sampler for ([exchange.md](exchange.md)).", host_keys()},
+    {"host",
+     "machines whose numbers this agent asks offpath-sampler for ([guides/monitoring.md](../guides/monitoring.md)).",
+     host_keys()},
     {"source",
-     "numbers of the machine that the agent itself runs on ([exchange.md](exchange.md)). The same in the configuration "
+     "numbers of the machine that the agent itself runs on ([guides/monitoring.md](../guides/monitoring.md)). The same "
+     "in the configuration "
      "of offpath-sampler.",
      source_keys()},
     {"alarm",
-     "what is told when it is so for a while: limits of samples, or their absence ([exchange.md](exchange.md)).",
+     "what is told when it is so for a while: limits of samples, or their absence "
+     "([guides/monitoring.md](../guides/monitoring.md)).",
      alarm_keys()},
     {"trigger",
-     "functions that are called on objects as they come into a pool, or again and again ([pool.md](pool.md)).",
+     "functions that are called on objects as they come into a pool, or again and again "
+     "([guides/pools.md](../guides/pools.md)).",
      trigger_keys},
     {"exchange",
-     "what this agent and others tell each other, round by round ([exchange.md](exchange.md)); the same on all of "
+     "what this agent and others tell each other, round by round ([guides/monitoring.md](../guides/monitoring.md)); "
+     "the same on all of "
      "them.",
      exchange_keys},
 };
