@@ -95,11 +95,18 @@ Status show(const std::string& shape, const std::string& members) {
 }  // namespace offpath::exchange
 
 int main(int count, char** values) {
+  const bool asked = count == 2 && std::string_view(values[1]) == "--help";
   if (count != 3) {
-    fmt::print(
-        stderr,
-        "usage: offpath-topology SHAPE MEMBERS, such as 'neighbourhoods(4)' 12; or offpath-topology --file TREE\n");
-    return 2;
+    fmt::print(asked ? stdout : stderr,
+               "usage: offpath-topology SHAPE MEMBERS | --file TREE\n"
+               "Shows the tree of an exchange: its groups, their leaders, and the parcels of a round.\n\n"
+               "Arguments:\n"
+               "  SHAPE        A topology, such as 'neighbourhoods(4)'\n"
+               "  MEMBERS      How many members the group has\n\n"
+               "Options:\n"
+               "  --file TREE  Read the groups from a file, one group a line\n"
+               "  --help       Print this help and exit\n");
+    return asked ? 0 : 2;
   }
   const offpath::Status shown = offpath::exchange::show(values[1], values[2]);
   if (!shown) fmt::print(stderr, "offpath-topology: {}\n", shown.error().message);
