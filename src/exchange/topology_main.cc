@@ -1,5 +1,5 @@
-// offpath-topology: what a topology does for so many members, before anybody runs it. Behind `offpath exchange
-// topology`.
+// offpath-topology: shows a topology for a number of members before an exchange runs it. `offpath exchange topology`
+// runs it.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -20,7 +20,7 @@ struct Load {
   std::uint64_t sends = 0, takes = 0;
 };
 
-// Parcels of one round in which everybody is up.
+// Parcels of one round in which all members are up.
 class Traffic {
  public:
   explicit Traffic(const Topology& topology) : topology_(topology), loads_(topology.size()) {
