@@ -4,9 +4,9 @@
 //
 // Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost.
 // Another user's program is not read by poll but by that user's thread (user_readers.h), one batch at a time; poll
-// takes the batch's end. After a batch the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do
-// not count. Writes are over when the call returns. The socket is also looked at by poll, but at most once in
-// look_interval_ns, because a look is a system call.
+// takes the batch's end. After a batch the host's pidfd and socket are looked at: bytes of a process that ended
+// meanwhile do not count. Writes are over when the call returns. The socket is also looked at by poll, but at most once
+// in look_interval_ns, because a look is a system call.
 #pragma once
 
 #include <memory>
