@@ -29,6 +29,7 @@
 // where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -565,9 +566,16 @@ class Pools final : public mover::Store, public QueryMembers {
     TimeNs begin_at = 0;
   };
   TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
+  // Whether a move that is not a put yet, whatever it waits for, is such a one.
+  template <class Matches>
+  [[nodiscard]] bool any_waiting_move(Matches matches) const {
+    return std::ranges::any_of(moves_, matches) || std::ranges::any_of(again_, matches) ||
+           std::ranges::any_of(reading_, [&](const auto& each) { return matches(each.second); });
+  }
   void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
   std::deque<Move> moves_;
-  std::deque<Move> again_;  // moves that failed, by time
+  std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
+  std::deque<Move> again_;                 // moves that failed, by time
   std::uint32_t moving_ = 0;
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;

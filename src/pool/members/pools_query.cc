@@ -42,15 +42,17 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
                 table_.user_of(definition->name.name)};
 }
 
-// Rows that this member is to send, or is sending, to their first owners.
+// Rows that this member is to send, or is sending, to their first owners. While it joins with rows from disk, it does
+// not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {
+  if (joining_until_ != never && definition.members.size() > 1 && !table_.is_empty(definition.name.name)) return true;
   const auto concerns = [&](const std::string& pool, const std::string& row, const std::vector<std::string>& to) {
     if (pool != definition.name.name) return false;
     const std::vector<std::string> all = owners(definition, row);
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
   };
   const auto of_move = [&](const Move& move) { return concerns(move.pool, move.keys.first, move.to); };
-  if (std::ranges::any_of(moves_, of_move) || std::ranges::any_of(again_, of_move)) return true;
+  if (any_waiting_move(of_move)) return true;
   return std::ranges::any_of(puts_, [&](const auto& each) {
     const Put& put = each.second;
     return put.moves && concerns(put.place.pool, put.place.row_key, put.owners);
