@@ -135,7 +135,7 @@ void TcpService::on_answer(const CoreMessage& message, Program& program, TimeNs 
   connect_now(program, message.handle, now);
   if (held.is != Held::Is::flow) return;
   if (held.offered > 0) stack_->offer(held.id, held.offered, now);
-  if (held.finishes) stack_->finish(held.id, now);
+  if (held.finishes) stack_->finish(held.id);
 }
 
 }  // namespace offpath::tcp

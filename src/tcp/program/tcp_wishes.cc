@@ -284,7 +284,7 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
       stack_->allow(held.id, wish.position, now);
       return {};
     case TcpWishKind::finish:
-      stack_->finish(held.id, now);
+      stack_->finish(held.id);
       return {};
     case TcpWishKind::release:
       stack_->release(held.id, now);
