@@ -118,6 +118,7 @@ struct Flow {
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
   // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
   bool elsewhere : 1 = false;
+  std::uint16_t neighbour = 0xffff;  // where its next hop was found last (neighbours.h)
 
   // Send. Positions count bytes of the stream; `una` is the one at `acknowledged`.
   Sequence una, next, window_sequence, window_ack, recovery_point, timed;

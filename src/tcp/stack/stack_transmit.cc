@@ -93,7 +93,8 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
 
 void Stack::serve(Flow& flow, TimeNs now) {
   if (flow.elsewhere) return;
-  const MacAddress* to = neighbours_.find(next_hop(flow.key.remote.address), flow.index, asker(flow), now);
+  const MacAddress* to =
+      neighbours_.find(next_hop(flow.key.remote.address), flow.neighbour, flow.index, asker(flow), now);
   if (to == nullptr) {
     // It is woken when the neighbour is found or not; and by its timer, where too many flows wait already.
     if (flow.retransmit_due == never) flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
