@@ -118,7 +118,7 @@ class TcpService final : public Owner {
 
  private:
   // What a handle stands for. One that is free may still have news to be told.
-  struct Held {
+  struct Held : wire::TcpPositionsOut, wire::TcpPositionsIn {
     // stopping: other cores have to answer first. claiming: core 0 has to, about the port.
     enum class Is : std::uint8_t { free, listener, stopping, seat, claiming, flow } is = Is::free;
     std::uint8_t news = 0;
@@ -133,7 +133,6 @@ class TcpService final : public Owner {
     std::uint32_t listener = 0;
     std::uint32_t send_bytes = 0, receive_bytes = 0;
     std::uint64_t send_at = 0, receive_at = 0;
-    std::uint64_t offered = 0, received = 0, acknowledged = 0;
     std::uint64_t holders = ~0ull;    // bits of processes that are woken for it
     std::set<std::uint32_t> seats{};  // of a listener
     std::uint32_t awaited = 0;        // answers of other cores about it

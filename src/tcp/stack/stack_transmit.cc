@@ -13,7 +13,7 @@ constexpr std::uint32_t super_segment_bytes_max = 64'000;  // with its headers i
 
 // Where the stream ends, as far as it was offered; a FIN is the number behind it.
 Sequence Stack::data_end(const Flow& flow) noexcept {
-  return flow.una + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.offered - flow.acknowledged, 1u << 30));
+  return flow.una + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.unacknowledged(), 1u << 30));
 }
 
 std::uint16_t Stack::advertise(Flow& flow) const noexcept {
