@@ -126,16 +126,15 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
 Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->offered - flow->acknowledged == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0)
-    take_all();
+  if (flow->unacknowledged() == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
   if ((flow->told & news::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
   if ((flow->told & (news::connected | news::accepted)) == 0)
     return fail(Error::would_block, "the connection is not there yet");
-  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->offered - flow->acknowledged));
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->unacknowledged()));
   if (bytes.empty()) return 0;
   if (taken == 0 || !room(core_of(handle)))
-    return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
+    return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
   std::byte* const to = ring(handle, false);
   by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) {
     std::memcpy(to + at, bytes.data() + from, length);
@@ -277,7 +276,7 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.finished = (at.told & news::finished) != 0;
   look.unread = at.received - at.read;
   look.received = at.received;
-  look.unacknowledged = at.offered - at.acknowledged;
+  look.unacknowledged = at.unacknowledged();
   look.readable =
       closed || look.finished || look.unread > 0 || (at.is == Cell::Is::listener && oldest_waiting(handle) != nobody);
   look.writable =

@@ -69,8 +69,8 @@ class Stack {
   // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
   // counts as lost. False: there are bytes out of order, or no connection yet.
   [[nodiscard]] bool shut(FlowId flow) noexcept;
-  void finish(FlowId flow, TimeNs now);  // FIN, behind all that was offered
-  void abort(FlowId flow, TimeNs now);   // RST, and the flow is gone
+  void finish(FlowId flow);             // FIN, behind all that was offered
+  void abort(FlowId flow, TimeNs now);  // RST, and the flow is gone
   // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
   // answered with RST. `keeps_place` false: the owner is gone, too, and lacks no place that this flow has.
   void release(FlowId flow, TimeNs now, bool keeps_place = true);
