@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
+#include "channel/interruption.h"
 
 namespace offpath::channel {
 
@@ -63,6 +63,7 @@ ForkMark::~ForkMark() {
 
 HostEnd::HostEnd(std::unique_ptr<link::HostLink> link, const ChannelLayout& layout, Clock clock, void* clock_context)
     : link_(std::move(link)),
+      events_(link_->event_fd()),
       layout_(layout),
       clock_(clock),
       clock_context_(clock_context),
@@ -94,7 +95,8 @@ Status HostEnd::usable() {
 
 Status HostEnd::lose(Failure why) {
   if (!lost_) lost_ = std::move(why);
-  followers_.notify_all();
+  events_.tell();
+  next_turn();
   return tl::unexpected(*lost_);
 }
 
@@ -286,31 +288,6 @@ Status HostEnd::take_failure(std::uint64_t ticket) {
   return tl::unexpected(at->second);  // kept: pulled and stored both report it
 }
 
-Status HostEnd::poll() {
-  Lock lock(mutex_);
-  OFP_TRY(usable());
-  if (!leader_) OFP_TRY(look());
-  return drain_replies();
-}
-
-Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
-  if (leader_) {
-    if (deadline == never)
-      followers_.wait(lock);
-    else
-      followers_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline)));
-    return usable();
-  }
-  leader_ = true;
-  lock.unlock();
-  link_->wait(deadline);
-  lock.lock();
-  leader_ = false;
-  followers_.notify_all();
-  OFP_TRY(usable());
-  return look();
-}
-
 Result<Reply> unfailed(Reply reply) {
   wire::Failed failed{};
   if (reply.kind != wire::ReplyKind::failed) return reply;
@@ -433,12 +410,14 @@ Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
 
 void HostEnd::arm_room() {
   Lock lock(mutex_);
+  watched_ = true;
   if (usable()) ask_room_wake();
 }
 
 bool HostEnd::arm_replies() {
   Lock lock(mutex_);
   if (!usable()) return false;
+  watched_ = true;
   ask_replies_wake();
   return load_word(memory_ + ChannelLayout::reply_tail_line) == replies_.position();
 }
@@ -496,7 +475,7 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
     OFP_TRY(usable());
     if (const std::uint64_t last = streams_[stream].last_ticket; last != 0) {
       auto status = wait_locked(lock, stream, last, Progress::pulled, deadline);
-      if (!status && (status.error().code == Error::timeout || lost_)) return status;
+      if (!status && (status.error().code == Error::timeout || is_interrupted(status) || lost_)) return status;
     }
   }
   std::vector<std::byte> payload;
@@ -608,6 +587,7 @@ Status HostEnd::wait(std::uint32_t stream, std::uint64_t ticket, Progress progre
 Status HostEnd::arm(std::uint32_t stream, std::uint64_t ticket, Progress progress) {
   Lock lock(mutex_);
   OFP_TRY(usable());
+  watched_ = true;
   armed_.emplace(stream, wake_word(progress), ticket);
   ask_wake(stream, wake_word(progress), ticket);
   return {};
@@ -642,6 +622,8 @@ void HostEnd::close(TimeNs wait_ns) {
     if (streams_[stream].open && streams_[stream].last_ticket != 0)
       (void)wait_locked(lock, stream, streams_[stream].last_ticket, Progress::pulled, deadline);
   closed_ = true;
+  events_.tell();
+  next_turn();
   link_->close();
 }
 

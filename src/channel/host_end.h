@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/event_descriptor.h"
 #include "channel/leases.h"
 #include "channel/ring.h"
 #include "link/link.h"
@@ -66,6 +67,7 @@ struct HostCounters {
   std::uint64_t failed = 0;
   std::uint64_t wakes_sent = 0;
   std::uint64_t pulled = 0;  // the newest ticket of any open stream
+  std::uint64_t sleeps = 0;  // of its threads, in waits
 };
 
 class HostEnd {
@@ -184,7 +186,9 @@ class HostEnd {
 
   // Takes in replies, notices a lost agent. Never blocks.
   [[nodiscard]] Status poll();
-  [[nodiscard]] int event_fd() const { return link_->event_fd(); }
+  // The same for a thread that looks for itself: whoever polls the event descriptor is told.
+  [[nodiscard]] Status poll_beside();
+  [[nodiscard]] int event_fd() const { return events_.fd(); }
   [[nodiscard]] Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline);
   [[nodiscard]] Result<std::uint64_t> offer(int fd);  // its number, to be named in a request
 
@@ -240,6 +244,9 @@ class HostEnd {
                                    TimeNs deadline);
   [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
+  void follow(Lock& lock, TimeNs deadline);
+  void next_turn() noexcept;
+  [[nodiscard]] Status look_beside(bool tells);
   static void spin(Lock& lock, TimeNs since, TimeNs time);
   template <class There>
   [[nodiscard]] Status await_replies(Lock& lock, TimeNs deadline, const There& there);
@@ -264,10 +271,12 @@ class HostEnd {
   mutable std::mutex mutex_;
   // Of the threads that sleep, one (the leader) waits on the link; the others wait for it. Otherwise one thread could
   // take the wake another one was sent.
-  std::condition_variable followers_;
+  std::atomic<std::uint32_t> turns_ = 0;  // grows when the link was looked at; the others sleep on it
   bool leader_ = false;
   ForkMark fork_mark_;
   std::unique_ptr<link::HostLink> link_;
+  EventDescriptor events_;
+  bool watched_ = false;  // a wake was asked for by whoever polls events_
   wire::ChannelLayout layout_;
   Clock clock_;
   void* clock_context_;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "channel/host_end.h"
+#include "channel/interruption.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
@@ -143,7 +144,7 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   if (region == nullptr || region->generation != range.generation)
     return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
   Status idle = wait_idle(lock, range.region, deadline);
-  if (!idle && idle.error().code != Error::timeout) return idle;
+  if (!idle && idle.error().code != Error::timeout && !is_interrupted(idle)) return idle;
   // After the deadline it goes all the same: what is still posted fails as stale, and reads nothing wrong.
   take_back(range.region);
   if (link_->traits().staged) return idle;

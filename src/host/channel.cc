@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "channel/interruption.h"
 #include "host/connection.h"
 #include "link/handshake/handshake.h"
 #include "wire/messages/message_kinds.h"
@@ -84,6 +85,7 @@ Status fill_info(const Connection& connection, ofp_channel_info* info) {
   full.pulled = counters.pulled;
   full.failed = counters.failed;
   full.wakes_sent = counters.wakes_sent;
+  full.sleeps = counters.sleeps;
   if (info->struct_bytes > sizeof full) std::memset(info, 0, info->struct_bytes);
   std::memcpy(info, &full, std::min<std::size_t>(full.struct_bytes, sizeof full));
   return {};
@@ -187,6 +189,8 @@ int ofp_channel_info_get(ofp_channel* channel, ofp_channel_info* info, ofp_error
 }
 
 int ofp_event_fd(ofp_channel* channel) { return channel != nullptr ? channel->connection->end.event_fd() : -1; }
+
+void ofp_interruptible(int (*is_due)(void* user), void* user) { channel::interruption() = {is_due, user}; }
 
 int ofp_poll(ofp_channel* channel, ofp_error* error) {
   return guarded(error, [&]() -> Status {
