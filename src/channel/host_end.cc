@@ -356,7 +356,8 @@ Result<std::optional<std::uint64_t>> HostEnd::wait_reply(std::span<const std::ui
   const Status awaited = await_replies(lock, deadline, [&] {
     for (const std::uint64_t ticket : tickets) {
       const auto at = awaited_.find(ticket);
-      if (at == awaited_.end() || !at->second) continue;
+      if (at == awaited_.end()) return true;  // another thread has taken it: the caller looks again
+      if (!at->second) continue;
       found = ticket;
       return true;
     }

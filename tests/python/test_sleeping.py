@@ -65,7 +65,6 @@ WAITS = {
     "put": lambda session, stream: session.pool(stream.pool_name).put(b"1", "p"),
     "list": lambda session, stream: session.pool(stream.pool_name).list(timeout=600),
     "drop": lambda session, stream: session.pool(stream.pool_name).drop("none", timeout=600),
-    "query": lambda session, stream: session.pool(stream.pool_name).query(timeout=None),
     "flush": lambda session, stream: session.tracks("sift:/nothing").flush(None),
 }
 
