@@ -143,6 +143,7 @@ TEST_F(PoolsAfterAStart, WhatOneOwnerCannotReadIsNotMissing) {
   get("step0");
   wire::PeerGet of_b{};
   of_b.user = user;
+  of_b.owner = user;
   of_b.reader = "b";
   of_b.pool = "rank:/p?replicas=2&spill=durable";
   of_b.row_key = "step0";
