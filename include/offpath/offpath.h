@@ -136,8 +136,8 @@ OFP_API int ofp_arm(ofp_stream* stream, uint64_t ticket, int stored, ofp_error* 
 /* Looks at the agent's writes without blocking. Returns OFP_PEER_LOST when the agent is gone. */
 OFP_API int ofp_poll(ofp_channel* channel, ofp_error* error);
 /* For interpreters. From now on each wait of this thread calls `is_due` before it sleeps and after a signal has ended
- * the sleep, without a lock held. If that returns nonzero, the waiting call returns OFP_CANCELLED; the operation that it
- * waited for goes on. NULL ends this. */
+ * the sleep, without a lock held. If that returns nonzero, the waiting call returns OFP_CANCELLED; the operation that
+ * it waited for goes on. NULL ends this. */
 OFP_API void ofp_interruptible(int (*is_due)(void* user), void* user);
 /* One round trip through the rings. Fills the agent's clock when it saw the request (meaningful on one machine only)
  * and the time when the reply was seen here, both in nanoseconds of CLOCK_MONOTONIC. */
