@@ -464,7 +464,7 @@ Result<wire::Opened> HostEnd::open_stream(wire::OpenStream& open, TimeNs deadlin
   if (reply && reply->kind == wire::ReplyKind::opened && wire::decode(reply->payload, opened)) return opened;
   Lock lock(mutex_);
   // A late answer would open it behind our back, so its number stays taken unless the agent refused.
-  if (!reply && reply.error().code != Error::timeout) streams_[open.stream].open = false;
+  if (!reply && reply.error().code != Error::timeout && !is_interrupted(reply)) streams_[open.stream].open = false;
   if (!reply) return tl::unexpected(std::move(reply).error());
   return fail(Error::protocol, "the agent answered the opening of a stream with reply kind {}",
               static_cast<int>(reply->kind));

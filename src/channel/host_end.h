@@ -136,9 +136,10 @@ class HostEnd {
     name = {.region = hint, .generation = region.generation, .offset = offset, .length = length};
     return true;
   }
-  // As name_memory, announcing exactly [address, address + length) if it is not announced yet.
+  // As name_memory, announcing exactly [address, address + length) if it is not announced yet. With a deadline of 0 it
+  // never waits (Error::would_block); otherwise it waits for ring space.
   [[nodiscard]] Result<BufferRef> name_or_announce(Posting& posting, const void* address, std::uint64_t length,
-                                                   std::uint32_t& hint);
+                                                   std::uint32_t& hint, TimeNs deadline);
 
   // ---- streams
   // Opens with the next free number; `open.stream` is filled in. Waits for the answer.
@@ -256,8 +257,9 @@ class HostEnd {
     return wire::is_segment(id) ? segments_ : ranges_;
   }
   [[nodiscard]] Region* find(RegionId id) noexcept;
-  [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length);
-  [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length);
+  [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length,
+                                                  TimeNs deadline);
+  [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length, TimeNs deadline);
   [[nodiscard]] static RegionId unused(std::vector<Region>& regions, RegionId flag);
   void index(RegionId id);
   void unindex(RegionId id);

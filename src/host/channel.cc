@@ -136,7 +136,8 @@ void Connection::remember(HostEnd::RangeName range) {
     if (own_ranges_.size() <= own_ranges_max) return;
     oldest = own_ranges_.front();
     own_ranges_.pop_front();
-    if (!end.idle(*oldest) || !wait_range_users(*oldest, 0)) {
+    // The send may be one that does not wait, for room neither.
+    if (!end.idle(*oldest) || !end.has_room(0) || !wait_range_users(*oldest, 0)) {
       own_ranges_.push_back(*oldest);
       return;
     }

@@ -48,6 +48,13 @@ def send_more(session, stream):
         stream.send({"x": x}, f"step{step}")
 
 
+def send_new(session, stream):
+    """Arrays that are announced by their sends, until the ring is full: an announcement waits for room, too."""
+    arrays = [np.arange(10.0) for _ in range(100)]
+    for step, x in enumerate(arrays):
+        stream.send({"x": x}, f"step{step}")
+
+
 def retire(session, stream):
     x = np.arange(1000.0)
     announced = session.announce(x)
@@ -59,6 +66,7 @@ WAITS = {
     "pulled": lambda session, stream: stream.send({"x": np.arange(10.0)}, "a").wait_pulled(),
     "stored": lambda session, stream: stream.send({"x": np.arange(10.0)}, "a").wait_stored(),
     "send": send_more,
+    "send_new": send_new,
     "retire": retire,
     "probe": lambda session, stream: session.probe(None),
     "get": lambda session, stream: session.pool(stream.pool_name).get_frame("before", timeout=None),

@@ -93,7 +93,7 @@ Result<BufferRef> TaskSession::name_input(const ofp_task_input& input, std::uint
   auto named = end.name_memory(posting, input.data, input.bytes, hint);
   if (named && (wire::is_segment(named->region) || !end.traits().staged)) return named;
   if (!end.traits().staged) {
-    named = end.name_or_announce(posting, input.data, input.bytes, hint);
+    named = end.name_or_announce(posting, input.data, input.bytes, hint, never);
     if (named) announced_.push_back({named->region, named->generation});
     return named;
   }
