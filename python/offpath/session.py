@@ -45,7 +45,8 @@ class Info:
 
 class Segment(_native.Segment):
     """Memory that the agent may write as well as read, made by ``Session.alloc``. It supports the buffer protocol,
-    writable and without a copy: ``memoryview(segment)``, ``numpy.frombuffer(segment, dtype)``. Views keep it alive."""
+    writable and without a copy: ``memoryview(segment)``, ``numpy.frombuffer(segment, dtype)``. Views keep it alive.
+    ``nbytes`` is its size."""
 
     if TYPE_CHECKING:  # checkers know buffers by this method, which Python has from 3.12 on
 
