@@ -193,7 +193,7 @@ def fields_of(node: ast.ClassDef, source: list[str]) -> str:
 def class_page(node: ast.ClassDef, source: list[str]) -> str:
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     made = [f"## `{node.name}`", docstring_page(ast.get_docstring(node))]
-    if bases and bases != "Exception":
+    if bases and bases != "Exception" and not bases.startswith("_"):
         made.insert(1, f"A kind of `{bases}`.")
     made.append(fields_of(node, source))
     for each in node.body:

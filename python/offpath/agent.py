@@ -122,10 +122,12 @@ class Agent:
 
     @property
     def pid(self) -> int:
+        """The number of its process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
+        """Its process has not ended."""
         return self._process.poll() is None
 
     @property

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "channel/interruption.h"
 #include "host/connection.h"
 #include "link/handshake/handshake.h"
 #include "wire/messages/message_kinds.h"
@@ -84,6 +85,7 @@ Status fill_info(const Connection& connection, ofp_channel_info* info) {
   full.pulled = counters.pulled;
   full.failed = counters.failed;
   full.wakes_sent = counters.wakes_sent;
+  full.sleeps = counters.sleeps;
   if (info->struct_bytes > sizeof full) std::memset(info, 0, info->struct_bytes);
   std::memcpy(info, &full, std::min<std::size_t>(full.struct_bytes, sizeof full));
   return {};
@@ -134,7 +136,8 @@ void Connection::remember(HostEnd::RangeName range) {
     if (own_ranges_.size() <= own_ranges_max) return;
     oldest = own_ranges_.front();
     own_ranges_.pop_front();
-    if (!end.idle(*oldest) || !wait_range_users(*oldest, 0)) {
+    // The send may be one that does not wait, for room neither.
+    if (!end.idle(*oldest) || !end.has_room(0) || !wait_range_users(*oldest, 0)) {
       own_ranges_.push_back(*oldest);
       return;
     }
@@ -187,6 +190,8 @@ int ofp_channel_info_get(ofp_channel* channel, ofp_channel_info* info, ofp_error
 }
 
 int ofp_event_fd(ofp_channel* channel) { return channel != nullptr ? channel->connection->end.event_fd() : -1; }
+
+void ofp_interruptible(int (*is_due)(void* user), void* user) { channel::interruption() = {is_due, user}; }
 
 int ofp_poll(ofp_channel* channel, ofp_error* error) {
   return guarded(error, [&]() -> Status {
