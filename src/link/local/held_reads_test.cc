@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <optional>
 
 #include "link/local/sealed_memory.h"
@@ -167,8 +168,30 @@ class HeldReads : public testing::Test {
 
   TestDirectory directory;
   TestAgent agent{"unix:" + directory.file("agent")};
-  TimeNs now = second_ns;
+  TimeNs now = 3600 * second_ns;  // no read was looked at for long
 };
+
+// The memory of a work is used again for the user's next reads.
+TEST(UserReadersTest, AWorkThatRanOutOfMemoryMayBeDoneAgain) {
+  struct Scarce final : UserReaders::Work {
+    void run() override {
+      if (++runs == 1) throw std::bad_alloc();
+    }
+    [[nodiscard]] std::uint64_t progress() const noexcept override { return 0; }
+    std::atomic<unsigned> runs = 0;
+  };
+  UserReaders readers(30 * second_ns, true);
+  const auto reader = readers.of(geteuid());
+  const auto work = std::make_shared<Scarce>();
+  for (const bool short_of_memory : {true, false}) {
+    work->reset();
+    ASSERT_TRUE(reader->post(work));
+    const TimeNs deadline = soon();
+    while (!work->is_done() && monotonic_ns() < deadline) usleep(100);
+    ASSERT_TRUE(work->is_done());
+    EXPECT_EQ(work->ran_out_of_memory(), short_of_memory);
+  }
+}
 
 class HeldReadsOf : public HeldReads, public testing::WithParamInterface<bool> {};
 
@@ -185,7 +208,9 @@ TEST_P(HeldReadsOf, AProgramThatSuppliesNoPagesLosesItsChannelAlone) {
   ASSERT_TRUE(read_one(*other.link, {1, 1, 0, target.data(), bytes, true}));
   EXPECT_EQ(target, source);
 
+  const TimeNs held_since = now;
   const LinkEvent failed = next_event(*held.arrival.link);
+  EXPECT_LE(now - held_since, 31 * second_ns);  // of virtual time
   ASSERT_EQ(failed.kind, LinkEvent::Kind::read_done);
   ASSERT_FALSE(failed.status);
   EXPECT_EQ(failed.status.error().code, Error::timeout);

@@ -136,14 +136,14 @@ void ProgramReads::read_gathered() {
     }
     // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
     left -= Witness::bytes;
-    bool delivered = true;
-    for (; delivered && next < vectors_ && left >= from_[next].iov_len; ++next) {
+    const std::lock_guard lock(mutex_);
+    if (abandoned_) break;  // the targets may be gone
+    for (; next < vectors_ && left >= from_[next].iov_len; ++next) {
       left -= from_[next].iov_len;
-      delivered = deliver(next, from_[next].iov_len);
+      deliver(next, from_[next].iov_len);
     }
-    if (!delivered) break;
     if (left > 0) {
-      if (!deliver(next, left)) break;
+      deliver(next, left);
       to_[next] = vector_of(static_cast<std::byte*>(to_[next].iov_base) + left, to_[next].iov_len - left);
       from_[next] = vector_of(static_cast<std::byte*>(from_[next].iov_base) + left, from_[next].iov_len - left);
       targets_[next] += left;
@@ -165,12 +165,9 @@ bool ProgramReads::renew_witness() {
   return true;
 }
 
-// What a call brought together with its witness, to where others may see it. False: that may be gone.
-bool ProgramReads::deliver(std::size_t vector, std::uint64_t length) {
-  if (targets_[vector] == to_[vector].iov_base) return true;
-  const std::lock_guard lock(mutex_);
-  if (!abandoned_) std::memcpy(targets_[vector], to_[vector].iov_base, length);
-  return !abandoned_;
+// What a call brought together with its witness, to where others may see it. Under the lock.
+void ProgramReads::deliver(std::size_t vector, std::uint64_t length) noexcept {
+  if (targets_[vector] != to_[vector].iov_base) std::memcpy(targets_[vector], to_[vector].iov_base, length);
 }
 
 void ProgramReads::abandon() noexcept {

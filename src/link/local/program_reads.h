@@ -80,7 +80,7 @@ class ProgramReads {
   [[nodiscard]] std::uint64_t add_vector(const Read& read, const Piece& piece, std::uint64_t done);
   void read_gathered();
   [[nodiscard]] bool renew_witness();
-  [[nodiscard]] bool deliver(std::size_t vector, std::uint64_t length);
+  void deliver(std::size_t vector, std::uint64_t length) noexcept;
   [[nodiscard]] Read& read_of(std::size_t vector) noexcept;
   [[nodiscard]] tl::unexpected<Failure> call_failure(int error_number);
   [[nodiscard]] tl::unexpected<Failure> unreadable(std::size_t vector) const;

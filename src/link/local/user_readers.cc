@@ -74,9 +74,11 @@ bool UserReaders::User::is_held(TimeNs now) noexcept {
   Queue& queue = *queue_;
   const std::lock_guard lock(queue.mutex);
   const TimeNs gap = now - std::exchange(queue.looked, now);
-  const std::uint64_t progress = queue.begun + (queue.current ? queue.current->progress() : 0);
-  if (!queue.current || std::exchange(queue.progress, progress) != progress) queue.since = now;
-  if (gap > look_gap_max_ns && now - queue.since < queue.patience_ns + gap) queue.since += gap;
+  const std::pair progress{queue.begun, queue.current ? queue.current->progress() : 0};
+  if (std::exchange(queue.progress, progress) != progress || !queue.current)
+    queue.since = now;
+  else if (gap > look_gap_max_ns && now - queue.since < queue.patience_ns + gap)
+    queue.since += gap;
   return now - queue.since >= queue.patience_ns;
 }
 

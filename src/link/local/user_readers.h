@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -32,7 +33,10 @@ class UserReaders {
     [[nodiscard]] virtual std::uint64_t progress() const noexcept = 0;
     [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
     [[nodiscard]] bool ran_out_of_memory() const noexcept { return out_of_memory_; }  // of one that is done
-    void reset() noexcept { done_.store(false, std::memory_order_relaxed); }          // to be posted again
+    void reset() noexcept {                                                           // to be posted again
+      out_of_memory_ = false;
+      done_.store(false, std::memory_order_relaxed);
+    }
 
    private:
     friend class UserReaders;
@@ -82,8 +86,8 @@ class UserReaders {
     std::atomic<std::uint64_t> posted = 0;
     cpu_set_t cores;
     TimeNs patience_ns;
-    // The loop's: `progress` as last seen, unchanged since then.
-    std::uint64_t progress = 0;
+    // The loop's: works begun and the progress of the current one, as last seen, and unchanged since then.
+    std::pair<std::uint64_t, std::uint64_t> progress;
     TimeNs since = 0, looked = 0;
   };
 
