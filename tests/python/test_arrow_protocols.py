@@ -27,7 +27,7 @@ def test_readers_take_it_as_it_is(pool, rows):
     assert pa.table(data)["x"].to_pylist() == expected
     assert polars.DataFrame(data)["x"].to_list() == expected
     assert list(nanoarrow.ArrayStream(data).read_all().to_pylist()) == [{"x": each} for each in expected]
-    reader = pa.RecordBatchReader.from_stream(data)
+    reader = pa.RecordBatchReader.from_stream(data)  # noqa: F841  duckdb finds it by its name
     assert duckdb.sql("select sum(x) from reader").fetchall() == [(sum(expected),)]
 
 
