@@ -274,6 +274,7 @@ class HostEnd {
   // Of the threads that sleep, one (the leader) waits on the link; the others wait for it. Otherwise one thread could
   // take the wake another one was sent.
   std::atomic<std::uint32_t> turns_ = 0;  // grows when the link was looked at; the others sleep on it
+  unsigned followers_ = 0;                // that sleep on it, or are about to
   bool leader_ = false;
   ForkMark fork_mark_;
   std::unique_ptr<link::HostLink> link_;
