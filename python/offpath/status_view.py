@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -42,6 +43,22 @@ def members_table(members: list[dict[str, Any]]) -> Table:
         for each in members
     ]  # fmt: skip
     return table_of("members", ["name", "incarnation", "address", "http", "state", "since", "why"], rows)
+
+
+def options_text(options: str) -> str:
+    """A pool's options with their sizes in units: budget=8589934592 -> budget=8.0 GiB."""
+    return re.sub(r"\b(budget|[a-z_]*bytes)=(\d+)", lambda found: f"{found[1]}={size_text(int(found[2]))}", options)
+
+
+def pools_table(pools: list[dict[str, Any]]) -> Table:
+    """The pools that an agent has, with what lies on it of each."""
+    rows = [
+        [each["name"], options_text(each["options"]), each["members"], each["user"], each["frames"], each["rows"],
+         size_text(each["bytes"]), size_text(each["spilled_bytes"])]
+        for each in pools
+    ]  # fmt: skip
+    return table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"],
+                    rows)  # fmt: skip
 
 
 def destination_text(stream: dict[str, Any]) -> str:
@@ -91,11 +108,6 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
          size_text(each["credit_left_bytes"])]
         for each in status["streams"]
     ]  # fmt: skip
-    pools = [
-        [each["name"], each["options"], each["members"], each["user"], each["frames"], each["rows"],
-         size_text(each["bytes"]), size_text(each["spilled_bytes"])]
-        for each in status["pools"]
-    ]  # fmt: skip
     stages = [
         [pool["name"], number, stage["rows"], stage["splits"], size_text(stage["used_bytes"]),
          size_text(stage["budget_bytes"]), stage["offers_waiting"]]
@@ -127,9 +139,7 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
         table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "credit left"], streams),
-        table_of(
-            "pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"], pools
-        ),
+        pools_table(status["pools"]),
         *only_where_used,
     )
 

@@ -92,18 +92,27 @@ std::string_view table_of(std::string_view name) {
 
 tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<const ConfigList> lists,
                                      std::string_view name, bool is_table, std::string_view source) {
-  std::string_view kind = is_table ? "table" : "key";
+  const std::string_view kind = is_table ? "table" : "key";
+  if (keys.empty() && lists.empty())
+    return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
   std::string_view nearest;
+  std::size_t distance = name.size() / 2 + 1;  // beyond half of its letters a name is no slip for another
+  const auto try_name = [&](std::string_view known, std::string_view as_written) {
+    if (const std::size_t found = edit_distance(as_written, name); !known.empty() && found < distance) {
+      nearest = known;
+      distance = found;
+    }
+  };
   for (const ConfigKey& key : keys) {
-    std::string_view candidate = is_table ? table_of(key.name) : key.name;
-    if (candidate.empty()) continue;
-    if (nearest.empty() || edit_distance(candidate, name) < edit_distance(nearest, name)) nearest = candidate;
+    const std::string_view table = table_of(key.name);
+    try_name(is_table ? table : key.name, is_table ? table : key.name);
+    // Without its table, as who sets one key may write it.
+    if (!is_table && !table.empty()) try_name(key.name, key.name.substr(table.size() + 1));
   }
-  for (const ConfigList& list : lists) {
-    if (is_table && (nearest.empty() || edit_distance(list.name, name) < edit_distance(nearest, name)))
-      nearest = list.name;
-  }
-  if (nearest.empty()) return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
+  for (const ConfigList& list : lists)
+    if (is_table) try_name(list.name, list.name);
+  if (nearest.empty())
+    return fail(Error::invalid, "{}: unknown {} '{}', and no known {} is like it", source, kind, name, kind);
   return fail(Error::invalid, "{}: unknown {} '{}'; the nearest known {} is '{}'", source, kind, name, kind, nearest);
 }
 
