@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/relax.h"
 
 namespace offpath::channel {
 
@@ -37,14 +38,6 @@ void store_word(std::byte* at, std::uint64_t value) noexcept {
 
 WakeWord wake_word(Progress progress) noexcept {
   return progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored;
-}
-
-void relax() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 }  // namespace

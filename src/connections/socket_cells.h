@@ -57,12 +57,12 @@ struct alignas(64) SocketArea::Cell {
   std::uint16_t port, remote_port, mss;
   bool shutting;  // the agent was asked to store nothing, and not to go on
   std::uint32_t local_address, remote_address;
-  std::uint32_t listener;              // of a seat
-  Handle next;                         // free cells; flows that wait to be accepted
-  Handle first_waiting, last_waiting;  // of a listener
-  std::uint32_t backlog;  // of a listener; how many seats it has, and flows that wait, seated() says for each core
+  std::uint32_t listener;               // of a seat
+  Handle next;                          // free cells; flows that wait to be accepted
+  std::uint32_t backlog;                // of a listener
   std::uint32_t round_trip_us, window;  // of a flow, as told last
   std::uint32_t serial;                 // of a listener, and of its seats: handles are used again
+  std::uint64_t begun;                  // of a flow that waits: smaller than that of one begun later
   std::uint64_t offered, acknowledged, received, read, allowed;
   // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
   std::uint16_t holders, holder, woken;
@@ -71,6 +71,12 @@ struct alignas(64) SocketArea::Cell {
   // Of the receive ring of this handle, whatever becomes of it: bytes that may have pages, and the flow's `received`
   // (its lower half) when they were counted.
   std::uint32_t used, counted;
+};
+
+// What a listener has on one core: how many seats and flows that wait to be accepted, and the latter.
+struct SocketArea::Seats {
+  std::uint32_t count;
+  Handle first_waiting, last_waiting;
 };
 
 // Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been

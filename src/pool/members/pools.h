@@ -29,6 +29,7 @@
 // where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -365,6 +366,10 @@ class Pools final : public mover::Store, public QueryMembers {
   using Access = FrameTable::Access;
   // Error::denied: it is there, and the user may not use it so.
   [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
+  // For `user`, in a pool that is `owner`'s at the asking member. Error::exists: it is another user's here. That stays,
+  // for this member has objects of that user's.
+  [[nodiscard]] Result<Definition*> define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
+                                                     Access access, Effects& effects);
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
   void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
@@ -561,9 +566,16 @@ class Pools final : public mover::Store, public QueryMembers {
     TimeNs begin_at = 0;
   };
   TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
+  // Whether a move that is not a put yet, whatever it waits for, is such a one.
+  template <class Matches>
+  [[nodiscard]] bool any_waiting_move(Matches matches) const {
+    return std::ranges::any_of(moves_, matches) || std::ranges::any_of(again_, matches) ||
+           std::ranges::any_of(reading_, [&](const auto& each) { return matches(each.second); });
+  }
   void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
   std::deque<Move> moves_;
-  std::deque<Move> again_;  // moves that failed, by time
+  std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
+  std::deque<Move> again_;                 // moves that failed, by time
   std::uint32_t moving_ = 0;
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;

@@ -29,6 +29,7 @@ std::set<std::string_view> Pools::in_use() const {
   for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
   for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
   for (const Move& move : moves_) names.insert(move.pool);
+  for (const auto& [number, move] : reading_) names.insert(move.pool);
   for (const Move& move : again_) names.insert(move.pool);
   table_.add_waited_for(names);
   return names;

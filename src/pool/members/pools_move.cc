@@ -30,9 +30,9 @@ void Pools::note_losses(Definition& definition, const std::vector<std::string>& 
   std::erase_if(definition.lost, [&](const std::string& member) { return contains(definition.members, member); });
   std::erase_if(definition.missed, [&](const std::string& member) { return contains(definition.members, member); });
   const auto of_pool = [&](const Move& move) { return move.pool == pool; };
-  const bool moving =
-      std::ranges::any_of(moves_, of_pool) || std::ranges::any_of(again_, of_pool) ||
-      std::ranges::any_of(puts_, [&](const auto& each) { return each.second.moves && each.second.place.pool == pool; });
+  const bool moving = any_waiting_move(of_pool) || std::ranges::any_of(puts_, [&](const auto& each) {
+                        return each.second.moves && each.second.place.pool == pool;
+                      });
   std::vector<std::string> gone;
   for (const std::string& member : before)
     if (!contains(definition.members, member)) gone.push_back(member);
@@ -85,17 +85,20 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
       start_move(move, held->frame, now, effects);
       continue;
     }
+    const std::uint64_t number = next_number_++;
+    reading_.emplace(number, std::move(move));
     table_.read_back(
         held->frame, deadline_after(now, options_.put_wait_ns),
-        [this, move](Result<FramePtr> read, Effects& then) {
-          if (read) return start_move(move, *read, now_, then);
-          log(move.failures == 0 ? LogLevel::warning : LogLevel::debug,
+        [this, number](Result<FramePtr> read, Effects& then) {
+          const Move read_for = std::move(reading_.extract(number).mapped());
+          if (read) return start_move(read_for, *read, now_, then);
+          log(read_for.failures == 0 ? LogLevel::warning : LogLevel::debug,
               "a row that belongs to other members stays here, and is tried again in {} s: {}",
               options_.move_retry_ns / second_ns, read.error().message);
           --moving_;
           // An object that is lost here is in the table no more: then its move ends above.
-          again_.push_back(
-              {move.pool, move.keys, move.to, move.drop_after, move.failures + 1, now_ + options_.move_retry_ns});
+          again_.push_back({read_for.pool, read_for.keys, read_for.to, read_for.drop_after, read_for.failures + 1,
+                            now_ + options_.move_retry_ns});
           due(now_);
         },
         effects);

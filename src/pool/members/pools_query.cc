@@ -34,18 +34,25 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
   if (definition == nullptr || !is_elsewhere(*definition)) return std::nullopt;
   if (definition->members.empty())
     return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", definition->text);
-  return Spread{definition->text, view_of(*definition), definition->members, definition->name.options.replicas};
+  return Spread{definition->text,
+                view_of(*definition),
+                definition->members,
+                definition->name.options.replicas,
+                {},
+                table_.user_of(definition->name.name)};
 }
 
-// Rows that this member is to send, or is sending, to their first owners.
+// Rows that this member is to send, or is sending, to their first owners. While it joins with rows from disk, it does
+// not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {
+  if (joining_until_ != never && definition.members.size() > 1 && !table_.is_empty(definition.name.name)) return true;
   const auto concerns = [&](const std::string& pool, const std::string& row, const std::vector<std::string>& to) {
     if (pool != definition.name.name) return false;
     const std::vector<std::string> all = owners(definition, row);
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
   };
   const auto of_move = [&](const Move& move) { return concerns(move.pool, move.keys.first, move.to); };
-  if (std::ranges::any_of(moves_, of_move) || std::ranges::any_of(again_, of_move)) return true;
+  if (any_waiting_move(of_move)) return true;
   return std::ranges::any_of(puts_, [&](const auto& each) {
     const Put& put = each.second;
     return put.moves && concerns(put.place.pool, put.place.row_key, put.owners);
@@ -60,7 +67,8 @@ std::vector<std::string> Pools::lost(const std::string& pool) const {
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
   OFP_TRY(check_not_local(part.pool));
-  OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, Access::read, By::member, effects));
+  OFP_ASSIGN(const Definition* const definition,
+             define_of_member(part.pool, part.owner, part.user, Access::read, effects));
   if (view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
                 self_, definition->members.size(), definition->name.name);

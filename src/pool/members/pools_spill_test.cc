@@ -7,6 +7,7 @@
 #include "pool/members/pools.h"
 #include "testing/pool/memory_store.h"
 #include "wire/messages/pool_messages.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::pool {
 namespace {
@@ -143,6 +144,7 @@ TEST_F(PoolsAfterAStart, WhatOneOwnerCannotReadIsNotMissing) {
   get("step0");
   wire::PeerGet of_b{};
   of_b.user = user;
+  of_b.owner = user;
   of_b.reader = "b";
   of_b.pool = "rank:/p?replicas=2&spill=durable";
   of_b.row_key = "step0";
@@ -173,6 +175,38 @@ TEST_F(PoolsAfterAStart, AMoveWhoseRowCannotBeReadForLongIsTriedAgain) {
   fails = false;
   run_for(40 * second_ns);
   EXPECT_FALSE(asked_[EntryKind::peer_put].empty());
+}
+
+// A query asks each row's first owner alone: one that lacks the row yet would leave it out.
+TEST_F(PoolsAfterAStart, AQueryWaitsUntilRowsFromDiskAreWithTheirFirstOwners) {
+  write("step1", 2);  // of which b is the first owner
+  start();
+  const auto part = [&] {
+    const auto spread = started_->spread("rank:/p?replicas=2&spill=durable");
+    return started_->choose_part({spread->value().text, "*", "*", user, spread->value().view, user}, effects_);
+  };
+  const auto expect_waiting = [&] {
+    const auto chosen = part();
+    ASSERT_FALSE(chosen) << "at " << now_;
+    EXPECT_EQ(chosen.error().code, Error::would_block);
+  };
+  for (const TimeNs end = now_ + 10 * second_ns; asked_[EntryKind::peer_put].size() < 2 && now_ < end;
+       now_ += 100 * millisecond_ns) {
+    started_->spill(now_, effects_);
+    started_->on_time(now_, effects_);
+    expect_waiting();  // before the disk has read anything
+    run_for(0);
+    expect_waiting();
+  }
+  ASSERT_EQ(asked_[EntryKind::peer_put].size(), 2u);
+  Answer stored{wire::ReplyKind::done};
+  wire::encode(wire::Done{0}, stored.payload);
+  for (const std::uint64_t token : asked_[EntryKind::peer_put]) started_->on_answer(token, stored, now_, effects_);
+  run_for(0);
+  const auto chosen = part();
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  ASSERT_EQ(chosen->size(), 1u);
+  EXPECT_EQ(chosen->front().row_key, "step0");
 }
 
 }  // namespace

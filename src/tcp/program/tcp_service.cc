@@ -333,6 +333,7 @@ bool TcpService::write_news(Program& program) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
       told.window = flow->congestion.window;
+      if ((told.what & news::accepted) != 0) told.begun = flow->slow->begun;
     }
     const auto posted = program.area.post(told, held.holders);
     if (!posted) {

@@ -86,6 +86,7 @@ struct FlowSlow {
   FlowError error = FlowError::none;
   // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
   std::uint32_t attempt = 0;
+  std::uint64_t begun = 0;  // of a peer's: as in HalfOpen; or when it was handed over
 };
 
 // What an owner has not been told yet.

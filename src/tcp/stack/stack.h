@@ -159,6 +159,9 @@ class Stack {
   [[nodiscard]] Flow* establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
   [[nodiscard]] Flow* admit(const FlowKey& key, const Listener& listener, TimeNs now);
   void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, TimeNs now) const noexcept;
+  [[nodiscard]] std::uint64_t count_begun() const noexcept {
+    return options_.peers_begun->fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   void half_open_due(TimeNs now);
 
   // stack_hand_over.cc
