@@ -29,7 +29,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def default_sockets() -> list[Path]:
-    """Where agents listen of which nothing else is said: this user's own, and root's."""
+    """The sockets at which agents listen by default: this user's, then root's."""
     places = [Path("/run/offpath/agent.sock")]
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.geteuid() != 0 and runtime.startswith("/"):
@@ -38,19 +38,27 @@ def default_sockets() -> list[Path]:
 
 
 def find_agent_address(given: str | None) -> str | None:
-    """The agent that is meant: given, OFFPATH_AGENT, or one that listens where agents do by default; None: none."""
+    """The given address, OFFPATH_AGENT, or the first default socket that exists; None if there is none."""
     if named := given or os.environ.get("OFFPATH_AGENT"):
         return named
     return next((f"unix:{place}" for place in default_sockets() if place.exists()), None)
 
 
 def find_http(http_address: str | None, agent_address: str | None) -> str:
-    """Where an agent's pages are: given, OFFPATH_AGENT_HTTP, ``http.sock`` beside the agent's Unix socket, or the port
-    that packaging/offpath.toml opens.
+    """Where an agent's pages are: given; ``http.sock`` beside the Unix socket of the agent that is given;
+    OFFPATH_AGENT_HTTP; beside the socket of the agent that is found; or the port that packaging/offpath.toml opens.
 
     Raises AgentError, which names the agent, if there is nothing at any of these.
     """
-    if given := http_address or os.environ.get("OFFPATH_AGENT_HTTP"):
+    if http_address:
+        return http_address
+    if agent_address and agent_address.startswith("unix:"):
+        path = Path(agent_address.removeprefix("unix:"))
+        if not path.exists():
+            raise AgentError(f"no agent at {agent_address}: there is no such socket")
+        if path.with_name("http.sock").exists():
+            return f"unix:{path.with_name('http.sock')}"
+    if given := os.environ.get("OFFPATH_AGENT_HTTP"):
         return given
     agent = find_agent_address(agent_address)
     if agent is None and not answers(DEFAULT):
@@ -68,7 +76,7 @@ def find_http(http_address: str | None, agent_address: str | None) -> str:
 
 
 def answers(where: str) -> bool:
-    """Whether anybody listens at HOST:PORT."""
+    """Whether a server listens at HOST:PORT."""
     host, _, port = where.rpartition(":")
     try:
         socket.create_connection((host, int(port)), WAIT_S).close()

@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
+from rich.text import Text
 
 from . import __version__, sockets
 from .agent import find_agent
@@ -29,7 +30,7 @@ from .object_file import check_new_file, read_object, write_table
 from .pool import Frame
 from .session import Session, connect
 from .sockets_policy import Policy, read_policy
-from .status_view import members_table, pools_table, render, size_text, watch
+from .status_view import look_twice, members_table, pools_table, render, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
@@ -40,7 +41,12 @@ exchange_app = typer.Typer(no_args_is_help=True, help="Exchanges of agents.")
 app.add_typer(exchange_app, name="exchange")
 
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", help="unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; else OFFPATH_AGENT.")
+    str | None,
+    typer.Option(
+        "--agent",
+        help="unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; else OFFPATH_AGENT, else the "
+        "agent that listens by default.",
+    ),
 ]
 HttpOption = Annotated[
     str | None, typer.Option("--http", help="HOST:PORT or unix:/path of the agent's pages; else OFFPATH_AGENT_HTTP.")
@@ -224,7 +230,9 @@ def top(agent: AgentOption = None, http: HttpOption = None,
     """All agents of the group and the hosts they sample, drawn anew every second."""
     where = find_http(http, agent)
     try:
-        if details:
+        if details and once:
+            make_console().print(look_twice(where, interval))
+        elif details:
             watch(where, interval, Console())
         elif once:
             before = look(where)
@@ -320,7 +328,7 @@ def pool_list(pool: Annotated[str, typer.Argument(help="Such as local:/particles
     for name in ("row", "column", "rows", "bytes"):
         table.add_column(name, justify="left" if name in ("row", "column") else "right")
     for entry in entries:
-        table.add_row(entry.row, entry.column, str(entry.rows), size_text(entry.nbytes))
+        table.add_row(Text(entry.row), Text(entry.column), str(entry.rows), size_text(entry.nbytes))
     make_console().print(table)
 
 
@@ -401,7 +409,7 @@ def print_rows(table: pa.Table, most: int) -> None:
     for field in table.schema:
         shown.add_column(field.name, justify="left" if field.type in (pa.string(), pa.binary()) else "right")
     for row in table.slice(0, most).to_pylist():
-        shown.add_row(*map(str, row.values()))
+        shown.add_row(*(Text(str(value)) for value in row.values()))
     make_console().print(shown)
     if table.num_rows > most:
         print(f"and {table.num_rows - most} more rows; --out FILE takes all of them")
@@ -535,10 +543,10 @@ def pool_restore(pool: PoolArgument, directory: Annotated[Path, typer.Argument(h
 
 @contextlib.contextmanager
 def os_errors() -> Iterator[None]:
-    """A full disk, a place that is taken: one line, as the agent's errors."""
+    """A full disk, a file that is missing or no table: one line, as the agent's errors."""
     try:
         yield
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         if isinstance(error, Error):
             raise
         raise Error(str(error)) from None

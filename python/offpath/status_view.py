@@ -6,12 +6,15 @@ import re
 import time
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from .agent_http import fetch_status
 
+WIDE = 10_000  # letters, more than any table needs
+NAME_LETTERS = 32  # of a pool's name that stay on one line, however short the terminal's lines are
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -24,12 +27,24 @@ def size_text(count: float) -> str:
     raise AssertionError
 
 
+class StatusTable(Table):
+    """Where lines are too short for all columns, names of pools are the last to be broken."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wanted = self.__rich_measure__(console, options.update(max_width=WIDE)).maximum
+        for column in self.columns:
+            if column.header == "pool" and wanted > options.max_width:
+                longest = max((len(str(cell)) for cell in column.cells), default=0)
+                column.width = min(longest, NAME_LETTERS)
+        yield from super().__rich_console__(console, options)
+
+
 def table_of(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", expand=False)
+    table = StatusTable(title=title, title_justify="left", header_style="bold", expand=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(Text(str(cell)) for cell in row))
     return table
 
 
@@ -142,6 +157,13 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         pools_table(status["pools"]),
         *only_where_used,
     )
+
+
+def look_twice(where: str, interval_s: float) -> RenderableType:
+    """Tables of the status, with rates over ``interval_s``."""
+    before, at = fetch_status(where), time.monotonic()
+    time.sleep(interval_s)
+    return render(fetch_status(where), before, time.monotonic() - at)
 
 
 def watch(where: str, interval_s: float, console: Console) -> None:

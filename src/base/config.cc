@@ -71,15 +71,18 @@ std::string format_quantity(std::int64_t value, std::span<const Unit> units) {
   return fmt::format("{}{}", value, units.back().name);
 }
 
-// Levenshtein's distance: insertions, removals and changes of a letter.
+// Levenshtein's distance with transpositions (optimal string alignment): insertions, removals and changes of a letter,
+// and exchanges of two neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
+    before.swap(last);
+    last.swap(row);
+    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -96,7 +99,7 @@ tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<
   if (keys.empty() && lists.empty())
     return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
   std::string_view nearest;
-  std::size_t distance = name.size() / 2 + 1;  // beyond half of its letters a name is no slip for another
+  std::size_t distance = name.size() / 2 + 1;  // a name with more than half of its letters wrong is not a slip
   const auto try_name = [&](std::string_view known, std::string_view as_written) {
     if (const std::size_t found = edit_distance(as_written, name); !known.empty() && found < distance) {
       nearest = known;
@@ -106,7 +109,7 @@ tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<
   for (const ConfigKey& key : keys) {
     const std::string_view table = table_of(key.name);
     try_name(is_table ? table : key.name, is_table ? table : key.name);
-    // Without its table, as who sets one key may write it.
+    // The table may be left out by mistake.
     if (!is_table && !table.empty()) try_name(key.name, key.name.substr(table.size() + 1));
   }
   for (const ConfigList& list : lists)

@@ -136,8 +136,7 @@ TEST(Config, SetTakesTextOfTheCommandLine) {
             "command line: unknown key 'loop.core'; the nearest known key is 'loop.cores'");
   EXPECT_EQ(config.set("core", "1").error().message,
             "command line: unknown key 'core'; the nearest known key is 'loop.cores'");
-  EXPECT_EQ(config.set("foo", "1").error().message,
-            "command line: unknown key 'foo', and no known key is like it");
+  EXPECT_EQ(config.set("foo", "1").error().message, "command line: unknown key 'foo', and no known key is like it");
   EXPECT_EQ(config.set("loop.cores", "100").error().message,
             "command line: 'loop.cores': 100 is larger than the maximum, 64");
   EXPECT_EQ(config.integer("loop.cores"), 7) << "a refused value changes nothing";

@@ -25,11 +25,11 @@ struct Address {
   [[nodiscard]] std::string text() const;
 };
 
-// Where an agent listens of which nothing else is said: for root unix:/run/offpath/agent.sock, for other users
+// Where an agent listens by default: for root unix:/run/offpath/agent.sock, for other users
 // unix:$XDG_RUNTIME_DIR/offpath/agent.sock. Error::invalid: that variable names no directory.
 [[nodiscard]] Result<Address> default_address();
-// Where a program finds the agent that nobody named: at the address that its own user's agent has by default, else at
-// root's. Error::invalid: there is a socket at neither.
+// The agent of a program that names none: at the default address of the program's user, else at root's.
+// Error::invalid: no socket exists at either.
 [[nodiscard]] Result<Address> find_default_agent();
 
 // A non-blocking listening socket. A socket file that nobody listens on any more is replaced; one that answers is
