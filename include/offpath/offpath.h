@@ -104,7 +104,8 @@ typedef struct ofp_connect_options {
   uint32_t force_staging;      /* copy through staging even if direct reads are permitted */
 } ofp_connect_options;
 
-/* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
+/* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL:
+ * OFFPATH_AGENT from the environment, else the agent that listens where agents do by default. */
 OFP_API int ofp_connect(const char* address, const ofp_connect_options* options, ofp_channel** channel,
                         ofp_error* error);
 /* Waits until the agent has released every lease (at most one second), then frees everything. */

@@ -244,7 +244,8 @@ def connect(
     staging_bytes_max: int = 0,
     force_staging: bool = False,
 ) -> Session:
-    """Connects with an agent: ``unix:/path``, ``tcp:``, ``tls:``, ``verbs:``, ``doca:HOST:PORT``; None: OFFPATH_AGENT.
+    """Connects with an agent: ``unix:/path``, ``tcp:``, ``tls:``, ``verbs:``, ``doca:HOST:PORT``; None:
+    OFFPATH_AGENT, else the agent that listens where agents do by default.
 
     ``name`` is what the agent calls this program. ``key_file`` and ``tls_ca_file`` are for the network (otherwise from
     OFFPATH_KEY_FILE and OFFPATH_TLS_CA_FILE). ``ring_slots``: of the request ring, a power of two; 0: 4096.

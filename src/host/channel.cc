@@ -39,10 +39,7 @@ Status connect(const char* address_text, const ofp_connect_options* given, ofp_c
   *channel = nullptr;
   OFP_ASSIGN(const ofp_connect_options options, complete(given));
   const std::string where = text_or_environment(address_text, "OFFPATH_AGENT");
-  if (where.empty())
-    return fail(Error::invalid,
-                "no agent given: pass an address such as unix:/run/offpath/agent.sock, or set OFFPATH_AGENT");
-  OFP_ASSIGN(const link::Address address, link::Address::parse(where));
+  OFP_ASSIGN(const link::Address address, where.empty() ? link::find_default_agent() : link::Address::parse(where));
   link::HostOptions host;
   host.name = options.name != nullptr ? options.name : program_invocation_short_name;
   if (options.request_ring_slots != 0) host.layout.request_slots = options.request_ring_slots;

@@ -75,6 +75,8 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     [
         (["--no-such-option"], "--no-such-option"),
         (["--set", "memory.bytes_mx=1"], "memory.bytes_max"),
+        (["--set", "bytes_mxa=1GiB"], "the nearest known key is 'memory.bytes_max'"),
+        (["--set", "foo=1"], "unknown key 'foo', and no known key is like it"),
         (["--memory", "lots"], "lots"),
         (["--config", "/no/such/file.toml"], "/no/such/file.toml"),
         (["--profile", "toaster"], "bluefield2"),
