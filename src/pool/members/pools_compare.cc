@@ -108,6 +108,8 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
   std::uint64_t differs = 0;
   for (std::size_t part = 0; part < theirs.size(); ++part)
     if (theirs[part] != (own != all.end() ? own->second[part] : 0)) differs |= 1ull << part;
+  // The other sends what it has and this member lacks. What it lacks itself, this member finds by asking in its turn.
+  if (differs != 0) compare_later(deadline_after(now_, options_.move_retry_ns));
   effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{differs}});
   return {};
 }

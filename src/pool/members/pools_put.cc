@@ -289,8 +289,8 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
       end_following(following, effects);
     }
   }
-  // It is here, and other owners may lack it or have another one that failed as well: they come to one object.
-  if (!status && put.what == Put::What::object && !put.moves && !put.kept && put.done.contains(self_))
+  // Some owners have it, and others lack it or have another one that failed as well: they come to one object.
+  if (!status && put.what == Put::What::object && !put.moves && !put.kept && !put.done.empty())
     compare_later(deadline_after(now_, options_.move_retry_ns));
   // On disk, it is its service's whether it stays in memory.
   if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
