@@ -49,6 +49,7 @@
 #include "pool/directory/pool_name.h"
 #include "pool/members/computation.h"
 #include "pool/members/intake.h"
+#include "pool/members/moves.h"
 #include "pool/members/remote_gets.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
@@ -557,26 +558,24 @@ class Pools final : public mover::Store, public QueryMembers {
     std::function<bool(std::string_view column)> stays;
   };
   std::map<std::string, SetAside> reserves_;  // by pool
-  struct Move {
-    std::string pool;
-    FrameTable::Keys keys;
-    std::vector<std::string> to;
-    bool drop_after;
-    std::uint32_t failures = 0;
-    TimeNs begin_at = 0;
-  };
-  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
-  // Whether a move that is not a put yet, whatever it waits for, is such a one.
+  TimeNs joining_until_ = never;              // with rows from disk: never, when that is over
+  // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
   template <class Matches>
-  [[nodiscard]] bool any_waiting_move(Matches matches) const {
-    return std::ranges::any_of(moves_, matches) || std::ranges::any_of(again_, matches) ||
-           std::ranges::any_of(reading_, [&](const auto& each) { return matches(each.second); });
+  [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {
+    const auto of_move = [&](const Move& move) { return matches(move.keys.first, move.to); };
+    return moves_.any(pool, of_move) ||
+           std::ranges::any_of(reading_,
+                               [&](const auto& each) { return each.second.pool == pool && of_move(each.second); }) ||
+           std::ranges::any_of(moving_, [&](std::uint64_t number) {
+             const Put& put = puts_.at(number);
+             return put.place.pool == pool && matches(put.place.row_key, put.owners);
+           });
   }
-  void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
-  std::deque<Move> moves_;
+  [[nodiscard]] bool has_room_to_move() const noexcept { return reading_.size() + moving_.size() < options_.moves_max; }
+  void start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects);
+  Moves moves_;
   std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
-  std::deque<Move> again_;                 // moves that failed, by time
-  std::uint32_t moving_ = 0;
+  std::set<std::uint64_t> moving_;         // puts that are moves
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;
 };

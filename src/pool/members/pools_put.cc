@@ -117,6 +117,7 @@ void Pools::start(Put put, TimeNs now, Effects& effects) {
   if (put.what == Put::What::object && !put.moves) put.id = {process_, put.number, stamp()};
   put.deadline = deadline_after(now, options_.put_wait_ns);
   const std::uint64_t number = put.number;
+  if (put.moves) moving_.insert(number);
   puts_.emplace(number, std::move(put));
   work(number, now, effects);
 }
@@ -282,6 +283,7 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
     log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool,
         status.error().message);
   if (put.moves) {
+    moving_.erase(number);
     moved(put, status);
     remember_move(put);
     for (const std::uint64_t following : put.followed_by) {
