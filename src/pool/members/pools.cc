@@ -354,8 +354,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   next_ = never;
   waits_for_budget_ = false;
   std::vector<std::uint64_t> ready = put_times_.take(now);
-  if (std::exchange(freed_seen_, table_.freed()) != table_.freed())
-    ready.insert(ready.end(), budget_waiting_.begin(), budget_waiting_.end());
+  if (std::exchange(freed_seen_, table_.freed()) != table_.freed()) take_budget_waiting(ready);
   std::ranges::sort(ready);  // the oldest first
   ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
   for (const std::uint64_t number : ready) work(number, now, effects);

@@ -399,6 +399,8 @@ class Pools final : public mover::Store, public QueryMembers {
   void start(Put put, TimeNs now, Effects& effects);
   void work(std::uint64_t number, TimeNs now, Effects& effects);
   void set_due(const Put& put, TimeNs now);
+  void end_budget_wait(const Put& put);
+  void take_budget_waiting(std::vector<std::uint64_t>& ready);
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
@@ -516,8 +518,9 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::string, Definition, std::less<>> definitions_;
   std::unordered_map<ChannelNumber, Peer> channels_;
   std::map<std::uint64_t, Put> puts_;
-  DueTimes<std::uint64_t> put_times_;       // when each is looked at again
-  std::set<std::uint64_t> budget_waiting_;  // puts that wait for the budget of their pool here
+  DueTimes<std::uint64_t> put_times_;  // when each is looked at again
+  // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
+  std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
   RemoteGets gets_;
   std::map<std::uint64_t, Gather> gathers_;
   Removals removals_;
