@@ -143,6 +143,9 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
+  [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return table_.charge(user, bytes);
+  }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                   Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
