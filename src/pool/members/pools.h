@@ -425,7 +425,7 @@ class Pools final : public mover::Store, public QueryMembers {
                                           std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects);
   [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                      Effects& effects);
-  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
+  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept;
 
   // pools_query.cc
   [[nodiscard]] static std::uint64_t view_of(const Definition& definition);

@@ -176,6 +176,20 @@ TEST_F(PoolsAfterAStart, WhatOneOwnerCannotReadIsNotMissing) {
   EXPECT_EQ(failures_[program], (std::vector{Error::io, Error::io}));
 }
 
+TEST_F(PoolsAfterAStart, WhatAnOwnerDidNotAnswerForIsNotMissing) {
+  start();
+  for (const char* const row : {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}) {
+    failures_.clear();
+    get(row);
+    ASSERT_EQ(asked_[EntryKind::peer_get].size(), 1u);
+    answer_gets(fail(Error::timeout, "b has not answered in time"));
+    EXPECT_EQ(failures_[program], std::vector{Error::timeout}) << row << ", of which this member says that it has none";
+    get(row);
+    answer_gets(fail(Error::not_found, "b has none"));
+    EXPECT_EQ(failures_[program].back(), Error::not_found) << "all owners say so";
+  }
+}
+
 TEST_F(PoolsAfterAStart, AMoveWhoseRowCannotBeReadForLongIsTriedAgain) {
   start();
   bool fails = true;
