@@ -292,7 +292,7 @@ def test_a_program_that_scribbles_over_its_ring_loses_its_channel_for_a_reason_t
             # Which word or slot it was, what it says and what was expected.
             assert re.match(r"ProtocolError the agent ended the channel: .*(slot|tail|head).*\d+.*\d+", said), said
             reason = said.split("channel: ")[1]
-            within(A_SECOND, f"the log does not say {reason}", lambda: reason in own_agent.log)
+            within(A_SECOND, f"the log does not say {reason}", lambda reason=reason: reason in own_agent.log)
             bystander.goes_on()
     within(A_SECOND, "a scribbler's channel is still open", lambda: len(programs_of(own_agent)) == 1)
     assert own_agent.running
