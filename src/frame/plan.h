@@ -18,11 +18,12 @@
 
 namespace offpath::frame {
 
-// `bytes` at `address` in the other process go to `target` in the frame.
+// `bytes` at `address` of `memory` (BufferSource) go to `target` in the frame.
 struct Pull {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   std::uint64_t target = 0;
+  std::uint32_t memory = 0;
 };
 
 // A column in an array of records: one value in each row of a Block.
@@ -41,6 +42,7 @@ struct Block {
   std::uint64_t address = 0;  // of the first lane of row 0
   std::uint64_t bytes = 0;    // (rows - 1) * stride_bytes + row_bytes
   std::uint64_t rows = 0;
+  std::uint32_t memory = 0;  // of the address
   std::uint32_t stride_bytes = 0;
   std::uint32_t row_bytes = 0;                 // from the first lane to the end of the last one
   std::uint32_t lane_begin = 0, lane_end = 0;  // in Plan::lanes
