@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "sockets/kernel.h"
@@ -43,6 +44,15 @@ Ends::~Ends() {
   for (const int fd : {programs_, own_})
     if (fd >= 0) kernel::close(fd);
   errno = before;
+}
+
+void Socket::make_all(MutableBytes memory) noexcept {
+  auto* const sockets = reinterpret_cast<Socket*>(memory.data());
+  for (SocketArea::Handle handle = 0; handle < memory.size() / sizeof(Socket); ++handle) {
+    Socket& made = *new (sockets + handle) Socket;
+    made.showing_.init();
+    made.handle = handle;
+  }
 }
 
 int Socket::take(Ends ends) {

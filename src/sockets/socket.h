@@ -89,7 +89,8 @@ struct Socket : Settings {
             .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s),
             .user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms)};
   }
-  void init() noexcept { showing_.init(); }  // once, by who makes the memory
+  // Of handles from 0 on, once, by the process that makes the memory.
+  static void make_all(MutableBytes memory) noexcept;
   // The socket's descriptor is at the number that it has, or takes the place of `fd`. The descriptor; -1: errno tells.
   [[nodiscard]] int take(Ends ends);
   [[nodiscard]] int take_place(int fd, int flags);
