@@ -155,9 +155,9 @@ void Socket::fill(int fd) {
 void Socket::end_signal() {
   const std::lock_guard lock(showing_);
   OwnPart& mine = own();
-  own_descriptors().remove(mine.signal);
-  if (mine.signal >= 0) kernel::close(mine.signal);
-  mine.signal = -1;
+  const int ended = mine.signal.exchange(-1);  // first: once it is closed, the number may be another socket's
+  own_descriptors().remove(ended);
+  if (ended >= 0) kernel::close(ended);
   mine.shows = false;
 }
 

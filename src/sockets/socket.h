@@ -30,7 +30,7 @@ struct OwnPart {
   std::atomic<std::uint32_t> descriptors = 0;
   std::atomic<bool> listens = false;  // counted among Program's listeners: since somebody waited for it first
   std::atomic<bool> shows = false;    // sees to it that the descriptor shows what can be done
-  int signal = -1;                    // the other end
+  std::atomic<int> signal = -1;       // the other end
   std::atomic<std::uint32_t> changes = 0, waiting = 0;  // how often it changed; threads that sleep until it does
 };
 
