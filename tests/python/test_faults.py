@@ -291,7 +291,8 @@ def test_a_program_that_scribbles_over_its_ring_loses_its_channel_for_a_reason_t
             said = scribbler.stdout.readline().strip()
             # Which word or slot it was, what it says and what was expected.
             assert re.match(r"ProtocolError the agent ended the channel: .*(slot|tail|head).*\d+.*\d+", said), said
-            assert said.split("channel: ")[1] in own_agent.log
+            reason = said.split("channel: ")[1]
+            within(A_SECOND, f"the log does not say {reason}", lambda: reason in own_agent.log)
             bystander.goes_on()
     within(A_SECOND, "a scribbler's channel is still open", lambda: len(programs_of(own_agent)) == 1)
     assert own_agent.running
