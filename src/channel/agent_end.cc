@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/sleep_flag.h"
 #include "channel/agent_end_operations.h"
 #include "wire/messages/replies.h"
 #include "wire/region.h"
@@ -150,7 +151,7 @@ void AgentEnd::wake_up(TimeNs now) {
   if (sleep_ == Sleep::awake) return;
   sleep_ = Sleep::awake;
   if (mapped_ != nullptr)
-    word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).store(0, std::memory_order_release);
+    SleepFlag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).clear();
   else
     agent_line_dirty_ = true;
 }
@@ -547,14 +548,11 @@ bool AgentEnd::fall_asleep(TimeNs now) {
   if (mapped_ != nullptr) {
     if (!pulls_.empty()) return false;
     if (sleep_ == Sleep::asleep) return true;
-    // We write the flag, fence, look at the tail; the host writes the tail, fences, looks at the flag.
-    const auto asleep = word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
-    asleep.store(1, std::memory_order_release);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) > requests_.position()) {
-      asleep.store(0, std::memory_order_release);
+    const SleepFlag flag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
+    if (!flag.fall_asleep([&] {
+          return word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) > requests_.position();
+        }))
       return false;
-    }
     sleep_ = Sleep::asleep;
     ++counters_.sleeps;
     return true;
