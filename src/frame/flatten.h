@@ -1,5 +1,5 @@
-// One batch as addresses: what a host program posts, and what the agent plans from. Nothing is
-// copied, and no value is read but the first and last offset of variable-size arrays.
+// One batch as addresses: a host program posts it, and the agent plans from it. Nothing is copied, and only the first
+// and last offset of variable-size arrays are read.
 #pragma once
 
 #include <cstdint>

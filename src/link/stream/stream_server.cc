@@ -500,7 +500,7 @@ void StreamServer::release_output(std::unique_lock<std::mutex>& lock) {
   send_pending_wake();
 }
 
-// Whoever finds the socket busy leaves the wake to the one who holds it: that one comes here after unlocking.
+// A thread that finds the socket busy leaves the wake to the one that holds it, which comes here after unlocking.
 void StreamServer::send_pending_wake() {
   fence_before_look();
   while (wake_pending_.load()) {
