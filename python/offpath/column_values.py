@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import SchemaError
+from .errors import SchemaError, Unsupported
+from .layouts import relaid, same_values, stored_type
 
 TIME_UNITS = ("s", "ms", "us", "ns")
 CONTIGUOUS = "(numpy.ascontiguousarray copies them so)"
@@ -58,15 +59,15 @@ def expected_of(kind: pa.DataType) -> str:
 def as_array(value: Any, field: pa.Field, cast: bool = False) -> pa.Array:
     """Raises SchemaError, which names the column and both types."""
     try:
-        array = array_of(value, field, cast)
+        array = relaid(array_of(value, field, cast), field.type)
         if array.type != field.type:
             if not cast:
                 raise SchemaError(
                     f"column '{field.name}': expected {type_name(field.type)}, given {type_name(array.type)}; "
                     "cast=True converts"
                 )
-            array = array.cast(field.type)
-    except SchemaError:
+            array = relaid(array, stored_type(array.type, field.name)).cast(field.type)
+    except (SchemaError, Unsupported):
         raise
     except (TypeError, ValueError, NotImplementedError) as error:
         raise SchemaError(
@@ -88,7 +89,7 @@ def array_of(value: Any, field: pa.Field, cast: bool) -> pa.Array:
     if isinstance(value, pa.Array):
         return value
     if isinstance(value, pa.ChunkedArray):
-        return value.combine_chunks()
+        return one_chunk(value, field)
     given = as_numpy(value)
     if given is not None:
         if given.dtype.kind in "OU" or (given.dtype.kind == "S" and letter_of(row_of(field.type)[0]) != "x"):
@@ -97,8 +98,14 @@ def array_of(value: Any, field: pa.Field, cast: bool) -> pa.Array:
     if hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_array__"):
         return pa.array(value)
     if hasattr(value, "__arrow_c_stream__"):
-        return pa.chunked_array(value).combine_chunks()
+        return one_chunk(pa.chunked_array(value), field)
     return of_values(value, field, cast)
+
+
+def one_chunk(value: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    """Arrow does not join chunks of every layout, but of those that are stored."""
+    kind = field.type if same_values(value.type, field.type) else stored_type(value.type, field.name)
+    return pa.chunked_array([relaid(each, kind) for each in value.chunks], type=kind).combine_chunks()
 
 
 def as_numpy(value: Any) -> np.ndarray | None:

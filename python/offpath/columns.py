@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from .column_values import as_array, fits, hidden_dates, hidden_of, letter_of, row_of
 from .errors import SchemaError
+from .layouts import same_values
 
 # What the extension module checks a buffer against: name, kind (NumPy's letter; t: temporal, x: bytes, *: anything),
 # bytes of a value, and values of a row.
@@ -76,21 +77,36 @@ def as_batch(data: Any, schema: pa.Schema, cast: bool = False) -> pa.RecordBatch
     """
     if isinstance(data, dict):
         return batch_of_columns(data, schema, cast)
-    if isinstance(data, pa.RecordBatch):
+    if isinstance(data, pa.RecordBatch | pa.Table):
         batch = data
-    elif isinstance(data, pa.Table) or hasattr(data, "__arrow_c_stream__"):
-        batches = pa.table(data).combine_chunks().to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+    elif hasattr(data, "__arrow_c_stream__"):
+        batch = pa.RecordBatchReader.from_stream(data, requested_schema(data, schema, cast)).read_all()
     elif hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
+        batch = pa.record_batch(data, requested_schema(data, schema, cast))
     else:
         raise SchemaError(f"cannot send a {type(data).__name__}")
     if batch.schema.names != schema.names:
         raise SchemaError(f"columns: expected {', '.join(schema.names)}; given {', '.join(batch.schema.names)}")
-    if batch.schema.types == schema.types and all(field.nullable for field in schema):
+    if (
+        isinstance(batch, pa.RecordBatch)
+        and batch.schema.types == schema.types
+        and all(each.nullable for each in schema)
+    ):
         return batch
     arrays = [as_array(array, field, cast) for array, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def requested_schema(data: Any, schema: pa.Schema, cast: bool) -> pa.Schema | None:
+    """What a producer is asked for. Producers may convert values for it, so without ``cast`` they are asked only where
+    theirs are the same in another layout."""
+    if cast:
+        return schema
+    if not hasattr(data, "__arrow_c_schema__"):
+        return None
+    given = pa.schema(data)
+    is_same = given.names == schema.names and all(map(same_values, given.types, schema.types))
+    return schema if is_same else None
 
 
 def batch_of_columns(data: dict[str, Any], schema: pa.Schema, cast: bool) -> pa.RecordBatch:

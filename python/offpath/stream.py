@@ -10,6 +10,7 @@ import pyarrow as pa
 from . import columns
 from ._native import Stream as NativeStream
 from .errors import Error, SchemaError
+from .layouts import stored_schema
 
 if TYPE_CHECKING:
     from .session import Session
@@ -80,7 +81,7 @@ class Stream:
     ) -> None:
         self.session = session
         self.name = name
-        self.schema = schema
+        self.schema = schema = stored_schema(schema) if schema is not None else None
         self.pool_name = pool or f"local:/{name}"
         self.destination = destination
         self.compression = compression
