@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .column_values import as_array, fits, hidden_dates, hidden_of, letter_of, row_of
+from .column_values import as_array, as_numpy, fits, hidden_dates, hidden_of, letter_of, row_of
 from .errors import SchemaError
 from .layouts import same_values
 
@@ -48,6 +48,35 @@ def as_mapping(data: Any, names: Iterable[str]) -> Any:
         raise SchemaError(f"{type(data).__name__}: expected a mapping, Arrow data or an object with attributes, "
                           f"but it has no {', '.join(missing)}")  # fmt: skip
     return {name: getattr(data, name) for name in names}
+
+
+def schema_of(given: Any) -> pa.Schema:
+    """A schema of pyarrow, of another library, types by name, or that of a first batch."""
+    if isinstance(given, pa.Schema):
+        return given
+    if hasattr(given, "__arrow_c_schema__"):
+        return pa.schema(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(given).schema
+    if hasattr(given, "__arrow_c_array__"):
+        return pa.record_batch(given).schema
+    fields = getattr(getattr(given, "dtype", None), "names", None)
+    columns = {name: given[name] for name in fields} if fields is not None else given
+    if not isinstance(columns, Mapping):
+        raise SchemaError(f"schema: expected a schema, types by name or a first batch, given {type(given).__name__}")
+    return pa.schema([(name, type_of(value)) for name, value in columns.items()])
+
+
+def type_of(value: Any) -> pa.DataType:
+    """A type that is given, by Arrow, by NumPy or by name, or that of a column."""
+    if isinstance(value, pa.DataType):
+        return value
+    if isinstance(value, str | np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return pa.from_numpy_dtype(np.dtype(value))
+    array = as_numpy(value)
+    if array is not None and array.ndim == 2:
+        return pa.list_(pa.from_numpy_dtype(array.dtype), array.shape[1])
+    return pa.from_numpy_dtype(array.dtype) if array is not None and array.dtype.kind != "O" else pa.array(value).type
 
 
 def whole_dates(data: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:

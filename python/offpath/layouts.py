@@ -102,8 +102,9 @@ def relaid(array: pa.Array, kind: pa.DataType) -> pa.Array:
             offsets = counted.cast(pa.int64() if maker is pa.LargeListArray else pa.int32())
             return maker.from_arrays(offsets, child, type=kind, mask=hidden) if child.type == kind.value_type else array
     if types.is_map(given) and types.is_map(kind):
-        flat = pa.ListArray.from_buffers(pa.list_(pa.struct([given.key_field, given.item_field])), len(array),
-                                         array.buffers()[:2], offset=array.offset, children=[entries_of(array)])  # fmt: skip
+        pairs = pa.list_(pa.struct([given.key_field, given.item_field]))
+        buffers, entries = array.buffers()[:2], [entries_of(array)]
+        flat = pa.ListArray.from_buffers(pairs, len(array), buffers, offset=array.offset, children=entries)
         laid = relaid(flat, pa.list_(pa.struct([kind.key_field, kind.item_field])))
         fits = laid.type.value_type == pa.struct([kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, len(array), laid.buffers()[:2], children=[laid.values]) if fits else array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,7 @@ class Stream:
         self.schema = schema = stored_schema(schema) if schema is not None else None
         self.pool_name = pool or f"local:/{name}"
         self.destination = destination
+        self._steps = itertools.count()
         self.compression = compression
         specs = columns.plain_columns(schema) if schema is not None else columns.BYTES
         capsule = schema.__arrow_c_schema__() if schema is not None else None
@@ -91,7 +93,9 @@ class Stream:
             session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank, compression
         )  # fmt: skip
 
-    def send(self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True, cast: bool = False) -> Ticket:
+    def send(
+        self, data: Any, key: Key | None = None, *, snapshot: bool = False, wait: bool = True, cast: bool = False
+    ) -> Ticket:
         """Posts one batch and returns at once; until it is pulled its arrays must not change.
 
         ``data`` is a dict of arrays by column name, a record batch or table, anything that exports Arrow data, a
@@ -99,7 +103,8 @@ class Stream:
         one value a row (also strided, as ``x[:, 0]``), or shape (rows, n) for a fixed-size list of n. Without a schema
         (destinations ``native`` and ``serialised``) it is one contiguous buffer.
 
-        ``key`` is (row, column), or the row alone. ``snapshot`` copies into staging memory instead: the arrays may
+        ``key`` is (row, column), or the row alone; None numbers this stream's sends: ``step0``, ``step1`` and so on, of
+        which one that fails leaves its number out. ``snapshot`` copies into staging memory instead: the arrays may
         change at once. ``wait`` waits for room in the ring and credit; otherwise WouldBlock is raised.
 
         Nothing is converted in silence: other types, units and orders of bytes than the schema's are refused, and
@@ -107,6 +112,7 @@ class Stream:
 
         Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock.
         """
+        key = f"step{next(self._steps)}" if key is None else key
         number = self._native.send(data, key, snapshot, wait)
         if number < 0:
             number = self._send_other(data, key, snapshot, wait, cast)
