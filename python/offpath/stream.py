@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from . import columns
 from ._native import Stream as NativeStream
 from .errors import Error, SchemaError
+from .layouts import stored_schema
 
 if TYPE_CHECKING:
     from .session import Session
@@ -80,9 +82,10 @@ class Stream:
     ) -> None:
         self.session = session
         self.name = name
-        self.schema = schema
+        self.schema = schema = stored_schema(schema) if schema is not None else None
         self.pool_name = pool or f"local:/{name}"
         self.destination = destination
+        self._steps = itertools.count()
         self.compression = compression
         specs = columns.plain_columns(schema) if schema is not None else columns.BYTES
         capsule = schema.__arrow_c_schema__() if schema is not None else None
@@ -90,7 +93,9 @@ class Stream:
             session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank, compression
         )  # fmt: skip
 
-    def send(self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True) -> Ticket:
+    def send(
+        self, data: Any, key: Key | None = None, *, snapshot: bool = False, wait: bool = True, cast: bool = False
+    ) -> Ticket:
         """Posts one batch and returns at once; until it is pulled its arrays must not change.
 
         ``data`` is a dict of arrays by column name, a record batch or table, anything that exports Arrow data, a
@@ -98,27 +103,32 @@ class Stream:
         one value a row (also strided, as ``x[:, 0]``), or shape (rows, n) for a fixed-size list of n. Without a schema
         (destinations ``native`` and ``serialised``) it is one contiguous buffer.
 
-        ``key`` is (row, column), or the row alone. ``snapshot`` copies into staging memory instead: the arrays may
+        ``key`` is (row, column), or the row alone; None numbers this stream's sends: ``step0``, ``step1`` and so on, of
+        which one that fails leaves its number out. ``snapshot`` copies into staging memory instead: the arrays may
         change at once. ``wait`` waits for room in the ring and credit; otherwise WouldBlock is raised.
+
+        Nothing is converted in silence: other types, units and orders of bytes than the schema's are refused, and
+        ``cast`` converts them, unless values do not survive it. Masked values of NumPy and NaT are sent as nulls.
 
         Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock.
         """
+        key = f"step{next(self._steps)}" if key is None else key
         number = self._native.send(data, key, snapshot, wait)
         if number < 0:
-            number = self._send_other(data, key, snapshot, wait)
+            number = self._send_other(data, key, snapshot, wait, cast)
         return Ticket(self, number)
 
-    def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
-        """What is not a dict of plain memory."""
+    def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool, cast: bool) -> int:
+        """What is not a dict of plain memory of the columns' types."""
         if self.schema is None:
             return self._send_bytes(data, key, snapshot, wait)
         data = columns.as_mapping(data, self.schema.names)
         if isinstance(data, dict):
-            data = columns.temporal_as_integers(data) if columns.plain_columns(self.schema) else data
+            data = columns.whole_dates(data, self.schema)
             number = self._native.send(data, key, snapshot, wait)
             if number >= 0:
                 return number
-        batch = columns.as_batch(data, self.schema)
+        batch = columns.as_batch(data, self.schema, cast)
         return self._native.send_arrow(batch.__arrow_c_array__()[1], key, snapshot, wait)
 
     def _send_bytes(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
@@ -127,7 +137,8 @@ class Stream:
             with pa.ipc.new_stream(sink, data.schema) as writer:
                 writer.write(data)
             return self._native.send(sink.getvalue(), key, snapshot, wait)
-        raise SchemaError(f"stream '{self.name}': expected a contiguous buffer, given {type(data).__name__}")
+        masked = ", whose mask bytes have no place for: send filled(…)" if hasattr(data, "mask") else ""
+        raise SchemaError(f"stream '{self.name}': expected a contiguous buffer, given {type(data).__name__}{masked}")
 
     def move(
         self,

@@ -107,7 +107,7 @@ def within(seconds: float, what: str, condition) -> float:
 
 def test_a_batch_of_another_schema_names_the_field_and_both_types(session, name):
     stream = session.stream(name, SCHEMA, rows_max=10)
-    with pytest.raises(offpath.SchemaError, match=r"column 'v': expected int64, given double"):
+    with pytest.raises(offpath.SchemaError, match=r"column 'v': expected int64, given float64"):
         stream.send(pa.record_batch({"v": pa.array([1.0])}), key="a")
     stream.send({"v": np.arange(3)}, key="b").wait_stored(5)
     assert session.pool(stream.pool_name).keys() == [("b", "")]
