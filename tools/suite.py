@@ -103,6 +103,7 @@ def lint_step() -> Step:
     commands: list[Command] = [
         [python, "tools/layers.py"],
         [python, "tools/tidy.py"],
+        [python, "tools/request_list.py"],
         [python, "tools/format.py", "--check"],
         [python, "-m", "ruff", "check", "--quiet", "."],
         [python, "-m", "mypy", "--no-error-summary"],

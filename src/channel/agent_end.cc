@@ -359,64 +359,11 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::probe:
       reply(wire::ReplyKind::probed, entry.ticket, wire::Probed{time(now)});
       return {};
-    case EntryKind::open_stream:
-    case EntryKind::close_stream:
-    case EntryKind::send:
-    case EntryKind::move:
-    case EntryKind::step_end:
-    case EntryKind::need_credit:
-    case EntryKind::pool_get:
-    case EntryKind::pool_list:
-    case EntryKind::pool_drop:
-    case EntryKind::pool_write:
-    case EntryKind::push_lease:
-    case EntryKind::release:
-    case EntryKind::member_table:
-    case EntryKind::peer_put:
-    case EntryKind::peer_get:
-    case EntryKind::peer_deliver:
-    case EntryKind::peer_piece:
-    case EntryKind::sift_flush:
-    case EntryKind::peer_flush:
-    case EntryKind::sift_tracks:
-    case EntryKind::peer_tracks:
-    case EntryKind::sift_info:
-    case EntryKind::peer_list:
-    case EntryKind::peer_drop:
-    case EntryKind::peer_step_end:
-    case EntryKind::peer_define:
-    case EntryKind::pool_query:
-    case EntryKind::query_next:
-    case EntryKind::pool_compute:
-    case EntryKind::peer_compute:
-    case EntryKind::peer_compare:
-    case EntryKind::peer_query:
-    case EntryKind::peer_query_next:
-    case EntryKind::peer_cancel:
-    case EntryKind::gauges_open:
-    case EntryKind::gauges_close:
-    case EntryKind::exchange_open:
-    case EntryKind::exchange_info:
-    case EntryKind::exchange_wait:
-    case EntryKind::exchange_grant:
-    case EntryKind::exchange_close:
-    case EntryKind::peer_exchange:
-    case EntryKind::pool_cancel:
-    case EntryKind::task_open:
-    case EntryKind::task_run:
-    case EntryKind::task_wait:
-    case EntryKind::task_cancel:
-    case EntryKind::task_close:
-    case EntryKind::peer_lanes:
-    case EntryKind::peer_receive:
-    case EntryKind::peer_message:
-    case EntryKind::tcp_open:
-    case EntryKind::tcp_close:
-    case EntryKind::tcp_slow_path:
+    default:
+      OFP_TRY(events_.check(entry));
       events_.on_request(*this, entry, now);
       return {};
   }
-  return fail(Error::protocol, "request {} has the unknown kind {}", entry.ticket, entry.kind);
 }
 
 // ---- pulls and pushes

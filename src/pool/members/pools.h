@@ -44,7 +44,6 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
 #include "pool/members/computation.h"
@@ -53,6 +52,7 @@
 #include "pool/members/remote_gets.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
+#include "service/service.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
@@ -84,18 +84,14 @@ struct PoolsCounters {
   std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
 };
 
-struct Answer {
-  wire::ReplyKind kind{};
-  std::vector<std::byte> payload{};
-  Bytes inbox{};
-};
+using service::Answer;
 
-class Pools final : public mover::Store, public QueryMembers {
+class Pools final : public mover::Store, public QueryMembers, public service::Service {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
   // are free, or set aside.
-  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+  Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
         std::function<bool(std::uint64_t bytes)> room, std::function<std::uint64_t()> wanted = {},
         std::function<bool(std::uint64_t bytes)> unused = {});
 
@@ -153,7 +149,7 @@ class Pools final : public mover::Store, public QueryMembers {
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
   using ComposeFetch =
-      std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+      std::function<void(const service::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
              TimeNs now, Effects& effects);
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
@@ -199,8 +195,8 @@ class Pools final : public mover::Store, public QueryMembers {
 
   // ---- completions
   void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
-  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
-  void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
+  void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) override;
   // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
   [[nodiscard]] bool has_disk() const noexcept { return table_.disk() != nullptr; }
   void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
@@ -210,11 +206,29 @@ class Pools final : public mover::Store, public QueryMembers {
     table_.read_back(frame, until, std::move(done), effects);
   }
 
-  void on_time(TimeNs now, Effects& effects);
+  void on_time(TimeNs now, Effects& effects) override;
   // To be told when memory becomes free.
-  [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
-  void on_memory_freed(TimeNs now, Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  [[nodiscard]] bool waits_for_memory() const noexcept override { return !waiting_.empty(); }
+  void on_memory_freed(TimeNs now, Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override;
+
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client.user);
+  }
+  void on_closed(ChannelNumber channel, bool /*usual*/, TimeNs now, Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, Effects& effects) override;
+  void on_transfer(ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   Effects& effects) override {
+    on_transfer(token, std::move(status), now, effects);
+  }
+  void on_descriptor(ChannelNumber channel, std::uint64_t number, Result<Fd>& fd, TimeNs now,
+                     Effects& effects) override {
+    on_offer(channel, number, std::move(fd), now, effects);
+  }
+  bool on_round(TimeNs now, Effects& effects) override;
 
   [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
   [[nodiscard]] PoolsCounters counters() const;
@@ -382,7 +396,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] const std::string& text_of(const std::string& pool) const {
     return definitions_.find(pool)->second.text;
   }  // one that is there
-  using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
+  using ComposeAsk = std::function<void(const service::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
   void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
@@ -464,7 +478,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
   void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
-  static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status,
+  static void on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
                                 Effects& effects);
   void admit_incoming(TimeNs now, Effects& effects);
   [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
@@ -509,7 +523,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
 
   PoolsOptions options_;
-  std::shared_ptr<mover::BufferCache> buffers_;
+  std::shared_ptr<service::BufferCache> buffers_;
   FrameTable table_;
   Intake intake_;
   Computes* computes_ = nullptr;

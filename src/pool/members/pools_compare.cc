@@ -85,7 +85,7 @@ void Pools::compare(TimeNs now, Effects& effects) {
       ask(
           std::move(asking), EntryKind::peer_compare, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
           [user = std::uint64_t{table_.user_of(name)}, view = view_of(definition), reader = self_,
-           text = definition.text, digests = digests](const mover::AskedMemory&, std::vector<std::byte>& payload) {
+           text = definition.text, digests = digests](const service::AskedMemory&, std::vector<std::byte>& payload) {
             wire::encode(wire::PeerCompare{user, view, reader, text, std::as_bytes(std::span(digests))}, payload);
           },
           effects);
@@ -111,7 +111,7 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
     if (theirs[part] != (own != all.end() ? own->second[part] : 0)) differs |= 1ull << part;
   // The other sends what it has and this member lacks. What it lacks itself, this member finds by asking in its turn.
   if (differs != 0) compare_later(deadline_after(now_, options_.move_retry_ns));
-  effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{differs}});
+  effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{differs}});
   return {};
 }
 

@@ -15,7 +15,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 // After a move has ended, whatever came of it: its answer may be lost.

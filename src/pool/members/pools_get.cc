@@ -12,7 +12,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -165,7 +165,7 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     const FrameTable::Get get = gets_.take(number).get;
     status = wire::decode(answer->payload, done);
     if (status)
-      effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
+      effects.push_back(service::ReplyEffect{get.channel, get.ticket, done});
     else
       refuse(get.channel, get.ticket, std::move(status).error(), effects);
     return;
@@ -233,7 +233,7 @@ Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, 
   if (got.how != wire::Got::How::pushed || got.length > inbox.size())
     return fail(Error::protocol, "member {} has pushed {} bytes to an inbox of {}", remote.owner, got.length,
                 inbox.size());
-  auto frame = std::make_shared<mover::Frame>();
+  auto frame = std::make_shared<service::Frame>();
   OFP_ASSIGN(frame->buffer, buffers_->take(got.length, remote.get.user));
   if (got.length > 0) std::memcpy(frame->buffer.data(), inbox.data(), got.length);
   frame->bytes = got.length;

@@ -11,8 +11,8 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
 using mover::Stored;
+using service::AskedMemory;
 using wire::EntryKind;
 
 Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
@@ -312,7 +312,7 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   // On disk, it is its service's whether it stays in memory.
   if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
   if (put.kept) put.kept(status, now_, effects);
-  if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
+  if (put.token != 0) effects.push_back(service::StoredEffect{put.token, std::move(status)});
 }
 
 }  // namespace offpath::pool

@@ -94,7 +94,7 @@ void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs de
   remote.asking = ask(
       {Asking::Kind::get, number, remote.owner}, kind,
       deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns), nullptr, answer_inbox_bytes,
-      [compose = std::move(compose), number](const mover::AskedMemory& memory, std::vector<std::byte>& payload) {
+      [compose = std::move(compose), number](const service::AskedMemory& memory, std::vector<std::byte>& payload) {
         compose(memory, number, payload);
       },
       effects, std::move(body));

@@ -9,9 +9,9 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
-using mover::FailEffect;
-using mover::ReplyEffect;
+using service::AskedMemory;
+using service::FailEffect;
+using service::ReplyEffect;
 using wire::EntryKind;
 
 namespace {
@@ -170,7 +170,7 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
     return false;
   }
   const std::uint64_t number = next_number_++;
-  const std::uint64_t token = mover::token_of(mover::Service::peers, number);
+  const std::uint64_t token = service::token_of(service::ServiceId::peers, number);
   set_reserve(incoming);
   OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, incoming.object, now, effects));
   if (begun == Intake::Begun::not_yet) {
@@ -262,7 +262,7 @@ void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects
       effects);
 }
 
-void Pools::on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status,
+void Pools::on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
                               Effects& effects) {
   if (!status) return refuse(get.channel, get.ticket, status.error(), effects);
   effects.push_back(ReplyEffect{get.channel, get.ticket,
@@ -287,7 +287,7 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
   const auto kept = std::make_shared<std::vector<FrameTable::Item>>(std::move(items));
   for (const FrameTable::Item& item : *kept)
     listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
-  effects.push_back(mover::ListedEffect{channel, request.ticket, std::move(listed), kept});
+  effects.push_back(service::ListedEffect{channel, request.ticket, std::move(listed), kept});
   return {};
 }
 

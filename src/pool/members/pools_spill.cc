@@ -9,7 +9,7 @@
 
 namespace offpath::pool {
 
-using mover::ReplyEffect;
+using service::ReplyEffect;
 
 // ---- puts of durable pools: on disk first, then in the table, then stored
 

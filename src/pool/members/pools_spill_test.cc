@@ -14,7 +14,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, member = 2;
+constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t user = 1000;
 
 // Member a of a and b after a start, with what was on its disk.
@@ -22,7 +22,7 @@ class PoolsAfterAStart : public ::testing::Test {
  protected:
   PoolsAfterAStart() { write("step0", 1); }
   FramePtr frame_of(std::size_t bytes, char fill = 'x') {
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = *cache_->take(bytes, user);
     frame->bytes = bytes;
     std::memset(frame->buffer.data(), fill, bytes);
@@ -61,15 +61,15 @@ class PoolsAfterAStart : public ::testing::Test {
       started_->spill(now_, effects_);
       started_->on_time(now_, effects_);
       for (bool any = true; std::exchange(any, false);)
-        for (const mover::Effect& effect : std::exchange(effects_, {}))
-          if (const auto* job = std::get_if<mover::JobEffect>(&effect)) {
+        for (const service::Effect& effect : std::exchange(effects_, {}))
+          if (const auto* job = std::get_if<service::JobEffect>(&effect)) {
             started_->on_disk_job(job->token, job->run(), now_, effects_);
             any = true;
-          } else if (const auto* asked = std::get_if<mover::AskEffect>(&effect)) {
+          } else if (const auto* asked = std::get_if<service::AskEffect>(&effect)) {
             EXPECT_EQ(asked->member, "b");
             asked_[asked->kind].push_back(asked->token);
             if (asked->object) sent_ += static_cast<char>(*asked->object->buffer.data());
-          } else if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) {
+          } else if (const auto* failed = std::get_if<service::FailEffect>(&effect)) {
             failures_[failed->channel].push_back(failed->failure.code);
           }
       if (now_ == end) return;
@@ -100,7 +100,7 @@ class PoolsAfterAStart : public ::testing::Test {
   }
   [[nodiscard]] bool holds(const std::string& row) const { return started_->table().holds("rank:/p", {row, "c"}); }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   Effects effects_;
   TimeNs now_ = second_ns;
   std::uint64_t ticket_ = 0;
@@ -109,7 +109,7 @@ class PoolsAfterAStart : public ::testing::Test {
   std::unique_ptr<Pools> started_;
   std::map<EntryKind, std::vector<std::uint64_t>> asked_;
   std::string sent_;  // the first byte of each object that b was asked to take
-  std::map<mover::ChannelNumber, std::vector<Error>> failures_;
+  std::map<service::ChannelNumber, std::vector<Error>> failures_;
 };
 
 TEST_F(PoolsAfterAStart, ALostCopyIsRepairedThoughTheOtherOwnerAndTheDiskFailFirst) {
@@ -209,8 +209,8 @@ TEST_F(PoolsAfterAStart, ARowThatIsPutAnewWhileItIsReadBackMovesWithItsNewBytes)
   std::optional<std::pair<std::uint64_t, Status>> read;  // by its job, and not told yet
   for (const TimeNs end = now_ + 10 * second_ns; !read && now_ < end; now_ += 100 * millisecond_ns) {
     started_->on_time(now_, effects_);
-    for (const mover::Effect& effect : std::exchange(effects_, {}))
-      if (const auto* job = std::get_if<mover::JobEffect>(&effect)) read.emplace(job->token, job->run());
+    for (const service::Effect& effect : std::exchange(effects_, {}))
+      if (const auto* job = std::get_if<service::JobEffect>(&effect)) read.emplace(job->token, job->run());
   }
   ASSERT_TRUE(read) << "the row is to move, and lies on disk";
   ASSERT_TRUE(started_->put({"rank:/p", "step0", "c", user, 0, false}, frame_of(100, 'y'), 1, now_, effects_));

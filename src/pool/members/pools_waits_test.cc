@@ -12,7 +12,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, neighbour = 3;
+constexpr service::ChannelNumber program = 1, neighbour = 3;
 constexpr uid_t user = 1000, neighbour_user = 1001;
 
 class FewWaits : public ::testing::Test {
@@ -36,25 +36,25 @@ class FewWaits : public ::testing::Test {
   }
   // Why the request is refused; empty: it waits. The last one asked of the member is `asked_`.
   template <class Message>
-  std::string refusal(EntryKind kind, const Message& message, mover::ChannelNumber channel = program) {
+  std::string refusal(EntryKind kind, const Message& message, service::ChannelNumber channel = program) {
     effects_.clear();
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     few_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
     std::string why;
-    for (const mover::Effect& effect : effects_) {
-      if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) why = failed->failure.message;
-      if (const auto* asked = std::get_if<mover::AskEffect>(&effect)) asked_ = asked->token;
+    for (const service::Effect& effect : effects_) {
+      if (const auto* failed = std::get_if<service::FailEffect>(&effect)) why = failed->failure.message;
+      if (const auto* asked = std::get_if<service::AskEffect>(&effect)) asked_ = asked->token;
     }
     return why;
   }
-  std::string want(const std::string& pool, const std::string& row = "r", mover::ChannelNumber channel = program) {
+  std::string want(const std::string& pool, const std::string& row = "r", service::ChannelNumber channel = program) {
     return refusal(EntryKind::pool_get, wire::PoolGet{pool, row, "c", -1}, channel);
   }
 
   static constexpr const char* full =
       "4 requests of user 1000 are waiting, which is the limit of each user (limits.user_waiting_max)";
-  Pools few_{few(), mover::BufferCache::make({}), [](std::uint64_t) { return true; }};
+  Pools few_{few(), service::BufferCache::make({}), [](std::uint64_t) { return true; }};
   Effects effects_;
   TimeNs now_ = second_ns;
   std::uint64_t ticket_ = 0, asked_ = 0;
@@ -119,7 +119,7 @@ TEST_F(FewWaits, KeysOfStepsOnTheirWayToOtherMembersAreBounded) {
 
 // Rounds, cancels and pools that are made take as long with tens of thousands that wait as with a few.
 TEST(PoolsWaits, WhoWaitsForOtherMembersSlowsNobodyDown) {
-  Pools pools{PoolsOptions{}, mover::BufferCache::make({}), [](std::uint64_t) { return true; }};
+  Pools pools{PoolsOptions{}, service::BufferCache::make({}), [](std::uint64_t) { return true; }};
   Effects effects;
   TimeNs now = second_ns;
   std::uint64_t ticket = 0;
@@ -164,7 +164,7 @@ TEST(PoolsWaits, WhoWaitsForOtherMembersSlowsNobodyDown) {
   now += 200 * second_ns;
   pools.on_time(now, effects);
   std::size_t failed = 0;
-  for (const mover::Effect& effect : effects) failed += std::get_if<mover::FailEffect>(&effect) != nullptr ? 1 : 0;
+  for (const service::Effect& effect : effects) failed += std::get_if<service::FailEffect>(&effect) != nullptr ? 1 : 0;
   EXPECT_EQ(failed, 32'000u) << "those that wait here and for the pool; the member answers for the others";
   EXPECT_EQ(pools.table().counters().waiting, 0u);
 }
@@ -184,7 +184,7 @@ class BudgetWaits : public ::testing::Test {
       EXPECT_TRUE(pools_.admit(pool, user, effects_));
   }
   mover::Stored put(const std::string& pool, const std::string& row, std::size_t bytes) {
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = *cache_->take(bytes, user);
     frame->bytes = bytes;
     return pools_.put({pool, row, "c", user, 0, false}, std::move(frame), ++token_, now_, effects_).value();
@@ -196,12 +196,12 @@ class BudgetWaits : public ::testing::Test {
   }
   std::size_t stored() {
     std::size_t count = 0;
-    for (const mover::Effect& effect : std::exchange(effects_, {}))
-      count += std::holds_alternative<mover::StoredEffect>(effect) ? 1 : 0;
+    for (const service::Effect& effect : std::exchange(effects_, {}))
+      count += std::holds_alternative<service::StoredEffect>(effect) ? 1 : 0;
     return count;
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   Pools pools_{options(), cache_, [](std::uint64_t) { return true; }};
   Effects effects_;
   TimeNs now_ = second_ns;

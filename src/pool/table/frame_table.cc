@@ -13,9 +13,9 @@
 
 namespace offpath::pool {
 
-using mover::FailEffect;
-using mover::HandOverEffect;
-using mover::ReplyEffect;
+using service::FailEffect;
+using service::HandOverEffect;
+using service::ReplyEffect;
 using wire::EntryKind;
 
 namespace {
@@ -556,10 +556,10 @@ void FrameTable::push(ChannelNumber channel, std::uint64_t ticket, const FramePt
   const wire::Got got{
       .how = wire::Got::How::pushed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
   transfers_.emplace(token, Transfer{channel, ticket, got});
-  effects.push_back(mover::PushEffect{channel,
-                                      mover::token_of(mover::Service::pool, token),
-                                      {{region, offset, frame->buffer.data(), frame->bytes}},
-                                      frame});
+  effects.push_back(service::PushEffect{channel,
+                                        service::token_of(service::ServiceId::pool, token),
+                                        {{region, offset, frame->buffer.data(), frame->bytes}},
+                                        frame});
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
@@ -573,7 +573,7 @@ void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const 
 }
 
 void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effects) {
-  const auto at = transfers_.find(mover::number_of(token));
+  const auto at = transfers_.find(service::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);
@@ -655,7 +655,7 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
   auto kept = std::make_shared<std::vector<Item>>(std::move(*items));
   for (const Item& item : *kept)
     listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
-  effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed), kept});
+  effects.push_back(service::ListedEffect{number, request.ticket, std::move(listed), kept});
 }
 
 Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, uid_t user, std::string_view row_glob,
@@ -755,15 +755,15 @@ void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effe
   const auto written = std::make_shared<Written>();
   const std::uint64_t token = next_token_++;
   transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, user, written});
-  effects.push_back(mover::JobEffect{mover::token_of(mover::Service::pool, token),
-                                     [frames = std::move(frames), fd, written]() -> Status {
-                                       OFP_ASSIGN(written->bytes, write_stream(frames, fd->get(), written->cancelled));
-                                       return {};
-                                     }});
+  effects.push_back(service::JobEffect{
+      service::token_of(service::ServiceId::pool, token), [frames = std::move(frames), fd, written]() -> Status {
+        OFP_ASSIGN(written->bytes, write_stream(frames, fd->get(), written->cancelled));
+        return {};
+      }});
 }
 
 void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
-  const auto at = transfers_.find(mover::number_of(token));
+  const auto at = transfers_.find(service::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);

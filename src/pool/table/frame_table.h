@@ -22,7 +22,6 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
 #include "pool/table/disk.h"
@@ -30,15 +29,16 @@
 #include "pool/table/wait_accounts.h"
 #include "pool/table/waiting_gets.h"
 #include "pool/table/waiting_reads.h"
+#include "service/effects.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
 namespace offpath::pool {
 
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::FramePtr;
+using service::ChannelNumber;
+using service::Effects;
+using service::FramePtr;
 
 struct FrameTableCounters {
   std::uint64_t pools = 0, frames = 0, bytes = 0, key_bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0,

@@ -15,7 +15,7 @@
 
 namespace offpath::pool {
 
-using mover::FailEffect;
+using service::FailEffect;
 
 namespace {
 

@@ -64,7 +64,7 @@ Status put_piece(Writer& writer, const frame::MessagePiece& piece) {
 
 }  // namespace
 
-Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, int fd,
+Result<std::uint64_t> write_stream(const std::vector<service::FramePtr>& frames, int fd,
                                    const std::atomic<bool>& cancelled) {
   if (frames.empty()) return fail(Error::not_found, "the pool has no frames to write");
   Writer writer(fd, cancelled);
@@ -72,7 +72,7 @@ Result<std::uint64_t> write_stream(const std::vector<mover::FramePtr>& frames, i
   for (std::size_t i = 0; i < frames.size(); ++i) {
     OFP_TRY(writer.check());
     if (!frames[i]->arrow) return fail(Error::schema, "object {} of the pool is not Arrow but plain bytes", i);
-    OFP_ASSIGN(const mover::FramePtr frame, mover::in_memory(frames[i]));
+    OFP_ASSIGN(const service::FramePtr frame, service::in_memory(frames[i]));
     loop::JobPool::note_progress();
     const Bytes bytes = frame->buffer.bytes();
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
