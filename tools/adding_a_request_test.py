@@ -10,7 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/internals/hacking.md"
 STEP = re.compile(
-    r"In\s+`(?P<path>[^`]+)`,\s+(?P<where>above|below)\s+`(?P<anchor>[^`]+)`:\n\n```cpp\n(?P<code>.*?)```", re.DOTALL
+    r"In\s+`(?P<path>[^`]+)`,\s+(?P<where>above|below)\s+`(?P<anchor>[^`]+)`:\n\n"
+    r"<!-- [^\n]* -->\n```cpp\n(?P<code>.*?)```",
+    re.DOTALL,
 )
 # What the step's test needs. Each of these compiles on its own, so that nothing of the agent is built.
 SOURCES = (
