@@ -141,6 +141,7 @@ void split3x4(const std::byte* rows, std::uint64_t count, std::byte* x, std::byt
     store_vector(y + i * 4, __builtin_shufflevector(y01, y23, 0, 1, 4, 5));
     store_vector(z + i * 4, __builtin_shufflevector(z01, c, 0, 1, 4, 7));
   }
+  if (i == count) return;  // no rows may be no address
   gather<4>(rows + i * 12, 12, count - i, x + i * 4);
   gather<4>(rows + i * 12 + 4, 12, count - i, y + i * 4);
   gather<4>(rows + i * 12 + 8, 12, count - i, z + i * 4);
@@ -156,6 +157,7 @@ void split3x8(const std::byte* rows, std::uint64_t count, std::byte* x, std::byt
     store_vector(y + i * 8, __builtin_shufflevector(a, c, 1, 2));
     store_vector(z + i * 8, __builtin_shufflevector(b, c, 0, 3));
   }
+  if (i == count) return;
   gather<8>(rows + i * 24, 24, count - i, x + i * 8);
   gather<8>(rows + i * 24 + 8, 24, count - i, y + i * 8);
   gather<8>(rows + i * 24 + 16, 24, count - i, z + i * 8);

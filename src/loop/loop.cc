@@ -114,7 +114,8 @@ bool Loop::look(TimeNs now, TimeNs wait) {
       waker_.clear();
       continue;
     }
-    auto watched = watched_.find(event.data.u64);
+    const std::uint64_t number = event.data.u64;  // the kernel packs an event: nothing may refer into it
+    auto watched = watched_.find(number);
     if (watched == watched_.end()) continue;  // one that was called before has unwatched it
     ++counters_.descriptors_ready;
     const OnReady& on_ready = watches_.at(watched->second).on_ready;

@@ -26,7 +26,11 @@
 namespace offpath::plugin {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifndef __has_feature  // Clang's; GCC defines the others
+#define __has_feature(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer)
 constexpr bool sanitized = true;  // sanitizers' own calls are in the lists
 #else
 constexpr bool sanitized = false;

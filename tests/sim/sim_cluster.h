@@ -166,8 +166,8 @@ class SimCluster {
         }
         done(std::move(status), now);
       }
-      const bool did = dispatcher.poll(now) | group.poll(now);
-      if (!did && jobs.empty() && dispatcher.fall_asleep(now))
+      const bool served = dispatcher.poll(now), met = group.poll(now);  // both have their turn
+      if (!served && !met && jobs.empty() && dispatcher.fall_asleep(now))
         return std::min({dispatcher.next_deadline(), group.next_deadline(), now + options.tick_ns});
       return now + options.round_ns;
     }

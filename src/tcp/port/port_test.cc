@@ -84,7 +84,7 @@ Seen send_through(const Impairments& impairments, std::uint64_t seed, std::size_
   Seen seen;
   std::array<ReceivedFrame, 64> frames;
   std::uint32_t last = 0;
-  const auto look = [&](TimeNs now) {
+  const auto look = [&, &two = two](TimeNs now) {  // Clang 14 captures no structured binding by itself
     static_cast<void>(bad.receive(frames, now));
     for (std::size_t count; (count = two->receive(frames, now)) > 0;)
       for (std::size_t i = 0; i < count; ++i) {

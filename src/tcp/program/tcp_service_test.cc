@@ -61,7 +61,8 @@ TEST_F(Programs, ExchangeBytesAndGiveEverythingBack) {
     if (bytes == 0) two.emplace(*server.area, far, bytes, false, bytes + 1);
     const auto act = [&] {
       if (!two && accept()) two.emplace(*server.area, far, bytes, false, bytes + 1);
-      return one.act() | (two && two->act());
+      const bool first = one.act(), second = two && two->act();  // both have their turn
+      return first || second;
     };
     ASSERT_TRUE(world.run_until([&] { return one.closed && two && two->closed; }, 60 * second_ns, act)) << bytes;
     EXPECT_EQ(one.received, bytes);
