@@ -7,6 +7,36 @@ if(OFFPATH_PYTHON AND NOT SKBUILD)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/launcher/offpath DESTINATION ${OFFPATH_BIN_DIR} COMPONENT python)
 endif()
 
+# Manual pages, from the programs' own help. What is compiled for another processor runs in its emulator; without one
+# there are no pages of it. The page of the command `offpath` needs a Python that has the command's own requirements.
+set(man_pages)
+if(Python_Interpreter_FOUND AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+  foreach(program IN ITEMS offpath-agent offpath-sampler offpath-region-sampler offpath-slow-path offpath-topology)
+    if(TARGET ${program})
+      set(man_page ${PROJECT_BINARY_DIR}/man/${program}.1)
+      add_custom_command(OUTPUT ${man_page} DEPENDS ${program} ${PROJECT_SOURCE_DIR}/tools/man_pages.py
+        COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/man_pages.py ${man_page} ${program}
+                ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${program}> VERBATIM)
+      list(APPEND man_pages ${man_page})
+      install(FILES ${man_page} DESTINATION ${OFFPATH_MAN_DIR} COMPONENT programs)
+    endif()
+  endforeach()
+endif()
+offpath_ask_python(has_command_line "import numpy, pyarrow, rich, typer; print('yes')")
+if(OFFPATH_PYTHON AND has_command_line)
+  set(man_page ${PROJECT_BINARY_DIR}/man/offpath.1)
+  file(GLOB_RECURSE command_line CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/offpath/*.py)
+  add_custom_command(OUTPUT ${man_page}
+    DEPENDS ${command_line} ${PROJECT_SOURCE_DIR}/tools/man_pages.py ${PROJECT_SOURCE_DIR}/tools/docs_pages.py
+    COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/man_pages.py ${man_page} offpath VERBATIM)
+  list(APPEND man_pages ${man_page})
+  install(FILES ${man_page} DESTINATION ${OFFPATH_MAN_DIR} COMPONENT python)
+endif()
+if(man_pages)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man)
+  add_custom_target(man ALL DEPENDS ${man_pages})
+endif()
+
 # The C SDK: what a C, C++ or Fortran program needs to be built on an installed Offpath. The shared
 # library is the target `offpath` of src/host.
 if(NOT TARGET offpath)

@@ -5,6 +5,7 @@
 #                                        package says lib/TRIPLET by CMAKE_INSTALL_LIBDIR
 #   lib/offpath/                         libarrow, where the package has to bring it (OFFPATH_BUNDLE_ARROW)
 #   include/offpath/                     the C and C++ headers
+#   share/man/man1/                      manual pages
 #   lib/pythonX.Y/site-packages/offpath/ the package and its bindings
 #
 # Under scikit-build-core the same places are spelt by its variables, so a wheel unpacks to the same layout. Only its
@@ -14,12 +15,14 @@ if(SKBUILD)
   set(OFFPATH_BIN_DIR ${SKBUILD_PLATLIB_DIR}/offpath/bin)
   set(OFFPATH_LIB_DIR ${SKBUILD_DATA_DIR}/lib)
   set(OFFPATH_INCLUDE_DIR ${SKBUILD_DATA_DIR}/include)
+  set(OFFPATH_MAN_DIR ${SKBUILD_DATA_DIR}/share/man/man1)
   set(OFFPATH_SITE_DIR ${SKBUILD_PLATLIB_DIR})
 else()
   set(CMAKE_INSTALL_LIBDIR lib CACHE STRING "libraries, below the prefix") # PATH would be made absolute
   set(OFFPATH_BIN_DIR bin)
   set(OFFPATH_LIB_DIR ${CMAKE_INSTALL_LIBDIR})
   set(OFFPATH_INCLUDE_DIR include)
+  set(OFFPATH_MAN_DIR share/man/man1)
   set(OFFPATH_SITE_DIR lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
 endif()
 

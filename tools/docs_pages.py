@@ -308,47 +308,50 @@ def clean_help(text: str) -> str:
 # ---- metrics -----------------------------------------------------------------------------------
 
 STRING = r'"(?:[^"\\]|\\.)*"'
-CALL = re.compile(rf"\b(gauge|counter)\(\s*({STRING})\s*,\s*((?:{STRING}\s*)+|\w+)")
-GROUP = re.compile(r"^void add_(\w+)\(Families&", re.MULTILINE)
+# Each metric is a row of a table in figures*.h, after the row's key and value, or is added by a call.
+ROW = re.compile(rf',\s*({STRING}),\s*((?:{STRING}\s*)+|\w+_help)(?:,\s*"\w+",\s*{STRING})?\s*\}}')
+CALL = re.compile(rf"\badd\(\s*({STRING})\s*,\s*((?:{STRING}\s*)+)")
+GROUP = re.compile(r"^(?:inline constexpr Figure<[\w:]+> (\w+)_figures\[\]|void add_(\w+)\(Families&)", re.MULTILINE)
 GROUPS = {
-    "services": "Requests, frames and pools",
-    "sifts": "Sift",
-    "computes": "Functions",
-    "tcp": "TCP",
-    "cost": "Samples",
+    "The agent": ("process", "limit", "acceptor", "loop", "job", "memory", "buffer", "cache", "channels", "jobs"),
+    "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query"),
+    "Members": ("group", "reach"),
+    "Sift": ("stage", "sifts"),
+    "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
+    "Tasks": ("task", "message"),
+    "TCP": ("tcp", "stack", "tcp_service", "slow_path", "core"),
+    "Exchanges": ("exchange", "exchange_status", "grant", "exchanges"),
+    "Samples": ("sample", "datagram", "host", "sampled", "cost"),
+    "Alarms": ("alarms",),
 }
-NAMED = re.compile(rf"\bstd::string (\w+) =\s*((?:{STRING}\s*)+);")
+NAMED = re.compile(rf"\b(\w+_help) =\s*((?:{STRING}\s*)+)[,;]")
 
 
 def joined(literals: str) -> str:
     return "".join(json.loads(each) for each in re.findall(STRING, literals))
 
 
-def metrics_of(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """(group, name, kind, help) of each metric that C++ text adds, in its order. A group is what one function adds; a
+def metrics_of(text: str) -> Iterator[tuple[str, str, str]]:
+    """(group, name, help) of each metric of C++ text, in its order. A group is a table, or what one function adds; a
     help text that has a name of its own is looked up above."""
-    groups = [(match.start(), match[1]) for match in GROUP.finditer(text)]
-    named = [(match.start(), match[1], joined(match[2])) for match in NAMED.finditer(text)]
-    for match in CALL.finditer(text):
+    groups = [(match.start(), match[1] or match[2]) for match in GROUP.finditer(text)]
+    named = {match[1]: joined(match[2]) for match in NAMED.finditer(text)}
+    for match in sorted([*ROW.finditer(text), *CALL.finditer(text)], key=lambda each: each.start()):
         group = next((name for at, name in reversed(groups) if at < match.start()), "")
-        told = match[3]
-        if told.startswith('"'):
-            yield group, joined(match[2]), match[1], joined(told)
-            continue
-        above = [each for at, name, each in named if name == told and at < match.start()]
-        if above:
-            yield group, joined(match[2]), match[1], above[-1]
+        yield group, joined(match[1]), joined(match[2]) if match[2].startswith('"') else named[match[2]]
 
 
 def metrics_page(folder: Path) -> str:
-    groups: dict[str, dict[str, str]] = {}
-    for source in sorted(folder.glob("*metrics*.cc")):
-        for group, name, kind, told in metrics_of(source.read_text(encoding="utf-8")):
+    titles = {group: title for title, groups in GROUPS.items() for group in groups}
+    sections: dict[str, dict[str, str]] = {title: {} for title in GROUPS}
+    for source in [*sorted(folder.glob("figures*.h")), *sorted(folder.glob("*metrics*.cc"))]:
+        for group, name, told in metrics_of(source.read_text(encoding="utf-8")):
             plain = html.escape(told, quote=False).replace("|", "&#124;")
-            groups.setdefault(group, {}).setdefault(name, f"| `offpath_{name}` | {kind} | {plain} |")
+            kind = "counter" if name.endswith("_total") else "gauge"
+            sections[titles[group]].setdefault(name, f"| `offpath_{name}` | {kind} | {plain} |")
     made = ["# Metrics", METRICS_INTRO]
-    for group, rows in groups.items():
-        made.append(f"## {GROUPS.get(group, group.replace('_', ' ').capitalize())}")
+    for title, rows in sections.items():
+        made.append(f"## {title}")
         made.append("\n".join(["| metric | kind | meaning |", "|---|---|---|", *rows.values()]))
     return "\n\n".join(made) + "\n"
 

@@ -118,8 +118,25 @@ def test_metrics_that_dashboards_and_alerts_name_are_there() -> None:
 
 def test_a_metric_whose_help_has_a_name() -> None:
     text = (
-        "void add_loop(Families& families) {\n"
-        '  const std::string help = "What it " "went into.";\n'
-        '  families.counter("x_total", help, 1);\n}\n'
+        'inline constexpr std::string_view a_help = "What it " "went into.", b_help = "B.";\n'
+        "inline constexpr Figure<loop::Counters> loop_figures[] = {\n"
+        '    {"x", value<&Counters::x>, "x_total", a_help, "in", "busy"},\n'
+        '    {"y_s", seconds<&Counters::y>, "y_seconds", b_help},\n'
+        '    {"only_in_the_status", value<&Counters::z>},\n'
+        '    {"", [](const Counters& of) -> FigureValue { return of.text == "on"; }, "on",\n     "1: it is."},\n};\n'
+        'void add_more(Families& families) {\n  families.add("more", "More.", 1);\n}\n'
     )
-    assert list(docs_pages.metrics_of(text)) == [("loop", "x_total", "counter", "What it went into.")]
+    assert list(docs_pages.metrics_of(text)) == [
+        ("loop", "x_total", "What it went into."),
+        ("loop", "y_seconds", "B."),
+        ("loop", "on", "1: it is."),
+        ("more", "more", "More."),
+    ]
+
+
+def test_every_metric_of_an_agent_is_on_its_page() -> None:
+    page = docs_pages.metrics_page(ROOT / "src/agent/status")
+    tables = "".join(file.read_text() for file in (ROOT / "src/agent/status").glob("figures*.h"))
+    ends_in_total = set(re.findall(r',\s*"(\w+_total)"', tables))
+    assert len(ends_in_total) > 70
+    assert sorted(name for name in ends_in_total if f"`offpath_{name}` | counter" not in page) == []

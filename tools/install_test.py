@@ -91,6 +91,12 @@ def exported(file: Path) -> set[str]:
     return {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", file).splitlines()}
 
 
+def test_programs_have_manual_pages(prefix: Path) -> None:
+    pages = {page.name for page in (prefix / "share/man/man1").iterdir()}
+    programs = {program.name for program in (prefix / "bin").iterdir()} - {"offpath-worker"}
+    assert pages == {f"{program}.1" for program in programs}
+
+
 def test_what_leaves_the_library_is_what_the_header_declares(prefix: Path) -> None:
     header = re.sub(r"/\*.*?\*/", "", (prefix / "include/offpath/offpath.h").read_text(), flags=re.DOTALL)
     declared = set(re.findall(r"OFP_API[^;(]*?\b(ofp_\w+)\(", header))

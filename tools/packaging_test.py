@@ -54,6 +54,16 @@ def test_the_recipe_names_options_and_folders_that_there_are() -> None:
         assert all((ROOT / folder / "CMakeLists.txt").exists() for folder in folders)
 
 
+def test_every_program_of_a_debian_package_has_its_manual_page() -> None:
+    """Except the worker, which the agent alone starts."""
+    for listed in sorted((ROOT / "packaging/debian").glob("*.install")):
+        files = set(listed.read_text().split())
+        programs = {Path(file).name for file in files if file.startswith("usr/bin/")} - {"offpath-worker"}
+        assert {f"usr/share/man/man1/{program}.1" for program in programs} == {
+            file for file in files if "/man/" in file
+        }
+
+
 def test_scripts_are_shell() -> None:
     scripts = [*sorted((ROOT / "packaging").rglob("*.sh")), ROOT / "packaging/debian/offpath-agent.postinst"]
     assert len(scripts) >= 5

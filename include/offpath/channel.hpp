@@ -1,4 +1,4 @@
-// A connection with an agent, and what is asked over it: objects of pools, gauges.
+// A connection with an agent, and its requests: objects of pools, gauges.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef OFFPATH_CHANNEL_HPP
@@ -19,7 +19,7 @@
 namespace offpath {
 
 struct ConnectOptions {
-  std::string name{};         // what the agent calls this program; empty: the program's own name
+  std::string name{};         // this program's name on the agent; empty: the program's own name
   std::string key_file{};     // empty: OFFPATH_KEY_FILE
   std::string tls_ca_file{};  // empty: OFFPATH_TLS_CA_FILE
   Wait wait{std::chrono::seconds(5)};
@@ -73,7 +73,7 @@ class Channel {
     return probe;
   }
 
-  // The object, when it is there. Error::code() is OFP_NOT_FOUND (without waiting) or OFP_TIMEOUT.
+  // Waits for the object. Error::code() is OFP_NOT_FOUND (without waiting) or OFP_TIMEOUT.
   [[nodiscard]] Frame get(const std::string& pool, const Key& key, Wait wait = Wait::zero()) {
     ofp_frame* frame = nullptr;
     detail::call([&](ofp_error* error) {
@@ -81,7 +81,7 @@ class Channel {
     });
     return Frame(channel_, frame);
   }
-  // `name` is of all together.
+  // `name` is the name of the whole set.
   [[nodiscard]] Gauges gauges(const std::string& name, const std::vector<Gauge>& list) {
     std::vector<ofp_gauge> converted;
     for (const Gauge& each : list)
@@ -139,8 +139,8 @@ class Channel {
     return Frame::if_any(channel_, frame);
   }
 
-  // The same without waiting: each asks, and returns at once; `wait` is how long the request may take. An object that
-  // is wanted may not be there yet.
+  // Requests without waiting: each returns at once, and `wait` is how long it may take. A wanted object need not exist
+  // when it is requested.
   [[nodiscard]] Want want(const std::string& pool, const Key& key, Wait wait = forever) {
     return start<Frame>(Frame::of_request, [&](ofp_request** request, ofp_error* error) {
       return ofp_pool_want(get(), pool.c_str(), key.row.c_str(), key.column.c_str(), wait.count(), request, error);

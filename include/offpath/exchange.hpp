@@ -1,4 +1,4 @@
-// Records that agents exchange, as a program takes part in it.
+// Records that agents exchange, and a program's part in it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef OFFPATH_EXCHANGE_HPP
@@ -18,7 +18,7 @@
 
 namespace offpath {
 
-// What an exchange knew of its members after one round. Records live as long as the view.
+// The state of an exchange's members after one round. Records live as long as the view.
 class View {
  public:
   explicit View(ofp_view* view) : view_(view) {
@@ -26,7 +26,7 @@ class View {
     detail::call([&](ofp_error* error) { return ofp_view_info_get(view, &info_, error); });
     borrowed_ = false;
   }
-  // One that somebody else frees, as of ofp_on_view.
+  // A view that its caller frees, such as ofp_on_view's.
   explicit View(const ofp_view* view) : view_(const_cast<ofp_view*>(view)), borrowed_(true) {
     info_.struct_bytes = sizeof info_;
     detail::call([&](ofp_error* error) { return ofp_view_info_get(view, &info_, error); });
@@ -115,7 +115,7 @@ class Exchange {
     detail::call([&](ofp_error* error) { return ofp_exchange_view(get(), wait.count(), &view, error); });
     return View(view);
   }
-  // An amount for each of these members. Whether this agent leads, and may grant now.
+  // Requests an amount for each of these members. Returns whether this agent leads and may grant now.
   bool grant(std::span<const std::uint32_t> members, std::span<const std::uint64_t> amounts) {
     if (members.size() != amounts.size())
       throw std::invalid_argument(std::to_string(amounts.size()) + " amounts for " + std::to_string(members.size()) +

@@ -21,7 +21,7 @@ struct Gauge {
   std::string unit{}, description{};
 };
 
-// Values that the agent reads out of this program's memory: each costs a store when it changes.
+// Values that the agent reads from this program's memory; a change costs one store.
 class Gauges {
  public:
   // One of them. Setting it is one store, from any thread. Valid as long as its Gauges.
@@ -36,7 +36,7 @@ class Gauges {
     explicit Slot(volatile std::uint64_t* at) : at_(at) {}
     volatile std::uint64_t* at_;
   };
-  // From this call on it has a value, at first 0.
+  // From this call on it has a value, initially 0.
   [[nodiscard]] Slot slot(std::uint32_t index) const {
     volatile std::uint64_t* at = ofp_gauge_slot(gauges_.get(), index);
     if (at == nullptr) throw std::out_of_range("there is no gauge " + std::to_string(index));

@@ -1,4 +1,4 @@
-// What every part of offpath.hpp stands on: errors as exceptions, times, owners of handles.
+// The base of every part of offpath.hpp: errors as exceptions, times, owners of handles.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef OFFPATH_HANDLE_HPP
@@ -12,7 +12,7 @@
 
 namespace offpath {
 
-// What a call of the C interface returned: its code and a message that names the field and both values.
+// An error of the C interface: its code and a message that names the field and both values.
 class Error : public std::runtime_error {
  public:
   explicit Error(const ofp_error& error)

@@ -25,7 +25,7 @@ class Range {
   template <class T>
   Range(const Channel& channel, std::span<T> memory) : Range(channel, std::as_bytes(memory)) {}
 
-  // The memory moved or changed its size. What was sent from the old place and is not pulled fails with OFP_STALE.
+  // The memory moved or changed its size. Sends from the old place that are not pulled fail with OFP_STALE.
   template <class T>
   void reannounce(std::span<T> memory) {
     detail::call([&](ofp_error* error) {

@@ -53,7 +53,7 @@ class Frame {
   detail::Owned<ofp_frame> frame_;
 };
 
-// What a listing says of an object.
+// An entry of a listing.
 struct Entry {
   Key key;
   std::uint64_t bytes, rows, sequence;
@@ -73,12 +73,12 @@ namespace detail {
 
 }  // namespace detail
 
-// Something that was asked for while the program goes on. Destroyed before its end, it is cancelled.
+// A request under way while the program continues. Destroyed before its end, it is cancelled.
 template <class Result>
 class Request {
  public:
-  // Nothing if it is not over by then. The result is given once; Error::code() is OFP_TIMEOUT when the request's own
-  // time is over.
+  // Empty if it is not over by then. The result is returned once; Error::code() is OFP_TIMEOUT after the request's own
+  // time.
   [[nodiscard]] std::optional<Result> wait(Wait wait = forever) {
     ofp_error error{};
     const int code = ofp_request_wait(request_.get(), wait.count(), &error);

@@ -8,8 +8,8 @@
 !     ticket = particles%send([c_loc(id), c_loc(x)], n, "step0", "rank0")
 !     call particles%wait_pulled(ticket)                               ! id and x may change again
 !
-! x is declared x(3, n): Fortran's columns are C's rows. Arrays need the target attribute. What fails stops the
-! program with the library's message, unless `stat` is given: then it gets the code.
+! x is declared x(3, n): Fortran's columns are C's rows. Arrays need the target attribute. A failure stops the program
+! with the library's message; with the argument `stat` the call returns the code instead.
 !
 ! SPDX-License-Identifier: Apache-2.0
 module offpath
@@ -156,7 +156,7 @@ module offpath
 
 contains
 
-  ! Hands the code to `stat`, or stops the program with the message.
+  ! Returns the code in `stat`, or stops the program with the message.
   subroutine settle(code, error, stat)
     integer(c_int), intent(in) :: code
     type(ofp_error), intent(in) :: error

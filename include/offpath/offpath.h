@@ -1,7 +1,7 @@
 /* Offpath, the C interface of a host program.
  *
- * A host program connects to an agent, announces memory once, and from then on only stores a few
- * words into its own memory to have data moved: the agent pulls and pushes, one-sided.
+ * A host program connects to an agent and announces memory once. From then on it moves data by storing a few words into
+ * its own memory: the agent pulls and pushes, one-sided.
  *
  *     ofp_channel *channel;
  *     ofp_error error;
@@ -52,7 +52,7 @@ typedef enum ofp_code {
   OFP_EXISTS = 5,
   OFP_SCHEMA = 6, /* the data does not fit the schema */
   OFP_TOO_LARGE = 7,
-  OFP_STALE = 8, /* the memory was withdrawn or announced anew */
+  OFP_STALE = 8, /* the memory was withdrawn or announced again */
   OFP_UNANNOUNCED = 9,
   OFP_UNREADABLE = 10, /* announced, but no longer there */
   OFP_DENIED = 11,
@@ -66,7 +66,7 @@ typedef enum ofp_code {
   OFP_UNSUPPORTED = 19,
   OFP_CLOSED = 20,
   OFP_CANCELLED = 21,
-  OFP_FUNCTION_FAILED = 22 /* a function of a plug-in said so, threw or crashed; the message says which */
+  OFP_FUNCTION_FAILED = 22 /* a function of a plug-in returned an error, threw or crashed; the message says which */
 } ofp_code;
 
 typedef struct ofp_error {
@@ -80,11 +80,11 @@ typedef struct ofp_range ofp_range;     /* application memory the agent may read
 typedef struct ofp_segment ofp_segment; /* memory from ofp_alloc: both sides may write */
 typedef struct ofp_frame ofp_frame;     /* an object read from the agent */
 typedef struct ofp_listing ofp_listing;
-typedef struct ofp_request ofp_request;   /* something of a pool that was asked for, while the program goes on */
-typedef struct ofp_gauges ofp_gauges;     /* values of the program that the agent reads again and again */
+typedef struct ofp_request ofp_request;   /* a request to a pool that is under way */
+typedef struct ofp_gauges ofp_gauges;     /* values of the program that the agent samples */
 typedef struct ofp_query ofp_query;       /* the answer of a query, read frame by frame */
 typedef struct ofp_exchange ofp_exchange; /* this program's part in an exchange of agents */
-typedef struct ofp_view ofp_view;         /* what an exchange knew of its members after one round */
+typedef struct ofp_view ofp_view;         /* the state of an exchange's members after one round */
 
 /* ---- library -------------------------------------------------------------------------------- */
 
@@ -101,13 +101,13 @@ typedef struct ofp_connect_options {
   int64_t wait_ns;             /* for the connection and handshake; 0: 5 s */
   uint32_t request_ring_slots; /* power of two, 64-byte slots; 0: 4096 */
   uint64_t staging_bytes_max;  /* bound of the staging memory for snapshots and staged links; 0: 1 GiB */
-  uint32_t force_staging;      /* copy through staging although direct reads are permitted */
+  uint32_t force_staging;      /* copy through staging even if direct reads are permitted */
 } ofp_connect_options;
 
 /* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
 OFP_API int ofp_connect(const char* address, const ofp_connect_options* options, ofp_channel** channel,
                         ofp_error* error);
-/* Waits until the agent has let go of every lease (at most one second), then frees everything. */
+/* Waits until the agent has released every lease (at most one second), then frees everything. */
 OFP_API void ofp_close(ofp_channel* channel);
 
 typedef struct ofp_channel_info {
@@ -121,20 +121,20 @@ typedef struct ofp_channel_info {
   char agent_version[32];
   uint64_t agent_incarnation;
   int64_t agent_pid;                                         /* 0 where unknown */
-  uint64_t memory_bytes_max;                                 /* what the agent may hold in all */
+  uint64_t memory_bytes_max;                                 /* bound of all frames' memory on the agent */
   uint64_t posted, bytes_posted, pulled, failed, wakes_sent; /* counters of this channel; pulled: the newest ticket */
 } ofp_channel_info;
 OFP_API int ofp_channel_info_get(ofp_channel* channel, ofp_channel_info* info, ofp_error* error);
 
-/* A descriptor that becomes readable when something happened on the channel after ofp_arm, or after
- * ofp_tasks_next has said OFP_WOULD_BLOCK; poll it, do not read it; then call ofp_poll. It belongs to the channel. */
+/* A descriptor that becomes readable when something happens on the channel after ofp_arm, or after ofp_tasks_next
+ * has returned OFP_WOULD_BLOCK. Poll it, do not read it; then call ofp_poll. It belongs to the channel. */
 OFP_API int ofp_event_fd(ofp_channel* channel);
 /* Asks to be woken (event fd) when `ticket` of `stream` is pulled, or stored if `stored` is not 0. */
 OFP_API int ofp_arm(ofp_stream* stream, uint64_t ticket, int stored, ofp_error* error);
-/* Looks at what the agent wrote; never blocks. Returns OFP_PEER_LOST when the agent is gone. */
+/* Looks at the agent's writes without blocking. Returns OFP_PEER_LOST when the agent is gone. */
 OFP_API int ofp_poll(ofp_channel* channel, ofp_error* error);
-/* One round trip through the rings. Fills the agent's clock at the time it saw the request (meaningful
- * on one machine only) and the time the reply was seen here; both CLOCK_MONOTONIC nanoseconds. */
+/* One round trip through the rings. Fills the agent's clock when it saw the request (meaningful on one machine only)
+ * and the time when the reply was seen here, both in nanoseconds of CLOCK_MONOTONIC. */
 OFP_API int ofp_probe(ofp_channel* channel, int64_t wait_ns, int64_t* seen_ns, int64_t* returned_ns, ofp_error* error);
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -145,7 +145,7 @@ OFP_API int ofp_range_announce(ofp_channel* channel, const void* base, uint64_t 
 /* The memory moved or changed its size (realloc): same handle, new place. Sends that named the old place
  * and have not been pulled fail with OFP_STALE. */
 OFP_API int ofp_range_reannounce(ofp_range* range, const void* base, uint64_t length_bytes, ofp_error* error);
-/* Waits until no posted send or task uses it, then withdraws it. The handle is freed, whatever is returned. */
+/* Waits until no posted send or task uses it, then withdraws it. The handle is freed whatever the result. */
 OFP_API int ofp_range_retire(ofp_range* range, int64_t wait_ns, ofp_error* error);
 
 /* Memory the agent may read and write. Zeroed, page aligned. */
@@ -179,7 +179,7 @@ typedef struct ofp_column {
                             Booleans ("b"): bits if 0, a byte each otherwise */
 } ofp_column;
 
-/* Fixed-width columns without nulls: what simulations have. */
+/* Fixed-width columns without nulls, as simulations have them. */
 OFP_API int ofp_stream_open_columns(ofp_channel* channel, const char* name, const ofp_column* columns,
                                     uint32_t columns_count, const ofp_stream_options* options, ofp_stream** stream,
                                     ofp_error* error);
@@ -187,8 +187,8 @@ OFP_API int ofp_stream_open_columns(ofp_channel* channel, const char* name, cons
  * "native" and "serialised": one column of bytes, whose rows are bytes. */
 OFP_API int ofp_stream_open(ofp_channel* channel, const char* name, const struct ArrowSchema* schema,
                             const ofp_stream_options* options, ofp_stream** stream, ofp_error* error);
-/* Ends the stream; frames stay in their pool. Waits until its leases have ended, at most `wait_ns`. The handle is
- * freed, whatever is returned. */
+/* Ends the stream; frames stay in their pool. Waits at most `wait_ns` for the end of its leases. The handle is freed
+ * whatever the result. */
 OFP_API int ofp_stream_close(ofp_stream* stream, int64_t wait_ns, ofp_error* error);
 
 enum {
@@ -209,8 +209,8 @@ OFP_API int ofp_send_strided(ofp_stream* stream, const void* const* data, const 
 OFP_API int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row_key, const char* column_key,
                      uint32_t flags, uint64_t* ticket, ofp_error* error);
 
-/* `pulled`: the source memory is the program's again. `stored`: the agent has taken responsibility.
- * An operation that failed is reported by these two with its own error, once it is over. */
+/* `pulled`: the source memory is the program's again. `stored`: the agent has taken responsibility. When an
+ * operation has failed, both return its error once it is over. */
 OFP_API int ofp_wait_pulled(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error);
 OFP_API int ofp_wait_stored(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error);
 /* The newest tickets reached; two loads. */
@@ -219,8 +219,8 @@ OFP_API uint64_t ofp_stored(const ofp_stream* stream);
 /* Bytes that may be sent before a send would block. */
 OFP_API uint64_t ofp_credit_bytes(const ofp_stream* stream);
 
-/* This rank has posted everything of step `row_key`. The step's frames become visible to readers when
- * all ranks of the stream's pool have said so. */
+/* This rank has posted everything of step `row_key`. Readers see the step's frames when all ranks of the stream's
+ * pool have called this. */
 OFP_API int ofp_step_end(ofp_stream* stream, const char* row_key, uint64_t* ticket, ofp_error* error);
 
 /* ---- plain movement ------------------------------------------------------------------------- */
@@ -236,8 +236,8 @@ enum {
   OFP_MOVE_UPDATE = 1  /* an object that OFP_MOVE_CREATE made, in place; other objects never change */
 };
 
-/* Gathers pieces into one object of a pool. `stream` is an open stream of destination "native"; its pool,
- * credit and completion line are used. */
+/* Gathers pieces into one object of a pool. `stream` is an open stream of destination "native", whose pool, credit
+ * and completion line are used. */
 OFP_API int ofp_move(ofp_stream* stream, const ofp_piece* pieces, uint32_t pieces_count, uint64_t object_bytes,
                      const char* row_key, const char* column_key, uint32_t mode, uint32_t flags, uint64_t* ticket,
                      ofp_error* error);
@@ -275,28 +275,27 @@ OFP_API int ofp_pool_drop(ofp_channel* channel, const char* pool, const char* ro
 OFP_API int ofp_pool_write(ofp_channel* channel, const char* pool, int fd, int64_t wait_ns, uint64_t* written_bytes,
                            ofp_error* error);
 
-/* Asks about the objects whose keys match the globs (NULL: all), in order of storing: which rows, which columns of
- * them, or which figures over them. `query` is in the form of docs/guides/pools.md; Python makes it from pyarrow's
- * expressions. Returns when there is something of the answer, or when `wait_ns` is over, which holds for the whole
- * answer. */
+/* Queries the objects whose keys match the globs (NULL: all), in order of storing: rows, columns, or figures over
+ * them. `query` has the format of docs/guides/pools.md; Python makes it from pyarrow's expressions. Returns when a
+ * part of the answer is there, or after `wait_ns`, which holds for the whole answer. */
 OFP_API int ofp_pool_query(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                            const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_query** answer,
                            ofp_error* error);
-/* The next frame, an Arrow IPC stream as those of ofp_pool_get; NULL after the last one. The agent computes on as
- * frames are asked for. Frames outlive the answer. */
+/* The next frame, an Arrow IPC stream like those of ofp_pool_get; NULL after the last one. The agent computes
+ * further frames as they are requested. Frames outlive the answer. */
 OFP_API int ofp_query_next(ofp_query* answer, ofp_frame** frame, ofp_error* error);
 OFP_API void ofp_query_free(ofp_query* answer); /* also before its end */
 
-/* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/guides/sift.md): what streams send there is split by
- * identifier and kept as tracks, ordered by identifier and time step, by elements on all members. The low bits of an
- * identifier tell its element. */
+/* Sift pools ("sift:/tracks?key=id&stages=2&fanout=16"; docs/guides/sift.md) split streams by identifier and keep
+ * them as tracks, ordered by identifier and time step, in elements on all members. The low bits of an identifier
+ * give its element. */
 OFP_API int ofp_sift_elements(ofp_channel* channel, const char* pool, int64_t wait_ns, uint32_t* elements,
                               ofp_error* error);
-/* Returns when all that was stored before is in its tracks; OFP_TIMEOUT: not by then. */
+/* Returns when everything stored before is in its tracks; OFP_TIMEOUT otherwise. */
 OFP_API int ofp_sift_flush(ofp_channel* channel, const char* pool, int64_t wait_ns, ofp_error* error);
-/* The tracks of `count` ascending identifiers (at most 512) which are of one element, whatever `element` says; or all
- * of an element if `identifiers` is NULL; with steps from `first_step` to `last_step`. An Arrow IPC stream of one
- * batch: the step, then the pool's columns. OFP_NOT_FOUND: there are none. */
+/* The tracks of `count` ascending identifiers (at most 512) of one element, whatever `element` is; or all tracks of
+ * `element` if `identifiers` is NULL. Steps are from `first_step` to `last_step`. The result is an Arrow IPC stream
+ * of one batch: the step, then the pool's columns. OFP_NOT_FOUND: there are none. */
 OFP_API int ofp_sift_tracks(ofp_channel* channel, const char* pool, uint32_t element, const uint64_t* identifiers,
                             uint32_t count, int64_t first_step, int64_t last_step, int64_t wait_ns, ofp_frame** frame,
                             ofp_error* error);
@@ -319,10 +318,10 @@ OFP_API int ofp_pool_compute(ofp_channel* channel, const char* pool, const char*
 
 /* ---- requests under way ----------------------------------------------------------------------
  *
- * The same of pools without waiting: each call here takes the arguments of the one above that waits, and `wait_ns` is
- * how long the request may take in all. It returns at once: the request is on its way, or goes when the ring has room.
- * Any number are under way at a time, in no order among them. Puts are sends, which return at once as well (ofp_send,
- * ofp_wait_stored).
+ * Requests to pools without waiting. Each call here takes the arguments of the waiting call above; `wait_ns` is how
+ * long the whole request may take. It returns at once, and the request is posted now or when the ring has room. Any
+ * number of requests may be under way, without an order among them. Puts are sends, which return at once as well
+ * (ofp_send, ofp_wait_stored).
  *
  *     ofp_request *listed, *wanted;
  *     ofp_pool_list_start(channel, "local:/particles", "step*", NULL, 1000000000, &listed, &error);
@@ -331,58 +330,59 @@ OFP_API int ofp_pool_compute(ofp_channel* channel, const char* pool, const char*
  *     if (ofp_request_wait(listed, OFP_FOREVER, &error) == OFP_OK) ofp_request_listing(listed, &listing, &error);
  *     ofp_request_free(listed);
  *
- * A handle is used by one thread at a time. Nothing goes on by itself: answers that need another request (long
- * listings, frames that are pushed) do so while this program is in ofp_request_wait, ofp_request_next or ofp_poll, or
- * starts another one.
+ * A handle is used by one thread at a time. The library has no thread that makes progress: answers that need another
+ * request (long listings, pushed frames) get it while this program is in ofp_request_wait, ofp_request_next or
+ * ofp_poll, or starts another request.
  */
 
-/* ofp_pool_get: for an object that may not be there yet. */
+/* As ofp_pool_get, for an object that need not exist when it is called. */
 OFP_API int ofp_pool_want(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
                           int64_t wait_ns, ofp_request** request, ofp_error* error);
 OFP_API int ofp_pool_list_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                                 int64_t wait_ns, ofp_request** request, ofp_error* error);
 OFP_API int ofp_pool_drop_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                                 int64_t wait_ns, ofp_request** request, ofp_error* error);
-/* `query` may go at once. */
+/* `query` may be freed after the call. */
 OFP_API int ofp_pool_query_start(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,
                                  const void* query, uint64_t query_bytes, int64_t wait_ns, ofp_request** request,
                                  ofp_error* error);
-/* One at a time of an answer. Freed before its end, it ends the answer; OFP_CLOSED: that has ended. */
+/* At most one at a time for each answer. Freeing it before its end ends the answer; OFP_CLOSED: the answer has
+ * ended. */
 OFP_API int ofp_query_next_start(ofp_query* answer, ofp_request** request, ofp_error* error);
 OFP_API int ofp_pool_compute_start(ofp_channel* channel, const char* pool, const char* row_key, const char* column_key,
                                    const char* plugin, const char* function, const void* arguments,
                                    uint64_t arguments_bytes, const char* result_row, const char* result_column,
                                    int64_t wait_ns, ofp_request** request, ofp_error* error);
 
-/* OFP_OK: it has ended well, and its result is there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks).
- * Anything else is how it has failed: OFP_TIMEOUT after its own time, with what is missing; OFP_PEER_LOST when the
- * agent is gone. May be asked again. */
+/* OFP_OK: it has succeeded, and its result is there. OFP_WOULD_BLOCK: it continues (after `wait_ns`; 0 only looks).
+ * Other codes are its failure: OFP_TIMEOUT after its own time, with what is missing; OFP_PEER_LOST when the agent is
+ * gone. May be called again. */
 OFP_API int ofp_request_wait(ofp_request* request, int64_t wait_ns, ofp_error* error);
-/* The result, once it has ended, as the call that waits gives it; before, or if it has failed, what ofp_request_wait
- * returns. OFP_INVALID: it asks for something else. Frames and answers are given once (then OFP_CLOSED), and outlive
- * the request. */
+/* The result after the end, as the waiting call returns it; before, or after a failure, the code of
+ * ofp_request_wait. OFP_INVALID: the request has another kind of result. Frames and answers are returned once (then
+ * OFP_CLOSED) and outlive the request. */
 OFP_API int ofp_request_frame(ofp_request* request, ofp_frame** frame,
                               ofp_error* error); /* want, compute, query_next; may be NULL for these two */
 OFP_API int ofp_request_listing(ofp_request* request, ofp_listing** listing, ofp_error* error);
 OFP_API int ofp_request_dropped(ofp_request* request, uint64_t* dropped, ofp_error* error);
 OFP_API int ofp_request_query(ofp_request* request, ofp_query** answer, ofp_error* error);
-/* Calls `callback` once, when the request has ended in whatever way: in a thread of this program that is in ofp_poll
- * (after which the descriptor of ofp_event_fd becomes readable for the next one), ofp_request_wait, ofp_request_next or
- * ofp_close; here, if it has ended already. The callback may free the request and start others. */
+/* Calls `callback` once, after any end of the request, in a thread of this program that is in ofp_poll (after which
+ * the descriptor of ofp_event_fd becomes readable for the next one), ofp_request_wait, ofp_request_next or
+ * ofp_close; or here, if the request has ended already. The callback may free the request and start others. */
 OFP_API int ofp_request_on_end(ofp_request* request, void (*callback)(void* user, ofp_request* request), void* user,
                                ofp_error* error);
-/* One of the channel's requests that has ended, and has no callback: for a thread that tells whoever asked. It is the
- * same one until it was waited for or freed. OFP_WOULD_BLOCK: none has within `wait_ns`. OFP_NOT_FOUND: nothing is
- * under way. */
+/* A request of the channel that has ended and has no callback, for a thread that dispatches results. The same one is
+ * returned until it was waited for or freed. OFP_WOULD_BLOCK: none has ended within `wait_ns`. OFP_NOT_FOUND: none
+ * is under way. */
 OFP_API int ofp_request_next(ofp_channel* channel, int64_t wait_ns, ofp_request** request, ofp_error* error);
-/* Before its end, it is cancelled: the agent is told, what comes then is given back, and no callback is called. A drop
- * that the agent has seen by then is done, as may be what a function puts. */
+/* Before its end, the request is cancelled: the agent is told, later results are discarded, and no callback is
+ * called. A drop that the agent has already seen takes effect, and a function may have put its outputs. */
 OFP_API void ofp_request_free(ofp_request* request);
 
 /* ---- gauges --------------------------------------------------------------------------------- */
 
-/* Values that the agent reads out of this program's memory (docs/guides/monitoring.md): each costs the program a store
- * when it changes, and nothing to be read. They are in the agent's metrics and in what agents exchange. */
+/* Values that the agent reads from this program's memory (docs/guides/monitoring.md). A change costs the program one
+ * store, and reading costs it nothing. The agent's metrics and exchanges contain them. */
 typedef struct ofp_gauge {
   const char* name;        /* rays_traced, or with labels: rays_traced{kind="shadow"} */
   const char* type;        /* "u64" (NULL), "i64", "f64" */
@@ -390,13 +390,13 @@ typedef struct ofp_gauge {
   const char* unit;        /* "bytes", "seconds", …; NULL: a number of things */
   const char* description; /* NULL: none */
 } ofp_gauge;
-/* `name` is of all together. At most 4096; none has a value yet. */
+/* `name` is the name of the whole set. At most 4096 gauges; none has a value at first. */
 OFP_API int ofp_gauges_open(ofp_channel* channel, const char* name, const ofp_gauge* gauges_list, uint32_t count,
                             ofp_gauges** gauges, ofp_error* error);
-/* Where the program stores a gauge's value, as ofp_gauge_u64 and the others do; from this call on it has one, at first
- * 0. NULL: there is no such gauge. Valid until ofp_gauges_close, or until the channel is closed. */
+/* Where the program stores a gauge's value, as ofp_gauge_u64 and the others do. From this call on the gauge has a
+ * value, initially 0. NULL: there is no such gauge. Valid until ofp_gauges_close or ofp_close. */
 OFP_API volatile uint64_t* ofp_gauge_slot(ofp_gauges* gauges, uint32_t index);
-/* From now on it has no value, until it has a slot again. */
+/* The gauge has no value until ofp_gauge_slot is called again. */
 OFP_API void ofp_gauge_clear(ofp_gauges* gauges, uint32_t index);
 static inline void ofp_gauge_u64(volatile uint64_t* slot, uint64_t value) { *slot = value; }
 static inline void ofp_gauge_i64(volatile uint64_t* slot, int64_t value) { *slot = (uint64_t)value; }
@@ -408,55 +408,54 @@ static inline void ofp_gauge_f64(volatile uint64_t* slot, double value) {
   both.real = value;
   *slot = both.bits;
 }
-/* All values at once, so that no sample mixes old and new ones: one for each gauge, and which of them are there (NULL:
- * all). `read_ns` is when they were read (CLOCK_REALTIME), `cpu_ns` what that has cost so far (0: not said). One thread
- * at a time. */
+/* Writes all values at once, so that no sample mixes old and new ones. `present` says which of them exist (NULL:
+ * all). `read_ns` is when they were read (CLOCK_REALTIME), `cpu_ns` the processor time spent so far (0: unknown).
+ * One thread at a time. */
 OFP_API int ofp_gauges_write(ofp_gauges* gauges, const uint64_t* values, const uint8_t* present, int64_t read_ns,
                              uint64_t cpu_ns, ofp_error* error);
-/* Before ofp_close. */
+/* Call it before ofp_close. */
 OFP_API void ofp_gauges_close(ofp_gauges* gauges);
 /* ---- exchange --------------------------------------------------------------------------------
  *
- * Agents tell each other, round by round, what their hosts publish; every round ends with a view of all members, by its
- * deadline, with what has come (docs/guides/monitoring.md; the agents' configuration says who takes part). Publishing
- * is a copy into memory of this program's own, which the agent pulls; views are pushed into memory of this program's
- * own.
+ * Agents exchange records that their hosts publish, in rounds. Every round ends by its deadline with a view of all
+ * members' records that have arrived (docs/guides/monitoring.md; the agents' configuration names the members).
+ * Publishing copies a record into memory of this program, which the agent pulls; views are pushed into memory of this
+ * program.
  *
  *     ofp_exchange *exchange;
  *     ofp_exchange_options options = {.struct_bytes = sizeof options, .publish = 1};
  *     ofp_exchange_open(channel, "load", &options, &exchange, &error);
  *     ofp_exchange_publish(exchange, &load, sizeof load, &error);
  *     ofp_view *view;
- *     ofp_exchange_view(exchange, 1000000000, &view, &error);    // the next one, newer than any this program was given
+ *     ofp_exchange_view(exchange, 1000000000, &view, &error);    // newer than any that this program has received
  */
 
 typedef struct ofp_field {
   const char* name;
-  char type; /* 'u' uint64_t, 'i' int64_t, 'f' double: 8 bytes each, in this order; behind them may be presence bits,
-                a uint64_t for each 64 fields. A NaN is not there either */
+  char type; /* 'u' uint64_t, 'i' int64_t, 'f' double: 8 bytes each, in this order. Presence bits may follow, a uint64_t
+                for each 64 fields. A NaN counts as absent */
   const char* unit; /* "watts", "bytes"; NULL: none */
 } ofp_field;
 
 typedef struct ofp_exchange_options {
   uint32_t struct_bytes;
-  uint32_t publish;        /* the records of this agent's host come from this program; one program can */
-  const ofp_field* fields; /* what a record has; NULL: as configured. What differs from that is OFP_SCHEMA */
+  uint32_t publish;        /* this program publishes the records of this agent's host; at most one program does */
+  const ofp_field* fields; /* the fields of a record; NULL: as configured. A difference is OFP_SCHEMA */
   uint32_t fields_count;
   uint32_t zero;
   uint64_t record_bytes_max; /* of a record of this program; 0: as configured */
-  /* of a view with its records, which are left out when they do not fit; 0: room for all, of at most 1 GiB */
+  /* The largest view with its records, which are left out if they do not fit; 0: room for all, at most 1 GiB */
   uint64_t view_bytes_max;
 } ofp_exchange_options;
 
 OFP_API int ofp_exchange_open(ofp_channel* channel, const char* name, const ofp_exchange_options* options,
                               ofp_exchange** exchange, ofp_error* error);
-/* Views that were given stay valid. What was to be granted is not any more. */
+/* Views stay valid. Grants that this program requested are withdrawn. */
 OFP_API void ofp_exchange_close(ofp_exchange* exchange);
 
 typedef struct ofp_exchange_info {
   uint32_t struct_bytes;
-  uint32_t members,
-      self; /* members have numbers, in the order of all agents' configurations; which one this agent is */
+  uint32_t members, self; /* number of members, numbered as in all agents' configurations; the number of this agent */
   uint32_t fields, reductions;
   uint32_t has_grants;
   uint64_t record_bytes_max;
@@ -465,40 +464,40 @@ typedef struct ofp_exchange_info {
   char topology[64];
 } ofp_exchange_info;
 OFP_API int ofp_exchange_info_get(ofp_exchange* exchange, ofp_exchange_info* info, ofp_error* error);
-/* NULL beyond the last one. They stay valid until members change, which only those of a whole group do. */
+/* NULL beyond the last one. Valid until the members change, which only those of a whole group do. */
 OFP_API const char* ofp_exchange_member(ofp_exchange* exchange, uint32_t member);
 OFP_API int ofp_exchange_field(ofp_exchange* exchange, uint32_t index, ofp_field* field);
 OFP_API const char* ofp_exchange_reduction(ofp_exchange* exchange, uint32_t index); /* as configured: "sum(power)" */
 
-/* The newest record, from now on: a copy into memory of this program, and a few stores. Never waits. */
+/* Replaces the newest record: a copy into memory of this program and a few stores. Never waits. */
 OFP_API int ofp_exchange_publish(ofp_exchange* exchange, const void* record, uint64_t record_bytes, ofp_error* error);
 
-/* The newest view that this program has not been given yet. Looks at this program's memory; when there is none, waits
- * for it as long as `wait_ns` (0: OFP_WOULD_BLOCK; otherwise OFP_TIMEOUT). One thread at a time for each exchange. */
+/* The newest view that this program has not received. Looks at this program's memory, then waits at most `wait_ns`
+ * (0: OFP_WOULD_BLOCK; otherwise OFP_TIMEOUT). One thread at a time for each exchange. */
 OFP_API int ofp_exchange_view(ofp_exchange* exchange, int64_t wait_ns, ofp_view** view, ofp_error* error);
 OFP_API void ofp_view_free(ofp_view* view);
 
 typedef struct ofp_view_info {
   uint32_t struct_bytes;
-  uint32_t present, expected; /* members whose record of this round is there, and those there could be */
-  uint32_t whole;             /* of all members; otherwise of this agent's part of the tree */
-  uint32_t leader;            /* who decides, as far as this agent knows */
-  uint32_t is_leader;         /* it is this agent */
+  uint32_t present, expected; /* members whose record of this round has arrived, and all members */
+  uint32_t whole;             /* the view covers all members; otherwise this agent's part of the tree */
+  uint32_t leader;            /* the member that decides, as far as this agent knows */
+  uint32_t is_leader;         /* this agent leads */
   uint32_t entries, figures;
   uint32_t cut;            /* records were left out: view_bytes_max */
-  uint32_t figure_members; /* that the figures are of */
+  uint32_t figure_members; /* members that the figures cover */
   uint64_t number, epoch;
-  int64_t took_ns; /* of the round, from its begin to this view */
-  uint64_t tree;   /* when it changes, members may have got other numbers */
+  int64_t took_ns; /* from the beginning of the round to this view */
+  uint64_t tree;   /* members' numbers are valid while this does not change */
 } ofp_view_info;
 OFP_API int ofp_view_info_get(const ofp_view* view, ofp_view_info* info, ofp_error* error);
 
 typedef struct ofp_view_entry {
   uint32_t member;
-  uint32_t present;   /* of this round; otherwise the newest that is known */
-  uint32_t has_value; /* it has published something, and the record is here */
+  uint32_t present;   /* the record is of this round; otherwise it is the newest known */
+  uint32_t has_value; /* the record is here */
   uint32_t zero;
-  uint64_t epoch; /* of the record; 0: nothing was ever heard of this member */
+  uint64_t epoch; /* of the record; 0: nothing was received from this member */
   int64_t age_ns;
   const void* record; /* lives as long as the view */
   uint64_t record_bytes;
@@ -511,7 +510,7 @@ typedef struct ofp_ranked {
 } ofp_ranked;
 typedef struct ofp_view_figure {
   uint64_t count;        /* members that had a value */
-  double value;          /* of sum, min, max, mean; NaN: nobody had one */
+  double value;          /* of sum, min, max, mean; NaN: no member had a value */
   uint64_t exact;        /* of sum, min and max of integers: all digits, as the field's type */
   const ofp_ranked* top; /* of top: the largest first */
   const uint64_t* bins;  /* of histogram */
@@ -519,42 +518,41 @@ typedef struct ofp_view_figure {
 } ofp_view_figure;
 OFP_API int ofp_view_figure_get(const ofp_view* view, uint32_t index, ofp_view_figure* figure);
 
-/* ---- grants: shares of a total, from whoever leads to the others, for a while */
+/* ---- grants: shares of a total that the leader gives the members for a limited time */
 
-/* What this program would have granted to these members, if its agent leads; it stays wished for until it is changed,
- * or the exchange is closed. `may_grant` (may be NULL): whether this agent can, now. */
+/* Requests amounts for these members, which are granted if this program's agent leads. A request holds until it is
+ * changed or the exchange is closed. `may_grant` (may be NULL): whether this agent can grant now. */
 OFP_API int ofp_exchange_grant(ofp_exchange* exchange, const uint32_t* members, const uint64_t* amounts, uint32_t count,
                                uint32_t* may_grant, ofp_error* error);
-/* What this program's agent has been granted and may be used now, and for how long; 0 when there is nothing, or it is
- * over. It is counted from this program's own records: without one published there are no grants. No call to the agent.
- * */
+/* The amount granted to this program's agent, and how long it may still be used; 0 if there is none or it has ended.
+ * The time is counted from this program's own records, so there are no grants without a published record. Makes no
+ * call to the agent. */
 OFP_API int ofp_exchange_granted(ofp_exchange* exchange, uint64_t* amount, int64_t* left_ns, ofp_error* error);
 
-/* ---- a decision maker: compute, publish, look, decide, again */
+/* ---- a decision maker: a loop that computes, publishes, looks and decides */
 
-/* Fills the next record, returns its bytes (at most `record_bytes_max`), or 0 to publish nothing. NULL: nothing is
- * published. */
+/* Fills the next record and returns its bytes (at most `record_bytes_max`), or 0 to publish nothing. NULL: nothing
+ * is published. */
 typedef uint64_t (*ofp_compute_local)(void* user, void* record, uint64_t record_bytes_max);
-/* Is given each view; 0 goes on, anything else ends ofp_exchange_run with OFP_OK. */
+/* Called with each view; 0 continues, any other value ends ofp_exchange_run with OFP_OK. */
 typedef int (*ofp_on_view)(void* user, ofp_exchange* exchange, const ofp_view* view);
-/* Until on_view says so, or OFP_TIMEOUT. */
+/* Runs until on_view ends it, or OFP_TIMEOUT. */
 OFP_API int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_local, ofp_on_view on_view, void* user,
                              int64_t wait_ns, ofp_error* error);
 
 /* ---- tasks -----------------------------------------------------------------------------------
  *
- * A function of a plug-in (offpath/plugin.h) over memory of this program: the agent pulls the inputs, a worker runs the
- * function, the agent pushes the outputs and says that it is done (docs/guides/tasks.md). Meanwhile this program goes
- * on.
+ * A task is a function of a plug-in (offpath/plugin.h) over memory of this program: the agent pulls the inputs, a
+ * worker runs the function, and the agent pushes the outputs and completes the task (docs/guides/tasks.md). Meanwhile
+ * this program continues.
  *
  *     ofp_tasks *tasks;
  *     ofp_tasks_options options = {.struct_bytes = sizeof options, .lane = rank, .lanes = ranks};
  *     ofp_tasks_open(channel, &options, &tasks, &error);
  *     ofp_task_input in[] = {{.name = "x", .data = x, .bytes = n * 24}};
  *     ofp_task_output out[] = {{.name = "f", .data = ofp_segment_data(forces), .bytes = n * 24}};
- *     ofp_task_request request = {.struct_bytes = sizeof request, .function = "md/force", .inputs = in, .inputs_count =
- *     1,
- *                                 .outputs = out, .outputs_count = 1};
+ *     ofp_task_request request = {.struct_bytes = sizeof request, .function = "md/force",
+ *                                 .inputs = in, .inputs_count = 1, .outputs = out, .outputs_count = 1};
  *     ofp_task *task;
  *     ofp_task_submit(tasks, &request, &task, &error);
  *     ofp_task_wait_pulled(task, OFP_FOREVER, &error);   // x is mine again
@@ -564,8 +562,8 @@ OFP_API int ofp_exchange_run(ofp_exchange* exchange, ofp_compute_local compute_l
  */
 
 struct ofp_task_info;
-typedef struct ofp_tasks ofp_tasks; /* a session: what this program's tasks have in common. Usable by several threads */
-typedef struct ofp_task ofp_task;   /* one of them; used by one thread at a time */
+typedef struct ofp_tasks ofp_tasks; /* a session of tasks; usable by several threads */
+typedef struct ofp_task ofp_task;   /* one task; used by one thread at a time */
 
 typedef struct ofp_task_plugin {
   const char* name;
@@ -575,33 +573,32 @@ typedef struct ofp_task_plugin {
 typedef struct ofp_tasks_options {
   uint32_t struct_bytes;
   uint32_t lane,
-      lanes; /* tasks of a lane run in the order they were submitted, lane i on worker i (modulo the workers there are)
-                of a plug-in: its static variables are state. lanes 0: any order, any worker */
+      lanes; /* tasks of a lane run in the order of submission, lane i on worker i (modulo the number of workers) of a
+                plug-in, whose static variables are state. lanes 0: any order, any worker */
   uint32_t tasks_max; /* under way at a time; 0: 64 */
-  /* whose functions this program can run itself (ofp_task_run, or without a channel). Where the agent permits it
-   * (task.user_plugins), it runs those at absolute paths too, as this program's user */
+  /* Plug-ins whose functions this program can run itself (ofp_task_run, or without a channel). If the agent permits
+   * it (task.user_plugins), the agent also runs those at absolute paths, as this program's user */
   const ofp_task_plugin* plugins;
   uint32_t plugins_count;
   uint32_t zero;
   const char*
-      team; /* functions of sessions that name the same team, with the same `lanes`, send each other messages
-               (offpath/plugin.h: send, receive), on whatever agents of a group they run; of this user's sessions. Each
-               lane is one session's: OFP_EXISTS, it is another one's already. The job's name and number, say: another
-               one for each run. NULL: none. Takes a lane */
+      team; /* functions of sessions of this user with the same team and `lanes` send each other messages
+               (offpath/plugin.h: send, receive), on all agents of a group. A lane belongs to one session (otherwise
+               OFP_EXISTS). Use a name for one run, such as the job's name and number. NULL: none. Takes a lane */
 } ofp_tasks_options;
 
-/* `channel` NULL: functions run in this program (`plugins`): by the thread that waits for a task, or looks whether it
- * is over; in the order of submission. Nothing stops one that does not return. */
+/* `channel` NULL: functions run in this program (`plugins`), in the thread that waits for a task or looks whether it
+ * is over, in the order of submission. A function that does not return is not stopped. */
 OFP_API int ofp_tasks_open(ofp_channel* channel, const ofp_tasks_options* options, ofp_tasks** tasks, ofp_error* error);
-/* Tasks that are under way are cancelled; what stayed on the agent is gone. Before ofp_close. */
+/* Cancels tasks under way and drops inputs that stayed on the agent. Call it before ofp_close. */
 OFP_API void ofp_tasks_close(ofp_tasks* tasks);
 
 typedef struct ofp_task_input {
   const char* name;
-  const void* data; /* announced when it is not. NULL, with a version: it has to be on the agent as that version */
+  const void* data; /* announced if it is not. NULL, with a version: the agent must have that version */
   uint64_t bytes;
-  uint64_t version; /* not 0: it stays on the agent, and is not pulled where this very version is there already */
-  /* not 0: where the agent has that version, the next two say what of it differs, and that alone is pulled */
+  uint64_t version; /* not 0: the input stays on the agent, and is not pulled if the agent has this version */
+  /* not 0: if the agent has that version, only the part given by the next two is pulled */
   uint64_t changed_from;
   uint64_t changed_at, changed_bytes;
 } ofp_task_input;
@@ -609,62 +606,61 @@ typedef struct ofp_task_input {
 typedef struct ofp_task_output {
   const char* name;
   void* data;       /* in memory of ofp_alloc. NULL: it is not pushed */
-  uint64_t bytes;   /* at most; the function says how many */
-  uint64_t version; /* not 0: it stays on the agent as an input of that name and version */
+  uint64_t bytes;   /* at most; the function decides how many */
+  uint64_t version; /* not 0: the output stays on the agent as an input of that name and version */
 } ofp_task_output;
 
 typedef struct ofp_task_request {
   uint32_t struct_bytes;
   uint32_t flags;        /* 0 */
-  const char* function;  /* "plug-in/function", the plug-in as the agent's configuration names it */
+  const char* function;  /* "plug-in/function", with the name of the plug-in in the agent's configuration */
   const void* arguments; /* copied; at most 32 KiB */
   uint64_t arguments_bytes;
   const ofp_task_input* inputs;
   const ofp_task_output* outputs;
   uint32_t inputs_count, outputs_count; /* at most 128 each */
   ofp_task* const*
-      after; /* tasks of the same channel: this one is begun (its inputs pulled) when they have ended well. When one of
-                them fails, this one does: OFP_CANCELLED, with its name and reason */
+      after; /* tasks of the same channel: this one begins (its inputs are pulled) when they have succeeded. If one of
+                them fails, this one fails with OFP_CANCELLED, that task's name and reason */
   uint32_t after_count; /* at most 64 */
   uint32_t zero;
-  int64_t wait_ns; /* for all of it; then it is over with OFP_TIMEOUT. 0 or OFP_FOREVER: the plug-in's time */
+  int64_t wait_ns; /* for the whole task, which then ends with OFP_TIMEOUT. 0 or OFP_FOREVER: the plug-in's time */
 } ofp_task_request;
 
-/* Stores a request, and returns. Until the inputs are pulled they must not change; until the task is over the outputs
- * are the agent's. OFP_WOULD_BLOCK: `tasks_max` are under way, or the ring is full. */
+/* Posts a request and returns. Inputs must not change until they are pulled, and outputs belong to the agent until
+ * the task is over. OFP_WOULD_BLOCK: `tasks_max` are under way, or the ring is full. */
 OFP_API int ofp_task_submit(ofp_tasks* tasks, const ofp_task_request* request, ofp_task** task, ofp_error* error);
-/* OFP_OK: it has ended well, and its outputs are there. OFP_WOULD_BLOCK: it goes on (after `wait_ns`; 0 only looks at
- * this program's memory). Anything else is how it has failed; OFP_PEER_LOST: its agent is gone. May be asked again. */
+/* OFP_OK: it has succeeded, and its outputs are there. OFP_WOULD_BLOCK: it continues (after `wait_ns`; 0 only looks
+ * at this program's memory). Other codes are its failure; OFP_PEER_LOST: its agent is gone. May be called again. */
 OFP_API int ofp_task_wait(ofp_task* task, int64_t wait_ns, ofp_error* error);
-/* The next task of this session that is over, well or not (ofp_task_wait says which), without asking each one. Each is
- * given once, in the order in which this program learns of their ends, unless it was freed; the handle is still the
- * caller's to free. OFP_WOULD_BLOCK: none until then, and ofp_event_fd becomes readable when it is worth asking again.
- * OFP_NOT_FOUND: none is under way, and all were given. When the agent is gone each is over. */
+/* The next task of this session that is over, successful or not (ofp_task_wait says which). Each task that was not
+ * freed is returned once, in the order in which this program learns of the ends; the caller frees the handle.
+ * OFP_WOULD_BLOCK: none within `wait_ns`; ofp_event_fd becomes readable when there may be one. OFP_NOT_FOUND: none
+ * is under way, and all were returned. When the agent is gone, every task is over. */
 OFP_API int ofp_tasks_next(ofp_tasks* tasks, int64_t wait_ns, ofp_task** task, ofp_error* error);
-/* As ofp_task_wait, for its inputs: OFP_OK, they are this program's again. */
+/* As ofp_task_wait, for its inputs. OFP_OK: they are this program's again. */
 OFP_API int ofp_task_wait_pulled(ofp_task* task, int64_t wait_ns, ofp_error* error);
-/* Submits, and waits until it is over. When the agent dies meanwhile, or has gone before, this program runs the
- * function itself, if `plugins` names its plug-in: inputs and outputs are where they were. `info` may be NULL. */
+/* Submits, and waits until it is over. If the agent is gone or dies meanwhile, this program runs the function itself
+ * if `plugins` has its plug-in: inputs and outputs are where they were. `info` may be NULL. */
 OFP_API int ofp_task_run(ofp_tasks* tasks, const ofp_task_request* request, struct ofp_task_info* info,
                          ofp_error* error);
-/* It ends soon, with OFP_CANCELLED; or well, if it was pushing already. A function that does not return when it is
- * asked to is killed. */
+/* The task ends soon with OFP_CANCELLED, or successfully if its outputs were being pushed. A function that does not
+ * return is killed. */
 OFP_API int ofp_task_cancel(ofp_task* task, ofp_error* error);
-/* Cancels it if it is not over. Its outputs may be written to until ofp_tasks_close. */
+/* Cancels the task if it is not over. Its outputs may be written until ofp_tasks_close. */
 OFP_API void ofp_task_free(ofp_task* task);
 
 typedef struct ofp_task_info {
   uint32_t struct_bytes;
-  uint32_t here; /* this program ran it itself */
-  uint64_t
-      worker; /* tells workers' processes apart: another number than before, and static variables have begun anew */
+  uint32_t here;   /* this program ran it itself */
+  uint64_t worker; /* the worker process: after a change, static variables have their initial values */
   int64_t pulled_ns, queued_ns, ran_ns,
       pushed_ns; /* how long inputs, waiting, function and outputs took, on the agent */
   uint64_t pulled_bytes, pushed_bytes;
 } ofp_task_info;
-/* Of a task that has ended well; OFP_WOULD_BLOCK before. */
+/* For a task that has succeeded; OFP_WOULD_BLOCK before. */
 OFP_API int ofp_task_info_get(ofp_task* task, ofp_task_info* info, ofp_error* error);
-/* What the function has made of output `index`. */
+/* How many bytes the function has written to output `index`. */
 OFP_API int ofp_task_output_bytes(ofp_task* task, uint32_t index, uint64_t* bytes, ofp_error* error);
 
 #ifdef __cplusplus

@@ -2,13 +2,13 @@
  *
  * A plug-in is a shared object that an agent's configuration names ([[plugin]], docs/guides/plugins.md). The agent
  * never loads it itself: it starts worker processes, each of which loads one plug-in and runs one call of it at a time.
- * So a function may crash, loop or leak, and costs its own call and nothing else.
+ * So a function that crashes, loops or leaks fails its own call and nothing else.
  *
  *     #include <offpath/plugin.h>
  *
  *     static int32_t count_bytes(ofp_context *context) {
  *       uint64_t *sum = context->output(context, "bytes", sizeof *sum, 0);
- *       if (sum == NULL) return 1;                      // the context knows why
+ *       if (sum == NULL) return 1;                      // the context has the reason
  *       for (uint64_t i = 0; i < context->input_count; ++i) *sum += context->inputs[i]->bytes;
  *       return 0;
  *     }
@@ -17,21 +17,20 @@
  *     static const ofp_plugin plugin = {OFP_PLUGIN_VERSION, sizeof(ofp_plugin), "sizes", 1, functions};
  *     OFP_PLUGIN_EXPORT const ofp_plugin *offpath_plugin(void) { return &plugin; }
  *
- * Built with `cc -shared -fPIC`: a plug-in links with nothing of Offpath, everything it may call is in the context.
+ * Build it with `cc -shared -fPIC`. A plug-in links with no library of Offpath; everything it may call is in the
+ * context.
  *
  * Conventions
  *   - Sizes are bytes, times nanoseconds of CLOCK_MONOTONIC.
- *   - Pointers that a function is given are the worker's. They end with the call, except where it is said otherwise.
- *   - Structures with `struct_bytes` grow, at their end only. What was added later may be used if it says that it is
- *   there:
+ *   - Pointers that a function gets belong to the worker. They are valid during the call, unless stated otherwise.
+ *   - Structures with `struct_bytes` grow at their end. Use a member that was added later only if it exists:
  *     OFP_HAS(context, member).
  *   - A function is called by one thread, always the same one of its process, and once at a time. It may start threads
- *   of
- *     its own (OpenMP), and these may call the context as well; they must no longer touch inputs, outputs or the
- *     context when the function has returned.
+ *     of its own (OpenMP), which may call the context as well. They must not touch inputs, outputs or the context after
+ *     the function has returned.
  *   - Static variables live as long as the worker: from call to call, until it is killed or crashes. Several workers of
- *     one plug-in share nothing. Which one gets a call is open; but tasks of one lane all go to the same one, as long
- *     as it lives.
+ *     one plug-in share nothing. Any worker may get a call, but tasks of one lane all go to the same one while it
+ *     lives.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef OFFPATH_PLUGIN_H
@@ -46,18 +45,18 @@ extern "C" {
 
 #define OFP_PLUGIN_EXPORT __attribute__((visibility("default")))
 
-/* What these structures and their meaning are. A worker refuses a plug-in of another version, and names both. Members
- * that are added at the end of a structure do not change it. */
+/* The version of these structures and their meaning. A worker refuses a plug-in of another version, and names both.
+ * Members that are added at the end of a structure do not change it. */
 #define OFP_PLUGIN_VERSION 1u
 
-/* Is `member` of a structure with `struct_bytes` there? */
+/* Whether a structure with `struct_bytes` has `member`. */
 #define OFP_HAS(pointer, member) \
   ((size_t)((const char*)(&(pointer)->member + 1) - (const char*)(pointer)) <= (pointer)->struct_bytes)
 
 /* Flags of inputs and outputs. */
 #define OFP_DATA_ARROW \
   1u /* an Arrow IPC stream: schema, record batches, end-of-stream mark; buffers 8-byte aligned at least */
-#define OFP_DATA_UNSET 2u /* of an output: the function writes every byte of it, so it need not be zeroed */
+#define OFP_DATA_UNSET 2u /* for an output: the function writes every byte, so it is not zeroed */
 
 /* One object that the function works on. Read-only: writing to it ends the worker. */
 typedef struct ofp_input {
@@ -71,7 +70,7 @@ typedef struct ofp_input {
   uint64_t bytes;
 } ofp_input;
 
-/* An output that a task has named: output() of that name and at most so many bytes goes to its program. */
+/* An output that a task has named: output() with that name and at most that size goes to its program. */
 typedef struct ofp_room {
   uint32_t struct_bytes;
   uint32_t zero;
@@ -94,14 +93,14 @@ typedef enum ofp_message_status {
       2, /* the call's deadline is near: a tenth of its time is left, at most 100 ms, for the function to return */
   OFP_MESSAGE_INVALID = 3, /* there is no such lane */
   OFP_MESSAGE_TAKEN =
-      5, /* another session, on another agent, has claimed this lane of the team at the same time, and goes first */
+      5, /* a session on another agent has claimed this lane of the team at the same time, and keeps it */
   OFP_MESSAGE_TOO_LARGE =
-      7, /* receive: there is room for fewer bytes, and the message stays. send: more than OFP_MESSAGE_BYTES_MAX */
+      7, /* receive: the room is smaller, and the message stays. send: more than OFP_MESSAGE_BYTES_MAX */
   OFP_MESSAGE_LOST = 13, /* that lane is gone: its session was closed, its program or its agent has died */
   OFP_MESSAGE_NO_MEMORY = 16,
   OFP_MESSAGE_UNSUPPORTED =
       19, /* the session has no team; or without an agent: the lane is another one than the function's own */
-  OFP_MESSAGE_CANCELLED = 21 /* nobody waits for this call any more */
+  OFP_MESSAGE_CANCELLED = 21 /* the caller has cancelled this call */
 } ofp_message_status;
 #define OFP_MESSAGE_BYTES_MAX 268435456u /* 256 MiB, of one message */
 
@@ -112,68 +111,64 @@ struct ofp_context {
   uint32_t struct_bytes;
   uint32_t reserved;     /* 0 */
   const char* function;  /* its name, terminated by NUL: one C function may serve several names */
-  const void* arguments; /* what the caller gave, as it gave it; 8-byte aligned, not NULL */
+  const void* arguments; /* the caller's bytes, unchanged; 8-byte aligned, not NULL */
   uint64_t arguments_bytes;
   uint64_t input_count;
   const ofp_input* const* inputs; /* in the order of the caller; of a row: by column */
-  int64_t deadline_ns;            /* of CLOCK_MONOTONIC. When it comes, the worker is killed and the call has failed */
+  int64_t deadline_ns;            /* of CLOCK_MONOTONIC. Then the worker is killed and the call fails */
 
-  /* Memory of `bytes` bytes for a result: zeroed, page aligned (4096), writable until the function returns. It lies in
-   * shared memory and goes to the caller as it is, without a copy. `name` tells results of one call from each other: at
-   * most 255 bytes, each name once; NULL is the empty name. In the pool's compute an output becomes the object of that
-   * column. `flags`: OFP_DATA_ARROW if it is going to be an Arrow IPC stream. NULL if the limit of the plug-in's memory
-   * or of outputs (250) is reached or the name was used; the reason is then the error message of the call, unless the
-   * function sets another. Outputs of a function that fails are dropped. */
+  /* Memory of `bytes` bytes for a result: zeroed, page aligned (4096), writable until the function returns. It is
+   * shared memory and goes to the caller without a copy. `name` distinguishes the results of one call: at most 255
+   * bytes, each name once; NULL is the empty name. In the pool's compute an output becomes the object of that
+   * column. `flags`: OFP_DATA_ARROW if it will be an Arrow IPC stream. Returns NULL if the limit of the plug-in's
+   * memory or of outputs (250) is reached or the name was used; the reason becomes the error message of the call,
+   * unless the function sets another. Outputs of a function that fails are dropped. */
   void* (*output)(ofp_context* context, const char* name, uint64_t bytes, uint32_t flags);
 
-  /* Makes an output shorter. `bytes` is at most what it has. What lies beyond is gone. 0, or -1: no such output, or it
-   * has fewer bytes. */
+  /* Makes an output shorter, to `bytes`. Returns 0, or -1 if there is no such output or it has fewer bytes. */
   int32_t (*shrink)(ofp_context* context, void* output, uint64_t bytes);
 
-  /* How long until the deadline; 0 when it has passed. */
+  /* Time until the deadline; 0 when it has passed. */
   int64_t (*time_left_ns)(const ofp_context* context);
 
-  /* 1 if nobody waits for the result any more: the caller has cancelled, or the deadline has passed. A function that
-   * returns soon after (100 ms) keeps its worker; one that does not is killed. Costs a load and reading the clock. */
+  /* 1 if the caller has cancelled, or the deadline has passed. A function that returns soon after (100 ms) keeps its
+   * worker; otherwise the worker is killed. Costs a load and reading the clock. */
   int32_t (*cancelled)(const ofp_context* context);
 
-  /* The message of the call's failure: UTF-8, what is beyond 1000 bytes is cut off. Copied. Has no meaning if the
-   * function returns 0. */
+  /* The message of the call's failure: UTF-8, copied, cut at 1000 bytes. Ignored if the function returns 0. */
   void (*set_error)(ofp_context* context, const char* message);
 
-  /* One line of the agent's log, in which plug-in and function are named. At most 1000 bytes, and 100 lines of one
-   * call; what is beyond is left out. Copied. */
+  /* Writes one line, copied, to the agent's log, which names plug-in and function. At most 1000 bytes a line and 100
+   * lines a call; the rest is dropped. */
   void (*log)(ofp_context* context, ofp_log_level level, const char* line);
 
-  /* Of a task (offpath.h); otherwise 0. */
-  uint64_t session;     /* tells sessions of programs apart: what a static variable was filled for */
-  uint64_t worker;      /* tells worker processes apart; the program is told, too */
+  /* For a task (offpath.h); otherwise 0. */
+  uint64_t session;     /* the program's session, such as a static variable may be filled for */
+  uint64_t worker;      /* the worker process; the program learns it, too */
   uint32_t lane, lanes; /* as the program has opened its session; lanes 0: none */
   uint64_t room_count;
-  const ofp_room* rooms; /* what the task has room for, in its order */
+  const ofp_room* rooms; /* the outputs that the task has named, in its order */
 
-  /* Messages to and from functions that run for other lanes of this session's team (ofp_tasks_options.team), wherever
-   * in the group their agents are; one's own lane is one of them. Look first whether they are there: OFP_HAS(context,
-   * receive).
+  /* Messages to and from functions that run for the lanes of this session's team (ofp_tasks_options.team), its own lane
+   * included, on all agents of the group. Check first that they exist: OFP_HAS(context, receive).
    *
-   * Messages from one lane to another under one tag arrive in the order they were sent; those under different tags do
-   * not wait for each other. A message outlives the call that sent it, and is there until somebody has received it or
-   * the sender's session ends. Both return ofp_message_status. Why a message was not sent or received is the error
-   * message of the call, unless the function sets another. May be called by several threads of a function. */
+   * Messages from one lane to another under one tag arrive in the order of sending; different tags do not wait for each
+   * other. A message outlives the call that sent it, until it is received or the sender's session ends. Both functions
+   * return ofp_message_status. The reason of a failure becomes the error message of the call, unless the function sets
+   * another. Several threads of a function may call them. */
 
-  /* Copies `bytes` bytes from `data`, and returns; it does not wait for a receive. When messages that nobody has
-   * received yet take all the room there is for those of this lane or of the agent, it waits until there is some.
-   * `data` may be NULL where `bytes` is 0. */
+  /* Copies `bytes` bytes from `data` and returns without waiting for a receive. It waits for room only while messages
+   * that were not received take all memory for this lane or for the agent. `data` may be NULL if `bytes` is 0. */
   int32_t (*send)(ofp_context* context, uint32_t lane, uint32_t tag, const void* data, uint64_t bytes);
 
-  /* The oldest message of `lane` under `tag`, copied to `into`, which has room for `room` bytes; waits until there is
-   * one. `bytes` is set to its size, also with OFP_MESSAGE_TOO_LARGE, where it stays what the next receive gets (`room`
-   * 0 asks for the size); may be NULL. */
+  /* Waits for the oldest message of `lane` under `tag` and copies it to `into`, which has room for `room` bytes.
+   * `bytes` (may be NULL) is set to its size, also with OFP_MESSAGE_TOO_LARGE, after which the next receive gets the
+   * same message (`room` 0 asks for the size). */
   int32_t (*receive)(ofp_context* context, uint32_t lane, uint32_t tag, void* into, uint64_t room, uint64_t* bytes);
 };
 
-/* 0: it is done, and its outputs are the result. Everything else is a failure: the caller gets OFP_FUNCTION_FAILED with
- * the message that was set and this number. A C++ exception that leaves the function is such a failure, too. */
+/* Returns 0 on success; its outputs are the result. Any other number is a failure: the caller gets OFP_FUNCTION_FAILED
+ * with the message that was set and this number. A C++ exception that leaves the function is a failure, too. */
 typedef int32_t (*ofp_function_pointer)(ofp_context* context);
 
 typedef struct ofp_function {
@@ -183,7 +178,7 @@ typedef struct ofp_function {
       doc; /* for people: what it does, its arguments, inputs and outputs. At most 200 bytes are shown. May be NULL */
 } ofp_function;
 
-/* What a plug-in has. It and everything it points to stay unchanged as long as the process lives. */
+/* A plug-in. It and everything it points to stay unchanged as long as the process lives. */
 typedef struct ofp_plugin {
   uint32_t version;        /* OFP_PLUGIN_VERSION */
   uint32_t struct_bytes;   /* sizeof(ofp_plugin) */
@@ -192,8 +187,8 @@ typedef struct ofp_plugin {
   const ofp_function* functions;
 } ofp_plugin;
 
-/* The one symbol that a plug-in has to export, under the name "offpath_plugin". Called once, when the worker has loaded
- * it; NULL: it cannot be used here. */
+/* The one symbol that a plug-in has to export, named "offpath_plugin". The worker calls it once, after loading; NULL
+ * means that the plug-in cannot be used here. */
 typedef const ofp_plugin* (*ofp_plugin_entry)(void);
 
 OFP_PLUGIN_EXPORT const ofp_plugin* offpath_plugin(void);

@@ -15,7 +15,7 @@
 
 namespace offpath {
 
-// A column of plain memory, as of ofp_column.
+// A column of plain memory, as ofp_column.
 struct Column {
   std::string name;
   std::string format;  // "i" int32, "l" int64, "f" "g" floats, "+w:3g" three doubles a row
@@ -45,7 +45,7 @@ using Ticket = std::uint64_t;
 
 class Stream {
  public:
-  // What sends do unless told otherwise: wait for room and credit, announce what is not announced.
+  // The default of sends: wait for room and credit, announce memory that is not announced.
   static constexpr Send usual = Send::wait | Send::announce;
 
   Stream(const Channel& channel, const std::string& name, const std::vector<Column>& columns,
@@ -120,7 +120,7 @@ class Stream {
   [[nodiscard]] Ticket pulled() const noexcept { return ofp_pulled(get()); }
   [[nodiscard]] Ticket stored() const noexcept { return ofp_stored(get()); }
   [[nodiscard]] std::uint64_t credit_bytes() const noexcept { return ofp_credit_bytes(get()); }
-  // Ends the stream and says how that went; the destructor ends it in silence.
+  // Ends the stream and throws on failure; the destructor ends it without a report.
   void close(Wait wait = std::chrono::seconds(1)) {
     detail::call([&](ofp_error* error) { return ofp_stream_close(stream_.release(), wait.count(), error); });
   }

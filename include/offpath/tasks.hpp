@@ -20,9 +20,9 @@ struct TaskInput {
   std::string name;
   std::span<const std::byte> data;
   std::uint64_t version = 0, changed_from = 0, changed_at = 0, changed_bytes = 0;
-  std::uint64_t bytes = 0;  // where `data` is empty, and it is to be on the agent already
+  std::uint64_t bytes = 0;  // where `data` is empty and the agent has the version
 };
-// An output: bytes of an offpath::Segment, or room for so many that stay on the agent.
+// An output: bytes of an offpath::Segment, or a number of bytes that stay on the agent.
 struct TaskOutput {
   std::string name;
   std::span<std::byte> data;
@@ -41,7 +41,7 @@ template <class T>
 // A task that was submitted. Destroyed before it is over, it is cancelled.
 class Task {
  public:
-  // False: it goes on. Throws what it has failed with.
+  // False: it continues. Throws its failure.
   bool wait(Wait wait = forever) { return is_over(ofp_task_wait, wait); }
   bool wait_pulled(Wait wait = forever) {
     return is_over(ofp_task_wait_pulled, wait);
@@ -108,8 +108,7 @@ class Tasks {
     });
     return Task(channel_, task);
   }
-  // Task::get() of the next task that is over, well or not: each once, without asking each one. nullptr: none until
-  // then, or none is left.
+  // Task::get() of the next task that is over, successful or not, each once. nullptr: none by then, or none is left.
   [[nodiscard]] ofp_task* next(Wait wait = forever) {
     ofp_task* task = nullptr;
     ofp_error error{};

@@ -1,11 +1,12 @@
-// What brings parcels from one member to another. Whatever it is made of, it keeps to this; tests/conformance asks it
-// of all of them.
+// A carrier brings parcels from one member to another. Every implementation keeps these rules, which tests/conformance
+// tests.
 //
 //   - A parcel arrives whole or not at all, as it was sent, from the member that sent it. It may come late, or twice;
 //     those of one member to another need not keep their order.
-//   - send() never waits. What cannot be brought by its deadline may be left out, and a member that is slow, stopped or
-//     dead costs the others nothing but its own parcels.
-//   - poll() hands over what has come. It fails when the carrier has ended for good, and says by whose fault.
+//   - send() never waits. A parcel that cannot arrive by its deadline may be left out, and a member that is slow,
+//     stopped or dead costs the others nothing but its own parcels.
+//   - poll() hands over the parcels that have arrived. It fails when the carrier has ended for good, and names the
+//     cause.
 #pragma once
 
 #include <functional>

@@ -12,7 +12,7 @@ void ChannelCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, T
   const std::uint64_t size = parcel->size();
   const std::uint64_t parts =
       size <= wire::exchange_enclosed_max ? 1 : (size + wire::exchange_part_max - 1) / wire::exchange_part_max;
-  // One large parcel may have more parts than that, for a member that reads; for one that does not, none.
+  // One large parcel may have more parts than that, for a member that reads; a member that does not read gets none.
   if ((*unanswered_)[to] != 0 && (*unanswered_)[to] + parts > unanswered_max) {
     ++left_out_;
     return;
@@ -97,7 +97,7 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
     const auto of_channel = [&](const auto& each) { return each->channel == channel; };
     if (static_cast<std::size_t>(std::ranges::count_if(assembling_, of_channel)) >= assembling_max)
       assembling_.erase(
-          std::ranges::find_if(assembling_, of_channel));  // its sender has given it up, or sends nonsense
+          std::ranges::find_if(assembling_, of_channel));  // its sender has abandoned it, or sends invalid bytes
     auto fresh = std::make_shared<Assembly>();
     fresh->channel = channel;
     fresh->tag = message.tag;

@@ -24,7 +24,7 @@ namespace offpath::exchange {
 class ChannelCarrier final : public Carrier {
  public:
   using Post = std::function<void(const std::string& member, group::Request request)>;
-  // How many requests one member may owe an answer to: one that does not read costs no more memory than that.
+  // How many unanswered requests one member may have, which bounds the memory that a slow member costs.
   static constexpr std::uint32_t unanswered_max = 64;
 
   ChannelCarrier(std::uint64_t tag, std::vector<std::string> members, Post post)
@@ -44,18 +44,18 @@ class ChannelCarrier final : public Carrier {
 
   std::uint64_t tag_;
   std::vector<std::string> members_;
-  std::shared_ptr<std::vector<std::uint32_t>> unanswered_;  // by member; answers may come after the carrier
+  std::shared_ptr<std::vector<std::uint32_t>> unanswered_;  // by member; answers may arrive after the carrier has ended
   Post post_;
   std::uint64_t parcels_ = 0, left_out_ = 0;
   std::deque<SharedBytes> arrived_;
 };
 
-// What other agents post to this one: pulled, put together, handed on. A state machine, as group::TableReader.
+// Parcels that other agents post to this one: pulled, assembled, passed on. A state machine, as group::TableReader.
 class ParcelReader {
  public:
-  static constexpr std::size_t assembling_max = 8;  // parcels of one channel that are not whole yet
+  static constexpr std::size_t assembling_max = 8;  // parcels of one channel that are incomplete
 
-  // `bytes_max` says how large parcels of this tag may be; 0: there is no such exchange. `deliver` is given each whole
+  // `bytes_max` is the largest parcel of this tag; 0: there is no such exchange. `deliver` is called with each complete
   // one.
   ParcelReader(std::function<std::uint64_t(std::uint64_t tag)> bytes_max,
                std::function<void(std::uint64_t tag, SharedBytes parcel)> deliver)
@@ -64,7 +64,7 @@ class ParcelReader {
   void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
                   channel::Effects& effects);
   [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status,
-                                 channel::Effects& effects);  // false: it is no pull of this
+                                 channel::Effects& effects);  // false: the pull is another component's
   void on_channel_closed(std::uint64_t channel);
 
  private:

@@ -31,7 +31,7 @@ Status check(const ExchangeOptions& options) {
 
 namespace {
 
-constexpr TimeNs age_ns_max = 1'000'000 * second_ns;  // what is older is of no use, and numbers stay small
+constexpr TimeNs age_ns_max = 1'000'000 * second_ns;  // older ones are useless, and numbers stay small
 
 constexpr std::size_t probes_max = 32;
 
@@ -61,13 +61,13 @@ Exchange::Exchange(ExchangeOptions options, Topology topology, MemberIndex self,
   next_at_ = options_.interval_ns == 0 ? never : now;
 }
 
-// ---- who is who
+// ---- leaders
 
 MemberIndex Exchange::leader_of(NodeIndex node) const {
   return topology_.leader(node, [this](MemberIndex member) { return member == self_ || is_up(member); });
 }
 
-// Who spoke for a node lately knows better who leads it than whoever counts its members from outside.
+// A member that spoke for a node lately knows its leader better than a member that counts from outside.
 MemberIndex Exchange::speaker_of(NodeIndex node) const {
   const Part& part = parts_[node];
   const bool lately =
@@ -145,8 +145,8 @@ void Exchange::on_local(const Record& record, TimeNs age_ns, TimeNs now, Exchang
   advance(now, effects);
 }
 
-// What this round says of this member. A record that comes later is the next round's: others' views and figures do
-// without it.
+// The own record of this round. A record that comes later belongs to the next round: others' views and figures do not
+// wait for it.
 void Exchange::say_own_record(TimeNs now) {
   Peer& own = peers_[self_];
   own.epoch = epoch_;
@@ -165,7 +165,7 @@ void Exchange::advance(TimeNs now, ExchangeEffects& effects) {
   }
 }
 
-// One step, if it can be done now.
+// One step, if it can be taken now.
 bool Exchange::step(TimeNs now, ExchangeEffects& effects) {
   if (!open_) return false;
   const bool over = now >= phase_deadline();
@@ -196,7 +196,7 @@ bool Exchange::step(TimeNs now, ExchangeEffects& effects) {
   return false;
 }
 
-// Those that were silent too long, or of whom nobody is up, are not waited for.
+// Parts that were silent too long, or without a member that is up, are not waited for.
 bool Exchange::parts_are_there(NodeIndex node) const {
   for (const NodeIndex child : topology_.node(node).children) {
     const Part& part = parts_[child];
@@ -211,7 +211,7 @@ void Exchange::note_missing(NodeIndex node) {
     if (parts_[child].epoch < epoch_ && !topology_.contains(child, self_)) ++parts_[child].missed;
 }
 
-// All of `at_` is here that will come: a level up, or to whoever leads there.
+// All expected parts of `at_` have arrived: go up a level, or send to the leader there.
 void Exchange::leave_node(TimeNs now, ExchangeEffects& effects) {
   reduce_own_part(at_);
   const NodeIndex parent = topology_.node(at_).parent;
@@ -266,7 +266,7 @@ void Exchange::close(TimeNs now, ExchangeEffects& effects) {
   }
 }
 
-// To the parts of every node this member leads: what they do not have, or that it is there.
+// To the parts of every node this member leads: what they lack, or that it is complete.
 void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
   if (at_ == topology_.leaf(self_)) return;
   const NodeIndex known = whole_ ? topology_.root() : at_;
@@ -296,7 +296,7 @@ void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
   note_sent(0, all, &Peer::sent_down);
 }
 
-// ---- who can be expected
+// ---- expected members
 
 void Exchange::judge(TimeNs now, ExchangeEffects& effects) {
   NodeIndex node = topology_.leaf(self_);
@@ -304,7 +304,7 @@ void Exchange::judge(TimeNs now, ExchangeEffects& effects) {
          leads(topology_.node(node).parent))
     node = topology_.node(node).parent;
   const NodeIndex parent = topology_.node(node).parent;
-  if (parent == nobody || parent == topology_.root()) told_leader_ = nobody;  // it sees for itself
+  if (parent == nobody || parent == topology_.root()) told_leader_ = nobody;  // it decides itself
   if (parent == topology_.root()) {
     for (const NodeIndex child : topology_.node(parent).children)
       if (child != node) expect_to_hear(speaker_of(child));
@@ -314,7 +314,7 @@ void Exchange::judge(TimeNs now, ExchangeEffects& effects) {
   if (rounds_ % options_.probe_rounds == 0) probe(now, effects);
 }
 
-// From whoever leads, with every round. The first round in which it is expected does not count.
+// The leader's message, sent with every round. The first round in which it is expected does not count.
 void Exchange::expect_to_hear(MemberIndex member) {
   if (member == nobody || member == self_) return;
   Peer& peer = peers_[member];
@@ -325,7 +325,7 @@ void Exchange::expect_to_hear(MemberIndex member) {
   ++counters_.replaced;
 }
 
-// Those that were passed over, some at a time: after a network was cut that may be all of its other side.
+// Members that were passed over, some at a time: after a partition these may be all of its other side.
 void Exchange::probe(TimeNs now, ExchangeEffects& effects) {
   ParcelWriter& writer = writer_;
   writer.begin(header(ParcelKind::probe, topology_.leaf(self_), now));
@@ -402,7 +402,7 @@ void Exchange::note_sent(std::uint32_t first, std::uint32_t last, std::uint64_t 
   }
 }
 
-// Of a node whose parts are here: what they come to together.
+// The combined parts of a node that has all of them.
 void Exchange::reduce_own_part(NodeIndex index) {
   if (options_.reductions.empty()) return;
   Part& part = parts_[index];
@@ -514,7 +514,7 @@ Status Exchange::on_parcel(const SharedBytes& bytes, TimeNs now, ExchangeEffects
 void Exchange::take(const Parcel& parcel, TimeNs now) {
   const ParcelHeader& header = parcel.header();
   const bool is_current = header.epoch == epoch_;
-  if (is_current && options_.interval_ns != 0)  // the sender's round began earlier: so will the next one
+  if (is_current && options_.interval_ns != 0)  // the sender's round began earlier, so the next one will too
     next_at_ = std::max(
         std::min(next_at_, now - std::min(header.round_age_ns, options_.interval_ns) + options_.interval_ns), now);
   if (header.kind == ParcelKind::down) {
@@ -549,7 +549,7 @@ void Exchange::take_entries(const Parcel& parcel, TimeNs now) {
   });
 }
 
-// Of this round only: figures of different rounds are not added up.
+// For this round only: figures of different rounds are not added.
 void Exchange::take_partials(const Parcel& parcel) {
   parcel.each_partial([&](const PartialRow& row, Bytes bytes) {
     Part& part = parts_[row.node];
@@ -585,7 +585,7 @@ ViewPtr Exchange::make_view(TimeNs now) const {
   const Node& node = topology_.node(all ? topology_.root() : at_);
   view->expected = node.last - node.first;
   if (!options_.reductions.empty()) {
-    // The figures of most members: of the whole, or of as much of the tree as is known.
+    // The figures of most members: of all, or of the largest known part of the tree.
     const Reduced* best = nullptr;
     for (NodeIndex index = topology_.leaf(self_); index != nobody; index = topology_.node(index).parent) {
       const Part& part = parts_[index];
@@ -608,7 +608,7 @@ ViewPtr Exchange::make_view(TimeNs now) const {
     const bool present = peer.epoch == epoch_;
     view->present += present ? 1 : 0;
     TimeNs age = peer.epoch == 0 ? 0 : std::max<TimeNs>(now - peer.source_at, 0);
-    // A parcel may have lain somewhere for longer than anybody knows; its epoch tells.
+    // A parcel may have been delayed for an unknown time; its epoch shows it.
     if (peer.epoch != 0 && !present)
       age = std::max(
           age, static_cast<TimeNs>(std::min<std::uint64_t>(epoch_ - peer.epoch - 1, 1u << 20)) * options_.interval_ns);

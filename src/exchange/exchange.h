@@ -1,22 +1,21 @@
 // One member's part in one exchange: rounds with a deadline, views, grants. A state machine without socket, thread or
-// clock: what happens and the time are arguments, and what is to be done are effects. Read topology.h and parcel.h
+// clock: events and the time are arguments, and its actions are effects. Read topology.h and parcel.h
 // first.
 //
 //   a round at one member                                                              slot of the deadline, of 2 R
 //     own record is there, or its time is over                                          1
-//     up: for each node it leads, the parts that can be expected are there, or not in time   level + 1
+//     up: for each node it leads, the expected parts have arrived, or their time is over     level + 1
 //     across: a child of the root sends to the others and waits for theirs              R + 1
 //     down: the others wait for the whole, where views go to all, or grants do          up to 2 R
 //   and the view is given: at the deadline at the latest, with what has come. R is the root's level.
 //
-// Epochs. Whoever's time is first begins the next epoch; the others follow when a parcel of it arrives, and take over
-// when it began. So the members go by the fastest of their clocks, and nobody asks what time it is. A parcel of the
-// next epoch that comes while this one is open waits for its end; one of an epoch further on ends it.
+// Epochs. The member whose interval ends first begins the next epoch; the others follow when a parcel of it arrives,
+// and take over its beginning. So the members follow the fastest of their clocks, and no clock is compared. A parcel of
+// the next epoch that arrives during this one waits for its end; a parcel of a later epoch ends it.
 //
-// Who is up. A leader that its parts have not heard of for `silent_rounds` is passed over by them, all of them seeing
-// the same, until it is heard of again; it is asked from time to time. A part that has been silent for `missed_rounds`
-// is not waited for; its next parcel is taken, and it is waited for again. The owner says besides whom it knows to be
-// dead (on_member).
+// Members that are up. The parts of a node pass over a leader that was silent for `silent_rounds`, all of them alike,
+// until it is heard again; it is asked from time to time. A part that was silent for `missed_rounds` is not waited for
+// until its next parcel. The owner reports the members that it knows to be dead (on_member).
 #pragma once
 
 #include <cstdint>
@@ -38,9 +37,9 @@ namespace offpath::exchange {
 struct ExchangeOptions {
   std::string name;
   TimeNs interval_ns = 100 * millisecond_ns;  // from one round's begin to the next; 0: as fast as they end
-  TimeNs deadline_ns = 50 * millisecond_ns;   // of a round; at most the interval, unless that is 0
-  bool views_to_all = true;                   // otherwise only the leaders of the root's parts have the whole
-  bool entries = true;                        // records travel; otherwise their reductions only
+  TimeNs deadline_ns = 50 * millisecond_ns;   // of a round; at most the interval, unless the interval is 0
+  bool views_to_all = true;                   // otherwise only the leaders of the root's parts have the complete view
+  bool entries = true;                        // records travel; otherwise only their reductions
   std::vector<Reduction> reductions{};        // of records of `schema`
   std::shared_ptr<const Schema> schema{};     // null: records are bytes
   std::optional<GrantOptions> grants{};
@@ -48,15 +47,15 @@ struct ExchangeOptions {
   std::uint32_t silent_rounds = 3, missed_rounds = 2, probe_rounds = 4;
 };
 
-// What is wrong with them, if anything.
+// Returns what is wrong with them, if anything.
 [[nodiscard]] Status check(const ExchangeOptions& options);
 
 struct ViewEntry {
   MemberIndex member;
-  bool present;         // of this epoch; otherwise the newest that is known
+  bool present;         // of this epoch; otherwise the newest known
   bool has_value;       // it has published something
-  std::uint64_t epoch;  // 0: nothing was ever heard of it
-  TimeNs age_ns;        // of the record, when the view was given; never less than it was, as far as can be known
+  std::uint64_t epoch;  // 0: nothing was received from it
+  TimeNs age_ns;        // of the record, when the view was given; never less than its true age, as far as can be known
   Record record;
 };
 
@@ -65,8 +64,8 @@ struct View {
   TimeNs began_at = 0, given_at = 0;  // of this member's clock
   std::uint32_t present = 0, expected = 0;
   bool whole = false;                // of all members; otherwise of this member's part of the tree
-  MemberIndex leader = nobody;       // who grants, as far as this member knows
-  std::vector<ViewEntry> entries{};  // of those expected, in the order of members; none where only reductions travel
+  MemberIndex leader = nobody;       // the member that grants, as far as this member knows
+  std::vector<ViewEntry> entries{};  // of the expected members, in their order; empty where only reductions travel
   std::shared_ptr<const Reduced> reduced{};  // null: there are no reductions
   std::uint32_t reduced_members = 0;
 };
@@ -76,7 +75,7 @@ struct ExchangeEffects {
   struct Send {
     MemberIndex to;
     SharedBytes parcel;
-    TimeNs deadline;  // nobody wants it after that
+    TimeNs deadline;  // it is useless afterwards
   };
   std::vector<Send> sends;
   std::vector<ViewPtr> views;
@@ -85,31 +84,30 @@ struct ExchangeEffects {
 
 struct ExchangeCounters {
   std::uint64_t rounds = 0, complete = 0, partial = 0;
-  std::uint64_t late = 0;     // parcels of an epoch that was over
-  std::uint64_t refused = 0;  // parcels that made no sense, or of another tree
+  std::uint64_t late = 0;     // parcels of an epoch that had ended
+  std::uint64_t refused = 0;  // invalid parcels, or parcels of another tree
   std::uint64_t parcels_in = 0, parcels_out = 0, bytes_in = 0, bytes_out = 0;
   std::uint64_t followed = 0;             // rounds that another member began
   std::uint64_t replaced = 0;             // leaders that were passed over
   std::uint64_t without_value = 0;        // rounds in which there was no record of this member
   TimeNs round_ns = 0, round_ns_max = 0;  // from begin to view: the last one, the longest
-  TimeNs overrun_ns_max = 0;              // a view after its deadline: this process was not running then
+  TimeNs overrun_ns_max = 0;              // a view after its deadline: this process was not running
 };
 
 class Exchange {
  public:
-  // `nonce` is random for each process (grants.h). `epoch`: of an exchange of other members that this one takes the
-  // place of.
+  // `nonce` is random for each process (grants.h). `epoch`: of an exchange of other members that this one replaces.
   Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now,
            std::uint64_t epoch = 0);
 
-  // Begins the next round now, whatever the interval says.
+  // Begins the next round now, regardless of the interval.
   void begin(TimeNs now, ExchangeEffects& effects);
   void on_time(TimeNs now, ExchangeEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
-  // The own record for the round that has begun, and how old it is; no owner: there is none yet.
+  // The own record for the round that has begun, and its age; no owner: there is none.
   void on_local(const Record& record, TimeNs age_ns, TimeNs now, ExchangeEffects& effects);
-  // An error is the sender's, and has changed nothing.
+  // An error is the sender's, and nothing has changed.
   [[nodiscard]] Status on_parcel(const SharedBytes& bytes, TimeNs now, ExchangeEffects& effects);
   // A member is known to be dead, or alive again.
   void on_member(MemberIndex member, bool is_up, TimeNs now);
@@ -123,7 +121,7 @@ class Exchange {
   [[nodiscard]] MemberIndex self() const noexcept { return self_; }
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
-  // Whom this member takes for the leader of everything.
+  // The member that this one takes for the leader of everything.
   [[nodiscard]] MemberIndex leader() const {
     return told_leader_ != nobody ? told_leader_ : leader_of(topology_.root());
   }

@@ -1,4 +1,4 @@
-// What programs ask of an exchange: to take part, what it is, to be told of views, grants.
+// Requests of programs to an exchange: taking part, its description, views, grants.
 #include <algorithm>
 #include <utility>
 
@@ -163,7 +163,7 @@ Status ExchangeService::end(std::uint64_t channel, const channel::Entry& request
   return {};
 }
 
-// What a program would have granted ends with it.
+// Grants that a program requested end with it.
 void ExchangeService::remove(One& one, std::uint64_t number, ServiceEffects& effects) {
   const auto node = one.subscribers.extract(number);
   for (const Waiter& each : node.mapped().waiters)

@@ -11,7 +11,7 @@ namespace offpath::exchange {
 
 namespace {
 
-constexpr unsigned torn_max = 3;  // reads of a record that its program was just writing
+constexpr unsigned torn_max = 3;  // reads of a record that its program was writing
 constexpr std::uint64_t line_bytes = sizeof(wire::PublishLine);
 constexpr std::uint64_t first_read_bytes = 4096;  // of a record, with its head
 
@@ -101,7 +101,7 @@ void ExchangeService::on_read(One& one, Subscriber& subscriber, const Status& st
   if (again && one.publisher != 0 && one.exchange->is_open()) begin_read(one, now, out);
 }
 
-// True when the reading is over: the record is whole, or was torn too often, and the one before stands.
+// True when the reading is over: the record is complete, or was torn too often and the previous one stands.
 bool ExchangeService::take_slot(One& one, Subscriber& subscriber, TimeNs now, ServiceEffects& out) {
   const auto head = load<wire::RecordHead>(subscriber.room->data() + line_bytes);
   const bool fits = head.number == subscriber.reading && head.length <= subscriber.record_bytes;

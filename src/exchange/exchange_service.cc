@@ -94,7 +94,7 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
   } else {
     for (const std::string& name : one.settings.members) {
       const auto at = known(name);
-      // Where a member is must not depend on whether it is there: all are to see one tree.
+      // A member's place must not depend on whether it is alive: all members must see one tree.
       places.push_back(
           {name,
            one.settings.shape.order == Shape::Order::locality && at != members.end() ? at->host : std::string(),
@@ -195,7 +195,7 @@ void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs, ServiceEf
 
 // ---- rounds
 
-// Before anything is decided by a time that may have stood still.
+// Before any decision by a time that may have stopped.
 void ExchangeService::notice_suspend() {
   if (suspended_ == nullptr || exchanges_.empty()) return;
   const TimeNs all = suspended_();
@@ -217,7 +217,7 @@ void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
   if (waiters_due_ <= now) answer_waiters(now, out);
 }
 
-// Those whose time is over.
+// Rounds whose time is over.
 void ExchangeService::answer_waiters(TimeNs now, ServiceEffects& out) {
   waiters_due_ = never;
   for (auto& one : exchanges_) {
@@ -280,7 +280,7 @@ void ExchangeService::on_transfer(std::uint64_t token, const Status& status, Tim
   if (!node) return;
   const Transfer& transfer = node.mapped();
   const Found found = find(transfer.subscriber);
-  if (found.one == nullptr || !found.one->exchange) return;  // it went meanwhile
+  if (found.one == nullptr || !found.one->exchange) return;  // it was removed meanwhile
   switch (transfer.kind) {
     case Transfer::Kind::read:
       return on_read(*found.one, *found.subscriber, status, now, effects);

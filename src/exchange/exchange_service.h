@@ -3,12 +3,11 @@
 // requests and rounds are in exchange_service.cc, the rest in exchange_programs.cc, exchange_records.cc and
 // exchange_views.cc.
 //
-//   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents
-//   a view         --> pushed into every program's area, the slot first, then the line --> who waits for it is answered
+//   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents a
+//   view         --> pushed into every program's area, the slot first, then the line --> waiting programs are answered
 //
-// Members are those that the configuration names, or all of the group; a tree of other members is another tree (its
-// fingerprint says so), and their numbers change with it. Grants want members that are named: a majority of an unknown
-// number is none.
+// The configuration names the members, or they are all of the group. A tree of other members is another tree with other
+// numbers, as its fingerprint shows. Grants need a configured member list: a majority of an unknown size is undefined.
 #pragma once
 
 #include <sys/types.h>
@@ -34,20 +33,20 @@ struct ExchangeSettings {
   ExchangeOptions options;
   Shape shape;
   std::string tree_file{};             // of Shape::Kind::file: read before the service is made
-  std::vector<std::string> members{};  // none: all of the group
+  std::vector<std::string> members{};  // empty: all of the group
   std::string source{};         // of records: empty: a program publishes; otherwise the agent's own, by set_record
   std::optional<uid_t> user{};  // whose programs may take part, besides the agent's own user's and root's
 };
 
-// A member of the group, as on_members tells it.
+// A member of the group, as on_members reports it.
 struct GroupMember {
   std::string name;
   std::string host;  // empty: not known
   bool is_up;
 };
 
-// Answers have the number of what was opened, of the newest view, the size of a description, or whether this agent may
-// grant.
+// Answers have the number of what was opened, the number of the newest view, the size of a description, or whether this
+// agent may grant.
 struct ServiceEffects : channel::Effects {
   struct Push {
     std::uint64_t channel, token;
@@ -69,14 +68,14 @@ class ExchangeService {
   static constexpr std::size_t waiters_max = 256;     // of one program
   static constexpr std::size_t shown_grants_max = 256;
 
-  // `clock` is read to tell what exchanging costs; null: it costs nothing, as in a simulation.
-  // `suspended`: how long the machine has slept in all, while `now` stood still; null: it never does.
+  // `clock` is read to measure what exchanging costs; null: nothing, as in a simulation. `suspended`: how long the
+  // machine has slept in all, while `now` stopped; null: never.
   ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr,
                   TimeNs (*suspended)() = nullptr);
   ~ExchangeService();
 
   void set_self(std::string name, uid_t owner);
-  // All of the group that are expected to take part, this agent included.
+  // All members of the group that are expected to take part, this agent included.
   void on_members(const std::vector<GroupMember>& members, TimeNs now, ServiceEffects& effects);
 
   // `same_clock`: the program's CLOCK_MONOTONIC is this agent's.
@@ -88,7 +87,7 @@ class ExchangeService {
   void on_time(TimeNs now, ServiceEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
-  // The newest record of an exchange whose source the agent is. False: there is no such exchange.
+  // The newest record of an exchange whose source is the agent. False: there is no such exchange.
   bool set_record(std::string_view name, Bytes record, TimeNs made_at);
   [[nodiscard]] bool is_any() const noexcept { return !exchanges_.empty(); }
 
@@ -98,7 +97,7 @@ class ExchangeService {
     std::string failure;                   // why not; empty: it does
     std::vector<std::string> members;
     MemberIndex self = nobody;
-    ViewPtr view;  // the newest one; null: none yet
+    ViewPtr view;  // the newest one; null: none
     std::vector<bool> up;
     ExchangeCounters counters;
     std::size_t programs = 0;
@@ -141,7 +140,7 @@ class ExchangeService {
     TimeNs read_at = 0, read_before_at = 0;  // when a read that ended well began: this one, the one before
     std::uint64_t reading = 0, record_number = 0;
     TimeNs record_seen_at = 0;
-    std::shared_ptr<std::vector<std::byte>> room{};  // the line, behind it the slot: kept by whatever reads into it
+    std::shared_ptr<std::vector<std::byte>> room{};  // the line, behind it the slot: kept by the read into it
   };
   struct One;
   struct Transfer {

@@ -12,18 +12,18 @@ namespace offpath::exchange {
 
 namespace {
 
-// A view as it is laid out: head and rows, and behind them bytes while there is room.
+// A view as it is laid out: head and rows, followed by bytes while there is room.
 class ViewBytes {
  public:
   ViewBytes(std::uint64_t rows, std::uint64_t bytes_max) : bytes_(rows), bytes_max_(bytes_max) {}
 
-  // Room for the records of `view`, so that it is found once.
+  // Reserves the records of `view`, so that their room is searched once.
   void expect(const View& view) {
     std::uint64_t bytes = bytes_.size();
     for (const ViewEntry& entry : view.entries) bytes += align_up(entry.record.bytes.size(), 8);
     bytes_.reserve(std::min(bytes, bytes_max_));
   }
-  // Their place; 0: there was no room.
+  // The place of the records; 0: there was no room.
   [[nodiscard]] std::uint64_t put(Bytes bytes) {
     const std::uint64_t place = bytes_.size(), end = place + align_up(bytes.size(), 8);
     if (end > bytes_max_) return 0;
@@ -65,7 +65,7 @@ bool put_entries(const View& view, std::uint64_t at, ViewBytes& bytes) {
   return all_fit;
 }
 
-// Exactly what sum, min and max of integers come to.
+// The exact sum, min and max of integers.
 std::uint64_t bits_of(const Reduced::Figure& figure, Reduction::Kind kind) {
   switch (kind) {
     case Reduction::Kind::min:
@@ -77,7 +77,7 @@ std::uint64_t bits_of(const Reduced::Figure& figure, Reduction::Kind kind) {
   }
 }
 
-// False: what a figure ranks or counts was left out.
+// False: values that a figure ranks or counts were left out.
 bool put_figures(const Reduced& reduced, const std::vector<Reduction>& reductions, std::uint64_t at, ViewBytes& bytes) {
   bool all_fit = true;
   std::vector<std::uint64_t> words;
@@ -109,7 +109,7 @@ bool put_figures(const Reduced& reduced, const std::vector<Reduction>& reduction
 
 void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, ServiceEffects& out) {
   if (subscriber.push != Subscriber::Push::idle) {
-    subscriber.next = std::move(view);  // whatever waited before is older
+    subscriber.next = std::move(view);  // any earlier waiting view is older
     return;
   }
   ++subscriber.view_number;
@@ -180,7 +180,7 @@ wire::ViewHead ExchangeService::view_head(const One& one, const Subscriber& subs
   const Grants* grants = one.exchange->grants();
   if (grants == nullptr || !subscriber.publishes || subscriber.record_number == 0) return head;
   const Grants::Held held = grants->held(now);
-  // Counted from when the record was seen, which is later than when it was published (grants.h).
+  // Counted from when the record was seen, which is later than its publication (grants.h).
   const TimeNs valid = held.until - subscriber.record_seen_at;
   head.grant_leader = held.leader;
   head.grant_number = held.number;

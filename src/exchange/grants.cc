@@ -23,7 +23,7 @@ void Grants::on_round(bool would_lead, TimeNs now) {
   on_beat(self_, nonce_, beat_, now);
 }
 
-// A vote stays with its leader for as long as that was promised. While one of a lower rank is heard the promise is not
+// A vote stays with its leader for the promised time. While a leader of lower rank is heard, the promise is not
 // renewed.
 void Grants::on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat, TimeNs now) {
   if (leader == nobody || leader >= members_.size() || now < votes_from_) return;
@@ -67,15 +67,15 @@ Grants::Beat Grants::beat() const noexcept { return {vote_.leader, vote_.nonce, 
 void Grants::on_ballot(const Ballot& ballot, TimeNs now) {
   if (ballot.member >= members_.size() || ballot.member == self_) return;
   Member& member = members_[ballot.member];
-  // By whichever way: older ones of the same process are of no use. Of two processes the later one to arrive is taken,
-  // for nobody knows which came first; the other's ballots only make grants that fit no stamp of it.
+  // Ballots may take several ways: older ones of the same process are useless. Of two processes the later one to arrive
+  // counts, because their order is unknown; the other's ballots make only grants that fit no stamp of it.
   if (member.has_ballot && member.ballot.nonce == ballot.nonce && ballot.stamp <= member.ballot.stamp) return;
   const bool anew = member.has_ballot && member.ballot.nonce != ballot.nonce;
   member.ballot = ballot;
   member.ballot_at = now;
   member.has_ballot = true;
   if (anew || !is_leading() || ballot.leader != self_ || ballot.leader_nonce != nonce_) return;
-  // What it went by before it has given up.
+  // The grants that it followed before are given up.
   std::erase_if(member.given, [&](const Given& each) { return each.number < ballot.adopted; });
 }
 
@@ -143,7 +143,7 @@ void Grants::issue(TimeNs now) {
     grant.number = ++numbers_;
     grant.amount = amount;
     const TimeNs until = std::min(lease, member.ballot_at + options_.ttl_ns);
-    if (until <= now) continue;  // it has not been heard of for so long
+    if (until <= now) continue;  // it was not heard of for so long
     grant.valid_ns = slower(until - member.ballot_at);
     if (limited) member.given.push_back({grant.number, amount, until});
     given = given - had + std::max(had, limited ? amount : 0);
@@ -172,7 +172,7 @@ void Grants::on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Gran
   if (until <= now) return;
   const bool same = held_.leader == leader && held_nonce_ == leader_nonce;
   if (same && grant.number <= held_.number) return;
-  // Two leaders' grants are never valid together; whichever this is, the other one's is over or about to be.
+  // Two leaders' grants are never valid together; whichever this is, the other's are over or about to end.
   if (!same && now < held_.until) return;
   held_ = {grant.amount, grant.number, leader, until};
   held_nonce_ = leader_nonce;

@@ -1,21 +1,22 @@
 // Grants of one exchange: shares of a total (tokens, watts, targets) that one member, the leader, gives to others for a
-// while. Never are more than the total valid at any one moment, whoever is slow, cut off, stopped, dead or started
-// anew, and whatever messages are lost, doubled or late. What it stands on, and it is all: clocks that run at nearly
-// the same rate (not that they agree).
+// limited time. At no moment are more than the total valid, even if members are slow, cut off, stopped, dead or
+// restarted, and messages are lost, repeated or late. The only assumption is that clocks run at nearly the same rate;
+// they need not agree.
 //
 // The leader's lease. With each round the leader sends a beat. A member votes for one leader at a time: its ballot
-// names the leader and the newest beat of it that arrived, and that is a promise not to vote for another one until
+// names the leader and the newest beat of it that arrived, and is a promise not to vote for another one until
 // `lease` after that arrival. The leader counts the lease of that vote from when it sent the beat, which is earlier. It
-// may grant while a majority of all members stands behind it, and no grant lasts longer than that. So a second leader,
-// who needs a majority as well, has it only when every grant of the first one is over. Who starts anew forgets its
-// promise; so it votes for nobody until `lease` has passed.
+// may grant while it has a majority of all members, and no grant lasts longer than that. A second leader also needs a
+// majority, which it has only after every grant of the first one has ended. A restarted member has forgotten its
+// promise, so it does not vote until `lease` has passed.
 //
-// A grant's end. A grant says: so long after you sent your ballot number `stamp`. The leader counts from the ballot's
-// arrival, which is later. So however long a grant is on its way, it ends for its holder before it ends for the leader.
+// A grant's end. A grant is valid for a time after the holder sent its ballot number `stamp`. The leader counts from
+// the ballot's arrival, which is later. So a grant ends for its holder before it ends for the leader, whatever its
+// delay.
 //
-// What the leader has given out to a member is the largest of its grants that are not over and that it has not
-// replaced: a ballot says which grant its member goes by, and no member goes back to an earlier one. The sum of these
-// is at most the total.
+// The amount that a member may hold is the largest of its grants that have not ended and that it has not replaced: a
+// ballot names the grant that its member follows, and no member returns to an earlier one. The sum of these amounts is
+// at most the total.
 //
 //   up: ballots, each member's own, by the tree       down: the leader's beat and the grants, with the views
 #pragma once
@@ -40,8 +41,8 @@ struct GrantOptions {
 
 class Grants {
  public:
-  // `nonce` tells this process from another one that was or will be the same member: random. `ranks`: of two who would
-  // lead, the one with the lower rank is to.
+  // `nonce` distinguishes this process from earlier and later ones of the same member: random. `ranks`: of two members
+  // that would lead, the one with the lower rank leads.
   Grants(const GrantOptions& options, MemberIndex self, std::vector<std::uint32_t> ranks, std::uint64_t nonce,
          TimeNs now);
 
@@ -50,9 +51,9 @@ class Grants {
   void on_round(bool would_lead, TimeNs now);
   [[nodiscard]] Ballot ballot() const noexcept;
 
-  // The machine was suspended for so long, in which its clock (`now`) stood still and the others' went on. What this
-  // member holds, and what stands behind it, is over as much earlier; what it has promised and given out itself is
-  // counted as before, which is longer.
+  // The machine was suspended for so long, in which its clock (`now`) stopped and the others' continued. What this
+  // member holds, and the majority behind it, end that much earlier. Its own promises and grants are counted as before,
+  // which is longer.
   void on_suspended(TimeNs slept) noexcept;
 
   // ---- what arrives
@@ -60,7 +61,7 @@ class Grants {
   void on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat, TimeNs now);
   void on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Grant& grant, TimeNs now);
 
-  // ---- what is sent on: what this member knows best, of the leader it votes for
+  // ---- messages that are passed on: the newest known ones of the leader that this member votes for
   struct Beat {
     MemberIndex leader = nobody;
     std::uint64_t nonce = 0, beat = 0;
@@ -73,11 +74,11 @@ class Grants {
   // What this member would grant whenever it leads: the amounts stay wished until changed. 0: nothing.
   void wish(MemberIndex member, std::uint64_t amount) { wishes_[member] = amount; }
   [[nodiscard]] bool may_grant(TimeNs now) const noexcept { return lease_until(now) > now; }
-  // Until when a majority stands behind this member.
+  // Until when a majority supports this member.
   [[nodiscard]] TimeNs lease_until(TimeNs now) const noexcept;
   // Makes the grants of this round, if it may.
   void issue(TimeNs now);
-  // Of the total, what is given out as far as this member knows.
+  // The part of the total that is given out as far as this member knows.
   [[nodiscard]] std::uint64_t given_out(TimeNs now) const noexcept;
 
   // ---- holding
@@ -87,13 +88,13 @@ class Grants {
     MemberIndex leader = nobody;
     TimeNs until = 0;
   };
-  // What this member may use now; amount 0 when there is nothing, or it is over.
+  // The amount this member may use now; 0 when there is none, or it is over.
   [[nodiscard]] Held held(TimeNs now) const noexcept;
   [[nodiscard]] MemberIndex leader() const noexcept { return vote_.leader; }
-  // Of which leader's process that is.
+  // The leader's process that granted it.
   [[nodiscard]] std::uint64_t held_nonce() const noexcept { return held_nonce_; }
-  // Whoever uses what is held, a program, may go by an earlier grant until it has looked: what it gives up is given up
-  // only then. Without one, this member gives up at once.
+  // A program that uses the held amount may follow an earlier grant until it has looked, and gives up the difference
+  // only then. Without a program, this member gives it up at once.
   void set_user(bool is_there) noexcept { has_user_ = is_there; }
   void on_user_goes_by(std::uint64_t leader_nonce, std::uint64_t number) noexcept {
     user_nonce_ = leader_nonce;
@@ -130,7 +131,7 @@ class Grants {
   GrantOptions options_;
   MemberIndex self_;
   std::uint64_t nonce_;
-  TimeNs votes_from_;  // fresh processes vote for nobody
+  TimeNs votes_from_;  // fresh processes do not vote before
   Vote vote_;
   std::uint64_t stamp_ = 0, beat_ = 0, numbers_ = 0;
   std::array<TimeNs, remembered> stamp_at_{}, beat_at_{};  // by number modulo

@@ -19,8 +19,8 @@ namespace offpath::exchange {
 namespace {
 
 constexpr int tag = 77;
-constexpr std::size_t receives = 4;  // posted at a time, from whomever
-// Small parcels MPI sends at once, without a request to speak of; large ones are sent from where they lie.
+constexpr std::size_t receives = 4;  // posted at a time, from any rank
+// MPI sends small parcels at once, practically without a request; large ones are sent from where they lie.
 constexpr std::size_t persistent_bytes_min = 2 << 10, persistent_bytes_max = 64 << 10;
 constexpr TimeNs watch_every_ns = 10 * millisecond_ns;
 
@@ -109,7 +109,7 @@ double MpiWorld::largest(double mine) const {
 
 namespace {
 
-// The lowest rank that shares memory with this one stands for their node.
+// The lowest rank that shares memory with this one represents their node.
 int node_of_this_rank() {
   MPI_Comm node = MPI_COMM_NULL;
   int rank = 0, lowest = 0;
@@ -189,7 +189,7 @@ MpiCarrier::~MpiCarrier() {
     MPI_Cancel(&each.request.request);
     MPI_Wait(&each.request.request, MPI_STATUS_IGNORE);
   }
-  // What is still being sent stays where it lies for as long as that takes: MPI reads it.
+  // Memory that is being sent stays until MPI has read it.
   for (Outgoing& each : state_->outgoing) {
     if (!each.busy) continue;
     static std::vector<std::pair<std::vector<std::byte>, SharedBytes>> unsent;
@@ -213,8 +213,7 @@ void end_if_sent(Outgoing& out) {
 
 std::uint64_t MpiCarrier::left_out() const noexcept { return state_->left_out; }
 
-// A rank that does not receive gets no more until it has taken what is on its way; then the newest that there is for
-// it.
+// A rank that does not receive gets nothing more until it has taken the parcel on its way; then it gets the newest one.
 void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs) {
   Outgoing& out = state_->outgoing[to];
   if (out.busy) end_if_sent(out);  // it may have been since the last poll
@@ -247,8 +246,8 @@ void MpiCarrier::State::start_next(MemberIndex to) {
     ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
   else
     out.busy = true;
-  // A small one mostly is, and need not be looked at any more; a large one would cost this rank its core where ranks
-  // share one.
+  // A small send has mostly ended already and need not be looked at; a large one would cost this rank its core where
+  // ranks share one.
   if (out.busy && parcel->size() < persistent_bytes_min) end_if_sent(out);
 }
 
@@ -286,7 +285,8 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
   state.done.resize(state.requests.size());
   state.statuses.resize(state.requests.size());
   int ended = 0, code = MPI_SUCCESS;
-  // One that finds nothing moves messages, and does not look at them again before it returns: the next one finds them.
+  // A test that finds nothing moves messages, but does not look at them again before it returns: the next test finds
+  // them.
   for (int look = 0; look < 2 && code == MPI_SUCCESS && (ended == 0 || ended == MPI_UNDEFINED); ++look)
     code = MPI_Testsome(count, state.requests.data(), &ended, state.done.data(), state.statuses.data());
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
@@ -296,7 +296,7 @@ Status MpiCarrier::poll(TimeNs now, const Take& take) {
   if (ended == MPI_UNDEFINED) ended = 0;
   const std::span<const int> done(state.done.data(), static_cast<std::size_t>(ended));
   const bool with_errors = code == MPI_ERR_IN_STATUS;
-  // What was sent comes first: taking a parcel may send the next one, by the same place.
+  // Ends of sends come first: taking a parcel may send the next one from the same place.
   for (std::size_t i = 0; i < done.size(); ++i)
     if (static_cast<std::size_t>(done[i]) >= receives)
       state.note_sent(static_cast<std::size_t>(done[i]) - receives,
@@ -395,7 +395,7 @@ Result<Bytes> MpiCollectives::exchange(Bytes record) {
   state.own.assign(record.begin(), record.end());
   for (State::Level& level : state.levels) {
     const int mine = static_cast<int>(state.own.size());
-    if (state.variable) {  // nobody knows how much the others bring
+    if (state.variable) {  // the sizes of the others' records are unknown
       MPI_Allgather(&mine, 1, MPI_INT, level.bytes.data(), 1, MPI_INT, level.communicator);
       int offset = 0;
       for (int i = 0; i < level.size; ++i) {

@@ -1,18 +1,19 @@
 // Parcels between the ranks of a communicator: member i is rank i. For exchanges that MPI starts, as in the paper this
 // grew from; agents use channels. The home of mpi.h, built where there is an MPI.
 //
-//   receiving   persistent requests (MPI_Recv_init), from whomever, for leaders change; each is started again when its
-//               parcel was taken
-//   sending     one persistent request (MPI_Send_init) for each neighbour, made anew when the parcel's size changes,
-//               which in a steady exchange it does not; while one is on its way the newest of those after it waits, and
-//               the others are left out
-//   poll        MPI_Testsome over all of them: nothing ever waits for a rank
+//   receiving   persistent requests (MPI_Recv_init) from any rank, because leaders change; each is started again when
+//               its parcel was taken
+//   sending     one persistent request (MPI_Send_init) for each neighbour, created again when the parcel's size
+//   changes,
+//               which in a steady exchange it does not; while one is on its way the newest later parcel waits, and the
+//               others are left out
+//   poll        MPI_Testsome over all of them: nothing waits for a rank
 //
-// Slow and stopped ranks cost their own parcels. A rank that died ends the carrier with an error that names it: MPI has
-// no way on without it. Ranks of this machine are watched by their process, others by the errors of MPI.
+// Slow and stopped ranks lose their own parcels. A rank that died ends the carrier with an error that names it, because
+// MPI cannot continue without it. Ranks of this machine are watched by their process, others by the errors of MPI.
 //
-// MpiCollectives is the paper's own way, by the same tree: gathered level by level, then all-gathered between the
-// uppermost leaders. It waits for everybody, which is what the other one is measured against.
+// MpiCollectives is the paper's method over the same tree: gathered level by level, then all-gathered between the
+// uppermost leaders. It waits for all ranks, and is the peer that the carrier is measured against.
 #pragma once
 
 #include <cstdint>

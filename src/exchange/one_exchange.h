@@ -16,7 +16,7 @@ struct ExchangeService::One {
 
   ExchangeSettings settings;
   std::uint64_t tag;
-  std::vector<wire::ExchangeField> fields;  // of the configuration, or of the program that came first
+  std::vector<wire::ExchangeField> fields;  // of the configuration, or of the first program
   std::string failure{"the group has not been told yet"};
   std::vector<Place> places;
   std::unique_ptr<Exchange> exchange;  // null: it does not run here

@@ -8,8 +8,7 @@
 //              ballots and grants: as their structs
 //   bytes      of the entries, then of the partials, each padded to 8
 //
-// All little endian. Times are durations, never a clock's: the clocks of two machines have nothing to do with each
-// other.
+// All little endian. Times are durations, because the clocks of two machines do not agree.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +22,12 @@
 
 namespace offpath::exchange {
 
-// up: of a node, to who leads its parent; across: of a child of the root, to the others; down: what a node's parts are
-// to know; probe: are you there? alive: yes.
+// up: of a node, to the leader of its parent; across: of a child of the root, to the others; down: what a node's parts
+// are to know; probe: are you there? alive: yes.
 enum class ParcelKind : std::uint8_t { up = 1, across = 2, down = 3, probe = 4, alive = 5 };
 
 inline constexpr std::uint64_t record_bytes_max = 4 << 20;
-// the length of an entry of a member that has published nothing yet
+// the length of an entry of a member that has published nothing
 inline constexpr std::uint32_t no_value = 0xFFFF'FFFFu;
 
 struct ParcelHeader {
@@ -43,7 +42,7 @@ struct ParcelHeader {
   MemberIndex from;
   NodeIndex node;  // that the sender speaks for
   std::uint32_t entries, partials, ballots, grants;
-  MemberIndex grant_leader;  // nobody: there is none
+  MemberIndex grant_leader;  // nobody: there is no leader
   MemberIndex leader;        // of everything, as far as the sender knows
   std::uint64_t grant_nonce;
   std::uint64_t grant_beat;
@@ -65,7 +64,7 @@ struct PartialRow {
 };
 static_assert(sizeof(PartialRow) == 16);
 
-// Whom a member takes for the one who grants (grants.h).
+// The member that another one takes for the granting leader (grants.h).
 struct Ballot {
   MemberIndex member;
   MemberIndex leader;  // nobody: none
@@ -92,13 +91,13 @@ static_assert(sizeof(Grant) == 48);
 
 using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
 
-// Bytes of a shared buffer, which they keep.
+// A view of a shared buffer, which keeps the buffer.
 struct Record {
   SharedBytes owner{};
   Bytes bytes{};
 };
 
-// May be used for one parcel after another: its tables keep their room.
+// May be reused for one parcel after another: its tables keep their memory.
 class ParcelWriter {
  public:
   ParcelWriter() = default;
@@ -120,8 +119,8 @@ class ParcelWriter {
   std::vector<Grant> grants_;
 };
 
-// A parcel whose tables were checked: every row lies within it, every length within its limits. What the rows mean is
-// for the reader.
+// A parcel whose tables were checked: every row lies within it, every length within its limits. The reader checks the
+// meaning of the rows.
 class Parcel {
  public:
   // An error is the sender's. The bytes stay where they are.

@@ -30,7 +30,7 @@ bool is_present(Bytes record, std::size_t field, std::size_t fields) {
   return (word >> field % 64 & 1) != 0;
 }
 
-// Of another process's figures: they may be anything, and must not overflow.
+// Figures of another process: they may be arbitrary, and must not overflow.
 __int128 wrapping_sum(__int128 a, __int128 b) noexcept {
   return static_cast<__int128>(static_cast<unsigned __int128>(a) + static_cast<unsigned __int128>(b));
 }

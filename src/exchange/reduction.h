@@ -34,14 +34,14 @@ struct Reduction {
 inline constexpr std::uint32_t top_max = 1024, bins_max = 4096;
 inline constexpr std::size_t reductions_max = 64;
 
-// Against the schema: an unknown field's error names those there are.
+// Checks against the schema: the error for an unknown field lists the known ones.
 [[nodiscard]] Result<Reduction> parse_reduction(std::string_view text, const Schema& schema);
 
-// Is it a record of this schema? The error names both lengths.
+// Whether it is a record of this schema. The error names both lengths.
 [[nodiscard]] Status check_record(Bytes record, const Schema& schema);
 
-// What the reductions of an exchange come to for some members. Integers are summed exactly (128 bits); f64 sums depend
-// on the order in their last digits, as sums do.
+// The reductions of an exchange over some members. Integers are summed exactly (128 bits); the last digits of f64 sums
+// depend on the order.
 class Reduced {
  public:
   Reduced() = default;
@@ -67,11 +67,11 @@ class Reduced {
     std::vector<std::uint64_t> bins{};
   };
   [[nodiscard]] const Figure& figure(std::size_t i) const noexcept { return figures_[i]; }
-  // The one number of sum, min, max and mean; NaN where nobody had a value.
+  // The one number of sum, min, max and mean; NaN if no member had a value.
   [[nodiscard]] double value(std::size_t i, const Reduction& reduction) const noexcept;
 
   void encode(std::vector<std::byte>& to) const;
-  // Whatever does not fit the reductions is Error::protocol.
+  // Anything that does not fit the reductions is Error::protocol.
   [[nodiscard]] static Result<Reduced> decode(Bytes bytes, std::span<const Reduction> reductions);
 
  private:

@@ -18,7 +18,7 @@ void mix(std::uint64_t& hash, std::string_view text) {
   hash = (hash ^ 0xFF) * 0x100000001B3ull;
 }
 
-// n things in groups of at most `size`, whose sizes differ by one at most: how many each has.
+// Sizes of groups of at most `size` for n things; sizes differ by one at most.
 std::vector<std::size_t> balanced(std::size_t n, std::size_t size) {
   const std::size_t groups = (n + size - 1) / size;
   std::vector<std::size_t> sizes(groups, n / groups);
@@ -26,7 +26,7 @@ std::vector<std::size_t> balanced(std::size_t n, std::size_t size) {
   return sizes;
 }
 
-// Runs of equal keys; what has no key is like no other.
+// Runs of equal keys; an empty key equals no other.
 std::vector<std::size_t> runs_of(const std::vector<std::string_view>& keys) {
   std::vector<std::size_t> runs;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -144,7 +144,7 @@ void Topology::build_levels(const Shape& shape, std::span<const Place> members) 
       return std::tie(one.rack, one.host) < std::tie(other.rack, other.host);
     });
   }
-  // Where a group is, tells its first member.
+  // The place of a group is its first member's.
   const auto place = [&](NodeIndex node) -> const Place& {
     while (nodes_[node].member == nobody) node = nodes_[node].children.front();
     return members[nodes_[node].member];
@@ -279,7 +279,7 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
   for (const Place& member : members)
     if (!part_of.contains(member.name))
       return fail(Error::invalid, "line {}: the tree ends without member {}", groups.back().line, member.name);
-  // Each has one parent at most, so whoever goes up without end goes in a circle.
+  // Each has at most one parent, so a way up without an end is a circle.
   for (const TreeGroup& group : groups) {
     std::string way = group.name;
     const TreeGroup* at = &group;
@@ -288,7 +288,7 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
       way += fmt::format(" in {}", at->name);
       if (at == &group)
         return fail(Error::invalid, "line {}: group {} is part of itself: {}", group.line, group.name, way);
-      if (steps > groups.size()) break;  // the circle is above; one of its own will tell
+      if (steps > groups.size()) break;  // the circle is above; a node in it will report it
       if (steps > depth_max)
         return fail(Error::invalid, "line {}: group {} lies deeper than {} levels", group.line, group.name, depth_max);
     }
@@ -335,7 +335,7 @@ std::string Topology::text(std::span<const Place> members) const {
   };
   const std::function<void(NodeIndex, const std::string&)> draw = [&](NodeIndex index, const std::string& margin) {
     const Node& node = nodes_[index];
-    // Members side by side: a line each would be long.
+    // Members side by side, because a line for each would be long.
     const bool flat =
         std::ranges::all_of(node.children, [&](NodeIndex child) { return nodes_[child].member != nobody; });
     if (flat && !node.children.empty()) {

@@ -1,9 +1,9 @@
-// Who sends to whom: one pure function of a shape and of the members, so that everybody who knows the same members
-// comes to the same tree without asking anybody.
+// The paths of parcels: one pure function of a shape and of the members, so that all members with the same list compute
+// the same tree without a message.
 //
 // The tree's leaves are the members, in an order (`order`) in which every node is a run [first, last) of it. A node is
-// spoken for by its leader: the first member of its run that is up. So whoever sees a leader die knows the next one,
-// and nobody votes.
+// represented by its leader: the first member of its run that is up. So every member that sees a leader die knows the
+// next one without a vote.
 //
 //   up       the leader of a node sends what it gathered to the leader of the node's parent
 //   across   the children of the root send to each other: all of their leaders have the whole
@@ -33,7 +33,7 @@ inline constexpr std::uint32_t nobody = std::numeric_limits<std::uint32_t>::max(
 inline constexpr std::size_t exchange_members_max = 65536;
 inline constexpr std::uint32_t depth_max = 32;
 
-// A member and where it is. Empty host or rack: not known, and like no other's.
+// A member and its place. An empty host or rack is unknown, and equals no other.
 struct Place {
   std::string name;
   std::string host{};
@@ -66,7 +66,7 @@ struct Node {
 
 class Topology {
  public:
-  // At least one member, names different and not empty. Whatever is wrong with a tree's text is an error with its line.
+  // At least one member, with different names that are not empty. An error in a tree's text names its line.
   [[nodiscard]] static Result<Topology> make(const Shape& shape, std::span<const Place> members);
 
   [[nodiscard]] std::size_t size() const noexcept { return order_.size(); }
@@ -86,7 +86,7 @@ class Topology {
       if (is_up(order_[at])) return order_[at];
     return nobody;
   }
-  // The same for members and trees that are the same, also on other machines: what says that two mean the same tree.
+  // Equal for equal members and trees, also on other machines: it shows that two members mean the same tree.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
 
   // A picture, a line for each node.
@@ -107,8 +107,8 @@ class Topology {
   std::uint64_t fingerprint_ = 0;
 };
 
-// A tree's text, a group a line: its name, a colon, then groups and members. `#` begins a comment. What no line names
-// as a part stands below the root; a single such group is the root itself.
+// A tree's text, a group a line: its name, a colon, then groups and members. `#` begins a comment. Names that are no
+// line's part stand below the root; a single such group is the root itself.
 //
 //     rack0: dpu0 dpu1 dpu2
 //     rack1: dpu3 dpu4

@@ -1,5 +1,5 @@
-// offpath-topology: what a topology does for so many members, before anybody runs it. Behind `offpath exchange
-// topology`.
+// offpath-topology: shows a topology for a number of members before an exchange runs it. `offpath exchange topology`
+// runs it.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -20,7 +20,7 @@ struct Load {
   std::uint64_t sends = 0, takes = 0;
 };
 
-// Parcels of one round in which everybody is up.
+// Parcels of one round in which all members are up.
 class Traffic {
  public:
   explicit Traffic(const Topology& topology) : topology_(topology), loads_(topology.size()) {
@@ -95,11 +95,18 @@ Status show(const std::string& shape, const std::string& members) {
 }  // namespace offpath::exchange
 
 int main(int count, char** values) {
+  const bool asked = count == 2 && std::string_view(values[1]) == "--help";
   if (count != 3) {
-    fmt::print(
-        stderr,
-        "usage: offpath-topology SHAPE MEMBERS, such as 'neighbourhoods(4)' 12; or offpath-topology --file TREE\n");
-    return 2;
+    fmt::print(asked ? stdout : stderr,
+               "usage: offpath-topology SHAPE MEMBERS | --file TREE\n"
+               "Shows the tree of an exchange: its groups, their leaders, and the parcels of a round.\n\n"
+               "Arguments:\n"
+               "  SHAPE        A topology, such as 'neighbourhoods(4)'\n"
+               "  MEMBERS      How many members the group has\n\n"
+               "Options:\n"
+               "  --file TREE  Read the groups from a file, one group a line\n"
+               "  --help       Print this help and exit\n");
+    return asked ? 0 : 2;
   }
   const offpath::Status shown = offpath::exchange::show(values[1], values[2]);
   if (!shown) fmt::print(stderr, "offpath-topology: {}\n", shown.error().message);

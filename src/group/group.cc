@@ -10,9 +10,9 @@ namespace offpath::group {
 
 namespace {
 
-constexpr TimeNs beats_of_a_post = 4;  // then whoever was posted to is slow, and gets the next table instead
+constexpr TimeNs beats_of_a_post = 4;  // then the receiver is slow, and gets the next table instead
 
-// What ends with a member's state, and why.
+// Work that ends when a member's state changes, and the reason.
 Failure end_of(const Change& change) {
   return {Error::peer_lost,
           fmt::format("member {} (incarnation {}) {}{}{}", change.member.name, change.member.incarnation,
@@ -66,7 +66,7 @@ bool Group::poll(TimeNs now) {
     did = true;
   }
   did |= reach_.poll(now);
-  carry_out(now);  // not from within what was polled: it drops channels
+  carry_out(now);  // not from within the poll: it drops channels
   return did;
 }
 

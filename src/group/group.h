@@ -33,10 +33,10 @@ class Group final : public loop::Poller {
   Group(Identity self, const GroupOptions& options, Reach::Surroundings surroundings, TimeNs now);
 
   // ---- for services
-  // Asks a member by name. The answer is a failure that names it if nobody of that name lives, if it dies or starts
-  // anew before it has answered, and at the deadline.
+  // Asks a member by name. The answer is a failure that names the member if no process of that name is alive, if the
+  // member dies or restarts before it has answered, and at the deadline.
   void post(const std::string& member, Request request);
-  // Whenever a member's state changes; this member itself included.
+  // Whenever the state of a member changes, this member included.
   void on_change(std::function<void(const Change& change, TimeNs now)> tell) { listeners_.push_back(std::move(tell)); }
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
 
@@ -49,7 +49,7 @@ class Group final : public loop::Poller {
   }
   void on_channel_closed(std::uint64_t channel) { reader_.on_channel_closed(channel); }
 
-  // Tells others that this member goes. To be polled a while longer, until has_told().
+  // Tells others that this member leaves. Poll it a while longer, until has_told().
   void leave(TimeNs now);
   [[nodiscard]] bool has_told() const noexcept { return posting_.empty(); }
 

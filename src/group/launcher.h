@@ -1,7 +1,7 @@
-// The addresses of all agents that one launcher started together, by way of the launcher: PMI, version 1 of its wire
-// protocol, in lines of text over the descriptor that PMI_FD names. Spoken by mpirun of MPICH and Intel MPI and by srun
-// --mpi=pmi2; Open MPI has another one. Used once, at start, before the agent serves: it waits for the others.
-//
+// The addresses of all agents that one launcher started together, exchanged through the launcher by PMI, version 1 of
+// its wire protocol: lines of text over the descriptor that PMI_FD names. mpirun of MPICH and Intel MPI and srun
+// --mpi=pmi2 speak it; Open MPI speaks another protocol. Used once, at start, before the agent serves: it waits for the
+// others.
 // Source: MPICH's documentation of PMI-1 (the "simple" wire protocol).
 #pragma once
 
@@ -22,12 +22,12 @@ class Launcher {
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  // Tells the others `own`, without spaces, and returns what all have told, by rank; may be called once.
-  // Error::timeout: not all had told theirs by then. Error::protocol: the launcher said something else than it should.
+  // Tells the others `own`, without spaces, and returns the addresses of all, by rank. May be called once.
+  // Error::timeout: not all had told theirs in time. Error::protocol: the launcher's answer is invalid.
   [[nodiscard]] Result<std::vector<std::string>> exchange(const std::string& own, TimeNs deadline);
 
  private:
-  // Sends a line and reads the answer, which has to be `wanted`. Returns what it gives for `field`; nothing, if that is
+  // Sends a line and reads the answer, which has to be `wanted`. Returns the value of `field`, or nothing if that is
   // empty.
   [[nodiscard]] Result<std::string> ask(const std::string& line, std::string_view wanted, std::string_view field,
                                         TimeNs deadline);

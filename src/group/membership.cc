@@ -11,7 +11,7 @@ using wire::MemberTable;
 
 namespace {
 
-// Posts between beats, so that news travels fast and a storm of it does not.
+// Posts between beats, so that an event spreads fast and many events cause no storm.
 constexpr TimeNs posts_of_a_beat = 8;
 
 MemberEntry::State told(MemberState state) noexcept {
@@ -39,7 +39,7 @@ MemberState heard(MemberEntry::State state) noexcept {
   return MemberState::dead;
 }
 
-// The order of two entries of one name, but for their states.
+// The order of two entries of one name, except for their states.
 std::tuple<std::uint64_t, std::uint64_t> rank(const MemberEntry& entry) noexcept {
   return {entry.incarnation, entry.process};
 }
@@ -101,7 +101,7 @@ std::vector<std::byte> Membership::table() const {
 
 // ---- time
 
-// This process was stopped, or its loop was: the silence meanwhile is its own, and nobody is judged by it.
+// This process or its loop was stopped: the silence is its own, so it judges no member.
 void Membership::notice_standstill(TimeNs now) {
   if (const TimeNs gap = now - last_time_; gap > 2 * beat_ns_) {
     for (auto& [name, member] : others_) member.heard_at += gap - beat_ns_;
@@ -174,14 +174,14 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   const auto sender = std::ranges::find(table.entries, table.sender, &MemberEntry::name);
   if (sender == table.entries.end())
     return fail(Error::protocol, "a table of members without its sender, \"{}\"", table.sender);
-  if (alone()) last_time_ = next_beat_ = now;  // nobody was there to be judged, or to be told beats
+  if (alone()) last_time_ = next_beat_ = now;  // there was no member to judge, or to tell beats
   notice_standstill(now);
   if (sender->process == self_.id.process) return {};  // one's own address was among those given
   std::size_t as_new = 0;
   for (const MemberEntry& entry : table.entries) as_new += merge(entry, now, effects) ? 1 : 0;
-  // The sender lacks something. (It may hide that by naming somebody twice, and then gets no answer.)
+  // The sender lacks something. (A sender that names a member twice can hide that, and gets no answer.)
   if (as_new < others_.size() + 1 && table.sender != self_.id.name) {
-    // To where it says it is: by its name an earlier process may be known.
+    // Use the address in its own table: its name may be known from an earlier process.
     const auto same = [&](const MembershipEffects::Post& owed) { return owed.address == sender->address; };
     if (std::ranges::none_of(owed_, same)) owed_.push_back({std::string(table.sender), std::string(sender->address)});
     hurry(now);
@@ -210,7 +210,7 @@ bool Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& 
 }
 
 bool Membership::add(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
-  // Full: whoever it is stays a stranger here. Names are not forgotten, or what was dead could come back.
+  // Full: the member stays unknown here. Names are never forgotten, because a dead entry could come back.
   if (others_.size() + 2 > wire::members_max) return false;
   take(others_[std::string(entry.name)], entry, now, effects);
   return true;
@@ -240,7 +240,7 @@ bool Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffe
     go_on_as(entry.incarnation + 1, fmt::format("it was taken for {}", state_name(heard(entry.state))), now, effects);
     return false;
   }
-  // A larger one: of this name's process before, or of a process that has the same name.
+  // The larger entry is of an earlier process with this name, or of a process that has the same name now.
   if (!known_ || entry.state != MemberEntry::State::alive || entry.process == self_.id.process) {
     go_on_as(entry.incarnation + 1, "an earlier process of this name had as large an incarnation", now, effects);
     return false;
@@ -260,7 +260,7 @@ void Membership::go_on_as(std::uint64_t incarnation, std::string why, TimeNs now
   hurry(now);
 }
 
-// ---- whom to tell
+// ---- posting to members
 
 void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address) {
   const auto same = [&](const MembershipEffects::Post& post) { return post.address == address; };
@@ -315,7 +315,7 @@ void Membership::on_answered(std::string_view address, std::uint64_t process) {
     seed.self = process == self_.id.process;
     const auto member =
         std::ranges::find_if(others_, [&](const auto& other) { return other.second.id.process == process; });
-    // Reached by another name of its machine than the one it goes by.
+    // Reached by another name of its machine than the one in its table.
     if (member != others_.end()) seed.address = member->second.id.address;
   }
 }

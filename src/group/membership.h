@@ -1,21 +1,22 @@
-// Who is in the group: a state machine without socket, thread or clock. Read this first, then reach.h, then group.h.
+// Membership of the group: a state machine without socket, thread or clock. Read this first, then reach.h, then
+// group.h.
 //
 // Every member keeps a table of all members it ever heard of. An entry is (name, incarnation, process, state, beats),
-// and two entries of one name have an order: the larger incarnation wins (then the larger process number), and of the
-// same one the later state: alive < left < dead. Merging tables takes the larger entry of each name. So tables only
-// grow, in whatever order they arrive and however often; members that go on exchanging them come to the same one; and
-// what was once called dead stays dead: who reads that of itself goes on under the next incarnation.
+// and two entries of one name are ordered: the larger incarnation wins (then the larger process number), and within one
+// incarnation the later state: alive < left < dead. Merging tables takes the larger entry of each name. So members that
+// exchange tables converge, whatever the order and number of messages. A dead entry stays dead: a member that reads of
+// its own death continues under the next incarnation.
 //
 // Time is counted in beats, of which `dead_after` has 24. With each beat a member raises its own count of beats and
-// posts its table to the members 1, 2, 4, … places after it in the order of names, so that news reaches n members in
-// log2 n beats, whatever single connection is cut. A change is not kept for the next beat.
+// posts its table to the members 1, 2, 4, … places after it in the order of names, so an event reaches n members in
+// log2 n beats even if any single connection is cut. A change of state is posted at once.
 //
-//   10 beats   without a larger count of a member, from whoever: suspect. Each one's own opinion, not in the table
-//   18 beats   dead, which is told to all. The rest up to 24 is for the news to arrive
+//   10 beats   without a larger count of a member: suspect, a local opinion that is not in the table
+//   18 beats   dead, which is told to all; the other 6 beats are for that event to arrive
 //
-// A lost channel makes a suspect at once. To members that are suspect or dead, and to addresses that were given at
-// start and have not answered, the table is still posted in turns, one of each kind with every beat: so halves of a
-// network that was cut find together again.
+// A lost channel makes a member suspect at once. Members that are suspect or dead, and addresses that were given at
+// start and have not answered, still get the table in turns, one of each kind with every beat. So the halves of a
+// partitioned network find each other again.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +65,7 @@ struct MembershipEffects {
     std::string address;
   };
   std::vector<Post> posts;  // of table(), to these members
-  // in their order; of this member itself when it goes on as another incarnation, or is replaced
+  // in their order; this member's own change when it continues as another incarnation, or is replaced
   std::vector<Change> changes;
 };
 
@@ -77,11 +78,11 @@ class Membership {
  public:
   static constexpr TimeNs beats_of_death = 24, beats_until_suspect = 10, beats_until_dead = 18;
 
-  // A process starts with incarnation 0, which loses to that of any earlier process of its name, and goes on as the
-  // next one as soon as it reads in a table of the others how they know it.
+  // A process starts with incarnation 0, which loses to that of any earlier process of its name. It continues as the
+  // next incarnation as soon as it reads in a table how the others know it.
   Membership(Identity self, const MembershipOptions& options, TimeNs now);
 
-  // To be called at next_deadline().
+  // Call it at next_deadline().
   void on_time(TimeNs now, MembershipEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
@@ -89,12 +90,12 @@ class Membership {
   [[nodiscard]] Status on_table(const wire::MemberTable& table, TimeNs now, MembershipEffects& effects);
   // Which process was found at an address.
   void on_answered(std::string_view address, std::uint64_t process);
-  // The channel to this process is lost. Its beats may still come by way of others.
+  // The channel to this process is lost. Its beats may still arrive through other members.
   void on_lost(std::uint64_t process, std::string_view why, TimeNs now, MembershipEffects& effects);
-  // The last thing it does: the members it posts to will know that it went of its own accord.
+  // The last call: the members it posts to learn that it left on purpose.
   void leave(TimeNs now, MembershipEffects& effects);
 
-  // This member as it goes by now; its state is `left` after leave(), `dead` if another process took its name.
+  // This member's current entry; its state is `left` after leave(), `dead` if another process took its name.
   [[nodiscard]] const Member& self() const noexcept { return self_; }
   // All others, by name.
   [[nodiscard]] const std::map<std::string, Member, std::less<>>& others() const noexcept { return others_; }
@@ -110,11 +111,11 @@ class Membership {
   };
 
   [[nodiscard]] bool active() const noexcept { return self_.state == MemberState::alive; }
-  // Nobody to listen to beats, and nobody to look for: such a one needs no time.
+  // There is no member to tell beats to and no address to look for: such a member needs no time.
   [[nodiscard]] bool alone() const noexcept;
   void notice_standstill(TimeNs now);
   void hurry(TimeNs now) noexcept;
-  // These return whether the entry, after it was merged, is as new as what the table has.
+  // These return whether the merged entry is as new as the table's.
   bool merge(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   bool merge_self(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   bool add(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
@@ -135,7 +136,7 @@ class Membership {
   std::vector<Seed> seeds_;
   std::size_t next_seed_ = 0;
   std::string last_suspect_, last_dead_;       // whose turn it was
-  std::vector<MembershipEffects::Post> owed_;  // to those who lack something this table has
+  std::vector<MembershipEffects::Post> owed_;  // members that lack something this table has
   bool known_ = false;                         // somebody's table has this very process
   TimeNs last_time_, next_beat_, last_post_;
   std::optional<TimeNs> early_at_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t retiring_max = 4096;  // of one member; far fewer than it takes (CardAgentLink)
 
-// A failure that is about a member says so first.
+// A failure about a member begins with its name.
 Failure naming(const std::string& who, const Failure& why) {
   return {why.code, why.message.find(who) == std::string::npos ? fmt::format("{}: {}", who, why.message) : why.message};
 }
@@ -65,7 +65,7 @@ void Reach::post(const std::string& name, const std::string& address, Request re
   peer->fresh = attention_ = true;
 }
 
-// The next poll says so.
+// The next poll reports it.
 void Reach::refuse(const Peer& peer, Request request, const Failure& why) {
   dropped_.emplace_back(std::move(request), naming(text_of(peer), why));
 }
@@ -82,7 +82,7 @@ void Reach::connect(Peer& peer, TimeNs now) {
   peer.connecting = true;
   peer.number = ++attempts_;
   ++counters_.connects;
-  // The job owns what it makes until it is done; it knows nothing of this object.
+  // The job owns its objects until it is done; it does not refer to this object.
   auto attempt = std::make_shared<Attempt>();
   surroundings_.start_job(
       [attempt, connect = surroundings_.connect, address = peer.address,
@@ -137,7 +137,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   peer.last_failure = naming(text_of(peer), why);
   disconnect(peer);
   peer.retry_at = now + peer.retry_after_ns;
-  // Whether they were served before the end, nobody knows: they are not asked again.
+  // It is unknown whether these were served before the end, so they are not asked again.
   std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
   for (const auto& [number, each] : asked) peer.deadlines.erase(number);
   for (auto& [number, each] : asked) finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
@@ -161,7 +161,7 @@ bool Reach::poll(TimeNs now) {
   attention_ = false;
   bool did = !dropped_.empty();
   for (auto& [request, why] : std::exchange(dropped_, {})) finish(std::move(request), tl::unexpected(why), now);
-  // Answers may post, to new peers as well: the next one is looked up anew.
+  // Answers may post, also to new peers: look the next one up again.
   for (auto at = peers_.begin(); at != peers_.end();) {
     Peer& peer = *at->second;
     did |= work(peer, now);
@@ -210,7 +210,8 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
     if (asked.range.region != 0) peer.retiring.push_back({asked.range, asked.request.owner});
     auto outcome = outcome_of(std::move(reply));
     if (!outcome) outcome = tl::unexpected(naming(text_of(peer), outcome.error()));
-    // Nobody writes there any more, and nothing else was asked with this room: that waits for the next round.
+    // The member does not write there any more, and no other request used this room. The request waits for the next
+    // round.
     else if (asked.request.inbox_bytes != 0)
       outcome->inbox = outbox.subspan(asked.inbox_at, asked.request.inbox_bytes);
     finish(std::move(asked.request), std::move(outcome), now);
@@ -229,8 +230,8 @@ bool Reach::withdraw(Peer& peer) {
          }) != 0;
 }
 
-// Where in the outbox `length` bytes are that no request uses; nothing if there is no room. `asked` is in the order of
-// posting, not of places.
+// The place of `length` bytes in the outbox that no request uses; nothing if there is no room. `asked` is in the order
+// of posting, not of places.
 std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t length) {
   if (length == 0) return 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> used;
@@ -246,7 +247,7 @@ std::optional<std::uint64_t> Reach::find_room(const Peer& peer, std::uint64_t le
   return from;
 }
 
-// How the member is to reach an object that is not copied.
+// How the member reaches an object that is not copied.
 Status Reach::name_object(Peer& peer, const Request& request, Named& named, HostEnd::RangeName& range) {
   if (!peer.end->traits().staged) {
     if (peer.retiring.size() >= retiring_max)
@@ -278,8 +279,8 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
     std::memcpy(peer.end->segment(peer.outbox).data() + *at, body.data(), body.size());
     named.bytes = {.region = peer.outbox, .generation = 0, .offset = *at, .length = body.size()};
   } else if (!copied) {
-    // What is named has to be withdrawn where the request then finds no room, so its length, which has nothing to do
-    // with names, comes first.
+    // Named memory has to be withdrawn if the request then finds no room. So its length, which does not depend on
+    // names, is computed first.
     std::vector<std::byte> trial;
     if (request.compose) request.compose(named, trial);
     if (!peer.end->has_room(trial.size())) return fail(Error::would_block, "the ring is full");
@@ -320,8 +321,8 @@ bool Reach::end_late(Peer& peer, TimeNs now) {
   std::vector<std::pair<Request, Failure>> late;
   for (const std::uint64_t number : peer.deadlines.take(now)) {
     if (const auto asked = peer.asked.find(number); asked != peer.asked.end()) {
-      // The member may still read its body, so that stays what it is until the answer comes, to nobody, or the channel
-      // ends.
+      // The member may still read the request's body, so it stays until the answer comes, which is dropped, or the
+      // channel ends.
       Request over;
       over.answer = std::exchange(asked->second.request.answer, {});
       late.emplace_back(std::move(over), naming(text_of(peer), {Error::timeout, "it has not answered in time"}));
@@ -338,9 +339,9 @@ bool Reach::fall_asleep(TimeNs) {
   if (!dropped_.empty()) return false;
   for (auto& [address, peer] : peers_) {
     if (!peer->end) continue;  // next_deadline tells when to try again; a job's end wakes the loop
-    // What is queued and not fresh waits for room, and room comes with an answer.
+    // Queued requests that are not fresh wait for room, which an answer makes.
     if (!peer->watched || peer->readable || peer->fresh) return false;
-    // What the member was told of it confirms by an event.
+    // The member confirms what it was told by an event.
     if (std::ranges::any_of(peer->retiring, [](const Retiring& each) { return !each.told; })) return false;
     if (!peer->queued.empty() && peer->asked.empty() && peer->retiring.empty()) return false;
     if (!peer->asked.empty() && !peer->end->arm_replies()) return false;

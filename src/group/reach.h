@@ -1,11 +1,11 @@
-// From this agent to others: one channel to each that was asked something, with this agent as its host. So between
-// agents it is as between a program and its agent: who has something posts, who wants it pulls, one-sided.
+// From this agent to others: one channel to each member that was asked something, with this agent as its host. So
+// agents communicate as a program does with its agent: the sender posts, the receiver pulls, one-sided.
 //
 //   post --> queued --> (connect, in a job) --> asked: in the request ring --> answer
 //                 `--> no connection, deadline, the other one's end: answer, a failure that names the member
 //
-// No socket, thread or clock is its own: Surroundings are given, so that a simulation can give others. Belongs to one
-// loop.
+// It has no socket, thread or clock of its own: Surroundings are given, so that a simulation can replace them. Belongs
+// to one loop.
 #pragma once
 
 #include <cstdint>
@@ -27,35 +27,35 @@
 
 namespace offpath::group {
 
-// Memory of this agent as a request names it, until it is answered.
+// Memory of this agent that a request names, until it is answered.
 struct Named {
   wire::BufferRef bytes{};  // to be pulled: the request's body or object
-  std::uint64_t offer = 0;  // not 0: they lie in the descriptor of that number instead, from its beginning
+  std::uint64_t offer = 0;  // not 0: the bytes are in the descriptor of that number instead, from its beginning
   wire::BufferRef inbox{};  // may be written
 };
 
 struct Answer {
   wire::ReplyKind kind{};
   std::vector<std::byte> payload{};
-  Bytes inbox{};  // what lies there now; during the call only
+  Bytes inbox{};  // the bytes that lie there now; during the call only
 };
 
-// One thing asked of one member.
+// A request to one member.
 struct Request {
   wire::EntryKind kind{};
   TimeNs deadline = never;
   // Bytes the member may pull until it has answered: a small body, or an object. Up to Reach::copied_bytes_max they are
-  // copied to memory that the channel shares, otherwise they are read where they lie: as a range, or where the link
-  // cannot read ranges through the object's descriptor. `owner` keeps the object until the member is done with it.
+  // copied to memory that the channel shares. Larger ones are read in place: as a range, or through the object's
+  // descriptor where the link cannot read ranges. `owner` keeps the object until the member is done with it.
   std::vector<std::byte> body{};
   Bytes object{};
-  std::function<int()> object_fd{};  // asked for the descriptor only if that is what crosses
+  std::function<int()> object_fd{};  // asks for the descriptor only if the descriptor is passed
   std::shared_ptr<const void> owner{};
-  std::uint64_t payload_bytes = 1024;  // of the request itself, about
-  std::uint32_t inbox_bytes = 0;       // of room for what the member pushes; Reach::copied_bytes_max at most
+  std::uint64_t payload_bytes = 1024;  // of the request itself, approximately
+  std::uint32_t inbox_bytes = 0;       // of room for the member's pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};
-  // Called once, on the loop, from within poll(); it may post, and not drop. A `failed` reply comes as its failure.
+  // Called once, on the loop, from within poll(). It may post, but not drop. A `failed` reply arrives as its failure.
   std::function<void(Result<Answer> answer, TimeNs now)> answer{};
 };
 
@@ -71,7 +71,7 @@ struct ReachCounters {
 
 class Reach {
  public:
-  // What is copied at a time, for one member. More waits.
+  // Bytes that are copied at a time for one member; further requests wait.
   static constexpr std::uint64_t outbox_bytes = 4 << 20;
   static constexpr std::uint64_t copied_bytes_max = 64 << 10;  // of an object, and of an inbox
   static constexpr std::uint64_t body_bytes_max = 2 << 20;
@@ -93,14 +93,14 @@ class Reach {
 
   // `name` is for messages; empty: the address alone.
   void post(const std::string& name, const std::string& address, Request request);
-  // What is asked of this address ends with `why`, and so does its channel. A later post connects anew.
+  // Requests to this address end with `why`, and so does its channel. A later post connects again.
   void drop(const std::string& address, const Failure& why);
 
   bool poll(TimeNs now);
   [[nodiscard]] bool fall_asleep(TimeNs now);
   [[nodiscard]] TimeNs next_deadline() const;
 
-  // Who was found at an address, and that the channel to it was lost.
+  // The process that was found at an address, or that the channel to it was lost.
   std::function<void(const std::string& address, std::uint64_t process)> on_connected;
   std::function<void(const std::string& address, std::uint64_t process, const Failure& why, TimeNs now)> on_lost;
 
@@ -114,8 +114,8 @@ class Reach {
     std::uint64_t inbox_at;
     channel::HostEnd::RangeName range;  // of its object; 0: none
   };
-  // An object that the member was let read. It stays until the member has confirmed that it does not any more, or the
-  // channel has ended; nobody waits for that.
+  // An object that the member may read. It stays until the member has confirmed that it no longer reads it, or the
+  // channel has ended; no request waits for that.
   struct Retiring {
     channel::HostEnd::RangeName range;
     std::shared_ptr<const void> owner;

@@ -15,7 +15,7 @@ Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, 
                           channel::Effects& effects) {
   wire::PostTable post{};
   OFP_TRY(wire::decode(request.payload, post));
-  // Whoever may name members may make this agent connect to addresses of his choice.
+  // A table makes this agent connect to the addresses in it.
   if (!may_post) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
   const auto of_channel =
       std::ranges::count_if(pulling_, [&](const auto& each) { return each.second.channel == channel; });

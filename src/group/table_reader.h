@@ -1,5 +1,5 @@
-// Tables of members that others post to this agent: pulled from the poster's memory, decoded, handed on, answered.
-// A state machine: takes requests and completions, fills effects that the owner of the channels carries out.
+// Tables of members that other agents post: pulled from the poster's memory, decoded, passed on, answered. A state
+// machine: it takes requests and completions, and fills effects that the owner of the channels carries out.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class TableReader {
  public:
   static constexpr std::size_t pulls_of_channel_max = 4;
 
-  // `take` is given each table, whose texts are gone after the call; what it returns is the answer.
+  // `take` is called with each table, whose texts are valid during the call; its result is the answer.
   explicit TableReader(std::function<Status(const wire::MemberTable& table, TimeNs now)> take)
       : take_(std::move(take)) {}
 

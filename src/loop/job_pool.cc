@@ -19,8 +19,8 @@ namespace {
 constexpr TimeNs looks_per_patience = 4;
 constinit thread_local std::atomic<std::uint64_t>* progress_of_thread = nullptr;
 
-// Jobs give way: without a DPU they run on the host's cores, and a program that is woken must not wait for them.
-// Denied is no harm.
+// Jobs have a lower priority: without a DPU they run on the host's cores, and a woken program must not wait for them. A
+// failure is ignored.
 void give_way() noexcept {
   const sched_param none{};
   sched_setscheduler(0, SCHED_BATCH, &none);
@@ -67,7 +67,7 @@ void JobPool::note_progress() noexcept {
   if (progress_of_thread != nullptr) progress_of_thread->fetch_add(1, std::memory_order_relaxed);
 }
 
-// Up to the number that serves, without those that are held.
+// Starts threads up to the number that serves; held ones do not count.
 void JobPool::begin_threads() {
   const std::lock_guard lock(shared_->mutex);
   while (shared_->alive - shared_->held < options_.threads &&
@@ -196,7 +196,7 @@ void JobPool::work(Shared& shared, Slot& slot) {
     note_progress();
     lock.unlock();
     Status status = guarded(run);
-    run = nullptr;  // what it captured is let go of before its result is known
+    run = nullptr;  // its captures are released before its result is known
     lock.lock();
     slot.is_busy = false;
     if (std::exchange(slot.is_held, false)) --shared.held;

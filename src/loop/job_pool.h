@@ -3,11 +3,11 @@
 //   loop: start -> waiting (unbounded by nature: each job holds memory that is accounted for elsewhere)
 //               -> queue, at most `queue_max` -> a worker runs it -> mailbox -> loop: done(status)
 //
-// So neither side ever blocks on the other, and no result can be lost: the mailbox has room for everything that
-// has left `waiting`.
+// So neither side blocks on the other, and no result is lost: the mailbox has room for everything that has left
+// `waiting`.
 //
-// A job may have to wait for another process (a write to a file whose lock a program holds): JobPatience says for how
-// long. What threads touch is shared with them and outlives the pool, so the pool can end while one is still held.
+// A job may have to wait for another process (a write to a file whose lock a program holds); JobPatience bounds that.
+// Threads share what they touch, which outlives the pool, so the pool can end while a thread is held.
 #pragma once
 
 #include <sched.h>
@@ -28,7 +28,7 @@
 
 namespace offpath::loop {
 
-// For jobs that own all they touch. Progress is what JobPool::note_progress says.
+// For jobs that own everything they touch. JobPool::note_progress reports progress.
 struct JobPatience {
   TimeNs stand_in_after_ns = never;  // a thread whose job makes no progress for so long has a stand-in
   unsigned stand_ins_max = 0;
@@ -48,8 +48,8 @@ struct JobPoolCounters {
   std::uint64_t given_up = 0;                   // of those that failed
 };
 
-// Where nobody above would take an exception: memory that has run out is the work's error, not the process's end. The
-// message is so short that it takes no memory.
+// For work without a caller that takes exceptions: when memory has run out, the work fails and the process continues.
+// The message is so short that it allocates nothing.
 template <class Work>
 [[nodiscard]] Status guarded(const Work& work) noexcept {
   try {
@@ -69,14 +69,14 @@ class JobPool {
   // Adds its mailbox to the loop as a poller. Belongs to the loop's thread. Threads that cannot be started now are
   // started when there is a job for them; without any, jobs fail with Error::no_memory.
   JobPool(Loop& loop, const JobPoolOptions& options);
-  // Waits for jobs that run, as long as its patience says; those that have not begun are dropped, and no `done` is
+  // Waits for running jobs as long as its patience allows. Jobs that have not begun are dropped, and no `done` is
   // called any more.
   ~JobPool();
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;
 
   void start(Run run, Done done);
-  // Within a job: it goes on. Anywhere else: nothing.
+  // Within a job: it makes progress. Elsewhere: no effect.
   static void note_progress() noexcept;
 
   [[nodiscard]] const JobPoolCounters& counters() const noexcept { return counters_; }
@@ -90,7 +90,7 @@ class JobPool {
     Done done;
     Status status;
   };
-  // One thread. But for `progress` under Shared::mutex.
+  // One thread. Everything but `progress` is under Shared::mutex.
   struct Slot {
     std::atomic<std::uint64_t> progress = 0;
     bool is_busy = false, is_held = false, is_given_up = false, has_ended = false;

@@ -19,13 +19,13 @@ constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
 constexpr unsigned few_rounds = 16;
 constexpr TimeNs spin_after_few_ns = 100 * microsecond_ns;
-// of a spin; then others on the core have their turn between rounds
+// of spinning; then other threads on the core get their turn between rounds
 constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;
-constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a turn so long was taken by one that computes
-constexpr TimeNs shared_ns = second_ns;              // after it, naps in place of turns
+constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a yield that takes so long went to a thread that computes
+constexpr TimeNs shared_ns = second_ns;              // after it, sleeps in place of yields
 constexpr TimeNs nap_ns = 50 * microsecond_ns;
 
-// What reading the clock takes, which is no less than what it is to measure.
+// The cost of reading the clock.
 TimeNs clock_cost_ns() noexcept {
   TimeNs least = never;
   for (int i = 0; i < 16; ++i) {
@@ -94,7 +94,7 @@ int Loop::wait_for_events(std::span<epoll_event> events, TimeNs wait) {
                     wait == never ? -1 : static_cast<int>(std::min(milliseconds, longest_ms)));
 }
 
-// Calls what is ready. True if a descriptor with a function was: others merely wake.
+// Calls the functions of ready descriptors. True if there was one: other descriptors only wake the loop.
 bool Loop::look(TimeNs now, TimeNs wait) {
   std::array<epoll_event, events_max> events;
   ++counters_.looks;
@@ -105,7 +105,7 @@ bool Loop::look(TimeNs now, TimeNs wait) {
     counters_.asleep_ns += woken - now;
     now = woken;
   }
-  // Interrupted, as it is when a stopped process goes on: what waits is found by the next round.
+  // Interrupted, as after SIGCONT: the next round finds what is ready.
   next_look_ = ready < 0 ? now : now + options_.look_every_ns;
   bool worked = false;
   for (int i = 0; i < ready; ++i) {
@@ -116,7 +116,7 @@ bool Loop::look(TimeNs now, TimeNs wait) {
     }
     const std::uint64_t number = event.data.u64;  // the kernel packs an event: nothing may refer into it
     auto watched = watched_.find(number);
-    if (watched == watched_.end()) continue;  // one that was called before has unwatched it
+    if (watched == watched_.end()) continue;  // an earlier function has unwatched it
     ++counters_.descriptors_ready;
     const OnReady& on_ready = watches_.at(watched->second).on_ready;
     if (!on_ready) continue;
@@ -164,9 +164,9 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
   return true;
 }
 
-// Others have the core, who may be the one who is waited for. When one of them computes, a turn costs a slice of its
-// time, milliseconds, whatever arrives meanwhile; a short sleep ends on time. So sleeps it is while there is such a
-// one, and a turn now and then shows whether it is still there. Returns the time.
+// Other threads get the core, perhaps the one that this loop waits for. A yield to a thread that computes takes its
+// time slice, milliseconds, whatever arrives meanwhile; a short sleep ends on time. So the loop sleeps while there is
+// such a thread, and a yield now and then shows whether it still computes. Returns the time.
 TimeNs Loop::make_way(TimeNs now) {
   if (now < shared_until_) {
     ++counters_.naps;
@@ -187,7 +187,7 @@ void Loop::run() {
   unsigned few = 0;  // rounds that worked since the last sleep
   while (!stopping_) {
     bool worked = round(now);
-    // Reading the clock is a third of a round that finds nothing, and such rounds are what a request waits for.
+    // Reading the clock takes a third of a round that finds nothing, and such rounds delay a request.
     for (unsigned more = 1; more < rounds_per_clock && !worked && !stopping_; ++more) worked = round(now);
     TimeNs after = monotonic_ns();
     counters_.longest_round_ns = std::max(counters_.longest_round_ns, after - now);

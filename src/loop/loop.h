@@ -1,17 +1,17 @@
-// One event loop, for one core. State that it polls belongs to its thread; other threads reach it by a Mailbox
-// (mailbox.h), long work leaves it by a JobPool (job_pool.h).
+// One event loop, for one core. Its thread owns the state that it polls. Other threads reach it by a Mailbox
+// (mailbox.h), and long work leaves it by a JobPool (job_pool.h).
 //
 // The order of one round, and why:
-//   1. descriptors   a look at epoll, at most every `look_every` while busy, for it is the one system call of a
-//                    busy round; nothing that is urgent comes this way (rings are polled)
+//   1. descriptors   a look at epoll, at most every `look_every` while busy, because it is the one system call of a
+//                    busy round; nothing urgent arrives this way (rings are polled)
 //   2. pollers       in the order they were added; the program that adds them writes down why (src/agent/agent.cc)
 //   3. timers        last, so that what arrived before a deadline passed is served before the deadline is judged,
 //                    also after the process was stopped for a while and everything is late at once
 //
 // A round that did something is followed by the next one at once. After `spin` without any work (less after a few
-// rounds of work, which are something that comes now and then and not the first of many) each poller is asked to fall
-// asleep: it arranges to be woken by a descriptor, or says no. If all agree the loop sleeps in epoll until one is
-// ready, a Waker wakes it, or the next deadline has come.
+// rounds of work, which are rarely the first of many) each poller is asked to fall asleep: it arranges to be woken by a
+// descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor is ready, a Waker wakes it, or the
+// next deadline has come.
 #pragma once
 
 #include <sys/epoll.h>
@@ -36,8 +36,8 @@ class Poller {
   virtual ~Poller() = default;
   // True if it did something.
   virtual bool poll(TimeNs now) = 0;
-  // Arranges to be woken by a watched descriptor or a Waker; false: it cannot be, poll it again. After a wake, poll
-  // is called before anything else.
+  // Arranges to be woken by a watched descriptor or a Waker; false: it cannot be woken, poll it again. After a wake,
+  // poll is called first.
   virtual bool fall_asleep(TimeNs now) = 0;
   [[nodiscard]] virtual TimeNs next_deadline() const { return never; }  // when to be polled although nothing happened
 };
@@ -47,7 +47,7 @@ struct LoopOptions {
   TimeNs look_every_ns = 50 * microsecond_ns;
 };
 
-// Times of this loop's thread. `overhead` is the part of a round spent outside pollers, estimated from every 64th one.
+// Times of this loop's thread. `overhead` is the time of rounds outside pollers, estimated from every 64th round.
 struct LoopCounters {
   std::uint64_t rounds = 0, busy_rounds = 0, sleeps = 0, naps = 0, looks = 0, descriptors_ready = 0, timers_fired = 0;
   std::int64_t busy_ns = 0, spinning_ns = 0, asleep_ns = 0, overhead_ns = 0;
@@ -65,7 +65,7 @@ class Loop {
   void add(Poller& poller) { pollers_.push_back(&poller); }  // at the end of the order
   void remove(Poller& poller) { std::erase(pollers_, &poller); }
 
-  // Level triggered. Without `on_ready` the descriptor only wakes the loop: a poller finds out what it has.
+  // Level triggered. Without `on_ready` the descriptor only wakes the loop, and a poller finds the cause.
   [[nodiscard]] Status watch(int fd, std::uint32_t events, OnReady on_ready = {});
   [[nodiscard]] Status watch_for(int fd, std::uint32_t events);  // of one that is watched: other events from now on
   void unwatch(int fd) noexcept;                                 // also from within on_ready; best before it is closed
@@ -77,7 +77,7 @@ class Loop {
   void stop() noexcept { stopping_ = true; }  // the loop's thread only
 
   bool round(TimeNs now);  // one round, true if it did something
-  // Sleeps if every poller agrees, at most until `deadline`. False if one did not.
+  // Sleeps if every poller agrees, at most until `deadline`. False if one did not agree.
   bool sleep(TimeNs now, TimeNs deadline = never);
 
   [[nodiscard]] const LoopCounters& counters() const noexcept { return counters_; }

@@ -1,4 +1,4 @@
-// A bounded mailbox: any thread posts, one loop takes. How state of one core reaches another.
+// A bounded mailbox: any thread posts, one loop takes. State of one core reaches another core this way.
 //
 // A ring of cells, each with a sequence number that says whose turn it is (D. Vyukov's bounded queue). Posting is one
 // compare-and-swap and, only if the loop sleeps, one system call. Values of one thread arrive in its order.
@@ -22,8 +22,8 @@ class Mailbox final : public Poller {
  public:
   static constexpr std::size_t taken_in_one_poll_max = 256;
 
-  // `taker` is called on the loop's thread. The mailbox has to be added to the loop as a poller, and outlive
-  // everybody who posts. `capacity` is rounded up to a power of two.
+  // `taker` is called on the loop's thread. The mailbox has to be added to the loop as a poller, and outlive all
+  // posters. `capacity` is rounded up to a power of two.
   Mailbox(Loop& loop, std::size_t capacity, std::function<void(T, TimeNs now)> taker)
       : waker_(loop.waker()),
         taker_(std::move(taker)),

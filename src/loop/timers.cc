@@ -15,7 +15,7 @@ Timers::Id Timers::start(TimeNs due, Function function) {
 
 bool Timers::cancel(Id id) {
   if (functions_.erase(id) == 0) return false;
-  // Most timers are cancelled long before they are due: without this they would pile up.
+  // Most timers are cancelled long before they are due; without this their entries would accumulate.
   if (heap_.size() > 64 && heap_.size() > 2 * functions_.size()) {
     std::erase_if(heap_, [&](const Entry& entry) { return !functions_.contains(entry.id); });
     std::ranges::make_heap(heap_, later);

@@ -1,4 +1,4 @@
-// Timers: functions to be called when their time has come. Reads no clock, so tests drive it in virtual time.
+// Timers: functions that are called at their time. Reads no clock, so tests drive it in virtual time.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace offpath::loop {
 class Timers {
  public:
   using Id = std::uint64_t;
-  // `due` is the time asked for: now - due tells how late the call is, which after a SIGSTOP may be much.
+  // `due` is the requested time: now - due is the delay of the call, which may be long after a SIGSTOP.
   using Function = std::function<void(TimeNs now, TimeNs due)>;
 
   Id start(TimeNs due, Function function);
   bool cancel(Id id);  // false: it has been called or cancelled already
 
-  // Calls those due, the earliest first and equal ones in the order of their start. Timers that are started by
-  // these functions wait for the next call, however due they are. Returns how many were called.
+  // Calls the functions that are due, the earliest first and equal ones in the order of their start. Timers that these
+  // functions start wait for the next call, even if they are due. Returns how many were called.
   std::size_t fire(TimeNs now);
   [[nodiscard]] TimeNs next_due();  // `never` if there is none
   [[nodiscard]] std::size_t size() const noexcept { return functions_.size(); }

@@ -18,7 +18,7 @@ void Waker::before_sleep() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// Whoever took the flag before this may write after it: one later sleep ends early then, no more.
+// A thread that took the flag earlier may write after this, which ends one later sleep early.
 void Waker::after_sleep() noexcept { asleep_.store(false, std::memory_order_relaxed); }
 
 void Waker::clear() noexcept {

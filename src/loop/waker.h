@@ -1,7 +1,6 @@
-// The sleeping rule between threads: the one that sleeps writes its flag, fences, looks once more, sleeps; the one
-// that has something for it publishes, fences, looks at the flag, and writes to the eventfd if it is set. With both
-// fences sequentially consistent one of the two sees the other's store, so no wake is lost, and a thread that is
-// awake is never sent a system call.
+// The sleeping rule between threads. The sleeper writes its flag, fences, looks once more, and sleeps. A publisher
+// publishes, fences, reads the flag, and writes to the eventfd if it is set. Both fences are sequentially consistent,
+// so at least one side sees the other's store: no wake is lost, and an awake thread gets no system call.
 #pragma once
 
 #include <atomic>

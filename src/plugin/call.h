@@ -1,5 +1,5 @@
-// One call of a user's function, as services ask for it and as they get its result. Read include/offpath/plugin.h
-// first, then workers.h.
+// One call of a user's function, as services request it and receive its result. Read include/offpath/plugin.h first,
+// then workers.h.
 #pragma once
 
 #include <sys/types.h>
@@ -20,18 +20,19 @@
 namespace offpath::plugin {
 
 using CallNumber = std::uint64_t;    // given by Workers; grows
-using WorkerNumber = std::uint64_t;  // of one process; grows, so a late event of an old one is known as such
+using WorkerNumber = std::uint64_t;  // of one process; grows, so a late event of an old process is recognised
 
 inline constexpr std::size_t arguments_bytes_max = 16 << 20;
 inline constexpr std::uint64_t copied_bytes_max = 16 << 20;  // of inputs without a descriptor: the loop copies them
 inline constexpr std::size_t inputs_max = 65536;
-inline constexpr std::size_t input_descriptors_max = 4000;  // different ones of one call; a worker may open so many
+inline constexpr std::size_t input_descriptors_max =
+    4000;  // different descriptors of one call; a worker may open so many
 inline constexpr std::size_t key_bytes_max = 65536;
 // as many descriptors as go with one message, less a few
 inline constexpr std::size_t outputs_max = wire::function_outputs_max;
 
-// What the kernel is asked to refuse to the agent and its workers (security.sandbox). log: nothing; its log has what
-// would be.
+// The calls that the kernel refuses to the agent and its workers (security.sandbox). log: none; the kernel's log has
+// the calls that would be refused.
 enum class Sandbox : std::uint8_t { on, log, off };
 inline constexpr std::string_view sandbox_names[] = {"on", "log", "off"};
 [[nodiscard]] inline std::optional<Sandbox> sandbox_of(std::string_view name) {
@@ -40,7 +41,7 @@ inline constexpr std::string_view sandbox_names[] = {"on", "log", "off"};
   return std::nullopt;
 }
 
-// What a [[plugin]] of the configuration says. docs/guides/plugins.md tells what the limits can do and what not.
+// A [[plugin]] of the configuration. docs/guides/plugins.md describes the limits.
 struct PluginOptions {
   std::string name, path;
   unsigned workers = 1;
@@ -51,14 +52,14 @@ struct PluginOptions {
   std::optional<uid_t> user;  // none: the agent's
   gid_t group = 0;            // of `user`
   int nice = 0;
-  std::vector<unsigned> cores;  // empty: all there are
+  std::vector<unsigned> cores;  // empty: all cores
   Sandbox sandbox = Sandbox::on;
-  // of `user`, who has named it: opened with that user's rights, and what it writes is not in the agent's log
+  // of `user`, who has named it: opened with that user's rights, and its output is not in the agent's log
   bool own = false;
 };
 
-// One object a function works on. Its bytes are either a piece of a descriptor, which the worker maps, or lie in the
-// agent's memory, which are copied. `owner` keeps both until the call has ended.
+// One object a function works on. Its bytes are a piece of a descriptor, which the worker maps, or lie in the agent's
+// memory, and are copied. `owner` keeps both until the call has ended.
 struct Input {
   std::string row, column;
   bool arrow = false;
@@ -71,8 +72,8 @@ struct Input {
   std::uint64_t kept_bytes = 0;  // all of it
 };
 
-// Memory that an output of this name goes to, instead of the worker's own: kept mapped as inputs are, but to be written
-// to. Whoever reads it has to bear that the worker may still write. Sealed SHRINK and GROW.
+// Memory for an output of this name, instead of the worker's own: kept mapped like inputs, but writable. Its reader has
+// to expect that the worker may still write. Sealed SHRINK and GROW.
 struct Room {
   std::string name;
   std::uint64_t bytes = 0;
@@ -81,7 +82,7 @@ struct Room {
   std::shared_ptr<const void> owner;
 };
 
-// How a call went; filled as it goes.
+// The costs of a call, filled in as it proceeds.
 struct CallReport {
   WorkerNumber worker = 0;
   TimeNs began = 0, ended = 0;
@@ -97,12 +98,12 @@ struct Call {
   std::uint64_t session = 0;             // for the function, as the next two
   unsigned lane = 0, lanes = 0;          // lanes not 0: on worker `lane`, modulo how many there are
   std::shared_ptr<CallReport> report{};  // may be null
-  // A plug-in of whoever calls, where none of this name is configured: its workers live as long as somebody owns it.
+  // A plug-in of the caller, if none of this name is configured: its workers live as long as it has an owner.
   std::shared_ptr<const PluginOptions> own{};
-  std::string own_refused{};  // why there is none, though the caller has named one
+  std::string own_refused{};  // why there is none, although the caller has named one
 };
 
-// What a function asks in the course of its call: that a message be sent to another lane of its team, or one received.
+// A request of a function during its call: to send a message to another lane of its team, or to receive one.
 using OperationNumber = std::uint64_t;  // of one call's
 struct Operation {
   enum class Kind : std::uint8_t { send, receive } kind = Kind::send;
@@ -124,14 +125,14 @@ struct OperationAnswer {
   std::shared_ptr<const void> owner{};  // of that, until the worker has read it
 };
 
-// A result: shared memory that nobody can change any more (sealed SHRINK, GROW, WRITE), to be mapped, handed to readers
-// or dropped.
+// A result: shared memory that no process can change any more (sealed SHRINK, GROW, WRITE), to be mapped, handed to
+// readers or dropped.
 struct Output {
   std::string name;
   bool arrow = false;
   std::uint64_t bytes = 0;
   Fd memory;             // also there if `bytes` is 0
-  bool in_room = false;  // it lies in the call's room of that name instead
+  bool in_room = false;  // it is in the call's room of that name instead
 };
 using Outputs = std::vector<Output>;
 

@@ -27,7 +27,7 @@ std::string_view cut(std::string_view text, std::size_t bytes_max) { return text
 Result<Ready> take_ready(Reader& reader) {
   Ready ready;
   ready.protocol = reader.take<std::uint32_t>();
-  // Of another protocol, what follows may look different: whoever reads this compares the number first.
+  // Another protocol may differ from here on: the reader compares the number first.
   if (reader.ok() && ready.protocol != protocol_version) return ready;
   ready.name = printable(reader.take_text());
   ready.confinement.seccomp = printable(cut(reader.take_text(), confinement_bytes_max));
@@ -144,7 +144,7 @@ Result<FromAgent> take_answer(Reader& reader) {
   return FromAgent(std::move(answer));
 }
 
-// Fields of what descriptions say, in their order: one list for both ways.
+// Fields of descriptions, in their order: one list for both directions.
 void fields(auto& way, auto& input)
   requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice>
 {

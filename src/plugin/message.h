@@ -1,4 +1,4 @@
-// What agent and worker say to each other, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16
+// The messages between agent and worker, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16
 // length and bytes, keys u32 length and bytes.
 //
 //   worker -> agent   ready     u8 1, u32 protocol, text name, text seccomp, text namespaces, u16 count, {text name,
@@ -29,8 +29,8 @@
 //   multiple of 4096   arguments (of 8, where it is enclosed)
 //   multiples of 4096  inputs that had no descriptor of their own
 //
-// The agent believes nothing of what a worker says: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and
-// outputs are looked at before they are used (output_memory.h).
+// The agent trusts no message of a worker: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and outputs are
+// checked before they are used (output_memory.h).
 #pragma once
 
 #include <string>
@@ -63,8 +63,8 @@ struct FunctionInfo {
   std::string name, doc;
 };
 
-// What holds a worker, in its own words: "on", "log", "off" or "none: " and why; "user net ipc", "off" or "none: " and
-// why.
+// The state of a worker's confinement, in its own words: "on", "log", "off" or "none: " and the reason; "user net ipc",
+// "off" or "none: " and the reason.
 struct Confinement {
   std::string seccomp{}, namespaces{};
 };
@@ -117,13 +117,13 @@ struct CallPacket {
   std::uint32_t descriptors = 0;
   std::uint64_t description_bytes = 0;
   std::vector<std::uint64_t> forget{};  // kept memory that is gone
-  Bytes enclosed{};                     // the description; empty: in a memfd
+  Bytes enclosed{};                     // the description; empty: it is in a memfd
 };
 struct MorePacket {};
 struct AnswerPacket {
   CallNumber call = 0;
   OperationNumber operation = 0;
-  std::int32_t error = 0;  // 0: it went well
+  std::int32_t error = 0;  // 0: success
   std::string why{};
   std::uint64_t bytes = 0;
   bool is_enclosed = false;
@@ -155,12 +155,12 @@ struct Description {
 };
 
 // Texts come back printable: control characters are replaced. Everything is within the limits above, names and counts
-// included; numbers of calls are for the caller to compare.
+// included; the caller compares numbers of calls.
 [[nodiscard]] Result<FromWorker> decode_from_worker(Bytes packet);
 [[nodiscard]] Result<FromAgent> decode_from_agent(Bytes packet);
 [[nodiscard]] Result<Description> decode_description(Bytes bytes);
 
-// Appends. Texts that are too long are cut.
+// Appends. Long texts are cut.
 void encode(const FromWorker& message, std::vector<std::byte>& to);
 void encode(const FromAgent& message, std::vector<std::byte>& to);
 void encode(const Description& description, std::vector<std::byte>& to);

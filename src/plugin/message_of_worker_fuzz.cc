@@ -1,5 +1,5 @@
-// Any bytes as a message of a worker: what is accepted keeps to the limits, and encodes to something that is accepted
-// again.
+// Arbitrary bytes as a message of a worker: accepted messages keep to the limits, and encode to messages that are
+// accepted.
 #include <algorithm>
 
 #include "plugin/message.h"

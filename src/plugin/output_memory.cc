@@ -31,7 +31,7 @@ Result<Fd> memory_file(const char* name) {
   return fd;
 }
 
-// Written, not mapped: the kernel fills each page once.
+// Written, not mapped, so that the kernel fills each page once.
 Result<Fd> sealed_copy(const char* name, Bytes bytes) {
   OFP_ASSIGN(Fd fd, memory_file(name));
   for (std::size_t at = 0; at < bytes.size();) {
@@ -81,12 +81,12 @@ Result<Fd> OutputMemory::seal() {
 }
 
 Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
-  // Seals first: they show that the file is memory, whose file system answers fstatfs and fstat at once.
+  // Seals first: they show that the file is memory, for which fstatfs and fstat do not wait.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return fail(Error::protocol, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   struct statfs system{};
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
-  // Huge pages among others: for want of one, touching it raises SIGBUS.
+  // Huge pages, for example: touching a missing one raises SIGBUS.
   if (system.f_type != TMPFS_MAGIC)
     return fail(Error::protocol, "{}: not an ordinary memfd (file system {:#x})", what,
                 static_cast<unsigned long>(system.f_type));

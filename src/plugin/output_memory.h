@@ -1,11 +1,10 @@
 // Memory of a function's result, from the worker to the agent without a copy.
 //
-// The worker makes the memfd and seals it against shrinking, growing and writing before it sends it. The other way, a
-// memfd of the agent's that is lent to the worker, would not do: sealing it against writing fails as long as the worker
-// has it mapped, and only the worker can end that. As it is the kernel does not grant the seal before the last writable
-// mapping is gone, and nobody can take it back. So what the agent finds by F_GET_SEALS and fstat stays true: it can map
-// every byte without being killed by SIGBUS, and what it checks (an Arrow message) is what it stores and what readers
-// see.
+// The worker makes the memfd and seals it against shrinking, growing and writing before it sends it. Memory lent by the
+// agent could not be sealed against writing while the worker has it mapped, and only the worker can unmap it. The
+// kernel grants the seal only after the last writable mapping is gone, and never takes it back. So the results of
+// F_GET_SEALS and fstat stay true: the agent can map every byte without SIGBUS, and the bytes that it checks (an Arrow
+// message) are the bytes that it stores and that readers see.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,8 @@
 
 namespace offpath::plugin {
 
-// A result that is being written, in the worker. A page behind it is not accessible: writing beyond the end of the last
-// page ends the worker, not its neighbour's memory.
+// A result under construction, in the worker. The page behind it is not accessible: writing beyond the end of the last
+// page ends the worker, and does not damage other memory.
 class OutputMemory {
  public:
   [[nodiscard]] static Result<OutputMemory> make(std::uint64_t bytes);
@@ -41,10 +40,11 @@ class OutputMemory {
   std::uint64_t bytes_ = 0, mapped_ = 0;
 };
 
-// In the agent: is this an ordinary memfd of exactly so many bytes which nobody can change any more? `what` names it.
+// In the agent: whether this is an ordinary memfd of exactly so many bytes that no process can change any more. `what`
+// names it.
 [[nodiscard]] Status check_output(int fd, std::uint64_t bytes, std::string_view what);
 
-// An empty memfd that can be sealed, never executable where the kernel knows that.
+// An empty memfd that can be sealed, and that is never executable where the kernel supports it.
 [[nodiscard]] Result<Fd> memory_file(const char* name);
 
 // A memfd with these bytes, sealed as outputs are.

@@ -19,11 +19,11 @@ struct Packet {
 
 class PacketReader {
  public:
-  // `user`: at whose cost descriptors come; at the agent.
+  // `user`: the user to whom received descriptors are charged; on the agent.
   explicit PacketReader(std::shared_ptr<ReceivedFds::User> user = nullptr)
       : buffer_(packet_bytes_max), user_(std::move(user)) {}
-  // Nothing: the other side has closed its end. Error::would_block: no packet is there yet. A packet that is too long,
-  // or has more descriptors than fit, is Error::protocol.
+  // Nothing: the other side has closed its end. Error::would_block: there is no packet. A packet that is too long, or
+  // has more descriptors than fit, is Error::protocol.
   [[nodiscard]] Result<std::optional<Packet>> receive(int socket, Wait wait);
 
  private:

@@ -84,7 +84,7 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
     if (S_ISLNK(status.st_mode)) {
       if (++links > links_max)
         return fail(Error::invalid, "{} leads through more than {} symbolic links", path, links_max);
-      status.st_mode = 0;  // a link's says nothing: whoever may write to its folder may replace it
+      status.st_mode = 0;  // a link's own mode says nothing: a process that may write to its folder may replace it
       OFP_TRY(check_owner(here, status, owner, false));
       OFP_ASSIGN(std::string target, target_of(found.get(), here));
       if (target.empty()) return fail(Error::invalid, "{} leads nowhere", here);
@@ -96,7 +96,7 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
       so_far = here;
       continue;
     }
-    // Neither waits nor has an effect on what is no regular file, should it have become another meanwhile.
+    // Neither waits nor has an effect on a special file, in case the file was replaced meanwhile.
     if (!S_ISREG(status.st_mode) || !rest.empty())
       return fail(Error::invalid, "{} is not a {}", here, rest.empty() ? "file" : "folder");
     Fd file(openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

@@ -1,4 +1,4 @@
-// May this shared object be loaded? Whoever can change it, or put another in its place, decides what runs.
+// Checks whether this shared object may be loaded: a user that can change or replace it decides what runs.
 #pragma once
 
 #include <sys/types.h>
@@ -10,15 +10,15 @@
 
 namespace offpath::plugin {
 
-// The file behind `path`, symbolic links resolved. `path` is absolute; the file is a regular one that belongs to root
-// or to the agent's user and that nobody else may write to, and the same goes for every directory above it (sticky ones
-// like /tmp are allowed, for in these nobody renames the files of others). Errors name the file or directory, its owner
+// The file behind `path`, with symbolic links resolved. `path` is absolute. The file is a regular one of root or of the
+// agent's user that no other user may write to, and the same holds for every directory above it (sticky ones like /tmp
+// are allowed, because in these users cannot rename the files of others). Errors name the file or directory, its owner
 // and mode.
 [[nodiscard]] Result<std::string> find_plugin_file(const std::string& path);
 // The same for a file of `owner` or of root, and opened: the path is walked once, folder by folder and link by link,
-// each is looked at by its descriptor, and so is the file. So nobody can put another in its place between the look and
-// the load. Symbolic links have to belong to owner or root, too. Called by whoever has that owner's rights, it opens
-// and says nothing that they could not see without it.
+// and each is checked by its descriptor, as is the file. So it cannot be replaced between the check and the load.
+// Symbolic links also have to belong to owner or root. Called with that owner's rights, it opens and reveals nothing
+// that they do not permit.
 [[nodiscard]] Result<Fd> open_plugin_file(const std::string& path, uid_t owner);
 
 }  // namespace offpath::plugin

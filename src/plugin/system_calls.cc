@@ -30,14 +30,14 @@ namespace {
 
 using Names = std::span<const char* const>;
 
-// ---- the lists. A name that this machine's processor or libseccomp does not know is passed over.
+// ---- the lists. Names that this machine's processor or libseccomp does not know are skipped.
 
-// Memory, with where it lies (NUMA).
+// Memory and its placement (NUMA).
 constexpr const char* memory[] = {"brk",     "mmap",         "munmap",     "mremap",        "mprotect",
                                   "madvise", "msync",        "mincore",    "mlock",         "mlock2",
                                   "munlock", "memfd_create", "membarrier", "get_mempolicy", "set_mempolicy",
                                   "mbind",   "move_pages",   "mseal"};
-// Threads, and what the C library does at their begin and end. clone() is below.
+// Threads, and calls of the C library at their begin and end. clone() is below.
 constexpr const char* threads[] = {"futex",
                                    "futex_wait",
                                    "futex_wake",
@@ -72,8 +72,8 @@ constexpr const char* time_and_waiting[] = {
     "times",         "timerfd_create", "timerfd_settime", "timerfd_gettime", "epoll_create", "epoll_create1",
     "epoll_ctl",     "epoll_wait",     "epoll_pwait",     "epoll_pwait2",    "poll",         "ppoll",
     "select",        "pselect6",       "eventfd",         "eventfd2",        "pipe",         "pipe2"};
-// Files: spill, snapshots, plug-ins' own, and what libraries read of /proc and /sys. Which of them, the user's rights
-// decide. ioctl() without a list of its commands: drivers of cards (verbs, DOCA, GPUs) have hundreds.
+// Files: spill, snapshots, plug-ins' own, and files of /proc and /sys that libraries read. The user's rights decide
+// which ones. ioctl() without a list of its commands: drivers of cards (verbs, DOCA, GPUs) have hundreds.
 constexpr const char* files[] = {"read",
                                  "write",
                                  "readv",
@@ -142,11 +142,11 @@ constexpr const char* files[] = {"read",
                                  "fchmodat",
                                  "utimensat",
                                  "umask"};
-// What a process asks about itself and the machine.
+// Queries of a process about itself and the machine.
 constexpr const char* oneself[] = {"getuid",    "geteuid",     "getgid",  "getegid", "getgroups", "getresuid",
                                    "getresgid", "getpgrp",     "getpgid", "getsid",  "capget",    "getrlimit",
                                    "getrusage", "getpriority", "uname",   "sysinfo", "getrandom"};
-// On sockets there are; a worker has one.
+// On existing sockets; a worker has one.
 constexpr const char* sockets[] = {"sendto",   "sendmsg",    "sendmmsg",    "recvfrom",    "recvmsg",
                                    "recvmmsg", "getsockopt", "getsockname", "getpeername", "shutdown"};
 
@@ -159,7 +159,7 @@ constexpr const char* programs[] = {"execve", "vfork",  "fork",    "wait4",  "wa
                                     "kill",   "tgkill", "setpgid", "setsid", "prlimit64"};
 // A worker's own way from execve() to its list (worker.cc).
 constexpr const char* workers[] = {"setgroups", "setresuid", "setresgid", "capset", "seccomp"};
-// What the programs of an alarm hook or a source take besides: shells, curl, nvidia-smi, mail. Rights they have none
+// Further calls of the programs of an alarm hook or a source: shells, curl, nvidia-smi, mail. They have no rights
 // (no_new_privs).
 constexpr const char* commands[] = {"execveat",
                                     "tkill",
@@ -218,7 +218,7 @@ constexpr const char* commands[] = {"execveat",
                                     "sync",
                                     "mlockall",
                                     "munlockall"};
-// The leak checker stops the process from another one; the thread sanitizer turns address randomisation off.
+// The leak checker stops the process from another one; the thread sanitizer disables address randomisation.
 constexpr const char* sanitizers[] = {"ptrace", "personality", "process_vm_readv", "wait4", "waitid", "kill",
                                       "tgkill", "getdents",    "prlimit64",        "fork",  "seccomp"};
 
@@ -235,14 +235,14 @@ constexpr std::uint64_t new_namespaces =
 
 class Filter {
  public:
-  // `otherwise`: what becomes of calls without a rule.
+  // `otherwise`: the result of calls without a rule.
   explicit Filter(std::uint32_t otherwise) : filter_(seccomp_init(otherwise)), error_(filter_ ? 0 : ENOMEM) {
-    // Another architecture's numbers (i386, x32) would pass as calls that are meant otherwise.
+    // Numbers of another architecture (i386, x32) would pass as other calls.
     set(SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
     set(SCMP_FLTATR_CTL_TSYNC, 1);
     if (!filter_) return;
-    // Of older kernels' libraries these may be unknown: a tree instead of a list, no brake on speculation of code that
-    // runs here anyway.
+    // Older kernels' libraries may not know these: a tree instead of a list, and no mitigation of speculation, since
+    // the code runs here anyway.
     seccomp_attr_set(filter_.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);
     seccomp_attr_set(filter_.get(), SCMP_FLTATR_CTL_SSB, 1);
   }
@@ -252,11 +252,12 @@ class Filter {
   }
   void allow(const char* name, std::initializer_list<scmp_arg_cmp> arguments) { add(SCMP_ACT_ALLOW, name, arguments); }
   void refuse(const char* name) { add(SCMP_ACT_ERRNO(ENOSYS), name, {}); }
-  // The kernel looks at 32 bits of such an argument, and the list would at 64.
+  // The kernel looks at 32 bits of such an argument, while the list would look at 64.
   void allow_with(const char* name, unsigned argument, std::uint32_t value, std::uint32_t mask = ~0u) {
     allow(name, {{argument, SCMP_CMP_MASKED_EQ, mask, value}});
   }
-  // Refused calls in the kernel's log, at its rate. Not for workers: what a function does on purpose must not fill it.
+  // Refused calls appear in the kernel's log, at its rate. Not for workers: a function must not be able to fill the
+  // log.
   void log_refused() {
     if (filter_) seccomp_attr_set(filter_.get(), SCMP_FLTATR_CTL_LOG, 1);
   }
@@ -291,8 +292,8 @@ class Filter {
 
 std::uint32_t otherwise(Sandbox sandbox) { return sandbox == Sandbox::log ? SCMP_ACT_LOG : SCMP_ACT_ERRNO(ENOSYS); }
 
-// clone3() hides its flags in memory, where no list sees them; the C library takes clone() instead. By a list of its
-// own, for it asks again for each thread and would fill the log.
+// clone3() has its flags in memory, where no list sees them; the C library falls back to clone(). It has a list of its
+// own, because the C library tries it for each thread and would fill the log.
 Status refuse_clone3() {
   Filter filter(SCMP_ACT_ALLOW);
   filter.refuse("clone3");

@@ -1,11 +1,10 @@
-// The system calls that the agent and its workers may make once they have what they need (seccomp). A list of what is
-// allowed, as data in system_calls.cc; whoever has it never gets rid of it, nor do its threads and the processes that
-// it starts.
+// The system calls that the agent and its workers may make after their start (seccomp): a list of allowed calls, as
+// data in system_calls.cc. A process cannot remove it, nor can its threads and the processes that it starts.
 //
-// A call that is not in the list fails with ENOSYS, as if the kernel were older than it: for that the C library and
-// others have other ways, while EPERM of a call they try first (clone3, statx) is an error to them. Nobody is killed:
-// an agent that dies over a call that a new C library has begun to make takes every user's frames with it. What is
-// refused to the agent is in the kernel's log.
+// A call that is not in the list fails with ENOSYS, as on an older kernel. The C library and others have alternatives
+// for that, while EPERM for a call that they try first (clone3, statx) is an error to them. No process is killed: an
+// agent that dies because a new C library makes a new call takes every user's frames with it. The kernel's log has the
+// calls that were refused to the agent.
 #pragma once
 
 #include <sched.h>

@@ -27,8 +27,8 @@ static_assert(OFP_LOG_DEBUG == static_cast<int>(LogLevel::debug) && OFP_LOG_ERRO
 // ---- inputs
 
 Result<InputMapping> InputMapping::map(int fd, std::uint64_t offset, std::uint64_t bytes) {
-  // Private: a descriptor sealed against writing cannot be mapped shared before Linux 6.7. Nobody writes, so no page is
-  // copied.
+  // Private: a descriptor sealed against writing cannot be mapped shared before Linux 6.7. There are no writes, so no
+  // page is copied.
   void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, static_cast<off_t>(offset));
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of an input of {} bytes", bytes));
   return InputMapping(static_cast<std::byte*>(data), bytes);
@@ -56,7 +56,7 @@ Result<KeptMemory::Piece> KeptMemory::find(std::uint64_t number, int fd, std::ui
   const std::uint64_t guard = writable ? page_bytes : 0, mapped = align_up(bytes, page_bytes) + guard;
   void* data = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", mapped));
-  // Private, as of InputMapping; what the agent puts there later is seen all the same, for no page is written to here.
+  // Private, as InputMapping. Later writes of the agent are visible all the same, because no page is written here.
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ, kind = writable ? MAP_SHARED : MAP_PRIVATE;
   if (mmap(data, bytes, protection, kind | MAP_FIXED, fd, 0) == MAP_FAILED) {
     const int error = errno;
@@ -188,7 +188,7 @@ void WorkerContext::fill_context() {
   visible.receive = receive;
 }
 
-// ---- what a function calls. Nothing may be thrown across this border.
+// ---- functions of the plug-in interface. They must not throw.
 
 WorkerContext& WorkerContext::of(const ofp_context* context) noexcept {
   static_assert(offsetof(Visible, visible) == 0);

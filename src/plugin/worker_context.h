@@ -1,4 +1,4 @@
-// The ofp_context of one call, in the worker: what a function sees of its inputs, and what it makes.
+// The ofp_context of one call, in the worker: the function's view of its inputs, and its outputs.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class InputMapping {
   std::uint64_t bytes_;
 };
 
-// Mappings that last from call to call, by the numbers that the agent has given them.
+// Mappings that stay from call to call, by the agent's numbers.
 class KeptMemory {
  public:
   struct Piece {
@@ -43,7 +43,7 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
   ~KeptMemory();
 
-  // `fd` is -1 where it has to be here already. Writable memory has a page behind it that is not accessible.
+  // `fd` is -1 if it has to be mapped already. Writable memory is followed by a page that is not accessible.
   [[nodiscard]] Result<Piece> find(std::uint64_t number, int fd, std::uint64_t bytes, bool writable);
   void forget(std::uint64_t number) noexcept;
 
@@ -60,13 +60,13 @@ struct WorkerLimits {
   std::uint64_t output_bytes_max = 0;
 };
 
-// `cancelled` is the word in which the agent writes the newest call that nobody waits for any more. A call's numbers
-// and messages go to `send_log`.
+// `cancelled` is the word in which the agent writes the newest cancelled call. A call's numbers and messages go to
+// `send_log`.
 class WorkerContext {
  public:
   using SendLog = std::function<void(const LogLine&)>;
 
-  // `descriptors` are those of the call, the description first (none, if it is `enclosed`); they may be closed
+  // `descriptors` are those of the call, the description first (absent if it is `enclosed`); they may be closed
   // afterwards.
   [[nodiscard]] static Result<std::unique_ptr<WorkerContext>> make(CallNumber call, const std::vector<Fd>& descriptors,
                                                                    std::uint64_t description_bytes, Bytes enclosed,
@@ -83,12 +83,12 @@ class WorkerContext {
     Done done;
     std::vector<Fd> memory;  // of each output
   };
-  // What `status` of the function makes of this call. Ends with all mappings.
+  // The result of this call for the function's `status`. Ends with all mappings.
   [[nodiscard]] Finished finish(std::int32_t status);
   void set_error(std::string_view message);
 
  private:
-  // What C sees, and the way back from there.
+  // The C structures, and the way back from them.
   struct Visible {
     ofp_context visible{};
     WorkerContext* owner = nullptr;
@@ -133,7 +133,7 @@ class WorkerContext {
   std::vector<std::uint64_t> enclosed_;  // the description, where it came in the packet
   Visible context_;
 
-  std::mutex mutex_;  // a function's threads may call all at once
+  std::mutex mutex_;  // a function's threads may call at the same time
   wire::FunctionOutputs outputs_{{}, 0};
   std::vector<Memory> memory_;
   std::string error_, message_error_;  // the second: of the last message that was not sent or received

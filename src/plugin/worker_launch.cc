@@ -29,7 +29,7 @@ constexpr std::uint32_t becoming = 1u << CAP_SETUID | 1u << CAP_SETGID;  // anot
 constexpr std::uint32_t user_changing = becoming | 1u << CAP_KILL;
 static_assert(CAP_SETUID < 32 && CAP_SETGID < 32 && CAP_KILL < 32);
 
-// Raw system calls, for these run in a child that shares the agent's memory too.
+// Raw system calls, because these run in a child that shares the agent's memory.
 bool get_capabilities(CapabilityWords& words) noexcept {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   return syscall(SYS_capget, &header, words.data()) == 0;
@@ -38,12 +38,12 @@ bool set_capabilities(const CapabilityWords& words) noexcept {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   return syscall(SYS_capset, &header, words.data()) == 0;
 }
-// As dup2. A sanitizer would note it as the agent's.
+// As dup2. A sanitizer would record it as the agent's.
 bool duplicate(int descriptor, int as) noexcept {
   return descriptor == as || syscall(SYS_dup3, descriptor, as, 0) >= 0;
 }
 
-// What a plug-in may know of the agent's environment: how libraries are found, what OpenMP does, language.
+// The part of the agent's environment that a plug-in may see: library paths, OpenMP, language.
 bool is_passed(std::string_view variable) {
   for (std::string_view known : {"PATH=", "LD_LIBRARY_PATH=", "LANG=", "LC_", "TZ=", "OMP_", "GOMP_", "KMP_",
                                  "ASAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS="}) {
@@ -52,8 +52,8 @@ bool is_passed(std::string_view variable) {
   return false;
 }
 
-// Everything the child needs, made before it exists: between clone and exec it shares the agent's memory (as a vfork)
-// and may neither allocate nor lock.
+// Everything the child needs, prepared before it exists: between clone and exec it shares the agent's memory (as after
+// vfork) and may neither allocate nor lock.
 struct Launch {
   const char* program;
   char* const* arguments;
@@ -71,14 +71,13 @@ int fail_in_child(Launch& launch, const char* call) noexcept {
   _exit(127);
 }
 
-// The agent's thread stands still until the child executes or ends. Until then the child is the agent's user and nobody
-// else's: a user could stop it, and the agent with it. The worker's program becomes the user it is to be
-// (confine_worker).
+// The agent's thread waits until the child executes or ends. Until then the child belongs to the agent's user: another
+// user could stop it, and the agent with it. The worker's program becomes its user itself (confine_worker).
 int run_child(void* pointer) {
   auto& launch = *static_cast<Launch*>(pointer);
-  // A group of its own, and no terminal that it could put words into (TIOCSTI).
+  // A group of its own, and no terminal into which it could inject input (TIOCSTI).
   if (setsid() < 0) return fail_in_child(launch, "setsid");
-  // With it set, what is executed has no capability that it is not left here, whoever its user is.
+  // With it set, the executed program has no other capabilities than the ones left here, whatever its user is.
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_NO_NEW_PRIVS)");
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   CapabilityWords words{};
@@ -95,7 +94,7 @@ int run_child(void* pointer) {
   // The agent may have ended in between.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != launch.agent) return fail_in_child(launch, "the agent has ended");
-  // Away from the numbers they are to have, first.
+  // First away from their final numbers.
   const int socket = fcntl(launch.socket, F_DUPFD_CLOEXEC, 16), control = fcntl(launch.control, F_DUPFD_CLOEXEC, 16);
   if (socket < 0 || control < 0) return fail_in_child(launch, "fcntl(F_DUPFD)");
   if (!duplicate(launch.null, 0) || (launch.mute && !duplicate(launch.null, 2)) || !duplicate(2, 1))
@@ -109,7 +108,7 @@ Result<pid_t> clone_child(Launch& launch) {
   constexpr std::size_t stack_bytes = 64 << 10;
   void* stack = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) return fail_errno(errno, "mmap of a stack");
-  // A handler of the agent must not run in the child, which has the agent's memory. The worker unblocks them.
+  // A handler of the agent must not run in the child, which shares the agent's memory. The worker unblocks them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -130,8 +129,8 @@ bool may_change_user() noexcept {
 }
 
 Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket, int control) {
-  // A user's own is for the worker to look at, with that user's rights: what the agent may see or not is no matter
-  // then, and a file system of the user's that does not answer holds up that worker alone.
+  // The worker checks a user's own plug-in with that user's rights. The agent's rights do not matter then, and a file
+  // system that does not answer delays that worker only.
   std::string file = options.path;
   if (!options.own) {
     OFP_ASSIGN(file, find_plugin_file(options.path));
@@ -161,7 +160,7 @@ Result<pid_t> launch_worker(const PluginOptions& options, const std::string& pro
 
 void kill_worker(pid_t pid) noexcept {
   if (::kill(-pid, SIGKILL) == 0) return;
-  if (errno == ESRCH) ::kill(pid, SIGKILL);  // an emulator's child may not have come so far as to have a group
+  if (errno == ESRCH) ::kill(pid, SIGKILL);  // an emulator's child may not have a group at this point
   if (errno != EPERM) return;
   CapabilityWords words{};
   if (!get_capabilities(words)) return;

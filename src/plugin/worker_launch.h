@@ -1,4 +1,4 @@
-// From the agent's process to a worker's: what happens between fork and exec, and the rights that takes.
+// From the agent's process to a worker's: the steps between fork and exec, and the rights that they need.
 #pragma once
 
 #include <sys/types.h>

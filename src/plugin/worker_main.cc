@@ -15,6 +15,6 @@ int main(int argc, char** argv) {
   const Status status = options ? plugin::serve(*options) : Status(tl::unexpected<Failure>(options.error()));
   if (!status) std::fprintf(stderr, "offpath-worker: %s\n", status.error().message.c_str());
   std::fflush(stderr);
-  // Destructors of a plug-in's static variables may hang or crash; nobody waits for them.
+  // Destructors of a plug-in's static variables may hang or crash, so they are skipped.
   _exit(status ? 0 : 1);
 }

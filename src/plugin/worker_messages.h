@@ -1,5 +1,5 @@
-// Messages between lanes as a worker's functions send and receive them: each is an operation that the agent answers.
-// The agent knows who waits for what, until when, and which lanes are gone; a worker asks, and waits for its answer.
+// Messages between lanes as a worker's functions send and receive them. Each is an operation that the agent answers:
+// the agent knows the waiting functions, their deadlines, and which lanes are gone.
 //
 // Several threads of a function may have operations at a time. One of those that wait reads the socket for all of them.
 #pragma once
@@ -30,7 +30,7 @@ class WorkerMessages {
   [[nodiscard]] OperationNumber enter(Answer& answer);
   void leave(OperationNumber operation);  // it was not asked
   [[nodiscard]] Status wait(OperationNumber operation, Answer& answer);
-  void read();  // one packet, for whoever it is
+  void read();  // one packet, for any waiting thread
 
   int socket_;
   PacketReader& reader_;

@@ -55,7 +55,7 @@ Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const s
   worker.control_ = static_cast<std::atomic<CallNumber>*>(page);
   OFP_ASSIGN(worker.pid_, launch_worker(options, program, theirs.get(), control.get()));
   worker.process_ =
-      Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it cannot be gone: nobody has waited for it
+      Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it cannot be gone: it was not waited for
   if (!worker.process_) return fail_errno(errno, "pidfd_open");
   return worker;
 }
@@ -74,7 +74,7 @@ WorkerProcess::~WorkerProcess() {
   if (control_ != nullptr) munmap(control_, 2 * page_bytes);
   if (pid_ == 0 || reaped_) return;
   kill();
-  // One that waits for a file system outlives even that: it is left to init.
+  // A process that waits for a file system outlives even SIGKILL: it is left to init.
   pollfd ended{process_.get(), POLLIN, 0};
   if (process_) poll(&ended, 1, end_wait_ms);
   siginfo_t info{};
@@ -100,7 +100,7 @@ std::optional<Exit> WorkerProcess::reap() {
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
-  // What it has started, before its number can be another's.
+  // The processes it has started, before its number can be reused.
   kill();
   reaped_ = true;
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0) return std::nullopt;
@@ -112,7 +112,7 @@ std::optional<Exit> WorkerProcess::reap() {
 namespace {
 
 // Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the
-// description. What the worker keeps and has already needs none.
+// description. Memory that the worker keeps and already has needs none.
 class CallWriter {
  public:
   using Kept = std::map<std::uint64_t, std::weak_ptr<const void>>;
@@ -182,7 +182,7 @@ class CallWriter {
  private:
   [[nodiscard]] bool has_already(std::uint64_t kept) const { return kept != 0 && kept_.contains(kept); }
 
-  // What is gone, and what is too much besides what this call needs.
+  // Kept memory that is gone, and memory beyond the needs of this call.
   void forget() {
     const bool full = kept_.size() + call_.inputs.size() + call_.rooms.size() > kept_max;
     std::erase_if(kept_, [&](const auto& each) {
@@ -222,7 +222,7 @@ class CallWriter {
       if (input.offset % page_bytes != 0)
         return fail(Error::invalid, "an input at {}, which is no multiple of {}", input.offset, page_bytes);
       if (numbers_.contains(input.fd) || has_already(input.kept)) continue;
-      // A worker runs what others wrote. It may read this memory, and nothing else.
+      // A worker runs foreign code. It may read this memory, and nothing else.
       const int seals = fcntl(input.fd, F_GET_SEALS);
       if (seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0)
         return fail(Error::denied, "an input whose memory is not sealed against writing");
@@ -291,7 +291,7 @@ Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_
   sent_ = number;
   do {
     const auto now = left.first(std::min(left.size(), packet_descriptors_max));
-    // A worker that waits for a call has an empty socket: what does not fit is its fault.
+    // The socket of a worker that waits for a call is empty: a message that does not fit is the worker's fault.
     if (Status sent = send_packet(socket_.get(), packet, now, Wait::no); !sent)
       return fail(Error::peer_lost, "the worker takes no call: {}", sent.error().message);
     left = left.subspan(now.size());
@@ -317,7 +317,7 @@ Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const O
   Status sent = send_packet(socket_.get(), bytes, {&fd, fd < 0 ? 0u : 1u}, Wait::no);
   Fd copy;
   if (!sent && sent.error().code == Error::would_block && packet.is_enclosed && packet.bytes != 0) {
-    // The socket is full of answers of others; a descriptor takes less room.
+    // The socket is full of answers to others; a descriptor takes less room.
     OFP_ASSIGN(copy, sealed_copy("offpath-message", packet.enclosed));
     fd = copy.get();
     packet.is_enclosed = false;
@@ -329,7 +329,7 @@ Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const O
   return {};
 }
 
-// ---- what comes back
+// ---- messages of the worker
 
 Result<WorkerEvent> accept_packet(Packet packet) {
   OFP_ASSIGN(FromWorker message, decode_from_worker(packet.bytes));

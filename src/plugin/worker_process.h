@@ -1,5 +1,5 @@
-// One worker as a process, in the agent: owns its pidfd, its socket and its control page. Knows nothing of queues and
-// deadlines; Workers (workers.h) decides, this does.
+// One worker as a process, in the agent: owns its pidfd, its socket and its control page. It knows no queues and
+// deadlines; Workers (workers.h) decides, and this object acts.
 #pragma once
 
 #include <atomic>
@@ -13,29 +13,29 @@
 
 namespace offpath::plugin {
 
-// A result whose memory has been looked at.
+// A result whose memory was checked.
 struct Finished {
   CallNumber call = 0;
   std::int32_t status = 0;
   std::string error;
   Outputs outputs;
 };
-// A message to be sent, whose memory has been looked at.
+// A message to be sent, whose memory was checked.
 struct Sending {
   SendNotice notice;
   Fd memory;  // where it is not enclosed
 };
 using WorkerEvent = std::variant<Ready, Unusable, LogLine, Finished, Sending, ReceiveNotice, TakenNotice>;
 
-// Rights that starting and ending workers of another user takes. The agent keeps them permitted, not effective, if a
-// plug-in has a user.
+// Rights for starting and ending workers of another user. The agent keeps them permitted, not effective, if a plug-in
+// has a user.
 [[nodiscard]] bool may_change_user() noexcept;
 
 class WorkerProcess {
  public:
   // `program` is offpath-worker. The file is checked (plugin_file.h) each time. Called on the thread that lives as long
-  // as the agent: the kernel kills a worker when the thread that started it ends. `user`: at whose cost descriptors of
-  // the worker are closed.
+  // as the agent: the kernel kills a worker when the thread that started it ends. `user`: the user to whom descriptors
+  // of the worker are charged.
   [[nodiscard]] static Result<WorkerProcess> start(const PluginOptions& options, const std::string& program,
                                                    std::shared_ptr<ReceivedFds::User> user = nullptr);
   WorkerProcess(WorkerProcess&& other) noexcept;
@@ -46,18 +46,18 @@ class WorkerProcess {
   [[nodiscard]] int process() const noexcept { return process_.get(); }  // readable: reap()
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
-  // Error::invalid, too_large and denied: something is wrong with the call, the worker has seen nothing of it.
-  // Everything else: the worker does not take it.
+  // Error::invalid, too_large and denied: the call is wrong, and the worker has not seen it. Other errors: the worker
+  // does not accept it.
   [[nodiscard]] Status send(CallNumber number, const Call& call, TimeNs deadline_ns, WorkerNumber self);
-  // Tells the function that nobody waits for this call, or an earlier one, any more.
+  // Tells the function that this call or an earlier one was cancelled.
   void cancel(CallNumber number) noexcept;
-  // It says that it has finished the newest call: true once for each. Two loads, and no system call.
+  // Whether the worker has finished the newest call: true once for each. Two loads, and no system call.
   [[nodiscard]] bool take_finished() noexcept;
-  // Of an operation of this call. An error: the worker does not take it.
+  // For an operation of this call. An error: the worker does not accept it.
   [[nodiscard]] Status answer(CallNumber call, OperationNumber operation, const OperationAnswer& answer);
   void kill() noexcept;  // with its process group
 
-  // One message. Nothing: there is none yet. Any error means that the worker has to be killed.
+  // One message. Nothing: there is none. Any error means that the worker has to be killed.
   [[nodiscard]] Result<std::optional<WorkerEvent>> receive();
   [[nodiscard]] std::optional<Exit> reap();  // nothing: it still runs
 
@@ -73,7 +73,7 @@ class WorkerProcess {
   PacketReader reader_;
 };
 
-// A message of a worker and the descriptors that came with it, checked; what receive() makes of a packet.
+// A message of a worker with its descriptors, checked: receive() makes it of a packet.
 [[nodiscard]] Result<WorkerEvent> accept_packet(Packet packet);
 
 }  // namespace offpath::plugin

@@ -70,7 +70,7 @@ const PluginOptions& Workers::options(std::size_t plugin) const {
   return found->options;
 }
 
-// A call that waits or runs owns its plug-in, so these have none.
+// A call that waits or runs owns its plug-in, so these plug-ins have none.
 void Workers::end_unused(Effects& effects) {
   bool any = false;
   for (Plugin& plugin : plugins_) {
@@ -177,7 +177,7 @@ bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
   effects.emplace_back(std::in_place_type<ReplyEffect>, ReplyEffect{taken.number, std::move(outcome)});
 }
 
-// The call of a worker that runs one, with a failure. An abandoned one has been answered.
+// The call of a worker that runs one, with a failure. An abandoned call was already answered.
 void Workers::end_running(Plugin& plugin, Worker& worker, Counter counter, Failure failure, TimeNs now,
                           Effects& effects) {
   if (worker.state != Worker::State::running) return;
@@ -203,13 +203,13 @@ void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& 
   effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, plugin.number});
 }
 
-// One of a lane runs in its lane's place and nowhere else.
+// A lane's call runs in its lane's place only.
 bool Workers::may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept {
   return taken.call->lanes == 0 || taken.call->lane % plugin.workers.size() == place;
 }
 
-// A worker in this place would have something to do: for a lane that waits for it, or for calls that wait for any, more
-// than there are workers being started.
+// Whether a worker in this place would have work: for a waiting lane, or because more calls wait for any worker than
+// workers are being started.
 bool Workers::lacks(const Plugin& plugin, std::size_t place) {
   if (plugin.workers[place].state != Worker::State::none) return false;
   std::size_t any = 0;
@@ -222,7 +222,7 @@ bool Workers::lacks(const Plugin& plugin, std::size_t place) {
   return any > static_cast<std::size_t>(std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state));
 }
 
-// Calls to workers that are idle; as many new workers as calls are left, and may be.
+// Assigns calls to idle workers, and starts as many new workers as calls are left, within the limit.
 void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
   for (std::size_t place = 0; place < plugin.workers.size() && !plugin.waiting.empty(); ++place) {
     Worker& worker = plugin.workers[place];
@@ -243,7 +243,7 @@ void Workers::give_out(Plugin& plugin, TimeNs now, Effects& effects) {
   }
   if (now < plugin.not_before) return;
   for (std::size_t place = 0; place < plugin.workers.size(); ++place) {
-    // After a crash one alone shows whether it goes better.
+    // After a crash, one worker alone is started as a trial.
     if (plugin.failures > 0 && std::ranges::count(plugin.workers, Worker::State::starting, &Worker::state) > 0) return;
     if (lacks(plugin, place)) start_worker(plugin, plugin.workers[place], now, effects);
   }
@@ -257,7 +257,7 @@ void Workers::kill(Plugin& plugin, Worker& worker, Effects& effects) {
   effects.emplace_back(std::in_place_type<KillEffect>, KillEffect{worker.number});
 }
 
-// The first one is forgiven at once: the next call has a new worker. Then 10 ms, 20, 40 and so on.
+// The first failure has no delay: the next call gets a new worker. Then 10 ms, 20, 40 and so on.
 void Workers::count_failure(Plugin& plugin, TimeNs now) {
   ++plugin.failures;
   if (plugin.failures == 1) return;
@@ -265,13 +265,13 @@ void Workers::count_failure(Plugin& plugin, TimeNs now) {
   plugin.not_before = now + std::min(backoff_first_ns << doubled, backoff_most_ns);
 }
 
-// Calls that wait for it would only wait for the next failure, unless others of this plug-in are there.
+// Waiting calls would only wait for the next failure, unless this plug-in has other workers.
 void Workers::fail_start(Plugin& plugin, Worker& worker, const std::string& reason, TimeNs now, Effects& effects) {
   std::string failure = fmt::format("{} cannot be used: {}", plugin.options.path, reason);
   if (failure != plugin.failure) log(LogLevel::error, "plug-in '{}': {}", plugin.options.name, failure);
   plugin.failure = std::move(failure);
   count_failure(plugin, now);
-  // What is wrong with a file does not end within microseconds; whoever calls meanwhile is told at once.
+  // A wrong file is not repaired within microseconds; calls meanwhile fail at once.
   plugin.not_before = std::max(plugin.not_before, now + backoff_first_ns);
   const bool others = std::ranges::any_of(plugin.workers, [&](const Worker& each) {
     return &each != &worker && (each.state == Worker::State::idle || each.state == Worker::State::running ||
@@ -312,7 +312,7 @@ void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, 
   refuse_unknown(plugin, effects);
 }
 
-// Calls that were taken before it was known which functions there are.
+// Calls that were accepted before the functions were known.
 void Workers::refuse_unknown(Plugin& plugin, Effects& effects) {
   std::erase_if(plugin.waiting, [&](const Taken& taken) {
     if (std::ranges::find(plugin.functions, taken.call->function, &FunctionInfo::name) != plugin.functions.end())
@@ -354,7 +354,7 @@ void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, Tim
 
 // ---- events
 
-// A message of a function that runs. False: it is none.
+// A message of a running function. False: it is another message.
 bool Workers::on_operation(Worker& worker, WorkerEvent& event, Effects& effects) {
   const Taken& taken = worker.taken;
   if (const auto* read = std::get_if<TakenNotice>(&event); read != nullptr && read->call == taken.number) {
@@ -428,8 +428,7 @@ void Workers::on_garbage(WorkerNumber number, const Failure& failure, TimeNs now
   const auto [plugin, worker] = find_worker(number);
   if (worker == nullptr || worker->state == Worker::State::leaving) return;
   if (failure.code == Error::peer_lost) {
-    // Most likely it has ended: on_exit comes soon, and knows how. If it has closed its socket and lives, that is its
-    // end.
+    // It has most likely ended: on_exit follows, with the reason. If it has closed its socket and lives, it is killed.
     worker->deaf_until_ns = std::min(worker->deaf_until_ns, now + exit_grace_ns);
     return find_next_deadline();
   }

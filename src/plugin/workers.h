@@ -1,11 +1,11 @@
-// Which worker runs which call, and what happens when one crashes, hangs or lies. A state machine: calls, messages and
-// the time come as arguments, what is to be done goes into a list of effects. It knows no process, socket or clock;
+// Decides which worker runs which call, and handles workers that crash, hang or lie. A state machine: calls, messages
+// and the time are arguments, and its actions are a list of effects. It knows no process, socket or clock;
 // src/agent/plugin_processes carries the effects out, workers_test.cc plays the processes in virtual time.
 //
 //   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply   calls of a lane: always the same worker
 //
 //   worker:   none --start--> starting --ready--> idle <--> running
-//                                 |                 ^          |  cancelled: nobody waits; it may still return
+//                                 |                 ^          |  cancelled: it may still return
 //                            unusable, deadline     +---- abandoned
 //                                 v                            v  deadline, garbage, grace over
 //                              leaving (killed) <--------------+
@@ -13,9 +13,9 @@
 //                                 v
 //                               none, for a while (back-off) if it keeps crashing
 //
-// Workers are started when calls wait for one, and one of each configured plug-in at the beginning, so that what is
-// wrong with it is said then. A caller's own plug-in comes with its first call, and goes when nobody owns it. At the
-// deadline of a call its worker is killed, for nothing else stops a function.
+// Workers are started when calls wait for one, and one of each configured plug-in at the beginning, which reports a
+// wrong plug-in early. A caller's own plug-in exists from its first call until it has no owner. At the deadline of a
+// call its worker is killed, because nothing else stops a function.
 #pragma once
 
 #include <deque>
@@ -28,7 +28,7 @@
 
 namespace offpath::plugin {
 
-// What a result is worth to whoever called: outputs, or what went wrong, with plug-in and function named.
+// The result of a call: outputs, or a failure that names plug-in and function.
 using Outcome = Result<Outputs>;
 
 struct StartEffect {  // answered by on_ready and so on, or by on_start_failed
@@ -52,7 +52,7 @@ struct ReplyEffect {  // exactly one for each call that was taken
   CallNumber number;
   Outcome outcome;
 };
-struct AskEffect {  // of a call that runs; answered by AnswerEffect or by who serves messages
+struct AskEffect {  // of a running call; answered by AnswerEffect or by the message service
   Operation operation;
 };
 struct TakenEffect {  // the memory of this operation's answer is not needed any more
@@ -98,12 +98,12 @@ class Workers {
 
   void start(TimeNs now, Effects& effects);  // one worker of each plug-in
 
-  // Takes the call, or says why not: not_found (plug-in or function, with those there are), would_block (no room to
-  // wait), timeout, or why the plug-in cannot be started. The reply comes as an effect, perhaps of this very call.
+  // Accepts the call, or returns why not: not_found (plug-in or function, with the existing ones), would_block (no room
+  // to wait), timeout, or why the plug-in cannot be started. The reply is an effect, perhaps of this very call.
   [[nodiscard]] Result<CallNumber> call(Call call, TimeNs now, Effects& effects);
   bool cancel(CallNumber number, TimeNs now, Effects& effects);  // false: it has ended
 
-  // ---- what becomes of effects. Events of workers that are no more are ignored.
+  // ---- results of effects. Events of workers that have ended are ignored.
   void on_event(WorkerNumber worker, WorkerEvent event, TimeNs now, Effects& effects);
   void on_garbage(WorkerNumber worker, const Failure& failure, TimeNs now, Effects& effects);
   void on_refused(WorkerNumber worker, Failure failure, TimeNs now, Effects& effects);
@@ -113,7 +113,7 @@ class Workers {
   [[nodiscard]] TimeNs next_deadline() const noexcept { return next_deadline_; }
 
   [[nodiscard]] const PluginOptions& options(std::size_t plugin) const;
-  // Of callers' own plug-ins that nobody owns any more.
+  // Drops callers' own plug-ins without an owner.
   void end_unused(Effects& effects);
   [[nodiscard]] std::vector<PluginStatus> status() const;
 
@@ -139,7 +139,7 @@ class Workers {
     std::weak_ptr<const PluginOptions> owners{};  // of a caller's own
     std::vector<Worker> workers;
     std::deque<Taken> waiting;
-    std::vector<FunctionInfo> functions;  // empty: not known yet
+    std::vector<FunctionInfo> functions;  // empty: unknown
     Confinement confinement;
     std::string failure;    // of the last start
     unsigned failures = 0;  // one after the other, with no call between that ended

@@ -24,7 +24,7 @@ PluginOptions some_options(const std::string& name = "sums") {
   return options;
 }
 
-// Every effect, in the order of things, and what became of calls.
+// Every effect in order, and the results of calls.
 class Play {
  public:
   explicit Play(std::vector<PluginOptions> plugins) : workers(std::move(plugins)) {}
@@ -263,7 +263,7 @@ TEST(Workers, WhatAFunctionSendsAndReceivesIsAskedForItsSession) {
   EXPECT_EQ(play.operations[1].deadline_ns, play.now + 900 * millisecond_ns);
   ASSERT_EQ(play.taken.size(), 1u);
   EXPECT_EQ(play.taken[0].operation, 2u);
-  // Once nobody waits for the call it is told so at once, and keeps its worker when it returns.
+  // Once the call is cancelled it is told so at once, and keeps its worker when it returns.
   play.cancel(*number);
   play.event(worker, ReceiveNotice{*number, 3, 6, 7, 8});
   EXPECT_EQ(play.operations.size(), 2u);

@@ -1,4 +1,5 @@
-// What an agent keeps of one element: pieces that wait to be split, what was taken from whom, and flushes that pass.
+// The state of one element on an agent: pieces that wait to be split, sequences that were taken from each source, and
+// flushes that pass.
 #pragma once
 
 #include <deque>
@@ -14,28 +15,28 @@
 
 namespace offpath::sift {
 
-// One source's pieces for one element, over its lives. Their numbers are random: the order is that of their first
+// One source's pieces for one element, over its lives. Numbers of lives are random; their order is that of their first
 // pieces.
 class SourceHistory {
  public:
   static constexpr std::size_t lives_max = 4;       // whose sequences are kept
-  static constexpr std::size_t forgotten_max = 64;  // lives before them, nothing of which is taken
+  static constexpr std::size_t forgotten_max = 64;  // earlier lives, of which nothing is taken
 
   struct Life {
     std::uint64_t incarnation;
     TakenSequences taken;
-    TakenSequences settled;  // of these, what was split and kept so; in a pool that is kept
+    TakenSequences settled;  // of these, the sequences whose split was kept; in a kept pool
   };
-  // Fails with Error::stale for a life whose sequences were forgotten. Valid until the next call.
+  // Fails with Error::stale for a life whose sequences were dropped. Valid until the next call.
   [[nodiscard]] Result<TakenSequences*> life(const Source& source);
-  // Of a life that may be forgotten: then it is null.
+  // For a life that may have been dropped: then it is null.
   [[nodiscard]] TakenSequences* settled(std::uint64_t incarnation) noexcept;
   // The newest flush before which everything of this source was taken.
   std::uint64_t flushed = 0;
 
   // ---- its part of an element's record
   [[nodiscard]] ElementRecord::Source record(std::uint32_t source) const;
-  // What is settled there is taken and settled here.
+  // Sequences that are settled there become taken and settled here.
   void take_up(const ElementRecord::Source& record);
 
  private:
@@ -52,7 +53,7 @@ struct HeldPiece {
   PieceKey key{};           // of one that is kept
 };
 
-// What is being split, or sorted into the tracks. A job reads it while it runs.
+// The pieces that are being split, or sorted into the tracks. A job reads them while it runs.
 struct Batch {
   std::vector<Piece> pieces;
   std::vector<HeldPiece> held;  // as they were: they go back if the job fails
@@ -63,7 +64,7 @@ struct Batch {
   // ---- of a pool that is kept
   std::uint64_t number = 0;  // of the element's splits and runs
   ElementRecord record{};
-  bool again = false;  // its split was kept by this agent's former life: parts have their sequences already
+  bool again = false;  // this agent's former life kept its split: parts have their sequences
 };
 
 // Kept, and published: its pieces stay until all its parts are answered.
@@ -74,7 +75,7 @@ struct OpenSplit {
   std::uint64_t charge = 0;
 };
 
-// A split that a former life kept, and parts of which may not be answered. Its pieces come back one by one.
+// A split that a former life kept, of which some parts may be unanswered. Its pieces come back one by one.
 struct Replay {
   std::uint64_t number = 0;
   std::vector<PieceKey> pieces;
@@ -102,7 +103,7 @@ struct Element {
   std::map<std::string, SourceHistory, std::less<>> sources;
   std::map<std::pair<Source, std::uint64_t>, std::uint64_t> arriving;  // (source, sequence) -> arrival
 
-  // members whose marks a flush waits for; computed when first needed
+  // members whose marks a flush waits for; computed when it is first needed
   std::optional<std::vector<std::string>> expected;
   struct Flush {
     std::uint64_t flush;

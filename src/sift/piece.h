@@ -23,7 +23,7 @@ struct StepRun {
   bool operator==(const StepRun&) const = default;
 };
 
-// Who publishes: a member, and which of its lives, since a restarted one counts its pieces anew.
+// The publisher: a member, and which of its lives, because a restarted member counts its pieces from the beginning.
 struct Source {
   std::string member;
   std::uint64_t incarnation = 0;
@@ -35,7 +35,8 @@ struct PieceHeader {
   std::string pool;
   ElementId element;  // it goes to
   Source source;
-  std::uint64_t sequence = 0;  // counts a source's pieces for this element, from 1; the same when a piece is sent again
+  std::uint64_t sequence =
+      0;  // counts a source's pieces for this element, from 1; the same when a piece is published again
   std::uint64_t answered_below = 1;  // all below this were answered; a receiver that has not seen them has lost them
   std::uint64_t flush = 0;           // not 0: no rows, but the mark of this flush (sift.h)
   std::uint32_t overhead_bytes = 0;  // of a frame of this schema beside its rows, padding included, at most
@@ -54,17 +55,17 @@ inline constexpr std::size_t member_name_bytes_max = 255;
 //            | u64 incarnation | u64 sequence | u64 answered_below | u64 flush | u16 bytes, pool | u16 bytes, member
 //            | { i64 step | u64 rows }...
 [[nodiscard]] std::vector<std::byte> encode(const PieceHeader& header);
-[[nodiscard]] Result<PieceHeader> decode_piece_header(Bytes bytes);  // any bytes whatsoever
+[[nodiscard]] Result<PieceHeader> decode_piece_header(Bytes bytes);  // arbitrary bytes
 
-// The checksum covers identifiers and header. Values are covered by the links (TLS, RDMA's own): to sum up all columns
-// would take more than half as long as to split them, identifiers take an eighth; an identifier or a step that is wrong
-// would put rows where nobody finds them, which no later reader could notice.
+// The checksum covers identifiers and header. Links (TLS, RDMA's own) protect values: a checksum of all columns would
+// take more than half of the time of the split, identifiers take an eighth. A wrong identifier or step would hide rows
+// from every later reader.
 [[nodiscard]] std::uint32_t seal(const PieceHeader& header, std::uint32_t crc32c_of_identifiers);
 
 // "step000120" -> 120: the digits a row key ends in.
 [[nodiscard]] Result<std::int64_t> step_of(std::string_view row_key);
 
-// Which sequences of one source were taken: all up to one, and a few intervals beyond it.
+// The sequences of one source that were taken: all up to one, and a few intervals beyond it.
 class TakenSequences {
  public:
   static constexpr std::size_t gaps_max = 1024;
@@ -74,9 +75,9 @@ class TakenSequences {
   void take(std::uint64_t sequence) { take(sequence, sequence); }
   void take(std::uint64_t first, std::uint64_t last);
   void take(const TakenSequences& other);
-  // As if all below it were taken.
+  // As if all below it had been taken.
   void take_below(std::uint64_t sequence);
-  // Everything below it was taken.
+  // Whether everything below it was taken.
   [[nodiscard]] bool has_all_below(std::uint64_t sequence) const noexcept { return upto_ + 1 >= sequence; }
   [[nodiscard]] std::size_t gaps() const noexcept { return later_.size(); }
   [[nodiscard]] std::uint64_t all_up_to() const noexcept { return upto_; }

@@ -27,25 +27,26 @@ struct Settings {
   std::uint64_t threshold_bytes = 64ull << 20;  // an element splits when it has as much
   TimeNs age_ns = second_ns;                    // or when its oldest piece is as old
   std::uint64_t budget_bytes = 0;               // of one stage on one agent: pieces in, and pieces on their way out
-  std::uint64_t credit_bytes = 0;               // of one stage on one agent: pieces published and not yet answered
-  std::string members;                          // the pool's to understand, as are replicas
-  std::uint32_t wait = 0;                       // members that have to live before the pool is made; 0 once it is
+  std::uint64_t credit_bytes = 0;               // of one stage on one agent: pieces published and not answered
+  std::string members;                          // the pool's own, as are replicas
+  std::uint32_t wait = 0;                       // members that have to live before the pool is made; 0 afterwards
   std::uint32_t replicas = 1;
-  bool durable = false;  // spill=durable: what is taken is on disk
+  bool durable = false;  // spill=durable: taken pieces are on disk
 
-  // What an agent has of the pool survives it.
+  // The agent's part of the pool survives the agent.
   [[nodiscard]] bool kept() const noexcept { return durable || replicas > 1; }
 
   [[nodiscard]] std::uint32_t fanout_bits() const noexcept {
     return static_cast<std::uint32_t>(std::countr_zero(fanout));
   }
-  // Bits an element of this stage is matched by already.
+  // Bits by which an element of this stage is matched.
   [[nodiscard]] std::uint32_t matched_bits(std::uint32_t stage) const noexcept { return (stage - 1) * fanout_bits(); }
-  // What an element of this stage splits by. Low bits first: identifiers are counted up, so these are the even ones.
+  // The bits by which an element of this stage splits. Low bits first: identifiers are counted up, so these are spread
+  // evenly.
   [[nodiscard]] SplitBits split_bits(std::uint32_t stage) const noexcept {
     return {matched_bits(stage), fanout_bits()};
   }
-  // The stage where tracks are kept: nothing is split there.
+  // The stage that keeps tracks and does not split.
   [[nodiscard]] std::uint32_t track_stage() const noexcept { return stages + 1; }
   [[nodiscard]] std::uint32_t elements(std::uint32_t stage) const noexcept { return 1u << matched_bits(stage); }
 
@@ -56,15 +57,15 @@ inline constexpr std::uint32_t fanout_max = 1u << split_bits_max;
 inline constexpr std::uint32_t matched_bits_max = 16;  // all stages together: 65,536 elements that keep tracks
 inline constexpr std::uint64_t threshold_bytes_min = 4096;
 
-// Budget and credit that are not given follow from the threshold: an element accumulates one while another one is
-// split, and a piece may come to need its own size once more for its parts.
+// Budget and credit default to values that follow from the threshold: an element accumulates one threshold while
+// another one is split, and a piece may need its own size once more for its parts.
 [[nodiscard]] Result<Settings> parse_settings(std::string_view name);
 [[nodiscard]] Status check(const Settings& settings);
 
 [[nodiscard]] constexpr std::string_view name_in(std::string_view text) noexcept {
   return text.substr(0, text.find('?'));
 }  // without settings
-// Whether they differ only in which members make the pool.
+// Whether they differ only in the members of the pool.
 [[nodiscard]] bool same_but_members(Settings a, Settings b);
 
 }  // namespace offpath::sift

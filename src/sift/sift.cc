@@ -32,11 +32,11 @@ Element& Sift::element(ElementId id) {
   return *found;
 }
 
-// ---- what a piece may come to need
+// ---- charges of a piece
 
 std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept {
-  // Itself, and either its rows once more, in parts' frames, or what a sort needs beside the run it makes. Before that,
-  // while it is copied to be kept with its notes, the first of the two.
+  // Itself, and either its rows once more, in parts' frames, or the memory of a sort beside its run. Before that, while
+  // it is copied to be kept with its notes, the first of the two.
   if (keeps()) frame_bytes += kept_notes_bytes_max;
   return BufferCache::class_bytes(frame_bytes) +
          std::max(frame_bytes + frame_bytes / 8, rows * TrackRun::sort_bytes_per_row);
@@ -156,7 +156,7 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
     return answer(fail(Error::would_block, "too many pieces of '{}' are missing before number {}", header.source.member,
                        header.sequence));
   const auto [found, fresh] = to.arriving.try_emplace({header.source, header.sequence}, next_token_);
-  if (!fresh) {  // it is here already, its answer got lost or it is only slow
+  if (!fresh) {  // it is here already; its answer was lost or is slow
     arrivals_.at(found->second).tokens.push_back(token);
     arrival_of_token_[token] = found->second;
     ++at.counters.repeated;
@@ -187,8 +187,8 @@ void Sift::queue(Arrival arrival) {
   arrivals_.emplace(id, std::move(arrival));
 }
 
-// In the order in which they came; the first that finds no room holds up the others of its stage, so that a large one
-// is not overtaken for ever.
+// In the order of arrival. The first one without room holds up the others of its stage, so that smaller ones do not
+// overtake it for ever.
 void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
   Stage& at = stage(number);
   while (!at.waiting.empty()) {
@@ -212,7 +212,7 @@ void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
   }
 }
 
-// From who offered it last: the others may have given up.
+// From the member that offered it last: the others may have given up.
 void Sift::pull(Arrival& arrival, Effects& effects) {
   arrival.pulling = true;
   arrival.pulled_from = arrival.tokens.back();
@@ -230,7 +230,7 @@ void Sift::on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Ef
   if (frame) {
     arrival.frame = std::move(*frame);
     arrived(id, now, effects);
-  } else if (arrival.tokens.size() > 1) {  // somebody offers it again
+  } else if (arrival.tokens.size() > 1) {  // another member offers it again
     std::erase(arrival.tokens, token);
     arrival_of_token_.erase(token);
     effects.emplace_back(std::in_place_type<AnswerEffect>, token, tl::unexpected(frame.error()));
@@ -249,7 +249,7 @@ void Sift::on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects) {
   const std::uint32_t number = arrival.header.element.stage;
   std::erase(arrival.tokens, token);
   arrival_of_token_.erase(found);
-  if (arrival.frame != nullptr) return;  // its rows are here: they are taken all the same
+  if (arrival.frame != nullptr) return;  // its rows are here, so they are taken
   if (!arrival.tokens.empty()) {
     if (arrival.pulling && arrival.pulled_from == token) pull(arrival, effects);
     return;
@@ -318,7 +318,7 @@ void Sift::take(std::uint64_t id, TimeNs now, Effects& effects) {
   if (!arrival.put) {
     auto life = to.sources[arrival.header.source.member].life(arrival.header.source);
     if (!life) return refuse(id, life.error(), effects);
-    if ((*life)->has(arrival.header.sequence)) {  // another of its offers said meanwhile that it was answered
+    if ((*life)->has(arrival.header.sequence)) {  // another offer of it reported meanwhile that it was answered
       if (keeps()) effects.emplace_back(std::in_place_type<ForgetEffect>, name_of(to.id, arrival.key));
       release(to.id.stage, arrival.charge);
       for (const std::uint64_t token : arrival.tokens)

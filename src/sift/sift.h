@@ -4,28 +4,26 @@
 //   offered    on_offer: a piece another agent published; admitted (PullEffect) when its stage has room, in the order
 //              of offers; taken (AnswerEffect) once, however often it is offered
 //   split      an element with a threshold of bytes, or an old piece, or before a flush, splits: one job
-//   published  the parts, each to who holds the next stage's element; again and again until it is answered
+//   published  the parts, each to an owner of the next stage's element, again and again until it is answered
 //   kept       by the elements of the last stage, as tracks (tracks.h)
 //
 // Memory. Each stage has a budget of its own on each agent. A piece is charged when it is admitted, before it is
-// pulled, with all it may come to need: itself and its share of the parts. So what was admitted can always be split: a
-// stage waits for nothing but its own jobs and the answers of the next stage, never for memory of an earlier one. The
-// last stage waits for its own jobs alone; by induction every stage gets its memory back, and credits that go round in
-// a circle of agents cannot wait for each other. What one split needs beside its rows (heads and padding of its parts)
-// is kept free for one split at a time. If the budget is full of elements that all are below the threshold, the largest
-// is split.
+// pulled, with everything it may need: itself and its share of the parts. So an admitted piece can always be split: a
+// stage waits only for its own jobs and the answers of the next stage, never for memory of an earlier one. The last
+// stage waits for its own jobs alone. By induction every stage gets its memory back, and credits cannot deadlock in a
+// circle of agents. The memory that one split needs beside its rows (heads and padding of its parts) is kept free for
+// one split at a time. If the budget is full of elements that are all below the threshold, the largest is split.
 //
-// Flush. Everybody is asked to flush, under one number that grows. An element of stage 1 splits what it has, then
-// publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources are
-// there and what it had then is split. A last stage's element is done when it has sorted what came before the marks.
-// Marks are pieces without rows, under the number of the piece that comes next. One is sent when all pieces before it
-// were answered, so no order is asked of the carrier, and none is missed by an agent that was restarted in between.
+// Flush. All members are asked to flush, under one number that grows. An element of stage 1 splits its pieces, then
+// publishes a mark to every element it can reach. An element passes the flush on when the marks of all its sources have
+// arrived and the pieces it had then are split. An element of the last stage is done when it has sorted the pieces
+// before the marks. Marks are pieces without rows, under the number of the next piece. A mark is sent when all pieces
+// before it were answered, so the carrier need not keep an order, and an agent that restarts in between misses none.
 //
-// Kept pools (journal.h). What an element takes is kept before it is answered, how it is split before its parts are
-// published, and a run of tracks before its pieces are dropped; an agent that was killed is given the names of what it
-// had (restore), and goes on from there, as the same source with the same sequences. A split's charge is given back
-// when all its parts were answered: it is what its pieces and parts take, so that whatever was under way has room after
-// a restart too.
+// Kept pools (journal.h). A piece is kept before it is answered, a split before its parts are published, and a run of
+// tracks before its pieces are dropped. A killed agent gets the names of its objects (restore) and continues as the
+// same source with the same sequences. A split is charged for its pieces and parts until all its parts were answered,
+// so that everything that was under way has room after a restart too.
 #pragma once
 
 #include <deque>
@@ -47,7 +45,7 @@ struct SiftOptions {
   Settings settings;
   Source self;
   FrameMemory memory;
-  std::size_t offers_max = 65536;                // of one stage that wait; more are told to come again
+  std::size_t offers_max = 65536;                // of one stage that wait; further ones are told to come again
   std::uint64_t check_in_job_bytes = 256 << 10;  // identifiers from which on a checksum is a job
   std::uint64_t track_bytes_max = UINT64_MAX;    // what the last stage keeps here; it admits nothing beyond
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
@@ -69,13 +67,14 @@ class Sift {
   // `members` are the pool's, sorted, and this agent is one of them.
   [[nodiscard]] static Result<std::unique_ptr<Sift>> make(const SiftOptions& options, std::vector<std::string> members);
 
-  // Tokens of on_put, on_offer and on_flush are the caller's, and differ while they are open.
+  // The caller chooses tokens of on_put, on_offer and on_flush, which differ while they are open.
   void on_put(std::uint64_t token, std::string_view row_key, FramePtr frame, TimeNs now, Effects& effects);
-  // `frame` where it needs no pull: it was published on this very agent.
+  // `frame` if it needs no pull because this agent published it.
   void on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes, FramePtr frame, TimeNs now,
                 Effects& effects);
   void on_pulled(std::uint64_t token, Result<FramePtr> frame, TimeNs now, Effects& effects);
-  void on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects);  // who offered it is gone: no answer, no pull
+  void on_offer_gone(std::uint64_t token, TimeNs now,
+                     Effects& effects);  // the member that offered it is gone: no answer, no pull
   void on_published(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, TimeNs now, Effects& effects);
@@ -91,10 +90,10 @@ class Sift {
 
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
-  // The pool is dropped: everything open is answered with Error::cancelled, nothing is published any more.
+  // The pool is dropped: open requests are answered with Error::cancelled, and nothing is published any more.
   void drop(Effects& effects);
 
-  // The tracks as they are now, of all elements here or of those with these identifiers; may be read from any thread.
+  // The current tracks, of all elements here or of those with these identifiers; any thread may read them.
   [[nodiscard]] TrackSnapshot tracks() const;
   [[nodiscard]] TrackSnapshot tracks(std::span<const std::uint64_t> identifiers) const;
 
@@ -106,13 +105,13 @@ class Sift {
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {
     return form_;
   }  // null before the first piece
-  // Nothing is under way or waits for an age; tracks are all there is.
+  // Nothing is under way or waits for an age; only tracks are left.
   [[nodiscard]] bool idle() const noexcept;
 
  private:
-  // A piece that is not taken yet.
+  // A piece that is not taken.
   struct Arrival {
-    std::vector<std::uint64_t> tokens;  // who offers it; the newest last
+    std::vector<std::uint64_t> tokens;  // the members that offer it; the newest last
     PieceHeader header;
     std::uint64_t bytes = 0, charge = 0;
     FramePtr frame;
@@ -122,7 +121,7 @@ class Sift {
     std::uint64_t pulled_from = 0;  // a token, while it is pulled
     bool pulling = false;
     std::uint64_t order = 0;  // in its element, once it has one
-    // ---- of a kept pool
+    // ---- for a kept pool
     PieceKey key{};
     bool kept = false;         // its object is: `frame` is that
     bool restored = false;     // it was taken by a former life
@@ -162,7 +161,7 @@ class Sift {
     std::shared_ptr<FramePtr> object{};  // keep: the piece's
     std::string name{};                  // of what is kept
   };
-  // What restore() was told of, until it is all known.
+  // The arguments of restore(), until all objects are known.
   struct Restoring {
     struct Run {
       ElementRecord record;
@@ -221,7 +220,7 @@ class Sift {
   void send(std::uint32_t stage_number, Effects& effects);
   [[nodiscard]] TimeNs retry_at(std::uint32_t failures, TimeNs now) const noexcept;
 
-  // ---- sift_keep.cc: what is kept before it counts
+  // ---- sift_keep.cc: objects that are kept before they take effect
   [[nodiscard]] bool keeps() const noexcept { return options_.kept; }
   [[nodiscard]] static std::string name_of(ElementId element, const PieceKey& key) {
     return KeptName{KeptName::Kind::piece, element, key, 0}.text();
@@ -240,7 +239,7 @@ class Sift {
   void answered(Element& element, std::uint64_t split, Effects& effects);
   void cover(Element& element, const Job& job, Effects& effects);
 
-  // ---- sift_restore.cc: what a former life kept
+  // ---- sift_restore.cc: objects of a former life
   void read_later(std::uint64_t token, const KeptName& name, TimeNs now);
   void open_record(const KeptName& name, Result<FramePtr> object, Effects& effects);
   void opened(const Job& job, const Status& status, TimeNs now, Effects& effects);
@@ -268,7 +267,7 @@ class Sift {
   Geometry geometry_;
   std::uint32_t self_ = 0;  // position among the members
   std::shared_ptr<const TrackForm> form_;
-  std::uint32_t overhead_bytes_ = 0;  // of a frame; 0: not known yet
+  std::uint32_t overhead_bytes_ = 0;  // of a frame; 0: unknown
   bool dropped_ = false;
 
   std::vector<Stage> stages_;

@@ -1,18 +1,18 @@
-// Which definition of a sift pool counts. Agents that see different members make different ones of one name: of these
-// one may win.
+// Agreement on the definition of a sift pool. Agents that see different members make different definitions of one name,
+// of which one may win.
 //
-//   - Nothing is taken into a pool before all of its members that live have said, within `heard_for_ns`, that they have
-//     the same definition, and all others that live that they have no other one. Every agent that has it asks all, and
-//     again every second.
-//   - Who has said so does not take another one for `bound_for_ns`, which is longer: by then it has heard that it was
-//     agreed on.
-//   - Of two that are not agreed on, the one with more members wins, or else the first in order. Who has the other one
-//     takes it. Who was refused by a member promises nothing, so what cannot win is held by nobody for long.
-//   - One that is agreed on stays. If two are, of members that could not reach each other, both keep what they have;
-//     the one that does not win takes no more, and says why, in its answers, the log and the status, until it is
-//     dropped.
+//   - Nothing is taken into a pool before all of its living members have confirmed, within `heard_for_ns`, that they
+//     have the same definition, and all other living members that they have no other one. Every agent that has a
+//     definition asks all members, and again every second.
+//   - A member that has confirmed does not take another definition for `bound_for_ns`, which is longer: by then it has
+//     heard of the agreement.
+//   - Of two definitions without agreement, the one with more members wins, or else the first in order; agents with the
+//     other one take it. A member that was refused promises nothing, so a definition that cannot win disappears soon.
+//   - A definition with agreement stays. If there are two, of members that could not reach each other, both keep their
+//     objects. The one that does not win takes no more, and gives the reason in its answers, the log and the status,
+//     until it is dropped.
 //
-// Members that are away are not waited for: they are told when they are back.
+// Absent members are not waited for: they are told when they are back.
 #include <algorithm>
 #include <utility>
 
@@ -60,7 +60,7 @@ Result<bool> comes_before(std::string_view text, std::string_view other) {
 
 bool SiftService::is_ready(const Pool& pool) noexcept { return pool.agreed && pool.sift->is_restored(); }
 
-// Of a pool that is not ready: whether it may become so.
+// For a pool that is not ready: whether it may become ready.
 Status SiftService::may_put(const Pool& pool, TimeNs now) const {
   if (pool.agreed && now < pool.rival_until)
     return fail(Error::exists,
@@ -75,7 +75,7 @@ Status SiftService::may_put(const Pool& pool, TimeNs now) const {
   return {};
 }
 
-// Members that live, or may, and have not said that they have no other one.
+// Members that live, or may live, and have not said that they have no other definition.
 std::vector<std::string> SiftService::missing(const Pool& pool, TimeNs now) const {
   std::vector<std::string> all;
   const auto look = [&](const std::string& member) {
@@ -115,7 +115,8 @@ void SiftService::tell(Pool& pool, const std::string& member, TimeNs now, mover:
   if (!pool.asking.insert(member).second) return;
   const std::uint64_t token = work(Work::Kind::tell, &pool, 0);
   works_.at(mover::number_of(token)).member = member;
-  if (pool.agreed && pool.refused.contains(member)) {  // a flush that is none: it says that this one was agreed on
+  if (pool.agreed &&
+      pool.refused.contains(member)) {  // a flush that is none: it says that this definition was agreed on
     effects.push_back(
         mover::AskEffect{token, member, EntryKind::peer_flush, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
                          [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
@@ -158,7 +159,7 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<po
       if (takes_part && !pool.agreed)
         log(LogLevel::error, "pool \"{}\": member {} does not take part: {}", pool.name, member,
             status.error().message);
-      pool.heard[member] = now;  // its pieces wait, and who flushes is told
+      pool.heard[member] = now;  // its pieces wait, and flushing programs are told
       return work_on_agreement(pool, now, effects);
     default:
       return;  // asked again, while it lives
@@ -172,7 +173,7 @@ void SiftService::agree(Pool& pool, TimeNs now, mover::Effects& effects) {
   serve_deferred(pool, now, effects);
 }
 
-// What another member has. Answers whether all agreed on it, as far as is known here.
+// Another member's definition. Answers whether all agreed on it, as far as is known here.
 Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t user, TimeNs now,
                                                     mover::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
@@ -188,7 +189,7 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
   Pool& mine = *known->second;
   OFP_TRY(may_use(mine, user));
   OFP_ASSIGN(const bool wins, comes_before(text, mine.text));
-  if (mine.agreed) {  // who told has to hear that it was, and so have those who agree with it
+  if (mine.agreed) {  // the sender has to hear that it was, as have the members that agree with it
     mine.heard.clear();
     set_ask_at(mine, std::min(mine.ask_at, deadline_after(now, ask_every_ns)));
   }
@@ -203,7 +204,7 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
   return promised;
 }
 
-// In the place of one that was not agreed on, and so has nothing.
+// Replaces a definition that was not agreed on, and so has no objects.
 Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view text, uid_t user, TimeNs now,
                                                 mover::Effects& effects) {
   OFP_ASSIGN(const Settings settings, parse_settings(text));
@@ -226,7 +227,7 @@ Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view tex
   return made;
 }
 
-// A member asks something of the pool only when all agreed on it.
+// A member asks something of the pool only after all have agreed on it.
 Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid_t user, TimeNs now,
                                                       mover::Effects& effects) {
   const auto known = by_name_.find(name_in(text));

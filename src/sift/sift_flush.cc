@@ -1,4 +1,4 @@
-// How a flush goes from stage to stage. What it is stands in sift.h.
+// How a flush goes from stage to stage. sift.h defines it.
 #include <algorithm>
 
 #include "sift/sift.h"
@@ -17,7 +17,7 @@ void Sift::on_flush(std::uint64_t token, std::uint64_t flush, TimeNs deadline, T
     newest_flush_ = flush;
     Element& first = element({1, 0});
     first.newest_flush = flush;
-    first.flushes.push_back({flush, first.taken});  // those that wait to be admitted are before it too
+    first.flushes.push_back({flush, first.taken});  // pieces that wait to be admitted precede it too
     consider(first, now);
     pass_flushes(first);
     settle(1, now, effects);
@@ -44,7 +44,7 @@ const std::vector<std::string>& Sift::expected_sources(Element& element) const {
   return *element.expected;
 }
 
-// Has a flush come from all sources? Then what was taken so far is before it.
+// Whether a flush came from all sources. Then the pieces taken so far precede it.
 void Sift::look_for_flush(Element& element) {
   std::uint64_t flush = UINT64_MAX;
   for (const std::string& source : expected_sources(element)) {

@@ -1,4 +1,4 @@
-// What programs and members ask of sift pools.
+// Requests of programs and members to sift pools.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ using wire::EntryKind;
 
 namespace {
 
-// Of an answer that is put together at once, in less time than a job has to take (100 us).
+// For an answer that is put together at once, in less time than a job takes (100 us).
 constexpr std::size_t identifiers_at_once_max = 16;
 constexpr std::uint64_t rows_at_once_max = 1024;
 
@@ -114,7 +114,7 @@ void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effe
   Flush& flush = flushes_.at(id);
   Pool* const pool = flush.pool;
   const auto members = pool->sift->geometry().members();
-  // Grows, and no two members make the same. Who was restarted may not know how far it has come: the others say so.
+  // Grows, and differs between members. A restarted member may not know the newest number: the others tell it.
   const std::uint64_t round = std::max(pool->newest_flush, flush.newer) / members.size() + 1;
   const std::uint64_t number = pool->newest_flush = round * members.size() + pool->sift->geometry().position_of(self_);
   flush.open = members.size();
@@ -229,7 +229,7 @@ void SiftService::forget_dropped() {
 
 // ---- tracks
 
-// All of them lie together, on one member.
+// All of them are on one member.
 Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const std::uint64_t> identifiers) {
   if (identifiers.empty()) return fail(Error::invalid, "pool \"{}\": no identifiers were named", pool.name);
   const Geometry& geometry = pool.sift->geometry();

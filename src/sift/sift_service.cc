@@ -20,7 +20,7 @@ using wire::EntryKind;
 
 namespace {
 
-// The pool's name with the members' own names in the place of patterns.
+// The pool's name with the members' names in place of patterns.
 std::string with_members(std::string_view text, const std::vector<std::string>& members) {
   std::vector<std::string> options;
   for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1)
@@ -149,7 +149,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
                 own);
   pool::PoolOptions chosen;
   if (!settings.members.empty()) chosen.members = split_names(settings.members);
-  // Names that are all given need not live: the pool is the one another member has made.
+  // Members that are named in full need not live: the pool is the one that another member has made.
   std::vector<std::string> members = pool::members_of(chosen, alive_);
   if (members.size() < settings.wait)
     return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait,
@@ -186,7 +186,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   return pool;
 }
 
-// Who was restarted has forgotten its pools, unless they were on its disk.
+// A restarted member has lost its pools, unless they were on its disk.
 void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
                              mover::Effects& effects) {
   const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
@@ -201,7 +201,7 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
   make_awaited(now, effects);
 }
 
-// The name with all its settings: by it a pool that was dropped meanwhile is made again.
+// The name with all its settings: a pool that was dropped meanwhile is made again by it.
 Result<std::string> SiftService::admit(const std::string& pool, uid_t user, mover::Effects& effects) {
   auto made = define(pool, user, effects);
   if (made) return (*made)->text;
@@ -240,7 +240,7 @@ Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::
   return mover::Stored::later;
 }
 
-// ---- what a Sift wants done
+// ---- effects of a Sift
 
 std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token) {
   const std::uint64_t number = next_++;
@@ -248,7 +248,7 @@ std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token
   return mover::token_of(mover::Service::sift, number);
 }
 
-// Carrying out may make others: they are appended to, and come in their turn.
+// Effects may cause others, which are appended and carried out in order.
 void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
   if (pool.carrying) return;  // from within: its turn comes
   pool.carrying = true;
@@ -333,7 +333,7 @@ void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, mover:
   effects.push_back(std::move(ask));
 }
 
-// False: there is no room yet, or its descriptor has not come.
+// False: there is no room, or its descriptor has not come.
 bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects) {
   const auto source = sources_.find(token);
   if (source == sources_.end()) return true;  // its channel is gone
@@ -467,7 +467,7 @@ void SiftService::set_ask_at(Pool& pool, TimeNs at) {
   note_deadline(pool);
 }
 
-// One that was dropped, or is being made, has none.
+// A pool that was dropped, or is being made, has none.
 void SiftService::note_deadline(const Pool& pool) {
   const auto known = by_name_.find(pool.name);
   if (known != by_name_.end() && known->second.get() == &pool)

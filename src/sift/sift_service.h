@@ -1,9 +1,10 @@
-// The sift pools of one agent (sift.h has what one of them does), and how they reach programs and other members: pieces
-// are offered to members and pulled by them, a flush is asked of all of them, and tracks are read where they are kept.
+// The sift pools of one agent (sift.h has one of them), and how they reach programs and other members: pieces are
+// offered to members and pulled by them, a flush is requested of all of them, and tracks are read at the member that
+// keeps them.
 //
-// A state machine like the other services. A pool is made by whoever names it first, with the members that live then:
-// its name with all their names is its definition, by which all place elements alike. Nothing is taken before they
-// agree on it (sift_agree.cc).
+// A state machine like the other services. The first request that names a pool makes it, with the members that live
+// then: its name with all their names is its definition, by which all members place elements alike. Nothing is taken
+// before they agree on it (sift_agree.cc).
 #pragma once
 
 #include <deque>
@@ -40,16 +41,16 @@ class SiftService {
  public:
   using ChannelNumber = mover::ChannelNumber;
 
-  // `pools` answers gets, and keeps the descriptors that came. Both outlive this.
+  // `pools` answers gets, and keeps received descriptors. Both outlive this.
   SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers,
               std::function<bool(std::uint64_t)> room, pool::Pools& pools);
   ~SiftService();
 
   [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
   void set_self(std::string name, std::uint64_t process);
-  // Pools that were kept on this agent's disk: when `pools` has found what is there.
+  // Pools that were kept on this agent's disk: when `pools` has found them.
   void recover(TimeNs now, mover::Effects& effects);
-  // `anew`: those that lived before too, as another process.
+  // `anew`: members that restarted.
   void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
                   mover::Effects& effects);
 
@@ -57,7 +58,7 @@ class SiftService {
   [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects);
   // A pool of the configuration. It is made when as many members live as its wait= says.
   [[nodiscard]] Status make(const std::string& pool, uid_t user, mover::Effects& effects);
-  // Done later, by a StoredEffect with the token: when the frame's rows are this agent's responsibility.
+  // Completed later, by a StoredEffect with the token: when this agent is responsible for the frame's rows.
   [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token,
                                           TimeNs now, mover::Effects& effects);
 
@@ -75,7 +76,7 @@ class SiftService {
   void on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects);
   void on_time(TimeNs now, mover::Effects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
-  // To be told when memory becomes free.
+  // Called when memory becomes free.
   [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
   void on_memory_freed(TimeNs now, mover::Effects& effects) { pull_waiting(now, effects); }
 
@@ -86,7 +87,7 @@ class SiftService {
     TrackSnapshot snapshot;  // of the elements that this member answers for
     FrameMemory memory;
   };
-  // By its name alone, or, as another member says it, with all that makes it.
+  // By its name alone, or, from another member, with its whole definition.
   [[nodiscard]] Result<TrackSource> track_source(std::string_view text, uid_t user, mover::Effects& effects);
   [[nodiscard]] Result<std::pair<std::string, std::vector<std::string>>> members_of(std::string_view text);
 
@@ -95,7 +96,7 @@ class SiftService {
     uid_t user;
     std::uint64_t track_bytes;
     std::vector<StageCounters> stages;
-    bool kept = false, restored = true;  // it survives this agent; what it had of it is back
+    bool kept = false, restored = true;  // it survives this agent; its former objects are back
     bool agreed = true;                  // all its members that live have the same definition
     std::string rival{};                 // a definition of its name that other members agreed on, and that wins
   };
@@ -103,7 +104,7 @@ class SiftService {
 
  private:
   using Deferred = std::function<void(TimeNs now, mover::Effects& effects)>;
-  // Of what another member has of this one's row.
+  // Another member's objects of this one's row.
   struct Elsewhere {
     std::string member;
     std::uint64_t bytes = 0, rows = 0;
@@ -118,7 +119,7 @@ class SiftService {
     bool carrying = false;
     // ---- of one that is kept (sift_kept.cc)
     std::string own{}, row{};         // the pool where it is kept, and this member's row; empty: it is not
-    std::set<std::string> unasked{};  // members that may have something of the row, and did not answer yet
+    std::set<std::string> unasked{};  // members that may have objects of the row, and have not answered
     std::set<std::string> asked{};    // of these
     std::map<std::string, Elsewhere, std::less<>> elsewhere{};
     bool restoring = false;
@@ -130,24 +131,25 @@ class SiftService {
     std::set<std::string> asking{};                // that were asked, and have not answered
     std::map<std::string, std::string> refused{};  // members that have another one, and what they said
     TimeNs refused_since = never, bound_until = 0, ask_at = 0;
-    TimeNs told_at = never;            // by another member, which may know members that are not known here yet
-    std::set<std::string> replaced{};  // definitions with other members, in whose place it came
+    TimeNs told_at = never;            // by another member, which may know members that are not known here
+    std::set<std::string> replaced{};  // definitions with other members that it replaced
     std::string rival{};               // as in PoolStatus, with the time until which it is believed
     TimeNs rival_until = 0;
   };
-  // A pool that is to be made when enough members live.
+  // A pool that will be made when enough members live.
   struct Awaited {
     std::string text;
     uid_t user;
     std::vector<Deferred> deferred{};
   };
-  // A pool that was found at start, whose name and settings are still to be read; `again_at`: never while they are.
+  // A pool that was found at start, whose name and settings are to be read; `again_at`: never while they are being
+  // read.
   struct Unread {
     std::string row;
     uid_t user;
     TimeNs again_at;
   };
-  // What a token that went into a Sift stands for.
+  // The meaning of a token that went into a Sift.
   struct Source {
     enum class Kind { put, offer, own, flush } kind;
     Pool* pool;
@@ -156,12 +158,12 @@ class SiftService {
     std::uint64_t ticket = 0;
     pool::Intake::Object object{};
   };
-  // What an own token among the mover's effects stands for.
+  // The meaning of an own token among the mover's effects.
   struct Work {
     enum class Kind { pull, job, publish, flush, tracks, keep, read, open, tell } kind;
     Pool* pool;
     std::uint64_t token;   // of the Sift; flush: of flushes_; tracks: of reading_
-    std::string member{};  // tell: who is asked
+    std::string member{};  // tell: the member that is asked
   };
   struct Flush {
     ChannelNumber channel;
@@ -169,7 +171,7 @@ class SiftService {
     Pool* pool;
     TimeNs deadline;
     std::size_t open = 0;
-    // some member has begun one with this number, so this one may not be behind all that was put
+    // Some member has begun one with this number, so this one may not follow everything that was put.
     std::uint64_t newer = 0;
     Status status{};
   };
@@ -177,7 +179,7 @@ class SiftService {
     pool::FrameTable::Get get;
     std::shared_ptr<mover::FramePtr> frame;
   };
-  // Which tracks: as of wire::SiftTracks.
+  // The requested tracks, as wire::SiftTracks.
   struct Wanted {
     std::uint32_t element;
     bool all;

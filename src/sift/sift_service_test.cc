@@ -72,7 +72,7 @@ struct OneAgent {
   std::vector<Status> outcomes;  // of puts
 };
 
-// An object as a program could have put it: it says whose the pool is.
+// An object as a program could have put it: it names the pool's user.
 void put_identity(pool::MemoryStore& store, const std::string& pool, uid_t pool_user, uid_t said_user,
                   const std::string& text) {
   std::vector<std::byte> bytes;
@@ -131,7 +131,7 @@ TEST(SiftService, APoolWhoseRecordCannotBeReadForSecondsIsTakenUpAndNoOtherOfIts
   EXPECT_EQ(agent.outcomes.front().error().code, Error::exists) << agent.outcomes.front().error().message;
 }
 
-// Agents that ask each other what they are to, and see whom they are told to.
+// Agents that ask each other what they are to ask, and see the members they are told.
 class Agents {
  public:
   explicit Agents(std::size_t count) {

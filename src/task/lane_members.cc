@@ -41,7 +41,7 @@ Result<std::uint64_t> number_of(const Result<group::Answer>& answer) {
   return number.value;
 }
 
-// To ask again is of no use.
+// Asking again is useless.
 bool is_final(Error code) {
   return code == Error::denied || code == Error::invalid || code == Error::protocol || code == Error::too_large ||
          code == Error::unsupported;
@@ -49,7 +49,7 @@ bool is_final(Error code) {
 
 }  // namespace
 
-// ---- what members ask
+// ---- requests of members
 
 void LaneMessages::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                                    Effects& effects) {
@@ -110,7 +110,7 @@ Status LaneMessages::serve_receive(ChannelNumber channel, const channel::Entry& 
     Message& oldest = queue->second.front();
     if (oldest.number > asked.got) break;
     oldest.taken = true;
-    if (oldest.going) break;  // its answer may yet come; it is not wanted in any case
+    if (oldest.going) break;  // its answer may still arrive; it is ignored then
     drop(*lane, queue, queue->second.begin());
   }
   auto& wants = lane->wants[{asked.to, asked.tag}];
@@ -144,7 +144,7 @@ void LaneMessages::serve_wants(Lane& lane, TimeNs now, Effects& effects) {
   for (auto slot = lane.wants.begin(); slot != lane.wants.end();) {
     auto& [key, wants] = *slot;
     const auto sent = lane.sent.find(key);
-    // One at a time: where it is not taken, the next want gets it and nothing that was sent after it.
+    // One at a time: if it is not taken, the next want gets it, and nothing that was sent after it.
     while (!wants.empty() && sent != lane.sent.end() && !sent->second.front().going) {
       Message& message = sent->second.front();
       const Want want = std::move(wants.front());
@@ -450,7 +450,7 @@ void LaneMessages::close_ask(std::uint64_t number, bool certain, TimeNs now) {
 void LaneMessages::end_ask(std::uint64_t number, const Result<group::Answer>& answer, TimeNs now, Effects& effects) {
   Asked& asked = asked_.at(number);
   const auto value = number_of(answer);
-  // What is being pulled ends first, well or with its channel.
+  // A push under way ends first, successfully or with its channel.
   if (asked.channel != 0 && asked.offer == 0) {
     asked.answered = true;
     return;
@@ -533,9 +533,9 @@ void LaneMessages::on_members(const std::vector<std::string>& alive,
   settle(now, effects);
 }
 
-// Each is told one table at a time, and again when it has changed meanwhile.
+// Each member gets one table at a time, and another one after a change.
 void LaneMessages::tell(TimeNs now, Effects& effects) {
-  if (version_ == 0) return;  // nobody has ever had a team here
+  if (version_ == 0) return;  // there has never been a team here
   tell_at_ = never;
   std::vector<std::byte> body;
   for (auto& [name, member] : members_) {

@@ -1,4 +1,4 @@
-// Lanes of this agent's programs: what they send, what they wait for.
+// Lanes of this agent's programs: messages that they send and wait for.
 #include "task/lane_messages.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ void LaneMessages::appear(const Team& team, std::uint32_t lane) {
   touch(team);
 }
 
-// What it has not received nobody will.
+// Messages that it has not received are dropped.
 void LaneMessages::vanish(const Team& team, std::uint32_t lane) {
   const auto claims = own_.find(team);
   if (claims == own_.end()) return;
@@ -249,7 +249,7 @@ void LaneMessages::drop(Lane& lane, Sent::iterator queue, std::deque<Message>::i
     if (!other.sends.empty()) touch(other);
 }
 
-// In their order: a small one does not overtake a large one that waits.
+// In order: a small one does not overtake a large one that waits.
 void LaneMessages::admit(Lane& lane, TimeNs now, Effects& effects) {
   while (!lane.sends.empty()) {
     Pending& pending = lane.sends.front();

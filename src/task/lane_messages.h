@@ -1,18 +1,18 @@
-// Messages between functions that run for different lanes of one team, wherever in the group their agents are. A state
-// machine as the other services; it knows no process.
+// Messages between functions that run for different lanes of one team, on any agents of the group. A state machine like
+// the other services; it knows no process.
 //
 //   send     --> with the sender's lane, on its agent (bounded; waits for room)
 //            --> until it is received, or the sender's session ends
-//   receive  --> waits for its lane; what that has sent here, or a PeerReceive to its agent, which answers by a
-//                PeerMessage: the receiver pulls what is not small. So bytes cross when somebody has room for
-//                them, and memory is the sender's until then
+//   receive  --> waits for a message of the lane: one that is here, or a PeerReceive to the lane's agent, which answers
+//                by a PeerMessage; the receiver pulls what is not small. So bytes cross when the receiver has room for
+//                them, and use the sender's memory until then
 //
-// A team is sessions of one user that name it with the same number of lanes; who has which is what agents tell each
-// other (PeerLanes). Of two sessions that have claimed a lane on two agents at once, that of the agent whose name comes
-// first has it; the other's operations fail.
+// A team is sessions of one user that name it with the same number of lanes. Agents tell each other which sessions have
+// which lanes (PeerLanes). If two sessions claim a lane on two agents at once, the one on the agent whose name comes
+// first keeps it; the other's operations fail.
 //
-// A message that a member has answered for is gone from here; where its answer was lost, the receiver says what it got
-// with its next PeerReceive, so that nothing is received twice.
+// A message is dropped when its receiver has answered. If the answer was lost, the receiver names the message with its
+// next PeerReceive, so that nothing is received twice.
 #pragma once
 
 #include <algorithm>
@@ -50,9 +50,9 @@ struct MessageCounters {
 class LaneMessages {
  public:
   struct Limits {
-    std::uint64_t lane_bytes_max = wire::message_bytes_max;  // that one lane has sent and nobody has received
+    std::uint64_t lane_bytes_max = wire::message_bytes_max;  // that one lane has sent and that were not received
     std::uint64_t bytes_max = 1ull << 30;                    // that all have
-    std::uint64_t lane_bytes_min = 1ull << 20;               // so much a lane always may: nobody waits for another team
+    std::uint64_t lane_bytes_min = 1ull << 20;  // a lane always may have so many: it does not wait for another team
     std::size_t lane_messages_max = 16384;
     std::size_t descriptors_max = 4096, lane_descriptors_min = 32;  // likewise, of messages that lie in one
     std::size_t lane_operations_max = 1024;
@@ -63,7 +63,7 @@ class LaneMessages {
   void set_self(std::string name, std::uint64_t process);
   void set_take_offer(std::function<Fd(mover::ChannelNumber, std::uint64_t)> take) { take_offer_ = std::move(take); }
 
-  // A session's lane of a team. Error::exists: it is another session's.
+  // A session's lane of a team. Error::exists: another session has it.
   [[nodiscard]] Status open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane,
                             std::uint32_t lanes, TimeNs now, mover::Effects& effects);
   void close(std::uint64_t session, TimeNs now, mover::Effects& effects);  // also of one without a team
@@ -79,7 +79,7 @@ class LaneMessages {
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
   void on_answer(std::uint64_t token, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
   void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
-  // All that live, this one included; `anew`: of that name there was this process before.
+  // All living members, this one included; `anew`: the name and the previous process of a member that restarted.
   void on_members(const std::vector<std::string>& alive,
                   const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
                   mover::Effects& effects);
@@ -102,7 +102,7 @@ class LaneMessages {
     std::vector<std::byte> enclosed{};
     std::shared_ptr<const Fd> memory{};
     bool going = false;  // to a member
-    bool taken = false;  // that member says so; only its answer is missing
+    bool taken = false;  // that member has confirmed it; only its answer is missing
   };
   using Slot = std::pair<std::uint32_t, std::uint32_t>;  // the other lane, tag
   using Sent = std::map<Slot, std::deque<Message>>;      // no queue is empty
@@ -155,8 +155,8 @@ class LaneMessages {
   struct Member {
     std::uint64_t process = 0, version = 0;
     Claims claims{};
-    // The newest message that a session here has taken from one there under a tag, while that may believe that nobody
-    // has.
+    // The newest message that a session here has taken from a session there under a tag, while that one may not know
+    // it.
     std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>, std::uint64_t> taken{};
     std::uint64_t told = 0;  // which version of this agent's table
     std::uint64_t telling = 0;

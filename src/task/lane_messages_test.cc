@@ -27,7 +27,7 @@ class TwoLanes : public ::testing::TestWithParam<int> {
     EXPECT_TRUE(agents_.open(far_, other, 1, 2));
     agents_.settle();
   }
-  // What a receive that has been asked for brings.
+  // The bytes that a posted receive returns.
   std::optional<std::string> received(std::uint32_t tag = 0, std::uint64_t room = 1 << 20) {
     const std::uint64_t operation = agents_.receive(far_, other, 0, tag, room);
     agents_.settle();

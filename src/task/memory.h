@@ -1,5 +1,5 @@
-// Memory of the agent's that tasks work on, which workers keep mapped from task to task. It is a session's, used again
-// and again: a page that is touched for the first time costs as much as moving it.
+// Memory of the agent that tasks work on, which workers keep mapped from task to task. A session reuses it, because
+// touching a page for the first time costs as much as moving it.
 //
 //   Memory         inputs: pulled into it, or made by a function that left it here. Sealed; workers read it
 //   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. What a worker

@@ -7,7 +7,7 @@ namespace offpath::task {
 
 namespace {
 
-constexpr long owners_at_rest = 2;  // this, and the session's list of all its memory
+constexpr long owners_at_rest = 2;  // this owner, and the session's list of all its memory
 
 }  // namespace
 
@@ -18,7 +18,7 @@ ResidentMemory::Found ResidentMemory::find(std::string_view name, std::uint64_t 
     return {};
   const Entry& entry = at->second;
   if (entry.version == version) return {Need::nothing, entry.memory};
-  // What a function made is sealed: nothing can be written to it.
+  // A function's output is sealed, so nothing can be written to it.
   if (changed_from == 0 || entry.version != changed_from || entry.memory->made) return {};
   if (entry.memory.use_count() > owners_at_rest) return {Need::later, nullptr};
   return {Need::part, entry.memory};

@@ -1,7 +1,7 @@
 // Inputs that stay on the agent from task to task, each under its name in one version: the newest one.
 //
-// Whoever runs with a version keeps its memory; a newer one gets memory of its own, unless only a part has changed.
-// That is pulled onto what is there, for which nobody may be using it.
+// A task that runs with a version keeps its memory. A newer version gets memory of its own; if only a part has changed,
+// the part is pulled into the existing memory, provided that no task uses it.
 #pragma once
 
 #include <map>
@@ -24,12 +24,12 @@ class ResidentMemory {
     MemoryPtr memory;  // nothing, part
   };
 
-  // What has to be pulled, so that `name` is there as `version`. `later`: its part may not be written to yet.
+  // The parts to pull so that `name` exists as `version`. `later`: the memory may not be written yet.
   [[nodiscard]] Found find(std::string_view name, std::uint64_t version, std::uint64_t bytes,
                            std::uint64_t changed_from) const;
-  // It is, or is going to be, `version`.
+  // It is `version`, or will be.
   void keep(std::string_view name, std::uint64_t version, MemoryPtr memory);
-  // What could not be filled is no version of anything.
+  // Memory that could not be filled has no version.
   void drop(const MemoryPtr& memory);
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }

@@ -1,5 +1,5 @@
-// What a program's tasks have in common: their lane, their words in the program's memory, what stays here between them.
-// And one task. Read task_service.h first.
+// A session of a program's tasks: its lane, its words in the program's memory, and inputs that stay. And a task. Read
+// task_service.h first.
 #pragma once
 
 #include <sys/types.h>
@@ -91,12 +91,12 @@ struct Session {
   };
   std::map<std::string, OwnPlugin> plugins{};  // that the program has named
   ResidentMemory resident;
-  // All there is, used and not: whoever uses one owns it, too.
+  // All of it, used or not; a task that uses a piece owns it, too.
   std::vector<MemoryPtr> memory;
   std::vector<TargetPtr> targets;
   std::vector<std::unique_ptr<Task>> tasks;  // in the order of asking
   bool dirty = false;                        // something of it may go on
-  bool looks_again = false;                  // and nobody says when: an abandoned call uses its memory
+  bool looks_again = false;                  // without a known time: an abandoned call uses its memory
   [[nodiscard]] bool is_ordered() const noexcept { return lane != wire::task_any_lane; }
 };
 

@@ -1,4 +1,4 @@
-// What programs ask for: sessions, tasks, and their end.
+// Requests of programs: sessions, tasks, and their end.
 #include <set>
 #include <utility>
 
@@ -127,7 +127,7 @@ Status TaskService::run(ChannelNumber channel, const channel::Entry& request, Ti
   session->dirty = true;
   program.by_ticket.emplace(request.ticket, &asked_for);
   if (asked_for.deadline != never) deadlines_.emplace(asked_for.deadline, asked_for.number);
-  // Those that have ended well are nothing to wait for.
+  // Tasks that have succeeded are no dependencies any more.
   for (const std::uint64_t ticket : asked_for.after) {
     if (const auto failed = program.failed.find(ticket); failed != program.failed.end()) {
       asked_for.because = failed->second;
@@ -181,7 +181,7 @@ Status TaskService::close(ChannelNumber channel, const channel::Entry& request, 
   return {};
 }
 
-// What is being pushed goes on: the program's memory is being written to.
+// A push under way continues, because the program's memory is being written.
 void TaskService::cancel_task(Task& task, const std::string& why, TimeNs now, Effects& effects) {
   if (task.state == Task::State::over || task.state == Task::State::pushing) return;
   if (task.state == Task::State::calling)

@@ -1,4 +1,4 @@
-// What comes back from workers and links, and how tasks end.
+// Results of workers and links, and the end of tasks.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
   if (task == nullptr) return;  // cancelled
   OFP_ASSERT(task->state == Task::State::calling);
   std::vector<link::WritePiece> pieces;
-  // A function that was asked to return at its deadline has most often failed for that reason.
+  // A function that was asked to return at its deadline has usually failed for that reason.
   if (!outcome && outcome.error().code == Error::function_failed && task->deadline <= now)
     outcome = fail(Error::timeout, "its time was over: {}", outcome.error().message);
   Status taken =
@@ -86,7 +86,7 @@ void TaskService::on_transfer(std::uint64_t token, const Status& status, TimeNs 
       memory->state = status ? Memory::State::filled : Memory::State::failed;
       if (!status) memory->failure = status.error();
     }
-    // Another task may wait for it, also when the one that began it was cancelled.
+    // Another task may wait for it, even when the task that began it was cancelled.
     for (const auto& [number, session] : sessions_) {
       if (session->channel != transfer.channel) continue;
       session->dirty = true;
@@ -110,7 +110,7 @@ void TaskService::answer_waiters(Task& task, Effects& effects) {
     effects.push_back(ReplyEffect{task.session->channel, ticket, wire::Done{0}});
 }
 
-// With all that come after it, if it has failed: a list, for there may be long chains of them.
+// With all tasks that depend on it, if it has failed: a list, because chains may be long.
 void TaskService::end_task(Task& first, Status outcome, TimeNs now, Effects& effects) {
   std::vector<std::pair<Task*, Status>> ending;
   ending.emplace_back(&first, std::move(outcome));

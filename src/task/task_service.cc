@@ -24,7 +24,7 @@ void TaskService::on_channel_open(ChannelNumber channel, uid_t user, std::option
   channels_[channel].group = group;
 }
 
-// Nobody waits any more. Its transfers have ended before.
+// There is no waiter any more. Its transfers have ended before.
 void TaskService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
   for (const auto& [ticket, task] : channels_[channel].by_ticket) {
     if (task->state == Task::State::calling) {

@@ -6,11 +6,11 @@
 //              |  room, memory in use     v          v             v
 //              '-----------------------> Failed: dependency, memory, function, deadline, cancelled
 //
-// Tasks of a session with a lane go each of these steps in the order they were asked for, so that a function's static
-// variables are the state from one step of a program to the next: plug-ins run a lane always on the same worker. Other
-// tasks overtake each other. A few tasks of a session have begun at a time; the rest wait in the list, and cost no
-// memory but what they name. Whatever memory a task needs it has when it begins: so one that has begun ends, and those
-// that wait for room get it.
+// Tasks of a session with a lane take each of these steps in the order of submission. A lane always runs on the same
+// worker of a plug-in, so a function's static variables are the state from one step of a program to the next. Other
+// tasks overtake each other. A few tasks of a session have begun at a time; the rest wait in the list and take no
+// further memory. A task has all its memory when it begins, so a task that has begun ends, and waiting tasks get its
+// room.
 //
 //   task_requests.cc   what programs ask for           task_steps.cc    waiting, pulling, ready, calling
 //   task_room.cc       memory for tasks                task_results.cc  what comes back, and how tasks end
@@ -65,20 +65,19 @@ class TaskService {
   [[nodiscard]] TimeNs next_deadline() const noexcept;
   void set_memory_max(std::function<std::uint64_t()> bytes) {
     memory_max_ = std::move(bytes);
-  }  // a task that needs more never finds room
+  }  // a task that needs more fails
   // Tasks that wait for room look again when there may be more.
   [[nodiscard]] bool waits_for_memory() const noexcept;
   void on_memory_freed(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] std::uint64_t memory_wanted() const;  // by the one that has waited longest
+  [[nodiscard]] std::uint64_t memory_wanted() const;  // by the task that has waited longest
 
   [[nodiscard]] TaskCounters counters() const;
-  // What functions of its sessions send each other. Sessions are opened and closed here; everything else it is told by
-  // its owner.
+  // Messages between functions of its sessions. Sessions are opened and closed here; the owner calls everything else.
   [[nodiscard]] LaneMessages& messages() noexcept { return messages_; }
   [[nodiscard]] const LaneMessages& messages() const noexcept { return messages_; }
 
  private:
-  static constexpr std::size_t failed_max = 4096;  // tasks that are remembered for those that come after them
+  static constexpr std::size_t failed_max = 4096;  // ended tasks that are remembered for tasks that depend on them
   struct Channel {
     uid_t user = 0;
     std::optional<gid_t> group{};
@@ -149,7 +148,7 @@ class TaskService {
   std::set<std::pair<TimeNs, std::uint64_t>> deadlines_;  // with numbers of tasks that no worker has begun with
   TimeNs look_again_ = never;
   std::function<std::uint64_t()> memory_max_;
-  bool freed_ = false;  // memory, since those who wait for it have looked
+  bool freed_ = false;  // memory, since the waiting tasks have looked
   TaskCounters counters_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // this
 };

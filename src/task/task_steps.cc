@@ -1,4 +1,4 @@
-// From waiting to calling: what a session's tasks can do next is done.
+// From waiting to calling: performs the next possible step of a session's tasks.
 #include <algorithm>
 #include <utility>
 
@@ -88,7 +88,7 @@ void TaskService::enter(Task& task, Task::State state, TimeNs now) {
   task.state = state;
 }
 
-// What has to be pulled. A first one of Need::later: none of it yet.
+// The inputs to pull. If the first one is Need::later, none of them is pulled now.
 Result<std::vector<ResidentMemory::Found>> TaskService::find_inputs(const Task& task) const {
   const Session& session = *task.session;
   std::vector<ResidentMemory::Found> found;
@@ -146,7 +146,7 @@ void TaskService::begin_pulls(Task& task, std::vector<ResidentMemory::Found> fou
       session.channel, mover::token_of(Service::task, begin_transfer(std::move(transfer))), std::move(pieces)});
 }
 
-// Some of it may be another task's pull.
+// Some of it may be pulled by another task.
 Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
   for (const Input& input : task.inputs) {
     if (input.memory->state == Memory::State::filling) return {};

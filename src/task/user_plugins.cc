@@ -6,7 +6,7 @@ namespace offpath::task {
 
 namespace {
 
-// A name stands in logs, status and metrics, and these are UTF-8, which a path need not be.
+// A name appears in logs, status and metrics, which are UTF-8; a path need not be.
 std::string name_of(std::string_view path, uid_t user) {
   std::string name;
   for (const char letter : path) {

@@ -31,7 +31,7 @@ class UserPlugins {
   using Ptr = std::shared_ptr<const plugin::PluginOptions>;
   explicit UserPlugins(const UserPluginOptions& options) : options_(options) {}
 
-  // Error::denied says why not. `group` is none where the kernel does not vouch for the user.
+  // Error::denied has the reason. `group` is empty where the kernel does not vouch for the user.
   [[nodiscard]] Result<Ptr> find(uid_t user, std::optional<gid_t> group, std::string_view path);
 
  private:

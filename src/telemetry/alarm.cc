@@ -9,7 +9,7 @@
 namespace offpath::exchange {
 namespace {
 
-// The number a rule judges, if this sample says it.
+// The value that a rule judges, if the sample has it.
 std::optional<double> reading(const Schema& schema, const Sample& sample, const AlarmRule& rule) {
   const std::size_t place = schema.find(rule.field);
   if (place == schema.fields.size() || !sample.values.has(place)) return std::nullopt;
@@ -113,7 +113,7 @@ void Alarms::on_sample(const Schema& schema, const Sample& sample, TimeNs now, s
       watched.counted = value;
       watched.source_ns = sample.source_ns;
       watched.has_counted = true;
-      // One that begins anew, and a clock that was set back, are the first again.
+      // A counter that restarted, and a clock that was set back, begin again.
       if (is_first || elapsed <= 0 || grown < 0) continue;
       value = grown / seconds(elapsed);
     }
@@ -141,8 +141,7 @@ void Alarms::judge(std::size_t rule, const std::string& producer, Watched& watch
   }
 }
 
-// Only silence is noticed by time: a value is judged when it comes, so a host that says nothing more is beyond no
-// limit.
+// Only silence is noticed by time. A value is judged when it arrives, so a silent host is beyond no limit.
 void Alarms::on_time(TimeNs now, std::vector<AlarmChange>& changes) {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     if (rules_[i].kind != AlarmKind::stale) continue;

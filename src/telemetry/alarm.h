@@ -1,12 +1,12 @@
 // Rules over samples: a value that has been beyond a limit for a while, or a host of which no samples come. State is
-// kept for each rule and producer; what happens and the time are arguments, and what changed comes back.
+// kept for each rule and producer; events and the time are arguments, and changes are returned.
 //
-//   quiet -> beyond     the value passed `limit`                       nothing is said yet
+//   quiet -> beyond     the value passed `limit`                       no report
 //   beyond -> raised    it stayed there for `hold`                     a change
 //   raised -> quiet     it came back over `clears_at` (hysteresis)     a change
 //
-// A counter is judged by its rate, in units a second, from two samples. A value that is missing says nothing: neither
-// that it is beyond the limit nor that it is not. Whether samples come at all is what a rule of kind `stale` is for.
+// A counter is judged by its rate, in units a second, from two samples. A missing value neither
+// exceeds the limit nor clears the alarm. A rule of kind `stale` judges whether samples arrive at all.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,12 @@ struct AlarmRule {
   std::string field{};   // none for stale
   double limit = 0;      // in the field's unit; of a counter, in units a second
   double clears_at = 0;  // above: at most limit; below: at least
-  TimeNs hold_ns = 0;    // how long it has to be so; of stale: how long nothing came
+  TimeNs hold_ns = 0;    // how long the condition has to hold; of stale: how long nothing arrived
 };
 
-// What is wrong with it, if anything.
+// Returns what is wrong with it, if anything.
 [[nodiscard]] Status check(const AlarmRule& rule);
-// "load1 > 8", "memory_available_bytes < 1e9" or "silent": kind, field and limit of a rule, which is cleared at its
-// limit.
+// "load1 > 8", "memory_available_bytes < 1e9" or "silent": kind, field and limit of a rule, which clears at its limit.
 [[nodiscard]] Result<AlarmRule> parse_alarm(std::string_view when);
 
 struct AlarmChange {
@@ -46,7 +45,7 @@ struct AlarmChange {
   std::string producer;
   bool is_raised;
   double value;  // that did it; of stale: seconds since the last sample
-  TimeNs since;  // when it began to be so
+  TimeNs since;  // when the condition began
 };
 
 struct ActiveAlarm {
@@ -58,18 +57,18 @@ struct ActiveAlarm {
 
 class Alarms {
  public:
-  // Beyond this many producers of one rule, the one longest not heard of and not raised is forgotten.
+  // Beyond this many producers of one rule, the one that was silent for longest and is not raised is forgotten.
   static constexpr std::size_t producers_max = 4096;
 
   explicit Alarms(std::vector<AlarmRule> rules);  // each of which check() takes
 
-  // Samples of this producer are to come: one that never does is missed as well.
+  // Samples of this producer are expected: a producer that never sends any is missed as well.
   void expect(std::string_view schema, const std::string& producer, TimeNs now);
-  // A sample that came now, of a schema that it fits. `changes` is added to.
+  // A sample that arrived now, of a schema that it fits. `changes` is appended to.
   void on_sample(const Schema& schema, const Sample& sample, TimeNs now, std::vector<AlarmChange>& changes);
   void on_time(TimeNs now, std::vector<AlarmChange>& changes);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;  // when on_time has something to say if nothing comes before
-  // A producer that is not waited for any more: it has left. Its alarms are cleared.
+  [[nodiscard]] TimeNs next_deadline() const noexcept;  // when on_time may report something if nothing arrives before
+  // The producer has left and is not expected any more. Its alarms are cleared.
   void forget(std::string_view producer, std::vector<AlarmChange>& changes);
 
   [[nodiscard]] const std::vector<AlarmRule>& rules() const noexcept { return rules_; }

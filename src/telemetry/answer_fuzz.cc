@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     data += 2 + length;
     size -= 2 + length;
     now += to * millisecond_ns;
-    // Magic, session and number as the agent has them, else nothing gets far.
+    // Magic, session and number as the agent has them, because otherwise little is reached.
     if ((to & 4) != 0 && length >= OFS_HEADER_BYTES) {
       store(datagram.data(), std::uint32_t{OFS_MAGIC});
       store(datagram.data() + 8, std::uint64_t{1});
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
               : std::max<std::size_t>(load<std::uint32_t>(datagram.data() + 44), sizeof(SamplerRequest));
       OFP_ASSERT(answer.size() <= allowed);
     }
-    // What the agent says is answered by the host now and then, so that the rest of the way is gone, too.
+    // Sometimes the host answers the agent's requests, so that later states are reached.
     for (const SamplerRequest& each : std::exchange(effects.requests, {}))
       if ((to & 8) != 0) {
         if (const auto answer = host.answer(each, now); !answer.empty()) agent.on_datagram(answer, now, now, effects);

@@ -6,7 +6,7 @@ namespace offpath::exchange {
 
 namespace {
 
-// Beyond these a host's clock says nothing: the years 1970 and 2200. Sums of them do not overflow.
+// A host's clock outside the years 1970 to 2200 is ignored. Sums within them do not overflow.
 constexpr std::int64_t latest_ns = std::int64_t{7'258'118'400} * second_ns;
 
 bool is_time(std::int64_t ns) noexcept { return ns >= 0 && ns < latest_ns; }
@@ -19,7 +19,7 @@ bool ClockOffset::add(const ClockExchange& exchange) noexcept {
   // Both clocks may drift within the exchange.
   if (held < 0 || whole < 0 || held > whole + whole / 1'000 + microsecond_ns) return false;
   const TimeNs delay = std::max<TimeNs>(whole - held, 0);
-  // The sum of two offsets of centuries overflows; that of one and half the difference does not.
+  // The sum of two offsets of centuries overflows; one offset plus half the difference does not.
   const std::int64_t first = exchange.received_ns - exchange.asked_ns, second = exchange.sent_ns - exchange.arrived_ns;
   const Estimate made{second + (first - second) / 2, delay, exchange.arrived_ns};
   if (known()) {

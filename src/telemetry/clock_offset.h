@@ -4,9 +4,9 @@
 //   asked_ns  --------->  received_ns           offset = ((received - asked) + (sent - arrived)) / 2
 //   arrived_ns <--------  sent_ns               delay  = (arrived - asked) - (sent - received)
 //
-// The truth lies within half of the delay, so of the last exchanges the one with the smallest delay is believed, the
-// older the less, for clocks drift. One whose bounds leave no room for what was believed says that a clock was set: all
-// before it is forgotten. The agent's side is its monotonic clock, which nobody sets.
+// The error is at most half of the delay, so of the last exchanges the one with the smallest delay counts; older ones
+// count less, because clocks drift. An exchange that contradicts the current estimate shows that a clock was set, and
+// all earlier ones are forgotten. The agent's side is its monotonic clock, which cannot be set.
 #pragma once
 
 #include <array>
@@ -26,15 +26,15 @@ class ClockOffset {
  public:
   static constexpr std::int64_t drift_ppm = 100;  // at most, of two quartz clocks against one another
 
-  // False: it contradicts itself, as when the clock was set while the host answered.
+  // False: it contradicts itself, for example because the clock was set while the host answered.
   bool add(const ClockExchange& exchange) noexcept;
 
   [[nodiscard]] bool known() const noexcept { return count_ != 0; }
-  // Host's clock minus this agent's monotonic clock, and how far at most from the truth.
+  // The host's clock minus this agent's monotonic clock, and its largest error.
   [[nodiscard]] std::int64_t offset_ns(TimeNs now) const noexcept { return best(now).offset_ns; }
   [[nodiscard]] TimeNs bound_ns(TimeNs now) const noexcept;
   [[nodiscard]] TimeNs delay_ns(TimeNs now) const noexcept { return best(now).delay_ns; }
-  // When something happened on the host, by this agent's monotonic clock.
+  // The time of an event on the host, by this agent's monotonic clock.
   [[nodiscard]] TimeNs when(std::int64_t host_ns, TimeNs now) const noexcept { return host_ns - offset_ns(now); }
   [[nodiscard]] std::uint64_t jumps() const noexcept { return jumps_; }
 

@@ -52,7 +52,7 @@ Result<std::uint64_t> Gauges::close(std::uint64_t channel, const channel::Entry&
   const auto found = readings_.find(asked.number);
   if (found == readings_.end() || found->second.set.channel != channel)
     return fail(Error::not_found, "there are no gauges {} of this program", asked.number);
-  // Its bytes are written to until then.
+  // Its bytes may be written until then.
   if (found->second.step != Step::waiting)
     found->second.closing = true;
   else
@@ -80,7 +80,7 @@ void Gauges::begin(Reading& reading, TimeNs now, channel::Effects& effects) {
   reading.step = Step::first_lap;
   reading.looks = 0;
   reading.began_at = now;
-  reading.next_at = std::max(deadline_after(reading.next_at, interval_ns_), now);  // what was missed is not made up for
+  reading.next_at = std::max(deadline_after(reading.next_at, interval_ns_), now);  // missed intervals are not repeated
   look(reading, effects);
 }
 
@@ -131,7 +131,7 @@ void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, 
       }
       ++reading.set.counters.torn;
       if (++reading.looks == looks_max) return end(reading, now);
-      // The lap that was just read is the first one of the next look.
+      // The lap that was just read is the first lap of the next look.
       reading.first_lap = reading.second_lap;
       reading.step = reading.first_lap % 2 == 0 ? Step::values : Step::first_lap;
       break;
@@ -139,7 +139,7 @@ void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, 
   look(reading, effects);
 }
 
-// False: what the program says of its own gauges is wrong.
+// False: the program's description of its gauges is invalid.
 bool Gauges::take(Reading& reading, TimeNs now, std::int64_t real_ns) {
   Set& set = reading.set;
   const auto head = load<wire::GaugesHead>(reading.bytes.data());

@@ -1,6 +1,5 @@
-// Values that programs show, read out of their memory one-sided: the program spends a store for each new value, and
-// nothing for being read. A state machine; the channels' owner carries out its pulls. Read wire/areas/gauges_layout.h
-// first.
+// Values of programs, read from their memory one-sided: the program spends a store for each new value, and nothing for
+// the reads. A state machine; the channels' owner carries out its pulls. Read wire/areas/gauges_layout.h first.
 //
 //   open --> each interval: lap --> all --> lap again --> a sample; or once more, if the program was writing meanwhile
 #pragma once
@@ -21,7 +20,7 @@
 namespace offpath::exchange {
 
 struct GaugeCounters {
-  std::uint64_t samples = 0, torn = 0, failures = 0;  // torn: looks that met the program writing
+  std::uint64_t samples = 0, torn = 0, failures = 0;  // torn: looks during which the program wrote
   std::uint64_t read_ns = 0;                          // from the first look to the values, summed over samples
 };
 
@@ -41,7 +40,7 @@ class Gauges {
     GaugeCounters counters{};
   };
 
-  // 0: as fast as reads follow one another, for measurements.
+  // 0: the next read follows at once, for measurements.
   explicit Gauges(TimeNs interval_ns) : interval_ns_(interval_ns) {}
 
   // gauges_open and gauges_close; the answer is the number of the gauges.
@@ -67,7 +66,7 @@ class Gauges {
     std::uint64_t first_lap = 0, second_lap = 0;
     std::vector<std::byte> bytes{};
     Values spare{};
-    bool closing = false;  // when the read under way is over
+    bool closing = false;  // when the read under way has to be complete
   };
 
   [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program,

@@ -69,7 +69,7 @@ struct Sample {
 };
 
 void encode(const Sample& sample, std::vector<std::byte>& to);
-// Whatever is wrong is Error::protocol. Whether the values fit a schema is asked by fits().
+// Anything wrong is Error::protocol. fits() compares the values with a schema.
 [[nodiscard]] Result<Sample> decode_sample(Bytes bytes);
 [[nodiscard]] Status fits(const Sample& sample, const Schema& schema);
 

@@ -1,4 +1,4 @@
-// Any bytes as a schema and as a sample: refused by name, or something that says itself again.
+// Arbitrary bytes as a schema and as a sample: refused by name, or encoded again to the same bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,7 @@
 namespace offpath::exchange {
 
 using SamplerKey = std::array<std::uint8_t, 16>;
-// Of the contents of a key file: at least 16 bytes, at most 4096.
+// From the contents of a key file: 16 to 4096 bytes.
 [[nodiscard]] Result<SamplerKey> sampler_key(Bytes file);
 
 using SamplerRequest = std::array<std::byte, OFS_HEADER_BYTES + OFS_TAG_BYTES>;
@@ -31,7 +31,8 @@ struct SamplerAnswer {
   ofs_header header;
   Bytes payload;
 };
-// Error::denied: the tag is not right, so it may be anybody's. Error::protocol: it is, and the bytes make no sense.
+// Error::denied: the tag is wrong, so the sender is unknown. Error::protocol: the tag is right, and the bytes are
+// invalid.
 [[nodiscard]] Result<SamplerAnswer> decode_answer(Bytes datagram, const SamplerKey& key);
 // Fills values of as many fields as `into` has.
 [[nodiscard]] Result<ofs_values> decode_values(Bytes payload, Values& into);

@@ -44,7 +44,7 @@ void Sampling::ask(TimeNs now, SamplingEffects& effects) {
   asking_ = true;
   asked_at_ = now;
   attempt_count_ = 0;
-  // Rounds that were missed are not made up for.
+  // Missed rounds are not repeated.
   if (now >= next_at_) next_at_ = std::max(deadline_after(next_at_, options_.interval_ns), now);
   const TimeNs usual = clock_.known() ? 4 * clock_.delay_ns(now) : 0;
   retry_after_ =
@@ -59,7 +59,7 @@ void Sampling::send(TimeNs now, SamplingEffects& effects) {
   effects.requests.push_back(encode_request({sampling ? OFS_SAMPLE : OFS_DESCRIBE, options_.session, ++number_, token_,
                                              schema_id_, static_cast<std::uint32_t>(chunks_.size()), most},
                                             options_.key));
-  // Of more attempts than fit, the first ones' answers are too late to be of use.
+  // If there are more attempts than fit, answers to the first ones are too late to be useful.
   if (attempt_count_ == attempts_.size())
     std::rotate(attempts_.begin(), attempts_.begin() + 1, attempts_.end());
   else
@@ -97,11 +97,11 @@ void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, Sam
   }
   const TimeNs asked_at = attempt->at;
   answered(*answer, now);
-  // Each answer has the token of its time, so that the one of a host that is asked often never gets old.
+  // Each answer has a current token, so the token of a host that is asked often never expires.
   const std::uint64_t token_before = std::exchange(token_, answer->header.token);
   switch (answer->header.kind) {
     case OFS_TOKEN:
-      if (token_ != token_before) ask(now, effects);  // else it contradicts itself, and is asked again the next time
+      if (token_ != token_before) ask(now, effects);  // otherwise it contradicts itself, and the host is asked again
       break;
     case OFS_CHUNK:
       take_chunk(*answer, now, effects);
@@ -121,7 +121,7 @@ void Sampling::describe_anew(TimeNs now, SamplingEffects& effects) {
   ++counters_.restarts;
   schema_id_ = 0;
   chunks_.clear();
-  // What an answer leads to is asked at once: a host is known after a few round trips, not intervals.
+  // The request that follows from an answer is sent at once: a host is known after a few round trips, not intervals.
   ask(now, effects);
 }
 
@@ -131,7 +131,7 @@ void Sampling::take_chunk(const SamplerAnswer& answer, TimeNs now, SamplingEffec
   chunks_of_ = answer.header.schema;
   if (answer.header.offset != chunks_.size() || answer.payload.empty() || answer.header.size > schema_bytes_max ||
       answer.payload.size() > answer.header.size - std::min<std::size_t>(chunks_.size(), answer.header.size)) {
-    // Of another schema than the chunks before, because the sampler was started again in between; or nonsense.
+    // Of another schema than the earlier chunks, because the sampler was restarted in between; or invalid.
     chunks_.clear();
     ++counters_.refused;
     return;
@@ -171,7 +171,7 @@ void Sampling::take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs 
   newest_.sequence = values->sequence;
   newest_.source_ns = values->read_ns;
   newest_.receive_ns = real_ns;
-  // Read between asking and arrival, whatever clocks say.
+  // Read between request and arrival, whatever the clocks say.
   newest_at_ = clock_.known() ? std::clamp(clock_.when(values->read_ns, now), asked_at, now) : now;
   ++counters_.samples;
   counters_.wait_ns += static_cast<std::uint64_t>(now - asked_at);

@@ -5,10 +5,9 @@
 //   describing   the schema, chunk by chunk
 //   sampling     one request each interval
 //
-// What is asked has a deadline and is asked again until then, each time with a new number, so a lost datagram costs a
-// wait, and a late or doubled one nothing. A sampler that was started again does not know the token: greeting begins
-// anew. A host that does not answer has no values then: silent() says so, and they are no longer shown as if they were
-// of now.
+// A request has a deadline and is sent again until then, each time with a new number, so a lost datagram costs a wait,
+// and a late or repeated one nothing. A restarted sampler does not know the token, so greeting begins again. A host
+// that does not answer has no values: silent() reports it, and old values are not shown as current.
 #pragma once
 
 #include <array>
@@ -29,7 +28,7 @@ struct SamplingOptions {
   TimeNs deadline_ns = second_ns;  // of one sample
   // the first wait for an answer, later four times the usual delay; each is twice the last
   TimeNs retry_ns = 5 * millisecond_ns;
-  TimeNs silent_after_ns = 3 * second_ns;  // a host that was not heard of for so long has no values
+  TimeNs silent_after_ns = 3 * second_ns;  // a host that was silent for so long has no values
   SamplerKey key{};
   std::uint64_t session = 0;  // random, of this process
   std::uint32_t answer_bytes_max = OFS_DATAGRAM_MAX;
@@ -43,14 +42,14 @@ struct SamplingCounters {
 
 struct SamplingEffects {
   std::vector<SamplerRequest> requests;  // to be sent
-  unsigned samples = 0;                  // arrived: newest() is another one
+  unsigned samples = 0;                  // arrived: newest() is a new sample
 };
 
 class Sampling {
  public:
   Sampling(SamplingOptions options, TimeNs now);
 
-  // To be called at next_deadline().
+  // Call it at next_deadline().
   void on_time(TimeNs now, SamplingEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
   // Any bytes that came from the host's address. `real_ns` is this agent's CLOCK_REALTIME.
@@ -68,7 +67,7 @@ class Sampling {
   [[nodiscard]] const ClockOffset& clock() const noexcept { return clock_; }
   [[nodiscard]] const SamplingCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const SamplingOptions& options() const noexcept { return options_; }
-  // Of the sampler on the host, as its newest answer said.
+  // The sampler's own figures in its newest answer.
   [[nodiscard]] const ofs_values& sampler() const noexcept { return sampler_; }
   [[nodiscard]] const std::string& trouble() const noexcept { return trouble_; }  // a sentence; empty: none
 
@@ -98,7 +97,7 @@ class Sampling {
   TimeNs newest_at_ = never, heard_at_ = never;
   ClockOffset clock_;
   ofs_values sampler_{};
-  // What is asked now.
+  // The request under way.
   bool asking_ = false;
   std::array<Attempt, 16> attempts_{};
   std::size_t attempt_count_ = 0;

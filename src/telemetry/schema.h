@@ -1,6 +1,5 @@
-// What the numbers of a sample mean. A schema travels once; samples and records name it by its id, which follows from
-// its content, so equal schemas of different machines have one id and nobody hands out numbers. Read this first, then
-// sample.h.
+// The meaning of a sample's numbers. A schema travels once; samples and records name it by its id, which is computed
+// from its content, so equal schemas of different machines have one id. Read this first, then sample.h.
 //
 //   schema   u16 name | u32 fields | of each: u16 name, u8 type, u8 kind, u16 unit, u16 description
 //            u16: length, then text
@@ -18,7 +17,7 @@
 namespace offpath::exchange {
 
 enum class FieldType : std::uint8_t { u64, i64, f64 };
-enum class FieldKind : std::uint8_t { gauge, counter };  // a counter only grows, but for starts of what counts
+enum class FieldKind : std::uint8_t { gauge, counter };  // a counter only grows, except when its producer restarts
 [[nodiscard]] std::string_view type_name(FieldType type) noexcept;
 [[nodiscard]] std::string_view kind_name(FieldKind kind) noexcept;
 
@@ -41,16 +40,16 @@ struct Schema {
   std::vector<Field> fields;
 
   [[nodiscard]] SchemaId id() const;  // of a schema that check() takes
-  // The place of the field of that name; fields.size() if there is none.
+  // The place of the field of that name; fields.size() if there is no such field.
   [[nodiscard]] std::size_t find(std::string_view field) const noexcept;
   bool operator==(const Schema&) const = default;
 };
 
-// Names are there, different, within their limits, and printable: what comes from others ends in logs and metrics.
+// Names exist, are different, within their limits, and printable, because text of others ends in logs and metrics.
 [[nodiscard]] Status check(const Schema& schema);
 
 void encode(const Schema& schema, std::vector<std::byte>& to);
-// Whatever is wrong is Error::protocol.
+// Anything wrong is Error::protocol.
 [[nodiscard]] Result<Schema> decode_schema(Bytes bytes);
 
 }  // namespace offpath::exchange

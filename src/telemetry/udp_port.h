@@ -13,13 +13,13 @@ namespace offpath::exchange {
 
 class UdpPort {
  public:
-  // "node17:7480", "[::1]:7480". Asks for the name's address, which may take seconds.
+  // "node17:7480", "[::1]:7480". Resolves the name, which may take seconds.
   [[nodiscard]] static Result<UdpPort> connect(const std::string& address);
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  // A datagram that cannot be sent is one that was lost.
+  // A datagram that cannot be sent counts as lost.
   void send(Bytes datagram) noexcept;
-  // The next one that came; none: would block. Errors that an earlier datagram left behind are passed over.
+  // The next datagram; none: would block. Errors of earlier datagrams are skipped.
   [[nodiscard]] std::optional<Bytes> receive(MutableBytes buffer) noexcept;
 
  private:

@@ -81,6 +81,10 @@ Families::Entry& Families::entry(Family family) {
   return entries_[at->second];
 }
 
+void Families::add(const std::string& name, const std::string& help, double value, Labels labels) {
+  entry({name, help, unit_of(name), name.ends_with(total)}).samples.push_back({std::move(labels), value});
+}
+
 void Families::named(const Named& named, double value, Labels labels) {
   std::string_view base = named.field;
   if (const std::size_t brace = base.find('{'); brace != std::string_view::npos && base.ends_with('}')) {

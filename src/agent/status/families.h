@@ -15,14 +15,8 @@ class Families {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  template <class Number>
-  void counter(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
-    add({name, help, unit_of(name), true}, static_cast<double>(value), std::move(labels));
-  }
-  template <class Number>
-  void gauge(const std::string& name, const std::string& help, Number value, Labels labels = {}) {
-    add({name, help, unit_of(name), false}, static_cast<double>(value), std::move(labels));
-  }
+  // A name that ends in _total is a counter's, any other a gauge's.
+  void add(const std::string& name, const std::string& help, double value, Labels labels = {});
   // What others named: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels, kind="shadow"}, its
   // characters and its name's end (unit, _total) as metrics have them.
   struct Named {
@@ -51,9 +45,6 @@ class Families {
 
   [[nodiscard]] static std::string unit_of(std::string_view name);
   Entry& entry(Family family);
-  void add(Family family, double value, Labels labels) {
-    entry(std::move(family)).samples.push_back({std::move(labels), value});
-  }
 
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t> index_;

@@ -11,9 +11,9 @@ namespace {
 
 TEST(Families, AreWrittenAsOpenMetrics) {
   Families families;
-  families.counter("moved_bytes_total", "Bytes \"moved\".", 5, {{"link", "a\\b\n\"c\""}});
-  families.counter("moved_bytes_total", "Bytes \"moved\".", 6, {{"link", "d"}});
-  families.gauge("channels", "Channels.", 2);
+  families.add("moved_bytes_total", "Bytes \"moved\".", 5, {{"link", "a\\b\n\"c\""}});
+  families.add("moved_bytes_total", "Bytes \"moved\".", 6, {{"link", "d"}});
+  families.add("channels", "Channels.", 2);
   EXPECT_EQ(families.openmetrics(),
             "# TYPE offpath_moved_bytes counter\n# UNIT offpath_moved_bytes bytes\n# HELP offpath_moved_bytes Bytes "
             "\\\"moved\\\".\n"

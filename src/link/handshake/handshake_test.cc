@@ -67,11 +67,12 @@ TEST(BadHello, IsRefusedWithBothValues) {
   {
     RawClient client(agent);
     wire::Hello hello = good_hello();
-    hello.version = 9;
+    hello.version = wire::protocol_version + 1;
     client.say(hello, memory->fd());
     const Failure failure = client.refused();
     EXPECT_EQ(failure.code, Error::version);
-    const std::string both = fmt::format("protocol version 9, the agent version {}", wire::protocol_version);
+    const std::string both =
+        fmt::format("protocol version {}, the agent version {}", hello.version, wire::protocol_version);
     EXPECT_NE(failure.message.find(both), std::string::npos) << failure.message;
   }
   {

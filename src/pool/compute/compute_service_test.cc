@@ -360,8 +360,9 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   put("r", "c", "abc", "hash:/p");
   const auto ask_as_member = [this](std::uint64_t delivery) {
     std::vector<std::byte> payload;
-    wire::encode(wire::PeerCompute{1000, -1, delivery, {}, "b", "hash:/p", "r", "c", false, "plugin", "f", "", "", {}},
-                 payload);
+    wire::encode(
+        wire::PeerCompute{1000, 1000, -1, delivery, {}, "b", "hash:/p", "r", "c", false, "plugin", "f", "", "", {}},
+        payload);
     pools_.on_peer_request(member, {++ticket_, static_cast<std::uint8_t>(EntryKind::peer_compute), payload}, true, now_,
                            effects_);
   };

@@ -108,6 +108,18 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
   return &definition;
 }
 
+Result<Pools::Definition*> Pools::define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
+                                                   Access access, Effects& effects) {
+  const auto owner_there = static_cast<uid_t>(owner), acting = static_cast<uid_t>(user);
+  OFP_ASSIGN(const Definition* const known, find_definition(text, acting));
+  if (known == nullptr) OFP_TRY(define(text, owner_there, Access::write, By::member, effects));
+  OFP_ASSIGN(Definition* const here, define(text, acting, access, By::member, effects));
+  if (const uid_t owner_here = table_.user_of(here->name.name); owner_here != owner_there)
+    return fail(Error::exists, "pool \"{}\" belongs to user {} at member {}, and to user {} at the member that asks",
+                here->name.name, owner_here, self_, owner_there);
+  return here;
+}
+
 bool Pools::is_elsewhere(const Definition& definition) const noexcept {
   return definition.name.policy != Policy::local &&
          (definition.members.size() != 1 || definition.members.front() != self_);

@@ -365,6 +365,10 @@ class Pools final : public mover::Store, public QueryMembers {
   using Access = FrameTable::Access;
   // Error::denied: it is there, and the user may not use it so.
   [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
+  // For `user`, in a pool that is `owner`'s at the asking member. Error::exists: it is another user's here. That stays,
+  // for this member has objects of that user's.
+  [[nodiscard]] Result<Definition*> define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
+                                                     Access access, Effects& effects);
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
   void ask_removal(const Removed& removed, const std::string& member, Effects& effects);

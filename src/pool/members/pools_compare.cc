@@ -97,7 +97,7 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_TRY(check_not_local(asked.pool));
   OFP_ASSIGN(const Definition* const definition,
-             define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
+             define_of_member(asked.pool, asked.user, asked.user, Access::read, effects));
   if (view_of(*definition) != asked.view)
     return fail(Error::would_block, "member {} knows of other members of pool \"{}\" than {}", self_,
                 definition->name.name, asked.reader);

@@ -76,12 +76,13 @@ std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, 
   asking.charge = remote.get.charge;
   return ask(
       std::move(asking), EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
-      [user = std::uint64_t{remote.get.user}, wait_ns, number, reader = self_, text = text_of(remote.get.pool),
-       keys = remote.get.keys, what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
-        wire::encode(
-            wire::PeerCompute{user, wait_ns, number, memory.inbox, reader, text, keys.first, keys.second, what->stores,
-                              what->plugin, what->function, what->result_row, what->result_column, what->arguments},
-            payload);
+      [user = std::uint64_t{remote.get.user}, owner = std::uint64_t{table_.user_of(remote.get.pool)}, wait_ns, number,
+       reader = self_, text = text_of(remote.get.pool), keys = remote.get.keys,
+       what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerCompute{user, owner, wait_ns, number, memory.inbox, reader, text, keys.first,
+                                       keys.second, what->stores, what->plugin, what->function, what->result_row,
+                                       what->result_column, what->arguments},
+                     payload);
       },
       effects);
 }
@@ -93,7 +94,7 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
   OFP_TRY(check_not_local(asked.pool));
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
   OFP_ASSIGN(const Definition* const definition,
-             define(asked.pool, static_cast<uid_t>(asked.user), Access::read, By::member, effects));
+             define_of_member(asked.pool, asked.owner, asked.user, Access::read, effects));
   FrameTable::Get get{.channel = channel,
                       .ticket = request.ticket,
                       .user = static_cast<uid_t>(asked.user),

@@ -106,9 +106,10 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
         std::move(asking), EntryKind::peer_get,
         waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
         inbox_bytes,
-        [user = std::uint64_t{get.user}, wait, number, reader = self_, text = definition.text, keys = get.keys](
-            const AskedMemory& memory, std::vector<std::byte>& payload) {
-          wire::encode(wire::PeerGet{user, wait, number, memory.inbox, reader, text, keys.first, keys.second}, payload);
+        [user = std::uint64_t{get.user}, owner = std::uint64_t{table_.user_of(get.pool)}, wait, number, reader = self_,
+         text = definition.text, keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
+          wire::encode(wire::PeerGet{user, owner, wait, number, memory.inbox, reader, text, keys.first, keys.second},
+                       payload);
         },
         effects);
     return;

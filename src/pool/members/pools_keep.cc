@@ -172,6 +172,7 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
       [user, keys, text = known->second.text, self = self_](const AskedMemory& memory, std::uint64_t delivery,
                                                             std::vector<std::byte>& payload) {
         wire::encode(wire::PeerGet{.user = user,
+                                   .owner = user,
                                    .wait_ns = 0,
                                    .delivery = delivery,
                                    .inbox = memory.inbox,

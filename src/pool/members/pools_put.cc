@@ -222,10 +222,11 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
   ask(
       asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
-      [place = put.place, text = text_of(put.place.pool), id = put.id, over = encode_over(put.id.over),
-       moved = put.moves, rows = put.frame->rows, arrow = put.frame->arrow, bytes = put.frame->bytes,
-       wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
+      [place = put.place, owner = table_.user_of(put.place.pool), text = text_of(put.place.pool), id = put.id,
+       over = encode_over(put.id.over), moved = put.moves, rows = put.frame->rows, arrow = put.frame->arrow,
+       bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user,
+                              .owner = owner,
                               .writer = id.writer,
                               .number = id.number,
                               .rows = rows,

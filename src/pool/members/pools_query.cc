@@ -34,7 +34,12 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
   if (definition == nullptr || !is_elsewhere(*definition)) return std::nullopt;
   if (definition->members.empty())
     return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", definition->text);
-  return Spread{definition->text, view_of(*definition), definition->members, definition->name.options.replicas};
+  return Spread{definition->text,
+                view_of(*definition),
+                definition->members,
+                definition->name.options.replicas,
+                {},
+                table_.user_of(definition->name.name)};
 }
 
 // Rows that this member is to send, or is sending, to their first owners.
@@ -60,7 +65,8 @@ std::vector<std::string> Pools::lost(const std::string& pool) const {
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
   OFP_TRY(check_not_local(part.pool));
-  OFP_ASSIGN(const Definition* const definition, define(part.pool, part.user, Access::read, By::member, effects));
+  OFP_ASSIGN(const Definition* const definition,
+             define_of_member(part.pool, part.owner, part.user, Access::read, effects));
   if (view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
                 self_, definition->members.size(), definition->name.name);

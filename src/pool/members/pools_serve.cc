@@ -70,8 +70,7 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
   OFP_TRY(check_not_local(put.pool));
-  OFP_ASSIGN(Definition* const definition,
-             define(put.pool, static_cast<uid_t>(put.user), Access::write, By::member, effects));
+  OFP_ASSIGN(Definition* const definition, define_of_member(put.pool, put.owner, put.user, Access::write, effects));
   definition->dropped = false;
   Incoming incoming;
   incoming.object = {channel,
@@ -227,7 +226,7 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
   OFP_TRY(wire::decode(request.payload, get));
   OFP_TRY(check_not_local(get.pool));
   OFP_ASSIGN(const Definition* const definition,
-             define(get.pool, static_cast<uid_t>(get.user), Access::read, By::member, effects));
+             define_of_member(get.pool, get.owner, get.user, Access::read, effects));
   ++counters_.served_gets;
   table_.get({.channel = channel,
               .ticket = request.ticket,
@@ -318,7 +317,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   OFP_TRY(check_not_reserved(end.pool));
   OFP_TRY(check_not_local(end.pool));
   OFP_ASSIGN(const Definition* const definition,
-             define(end.pool, static_cast<uid_t>(end.user), Access::write, By::member, effects));
+             define_of_member(end.pool, end.user, end.user, Access::write, effects));
   OFP_TRY(table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};
@@ -328,7 +327,7 @@ Status Pools::serve_definition(const channel::Entry& request, Effects& effects) 
   wire::PeerDefine message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_TRY(check_not_local(message.pool));
-  OFP_TRY(define(message.pool, static_cast<uid_t>(message.user), Access::write, By::member, effects));
+  OFP_TRY(define_of_member(message.pool, message.user, message.user, Access::write, effects));
   return {};
 }
 

@@ -46,6 +46,7 @@ class PoolsTest : public ::testing::Test {
   }
   void put_of_member(const std::string& row, std::uint64_t bytes, const std::string& pool = "hash:/p") {
     wire::PeerPut put{.user = user,
+                      .owner = user,
                       .writer = 3,
                       .number = ++ticket_,
                       .rows = 0,
@@ -67,6 +68,7 @@ class PoolsTest : public ::testing::Test {
   void put_version(Version version, bool moved, const std::vector<Version>& over = {}) {
     const std::vector<std::byte> encoded = encode_over(over);
     wire::PeerPut put{.user = user,
+                      .owner = user,
                       .writer = version.writer,
                       .number = 1,
                       .rows = 0,
@@ -663,7 +665,7 @@ TEST_F(PoolsTest, AMemberNamesNoPoolOfThisAgentAlone) {
   };
   put_of_member("r", 64, "local:/p");
   EXPECT_TRUE(denied());
-  ask(member, EntryKind::peer_get, wire::PeerGet{0, 0, 1, {}, "b", "local:/p", "r", "c"});
+  ask(member, EntryKind::peer_get, wire::PeerGet{0, 0, 0, 1, {}, "b", "local:/p", "r", "c"});
   EXPECT_TRUE(denied());
   ask(member, EntryKind::peer_drop, wire::PeerDrop{0, "local:/p", "*", "*"});
   EXPECT_TRUE(denied());
@@ -694,6 +696,7 @@ TEST_F(PoolsTest, AKnownPoolIsGivenOnlyToWhomMayUseIt) {
   EXPECT_EQ(failed->failure.code, Error::denied);
   wire::PeerGet get{};
   get.user = 7;
+  get.owner = user;
   get.pool = "hash:/p";
   get.row_key = "r";
   ask(member, EntryKind::peer_get, get);

@@ -74,6 +74,7 @@ struct QueryService::Answer {
   std::optional<FrameTable::Get> asked;  // what waits for an answer: the beginning, or a frame
   std::uint64_t member_number = 0;       // of a member's part: its number there
   std::uint64_t view = 0;                // and the members it goes by
+  uid_t owner = 0;                       // and whose pool it is there
   std::uint64_t part_of = 0;             // this member's own part of that answer
   std::unique_ptr<Spread> spread;
   std::optional<Failure> failure;  // that nobody was there to be told

@@ -30,6 +30,7 @@ class QueryMembers {
     std::vector<std::string> members;  // in the order of names
     std::uint32_t replicas = 1;        // of each row
     std::vector<std::string> order{};  // columns by which each member's rows are ordered, and the answer's are to be
+    uid_t owner = 0;                   // whose pool it is here
   };
   [[nodiscard]] virtual Result<std::optional<Spread>> spread(const std::string& pool) = 0;
 
@@ -42,6 +43,7 @@ class QueryMembers {
     std::string pool, row_glob, column_glob;
     uid_t user = 0;
     std::uint64_t view = 0;
+    uid_t owner = 0;  // whose pool it is where the query began
   };
   [[nodiscard]] virtual Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects& effects) = 0;
 

@@ -65,7 +65,7 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
           ++counters_.failed;
           return status;
         }
-        return begin({channel, request.ticket}, query, channels_.at(channel).user, limits_.open_max, 0, 0, now,
+        return begin({channel, request.ticket}, query, channels_.at(channel).user, limits_.open_max, nullptr, now,
                      effects);
       }
       case EntryKind::query_next: {
@@ -119,7 +119,7 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
         return fail(Error::invalid, "part {} of a query is 0, or there already", asked.number);
       return begin({channel, request.ticket},
                    {asked.pool, asked.row_glob, asked.column_glob, asked.wait_ns, asked.query},
-                   static_cast<uid_t>(asked.user), limits_.open_of_member_max, asked.number, asked.view, now, effects);
+                   static_cast<uid_t>(asked.user), limits_.open_of_member_max, &asked, now, effects);
     }
     case EntryKind::peer_query_next: {
       wire::PeerQueryNext asked{};
@@ -153,7 +153,7 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
 // ---- from the request to the first step
 
 Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max,
-                           std::uint64_t member_number, std::uint64_t view, TimeNs now, Effects& effects) {
+                           const wire::PeerQuery* of_member, TimeNs now, Effects& effects) {
   Channel& channel = channels_.at(place.channel);
   const auto take = [&]() -> Result<mover::Buffer> {
     if (query.query.length == 0 || query.query.length > query_bytes_max)
@@ -177,9 +177,12 @@ Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user
   answer->deadline = query.wait_ns < 0 ? never : deadline_after(now, query.wait_ns);
   answer->bytes = std::move(*buffer);
   answer->asked = get_of(place.channel, place.ticket);
-  answer->member_number = member_number;
-  answer->view = view;
-  if (member_number != 0) of_members_.emplace(std::pair(place.channel, member_number), answer->number);
+  if (of_member != nullptr) {
+    answer->member_number = of_member->number;
+    answer->view = of_member->view;
+    answer->owner = static_cast<uid_t>(of_member->owner);
+    of_members_.emplace(std::pair(place.channel, of_member->number), answer->number);
+  }
   ++channel.open;
   ++counters_.queries;
   ++counters_.open;
@@ -212,8 +215,8 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
                      answer.pool.substr(0, answer.pool.find('?')), lost.size() == 1 ? "" : "s", fmt::join(lost, ", "))},
         now, effects);
   if (answer.member_number != 0) {
-    auto part =
-        members_.choose_part({answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view}, effects);
+    auto part = members_.choose_part(
+        {answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view, answer.owner}, effects);
     if (!part) return fail_answer(answer, std::move(part).error(), now, effects);
     if (part->empty()) return end(answer, 0, now, effects);
     return run(answer, std::move(*query), std::move(*part), now, effects);

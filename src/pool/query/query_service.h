@@ -23,6 +23,7 @@
 #include "mover/effects.h"
 #include "pool/query/query_members.h"
 #include "pool/query/query_run.h"
+#include "wire/messages/peer_messages.h"
 #include "wire/messages/pool_messages.h"
 
 namespace offpath::pool {
@@ -75,7 +76,7 @@ class QueryService {
   };
 
   [[nodiscard]] Status begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max,
-                             std::uint64_t member_number, std::uint64_t view, TimeNs now, mover::Effects& effects);
+                             const wire::PeerQuery* of_member, TimeNs now, mover::Effects& effects);
   [[nodiscard]] Status on_member_request(mover::ChannelNumber number, const channel::Entry& request, TimeNs now,
                                          mover::Effects& effects);
   [[nodiscard]] Status next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now,

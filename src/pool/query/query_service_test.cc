@@ -552,7 +552,7 @@ TEST_F(QuerySpreadTest, OtherColumnsATimeThatIsOverAndAChannelThatEndsEndItEvery
 TEST_F(QuerySpreadTest, APartIsServedToMembersAloneUntilItIsCancelled) {
   const auto bytes = encode(Query{});
   const wire::PeerQuery asked{
-      1000, -1, 4, 3, {.region = 1, .generation = 0, .offset = 0, .length = bytes.size()}, "hash:/p", "*", "*"};
+      1000, 1000, -1, 4, 3, {.region = 1, .generation = 0, .offset = 0, .length = bytes.size()}, "hash:/p", "*", "*"};
   ask(EntryKind::peer_query, asked, stranger);
   EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
   is_member_ = true;

@@ -67,10 +67,11 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
     }
     members_.fetch_part(
         part.member, answer.user, EntryKind::peer_query, answer.deadline, spread.bytes,
-        [user = std::uint64_t{answer.user}, wait_ns = wait_until(answer.deadline, now), number = part.number,
-         view = spread.over.view, pool = spread.over.text, rows = answer.row_glob, columns = answer.column_glob](
+        [user = std::uint64_t{answer.user}, owner = std::uint64_t{spread.over.owner},
+         wait_ns = wait_until(answer.deadline, now), number = part.number, view = spread.over.view,
+         pool = spread.over.text, rows = answer.row_glob, columns = answer.column_glob](
             const mover::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
-          wire::encode(wire::PeerQuery{user, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
+          wire::encode(wire::PeerQuery{user, owner, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
         },
         [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at,
                                                                   Effects& to) {
@@ -90,8 +91,9 @@ void QueryService::begin_own_part(const Answer& answer, std::uint64_t number, Ef
   made->part_of = answer.number;
   made->asked = FrameTable::Get{};
   Answer& part = *answers_.emplace(number, std::move(made)).first->second;
-  auto chosen = members_.choose_part(
-      {answer.spread->over.text, answer.row_glob, answer.column_glob, answer.user, answer.spread->over.view}, effects);
+  auto chosen = members_.choose_part({answer.spread->over.text, answer.row_glob, answer.column_glob, answer.user,
+                                      answer.spread->over.view, answer.spread->over.owner},
+                                     effects);
   if (!chosen) return fail_answer(part, std::move(chosen).error(), now, effects);
   if (chosen->empty()) return end(part, 0, now, effects);
   run(part, answer.spread->part_query, std::move(*chosen), now, effects);

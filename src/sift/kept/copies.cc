@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t members_of_ring_max = 16;
 constexpr std::uint32_t salts_max = 1 << 16;
 
-// How many members' rows have a copy with this one. With many members nobody looks for all their rows: one more than
-// the mean.
+// How many members' rows have a copy with this one. With many members the rows are not searched: one more than the
+// mean.
 std::uint64_t rows_held(std::span<const std::string> members, std::uint32_t replicas, const std::string& self) {
   if (replicas < 2 || members.size() < 2) return 0;
   if (members.size() > members_of_ring_max) return replicas;
@@ -51,7 +51,7 @@ std::uint64_t copies_bytes(const Geometry& geometry, std::uint32_t member) {
   const Settings& settings = geometry.settings();
   const std::uint64_t rows = rows_held(geometry.members(), settings.replicas, geometry.members()[member]);
   if (rows == 0) return 0;
-  // A record of how an element was split is there until the next one is: a member has about its share of the elements.
+  // A record of an element's split exists until the next one: a member has about its share of the elements.
   std::uint64_t records = 0;
   for (std::uint32_t stage = 1; stage <= settings.stages; ++stage) {
     const std::uint64_t copies = geometry.lanes(stage) * std::uint64_t{settings.elements(stage)};

@@ -1,4 +1,4 @@
-// Where what a member keeps of a pool lies (journal.h), and how much memory copies take at the members that have them.
+// The place of a member's kept objects (journal.h), and the memory that copies take at other members.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,19 @@
 
 namespace offpath::sift {
 
-// The row of the pool's own pool that has what `self` keeps: so chosen that it lies there first, with the next member
-// in the order of names second where few members allow it, so that copies are spread evenly.
+// The row of the pool's own pool that has the objects of `self`. It is chosen such that `self` is its first owner and,
+// where few members allow it, the next member in the order of names its second one, so that copies are spread evenly.
 [[nodiscard]] std::string kept_row(const std::string& self, std::uint32_t replicas,
                                    std::span<const std::string> members);
 
-// What a member (by position) has to have set aside for copies while all members live; 0 where none lie there. For each
-// row that has a copy with it the budgets of all stages, of which copies of pieces take about half, for that was
-// charged for a piece and its parts. The rest is for pieces whose removal it has not heard of yet, and for rows that
-// come to it because another member is away. With spill=durable copies leave memory for the disk, so one budget is for
-// all stages.
+// The memory that a member (by position) reserves for copies while all members live; 0 where it has none. For each row
+// with a copy there, it is the budgets of all stages, of which copies of pieces take about half, because a budget is
+// charged for a piece and its parts. The rest is for pieces whose removal the member has not heard of, and for rows of
+// absent members. With spill=durable copies leave memory for the disk, so one budget covers all stages.
 [[nodiscard]] std::uint64_t copies_bytes(const Geometry& geometry, std::uint32_t member);
 
-// Copies of these stay, and are no part of what a stage is charged: runs of tracks. They take of what is set aside only
-// when there is no other memory.
+// Copies of runs of tracks, which stay and are not charged to a stage. They take reserved memory only when there is no
+// other.
 [[nodiscard]] bool copy_stays(std::string_view name);
 
 }  // namespace offpath::sift

@@ -33,7 +33,7 @@ void put(wire::Writer& writer, const TakenSequences& sequences) {
   }
 }
 
-// A number of things that follow, each of so many bytes at least.
+// A number of entries that follow, each of at least so many bytes.
 Result<std::uint32_t> take_count(wire::Reader& reader, std::uint64_t bytes_each, std::string_view what) {
   const auto count = reader.take<std::uint32_t>();
   if (!reader.ok() || count > reader.left() / bytes_each)

@@ -1,16 +1,13 @@
-// What is kept of a sift pool, so that an agent that was killed goes on where it stood. Each thing is one object under
-// a name:
+// The objects that are kept of a sift pool, so that a killed agent can continue. Each has a name:
 //
-//   piece   a piece that was taken: kept before it is answered, until what it was split into was answered
-//   split   how a batch of pieces was split: which they were, and under which sequences its parts are published. It is
-//           kept before they are, so that the same batch, split again, makes the same parts under the same sequences,
-//           and who took them before knows them. The newest one of an element says all there is to know; those before
-//           it are dropped
-//   run     a run of tracks, and which pieces and former runs it was made of. It is kept before these are dropped
+//   piece   a piece that was taken: kept before it is answered, until all parts of its split were answered
+//   split   the pieces of a batch, and the sequences of its parts. It is kept before they are published, so that the
+//           same batch, split again, makes the same parts under the same sequences, and their receivers recognise them.
+//           The newest split of an element has the whole record; earlier ones are dropped
+//   run     a run of tracks, and the pieces and runs that it was made of. It is kept before these are dropped
 //
-// The element's record, in splits and runs, says of each source what is settled: which pieces went on. A piece of those
-// that is still there, as its removal was not done or was undone, is none any more. So taken is what is settled and
-// what is there.
+// The element's record, in splits and runs, has the settled pieces of each source. A settled piece whose object still
+// exists (its removal was skipped or rolled back) is ignored. Taken pieces are the settled ones and those that exist.
 //
 // An object is the frame, or the run's memory, with its notes behind it:
 //
@@ -29,7 +26,7 @@
 
 namespace offpath::sift {
 
-// A piece of an element: whose (by position among the members, which are those of the pool for ever), and which.
+// A piece of an element: its source (by position among the members, which never change for the pool), and its sequence.
 struct PieceKey {
   std::uint32_t source = 0;
   std::uint64_t incarnation = 0, sequence = 0;
@@ -48,7 +45,7 @@ struct KeptName {
   bool operator==(const KeptName&) const = default;
 };
 
-// What was found to be kept.
+// The kept objects that were found.
 struct KeptItem {
   std::string name;
   std::uint64_t bytes = 0, rows = 0;
@@ -77,12 +74,12 @@ struct ElementRecord {
   std::vector<Source> sources;
   std::vector<std::uint64_t> next_sequences;  // of a split's parts, by number
   std::vector<Split> open;                    // parts of which may not be answered
-  TakenSequences covers;                      // of a run: numbers of those it has taken the place of, and its own
+  TakenSequences covers;                      // of a run: numbers of the runs that it replaces, and its own
 
   bool operator==(const ElementRecord&) const = default;
 };
 [[nodiscard]] std::vector<std::byte> encode(const ElementRecord& record);
-[[nodiscard]] Result<ElementRecord> decode_record(Bytes bytes);  // any bytes whatsoever
+[[nodiscard]] Result<ElementRecord> decode_record(Bytes bytes);  // arbitrary bytes
 
 // A run's notes: its record, its shape, and a frame without rows of the pool's schema.
 struct RunNotes {
@@ -96,11 +93,11 @@ struct RunNotes {
 
 // ---- objects
 
-// Whether what could not be read is lost. All else passes, read errors too: a corrupt object fails with Error::io once,
-// and is not found from then on.
+// Whether an unreadable object is lost. Other failures pass, read errors included: a corrupt object fails with
+// Error::io once, and is not found afterwards.
 [[nodiscard]] bool is_lost(Error code) noexcept;
 
-// Of a piece with as many runs of steps as a split makes: what a kept one has beside its frame, at most.
+// For a piece with as many runs of steps as a split makes: the largest size of a kept piece beside its frame.
 inline constexpr std::uint64_t kept_notes_bytes_max = 8192;
 
 [[nodiscard]] std::uint64_t kept_bytes(std::uint64_t body_bytes, std::uint64_t notes_bytes) noexcept;

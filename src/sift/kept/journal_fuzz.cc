@@ -1,4 +1,4 @@
-// What is kept comes from disks and other members: any bytes whatsoever.
+// Kept objects come from disks and other members: arbitrary bytes.
 #include "sift/kept/journal.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

@@ -1,5 +1,5 @@
-// What is kept before it counts: pieces before they are answered, splits before they are published, runs before what
-// they are made of is dropped. journal.h has what for.
+// Objects are kept before they take effect: pieces before they are answered, splits before they are published, runs
+// before their pieces and runs are dropped. journal.h has the reasons.
 #include <algorithm>
 
 #include "sift/sift.h"
@@ -51,7 +51,7 @@ void Sift::end_keep(const Job& job, const Status& status, TimeNs, Effects& effec
     if (arrival.put) (*life)->take(arrival.header.sequence);
     return;
   }
-  if (arrival.put) {  // nobody puts it again under this number, and it may be there: it is none
+  if (arrival.put) {  // its number is not used again, and the object may exist: it is ignored
     effects.emplace_back(std::in_place_type<ForgetEffect>, job.name);
     if (TakenSequences* const settled = to.sources[options_.self.member].settled(options_.self.incarnation))
       settled->take(arrival.header.sequence);
@@ -59,7 +59,7 @@ void Sift::end_keep(const Job& job, const Status& status, TimeNs, Effects& effec
   refuse(job.arrival, done.error(), effects);
 }
 
-// ---- what comes of them
+// ---- results
 
 void Sift::keep_result(std::uint64_t token, Job job, Effects& effects) {
   FramePtr object;
@@ -75,7 +75,7 @@ void Sift::keep_result(std::uint64_t token, Job job, Effects& effects) {
       object->buffer = std::move(*memory);
       write_notes(object->buffer.bytes(), 0, record);
     } else {
-      object = nullptr;  // told as a failure to keep it
+      object = nullptr;  // reported as a failure to keep it
     }
   } else {
     job.name = KeptName{KeptName::Kind::run, job.element, {}, job.batch->number}.text();
@@ -95,7 +95,7 @@ void Sift::on_kept(std::uint64_t token, const Status& status, TimeNs now, Effect
     if (const auto arrival = arrivals_.find(job.arrival); arrival != arrivals_.end()) take(job.arrival, now, effects);
     return settle(job.element.stage, now, effects);
   }
-  if (!status) {  // it may be there all the same
+  if (!status) {  // the object may exist nevertheless
     effects.emplace_back(std::in_place_type<ForgetEffect>, job.name);
     if (job.work != Work::split) element.abandoned.take(job.batch->number, job.batch->number);
   }
@@ -110,7 +110,7 @@ void Sift::on_kept(std::uint64_t token, const Status& status, TimeNs now, Effect
 
 // ---- records
 
-// What is settled, with these pieces.
+// The settled sequences, with these pieces.
 ElementRecord Sift::record_of(const Element& element, const std::vector<HeldPiece>& settled) const {
   ElementRecord record;
   for (const auto& [member, history] : element.sources) {
@@ -155,7 +155,7 @@ RunNotes Sift::notes_of_merge(Element& element, Batch& batch,
   return notes_of(batch.record);
 }
 
-// The record that says how the batch was split. Nobody else publishes to the elements its parts go to.
+// The record of the batch's split. No other agent publishes to the elements its parts go to.
 void Sift::plan_parts(Element& element, Batch& batch) {
   ElementRecord& record = batch.record = record_of(element, batch.held);
   record.number = batch.number;
@@ -201,7 +201,7 @@ void Sift::settle_batch(Element& element, Batch& batch, Effects& effects) {
     Replay& replay = element.replays.front();
     split.pieces = std::move(replay.pieces);
     split.parts = std::move(replay.parts);
-    // Of pieces that were lost there may be parts no more: nothing waits for their answers.
+    // Lost pieces may have no parts any more, so their answers are not awaited.
     for (const auto& [part, sequence] : split.parts)
       if (std::ranges::find(batch.parts, part, &Part::number) == batch.parts.end())
         targets_[geometry_.next(element.id, part)].open.erase(sequence);
@@ -216,7 +216,7 @@ void Sift::settle_batch(Element& element, Batch& batch, Effects& effects) {
   element.kept_split = KeptName{KeptName::Kind::split, element.id, {}, batch.number}.text();
 }
 
-// One of a split's parts was: with the last of them its pieces are not needed any more.
+// A part of a split was answered: after the last one its pieces are not needed any more.
 void Sift::answered(Element& element, std::uint64_t number, Effects& effects) {
   const auto split = element.splits.find(number);
   if (split == element.splits.end() || --split->second.unanswered > 0) return;

@@ -1,13 +1,13 @@
-// What a pool keeps lies in a pool of its own (pool/members/pools.h), whose copies and disk are this one's: `local:`
-// with spill=durable, or `hash:` where it has replicas. There each member has a row (copies.h), of which it is the
-// first owner. The row's columns are the names of what is kept (journal.h), and "pool": which pool it is, and as what
-// source the member publishes, in all its lives.
+// Kept objects of a pool are in a pool of their own (pool/members/pools.h), which provides copies and disk: `local:`
+// with spill=durable, or `hash:` with replicas. There each member has a row (copies.h), of which it is the first owner.
+// The row's columns are the names of the objects (journal.h), and "pool": the pool, and the source as which the member
+// publishes in all its lives.
 //
-// Before anything of the pool is taken, memory for the others' copies is set aside at every member that makes it: a
-// stage's credit goes round by way of them, and waits for no memory that another stage, or a program, may have.
+// Before anything of the pool is taken, every member reserves memory for the others' copies. Otherwise the credit of a
+// stage, which depends on copies, could wait for memory of another stage or of a program.
 //
 // At its start an agent finds its row on its disk. Without a disk it asks all other members for it, and waits until all
-// have answered: whoever does not may be the only one that has it. Until then whoever asks something of the pool waits.
+// have answered, because a member that does not may be the only one that has it. Requests to the pool wait until then.
 #include <algorithm>
 #include <utility>
 
@@ -47,7 +47,7 @@ struct Identity {
   std::string text;
 };
 
-// `user`: whose the pool is by what the agent wrote of it.
+// `user`: the pool's user, in a record that the agent wrote.
 Result<Identity> read_identity(Bytes bytes, uid_t user) {
   wire::Reader reader(bytes);
   Identity identity{reader.take<std::uint64_t>(), reader.take<std::uint64_t>(), {}};
@@ -115,7 +115,7 @@ void SiftService::on_identity(const std::string& own, const Result<FramePtr>& ob
   make_awaited(now, effects);
 }
 
-// Until it is known what was kept of a pool, another one of its name would take its place.
+// Until it is known what was kept of a pool, another one of its name would replace it.
 Status SiftService::may_make(std::string_view text) const {
   for (const auto& [own, unread] : unread_) {
     const std::string_view name = std::string_view(own).substr(own.find(':'));
@@ -126,7 +126,7 @@ Status SiftService::may_make(std::string_view text) const {
   return {};
 }
 
-// Of what is kept of a pool: two of one name, by other members or of other users, do not meet there.
+// For kept objects of a pool: two pools of one name, by other members or of other users, do not mix there.
 std::string SiftService::own_name(const Settings& settings, std::string_view text, uid_t user) {
   return fmt::format("{}:{}{}{:08x}", settings.replicas > 1 ? "hash" : "local", settings.pool, pool::kept_mark,
                      pool::hash_of(fmt::format("{} {}", user, text)) & 0xFFFF'FFFF);
@@ -169,9 +169,9 @@ Status SiftService::set_aside(const Pool& pool) {
               pool.name, done.error().message, pool.settings.budget_bytes, pool.settings.replicas);
 }
 
-// ---- what is kept, and where
+// ---- kept objects and their place
 
-// Asks who has not answered; once all have, the pool is what was found, or new.
+// Asks members that have not answered. When all have, the pool has the objects that were found, or is new.
 void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects) {
   set_due(pool, never);
   if (pool.own.empty() || !pool.agreed || pool.sift->is_restored() || pool.restoring) return;
@@ -201,7 +201,7 @@ void SiftService::on_listed(std::uint64_t number, const std::string& member,
   if (!node) return;
   Pool& pool = *node.mapped().pool;
   pool.asked.erase(member);
-  if (!items) {  // it is away; asked again by the time
+  if (!items) {  // it is away; asked again later
     set_due(pool, std::min(pool.due, deadline_after(now, ask_again_ns)));
     return;
   }
@@ -273,7 +273,7 @@ void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarna
   carry_out(pool, now, effects);
 }
 
-// ---- a Sift's wishes
+// ---- effects of a Sift
 
 mover::Store::Place SiftService::place_of(const Pool& pool, std::string name) {
   return {pool.own, pool.row, std::move(name), pool.user, 0, false};
@@ -312,7 +312,7 @@ void SiftService::read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::
         const auto node = works_.extract(number);
         if (!node) return;
         Pool& of = *node.mapped().pool;
-        // Rows go from owner to owner when members change: it may be on its way here.
+        // Rows move between owners when members change: the row may be on its way here.
         const bool moves = !object && remote && object.error().code == Error::not_found &&
                            then < of.opened_at + options_.piece_wait_ns;
         if (moves) object = fail(Error::would_block, "{}", object.error().message);
@@ -323,9 +323,9 @@ void SiftService::read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::
       now, effects);
 }
 
-// ---- who asks before it is there
+// ---- requests before the pool is ready
 
-// What is asked of a pool on which nobody agrees would be answered by members as if they did.
+// Members would answer requests to a pool that is not agreed on as if it were.
 Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                     bool is_member) {
   if (is_ready(pool)) return false;

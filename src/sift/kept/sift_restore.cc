@@ -1,6 +1,6 @@
-// How an agent goes on where its former life stood. Splits and runs are read first: they say which pieces are still
-// wanted. Then pieces that were taken come back like offers, when their stage has room: first those of splits that were
-// kept and not all answered, which are split again as they were; then all others.
+// How an agent continues the work of its former life. Splits and runs are read first: they say which pieces are needed.
+// Then kept pieces come back like offers, when their stage has room: first those of splits with unanswered parts, which
+// are split again in the same way; then all others.
 #include <algorithm>
 
 #include "base/log.h"
@@ -23,7 +23,7 @@ void Sift::restore(std::uint64_t incarnation, const std::vector<KeptItem>& items
       restoring_->pieces.emplace_back(*name, item);
       continue;
     }
-    // No name is given again, whether its object can be read or not.
+    // No name is used again, whether its object can be read or not.
     Element& of = element(name->element);
     of.number = std::max(of.number, name->number);
     if (name->kind == KeptName::Kind::run) {
@@ -126,7 +126,7 @@ void Sift::end_restore(TimeNs now, Effects& effects) {
   for (std::uint32_t number = 1; number <= options_.settings.track_stage(); ++number) settle(number, now, effects);
 }
 
-// Those that others were made of are none any more, even if they are still there.
+// Runs that others were made of are ignored, even if they still exist.
 void Sift::restore_runs(Element& element, std::vector<Restoring::Run> runs, Effects& effects) {
   std::ranges::sort(runs, {}, [](const Restoring::Run& run) { return run.record.number; });
   for (const Restoring::Run& each : runs) {
@@ -151,7 +151,7 @@ void Sift::take_up(Element& element, const ElementRecord& record) {
     if (source.source < geometry_.members().size()) element.sources[geometry_.members()[source.source]].take_up(source);
 }
 
-// Splits whose pieces are all there. Of one all of whose parts were answered, some pieces are dropped already.
+// Splits whose pieces are all there. If all parts of a split were answered, some of its pieces may be dropped already.
 std::deque<Replay> Sift::replays_of(Element& element, ElementRecord record,
                                     const std::vector<std::pair<KeptName, KeptItem>>& pieces) {
   element.kept_split = KeptName{KeptName::Kind::split, element.id, {}, record.number}.text();
@@ -201,7 +201,7 @@ void Sift::queue_again(Element& element, const KeptItem& item, const PieceKey& k
   arrival.kept = arrival.restored = true;
   arrival.replay = replay;
   arrival.order = ++element.taken;
-  // Not more than it was charged before, as the object has its notes.
+  // No more than it was charged before, because the object includes its notes.
   arrival.charge = BufferCache::class_bytes(item.bytes) +
                    std::max(item.bytes + item.bytes / 8, item.rows * TrackRun::sort_bytes_per_row);
   arrival.charge =

@@ -1,14 +1,14 @@
-// Which agent holds which element.
+// The placement of elements on agents.
 //
 // An element is (stage, index); its index is the bits of the identifier that are matched when it is reached. Stage 1
 // has one element, and every member holds one of its own: what a program puts stays on its agent until it is split. The
 // other stages' elements are placed by rendezvous hashing, with a bound on how many of a stage one member gets, so that
 // none is flooded. Where a stage has fewer elements than there are members, each is held by several (lanes), and a
-// source always uses the same one of them; otherwise most agents would be idle in the middle stages. Those who hold an
-// element share out the lanes of the next by their own order, so that all are used. Tracks have one lane: all rows of
+// source always uses the same one of them; otherwise most agents would be idle in the middle stages. The owners of an
+// element divide the lanes of the next stage in their order, so that all are used. Tracks have one lane: all rows of
 // an identifier are in one place.
 //
-// Everybody computes the same placement from the settings and the members' names.
+// All agents compute the same placement from the settings and the members' names.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct ElementId {
   auto operator<=>(const ElementId&) const = default;
 };
 
-// Where each of `elements` is, as positions in `members`: the member of the highest hash that has fewer than
+// The place of each of `elements`, as positions in `members`: the member of the highest hash that has fewer than
 // ceil(elements / members) so far.
 [[nodiscard]] std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elements,
                                                         std::span<const std::string> members);
@@ -40,7 +40,7 @@ class Geometry {
   [[nodiscard]] static Result<Geometry> make(const Settings& settings, std::vector<std::string> members);
 
   [[nodiscard]] std::span<const std::string> members() const noexcept { return members_; }
-  // Position of a member; the number of members if it is none.
+  // Position of a member; the number of members if it is not one.
   [[nodiscard]] std::uint32_t position_of(std::string_view member) const noexcept;
 
   // The member that `source` (a position) sends pieces for this element to.
@@ -48,15 +48,15 @@ class Geometry {
   [[nodiscard]] const std::string& owner_name(ElementId element, std::uint32_t source) const noexcept {
     return members_[owner(element, source)];
   }
-  // For an element that keeps tracks: there is one, whoever asks.
+  // For an element that keeps tracks: it has one owner for all sources.
   [[nodiscard]] std::uint32_t owner(ElementId element) const noexcept { return owner(element, 0); }
-  // Who holds a lane of an element of stage 2 or later.
+  // The owner of a lane of an element of stage 2 or later.
   [[nodiscard]] std::uint32_t holder(ElementId element, std::uint32_t lane) const noexcept {
     const Stage& stage = stages_[element.stage - 1];
     return stage.owners[element.index * stage.lanes + lane];
   }
   [[nodiscard]] bool holds(std::uint32_t member, ElementId element) const noexcept;
-  // Who sends pieces for an element of stage 2 or later to `member`, ascending: what a flush waits for.
+  // The members that send pieces for an element of stage 2 or later to `member`, ascending: a flush waits for them.
   [[nodiscard]] std::vector<std::uint32_t> sources(ElementId element, std::uint32_t member) const;
   // Indices a member holds of a stage, ascending.
   [[nodiscard]] std::vector<std::uint32_t> elements_of(std::uint32_t member, std::uint32_t stage) const;
@@ -71,7 +71,7 @@ class Geometry {
   struct Stage {
     std::uint32_t lanes = 1;
     std::vector<std::uint32_t> owners;  // [index * lanes + lane]
-    std::vector<bool> reached;          // likewise: somebody sends there
+    std::vector<bool> reached;          // likewise: some member sends there
   };
 
   [[nodiscard]] std::uint32_t lane_of(ElementId element, std::uint32_t source) const noexcept;

@@ -32,15 +32,15 @@ void part_numbers(const Identifiers& ids, std::uint64_t begin, std::uint32_t cou
     part_numbers<std::uint32_t>(values, count, bits, parts);
 }
 
-// Rows of a block: enough for runs of 512 rows, or as long as they can be while a column of the block stays in a cache
-// of the core's own: the ends of runs are what costs.
+// Rows of a block: enough for runs of 512 rows, or as many as fit while a column of the block stays in a cache of the
+// core: the ends of runs are the cost.
 constexpr std::uint32_t block_rows_min = 4096, block_rows_max = 32768;
 
 std::uint32_t block_rows_of(SplitBits bits) noexcept {
   return std::clamp<std::uint32_t>(bits.parts() * 512, block_rows_min, block_rows_max);
 }
 
-// From which size on a split is written past the caches: below, whoever sends or sums up the parts finds them there.
+// From this size on a split is written past the caches: smaller ones are found in the cache by the next reader.
 constexpr std::uint64_t streamed_bytes_min = 4 << 20;
 
 template <class Value>
@@ -62,7 +62,7 @@ __attribute__((target("avx2"))) void gather4_avx2(const std::byte* from, const s
   std::uint32_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m256i rows = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(order + i)));
-    // With a mask, for the form without one has a variable without a value in GCC's header, which it warns of.
+    // With a mask, because GCC's header warns about an uninitialised variable in the form without one.
     const __m256i values = _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(from), rows,
                                                        _mm256_set1_epi32(-1), 4);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 4), values);
@@ -72,7 +72,7 @@ __attribute__((target("avx2"))) void gather4_avx2(const std::byte* from, const s
 
 #define OFP_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 
-// Lanes of `mask` alone are read and written.
+// Only lanes of `mask` are read and written.
 OFP_AVX512 inline void gather4_masked(const std::byte* from, const std::uint16_t* order, __mmask16 mask,
                                       std::byte* to) noexcept {
   const __m512i rows = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, order));
@@ -242,7 +242,7 @@ void Partition::split(const Identifiers& ids, std::span<const Column> columns, s
     }
   }
 #if defined(__x86_64__)
-  _mm_sfence();  // what was streamed is ordered by nothing else, and others read it
+  _mm_sfence();  // streamed stores are not ordered otherwise, and other threads read them
 #endif
 }
 

@@ -78,7 +78,7 @@ Result<std::shared_ptr<const RowForm>> RowForm::of_frame(Bytes bytes, std::strin
 }
 
 Status RowForm::check_same_schema(Bytes bytes, const frame::FrameView& parsed) const {
-  // Nearly always the same bytes: other agents, and programs' streams, write it by the same code.
+  // Nearly always the same bytes, because other agents and programs' streams use the same code.
   const std::vector<std::byte>& own = form_->schema_message;
   if (bytes.size() > own.size() && std::memcmp(bytes.data(), own.data(), own.size()) == 0) return {};
   OFP_ASSIGN(const frame::Schema found, frame::read_schema(bytes, parsed));
@@ -90,7 +90,7 @@ Status RowForm::check_same_schema(Bytes bytes, const frame::FrameView& parsed) c
     const Field &one = found.fields[i], &other = expected.fields[i];
     if (one == other) continue;
     if (one.name == other.name && one.type == other.type && frame::describe(one) == frame::describe(other)) {
-      // Whether a column could have nulls, and its metadata, are of no importance: it has none.
+      // Nullability and metadata of a column do not matter: it has no nulls.
       continue;
     }
     return fail(Error::schema, "column {} is '{}' {}, in the pool it is '{}' {}", i, one.name, frame::describe(one),
@@ -121,7 +121,7 @@ Result<RowsView> RowForm::view(Bytes bytes) const {
 }
 
 Result<RowForm::Made> RowForm::make_frame(std::uint64_t rows, const FrameMemory& memory) const {
-  // The frame is laid out as for columns that are read from somewhere; what is read is never asked for.
+  // The frame is laid out as for columns that are read from another process; the reads are not used.
   constexpr std::uint64_t somewhere = page_bytes;
   frame::BatchView batch;
   frame::Plan plan;

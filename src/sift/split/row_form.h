@@ -1,4 +1,4 @@
-// The columns of a sift pool: which schemas it takes, where a frame has its columns, and new frames of the same schema.
+// The columns of a sift pool: accepted schemas, places of a frame's columns, and new frames of the same schema.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace offpath::sift {
 using mover::BufferCache;
 using pool::FramePtr;
 
-// Where frames come from.
+// The source of frames.
 struct FrameMemory {
   std::shared_ptr<BufferCache> cache;
   uid_t user = 0;
@@ -37,7 +37,7 @@ class RowForm {
   [[nodiscard]] static Result<std::shared_ptr<const RowForm>> make(const frame::Schema& schema, std::string_view key);
   [[nodiscard]] static Result<std::shared_ptr<const RowForm>> of_frame(Bytes frame, std::string_view key);
 
-  // Fails if the frame has another schema, or nulls, or is no frame.
+  // Fails if the frame has another schema, has nulls, or is not a frame.
   [[nodiscard]] Result<RowsView> view(Bytes frame) const;
 
   struct Made {
@@ -50,7 +50,7 @@ class RowForm {
     return widths_;
   }  // of a row's value in each column
   [[nodiscard]] std::uint32_t row_bytes() const noexcept { return row_bytes_; }
-  // What a frame has beside its rows, at most.
+  // The largest size of a frame beside its rows.
   [[nodiscard]] std::uint32_t overhead_bytes() const noexcept { return overhead_bytes_; }
   [[nodiscard]] std::uint32_t key_column() const noexcept { return key_column_; }
   [[nodiscard]] std::uint32_t key_bytes() const noexcept { return widths_[key_column_]; }

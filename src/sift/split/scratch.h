@@ -1,5 +1,4 @@
-// Memory that a job needs only while it runs: in huge pages where the kernel gives them, and kept for the thread's next
-// job.
+// Memory that a job needs while it runs: in huge pages if the kernel provides them, and kept for the thread's next job.
 //
 // A sort writes to a thousand places in turn and reads a column in any order; with pages of 4 KiB most of these look up
 // a page first. And a page touched for the first time costs as much as what is done in it.
@@ -17,10 +16,10 @@ namespace offpath::sift {
 
 class Scratch {
  public:
-  // What a thread keeps between jobs.
+  // The memory that a thread keeps between jobs.
   static constexpr std::uint64_t kept_bytes_max = 32ull << 20;
 
-  // What `next` takes of it for so many values.
+  // The bytes that `next` takes for so many values.
   template <class Value>
   [[nodiscard]] static constexpr std::uint64_t bytes_of(std::size_t count) noexcept {
     return align_up(count * sizeof(Value), line_bytes);
@@ -31,7 +30,7 @@ class Scratch {
   Scratch& operator=(Scratch&&) = delete;
   ~Scratch();
 
-  // The next `count` values of it, with whatever lay there before. All calls together take no more than was asked for.
+  // The next `count` values, uninitialised. All calls together take no more than was requested.
   template <class Value>
   [[nodiscard]] std::span<Value> next(std::size_t count) noexcept {
     return {reinterpret_cast<Value*>(next_bytes(bytes_of<Value>(count))), count};

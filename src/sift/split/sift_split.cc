@@ -1,4 +1,4 @@
-// What an element does once it has enough: split and publish; in the last stage, sort and keep.
+// An element that has enough pieces: it splits and publishes; in the last stage, it sorts and keeps.
 #include <algorithm>
 
 #include "sift/sift.h"
@@ -31,12 +31,12 @@ void Sift::set_due(Element& element) {
   stage(element.id.stage).due.push_back(element.id);
 }
 
-// Everything that may have become possible in a stage: memory was given back, or a piece came.
+// Everything that may have become possible in a stage: memory was freed, or a piece arrived.
 void Sift::settle(std::uint32_t number, TimeNs now, Effects& effects) {
   if (dropped_ || !restored_) return;
   Stage& at = stage(number);
   do {
-    // Splits before admissions: they are what gives memory back.
+    // Splits before admissions, because splits free memory.
     while (!at.due.empty() && begin_split(*elements_.at(at.due.front()), effects)) at.due.pop_front();
     admit(number, now, effects);
   } while ((!at.due.empty() && at.counters.used_bytes + parts_overhead(number) <= at.counters.budget_bytes) ||
@@ -44,8 +44,7 @@ void Sift::settle(std::uint32_t number, TimeNs now, Effects& effects) {
   if (number < options_.settings.track_stage()) send(number, effects);
 }
 
-// With offers that wait, and nothing under way that would make room for them, the largest element is split before its
-// time.
+// If offers wait and nothing under way will make room for them, the largest element is split early.
 bool Sift::relieve(std::uint32_t number) {
   Stage& at = stage(number);
   if (at.waiting.empty() || at.jobs > 0 || at.counters.outgoing > 0 || !at.due.empty()) return false;
@@ -88,7 +87,7 @@ std::shared_ptr<Batch> Sift::next_batch(Element& element) const {
   return batch;
 }
 
-// False: the parts' overhead finds no room yet.
+// False: there is no room for the parts' overhead.
 bool Sift::begin_split(Element& element, Effects& effects) {
   const std::uint32_t number = element.id.stage;
   Stage& at = stage(number);
@@ -165,7 +164,7 @@ void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects
   --stage(number).jobs;
   const std::shared_ptr<Batch> batch = std::move(element.batch);
   element.batch = nullptr;
-  if (!status) {  // memory, most likely: what it was to split is still there
+  if (!status) {  // probably memory: its pieces still exist
     release(number, parts_overhead(number));
     if (batch->again) {
       for (HeldPiece& piece : batch->held) element.replays.front().here.emplace(piece.key, std::move(piece));
@@ -233,7 +232,7 @@ void Sift::begin_merge(Element& element, Effects& effects) {
 
 // ---- publish
 
-// A mark has the number of the next piece, and leaves it to that. `sequence`: 0 for the next one.
+// A mark has the number of the next piece, without using it up. `sequence`: 0 for the next one.
 void Sift::publish(ElementId from, ElementId to, Outgoing piece, std::uint64_t sequence) {
   Target& target = targets_[to];
   const bool mark = piece.frame == nullptr;

@@ -79,7 +79,7 @@ Result<std::vector<Part>> split_pieces(const RowForm& form, const std::vector<Pi
 
 std::uint64_t parts_bytes_max(std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t parts,
                               std::uint32_t overhead_bytes) noexcept {
-  // A buffer has up to an eighth more than was asked for, and ends on a page.
+  // A buffer has up to an eighth more than was requested, and ends on a page.
   const std::uint64_t bytes = rows * row_bytes + std::uint64_t{parts} * overhead_bytes;
   return bytes + bytes / 8 + std::uint64_t{parts} * 2 * page_bytes;
 }

@@ -1,4 +1,4 @@
-// What an element does with the pieces it has accumulated: one pass over them, which writes every part's frame.
+// Processing of the pieces that an element has accumulated: one pass over them, which writes every part's frame.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ struct Part {
 [[nodiscard]] Result<std::vector<Part>> split_pieces(const RowForm& form, const std::vector<Piece>& pieces,
                                                      SplitBits bits, const FrameMemory& memory);
 
-// What the frames of `parts` parts with `rows` rows in all take up at most, as buffers of the cache.
+// The largest size of the frames of `parts` parts with `rows` rows in all, as buffers of the cache.
 [[nodiscard]] std::uint64_t parts_bytes_max(std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t parts,
                                             std::uint32_t overhead_bytes) noexcept;
 

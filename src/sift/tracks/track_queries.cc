@@ -33,7 +33,7 @@ std::optional<Whole> whole_of(const Expression& expression) {
   return Whole{value < 0, static_cast<std::uint64_t>(value)};
 }
 
-// The identifier that a number is, if the column can hold it.
+// The identifier for a number, if the column can hold it.
 std::optional<std::uint64_t> identifier_of(const RowForm& rows, Whole number) {
   const bool is_signed = rows.key_is_signed();
   if (number.negative && !is_signed) return std::nullopt;
@@ -66,7 +66,7 @@ Function turned(Function function) {
 
 void bound_steps(Function function, Whole number, TrackQuery& bounds) {
   constexpr auto largest = static_cast<std::uint64_t>(INT64_MAX);
-  // A number beyond all steps bounds them as the last one does, at least.
+  // A number beyond all steps bounds them at least as the last one does.
   const auto value = !number.negative && number.magnitude_or_bits > largest
                          ? INT64_MAX
                          : static_cast<std::int64_t>(number.magnitude_or_bits);
@@ -78,7 +78,7 @@ void bound_steps(Function function, Whole number, TrackQuery& bounds) {
 }
 
 void bound_identifiers(const RowForm& rows, std::span<const Expression> values, TrackQuery& bounds) {
-  if (bounds.identifiers) return;  // by another part of the filter: one of them bounds enough
+  if (bounds.identifiers) return;  // by another part of the filter: one bound is enough
   std::vector<std::uint64_t> identifiers;
   for (const Expression& value : values) {
     const auto number = whole_of(value);
@@ -116,7 +116,7 @@ void bound(const Expression& filter, const RowForm& rows, TrackQuery& bounds) {
     bound_identifiers(rows, std::span(&value, 1), bounds);
 }
 
-// Columns that a query reads. All, if it does not say, or names one that is not there: whoever binds it says so.
+// Columns that a query reads. All, if it names none, or one that does not exist: binding reports that.
 std::optional<std::vector<std::uint32_t>> columns_of(const Query& query, const RowForm& rows) {
   if (query.projections.empty() && query.aggregates.empty()) return std::nullopt;
   std::vector<std::string> names;
@@ -191,7 +191,7 @@ Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, 
 Result<std::vector<QuerySource>> TrackQueries::choose(const std::string& pool, std::string_view row_glob,
                                                       std::string_view column_glob, uid_t user) {
   if (!SiftService::is_own(pool)) return pools_.choose(pool, row_glob, column_glob, user);
-  mover::Effects none;  // a pool that is there is asked about: nothing is to be told
+  mover::Effects none;  // an existing pool is asked about: there is nothing to report
   OFP_ASSIGN(std::vector<QuerySource> found, sources(pool, row_glob, column_glob, user, none));
   if (found.empty()) return fail(Error::not_found, "pool \"{}\" has no tracks yet", pool);
   return found;

@@ -14,8 +14,8 @@
 
 namespace offpath::sift {
 
-// Steps and identifiers outside of which a filter does not hold, from its parts that are joined by "and" and compare
-// `step` or the identifiers with whole numbers. What else it says is not looked at, so rows within may still not match.
+// Bounds of steps and identifiers outside of which a filter does not hold, from its parts that are joined by "and" and
+// compare `step` or the identifiers with whole numbers. Other parts are ignored, so rows within may still not match.
 [[nodiscard]] TrackQuery bounds_of(const pool::Query& query, const RowForm& rows);
 
 class TrackQueries final : public pool::QueryMembers {
@@ -45,7 +45,7 @@ class TrackQueries final : public pool::QueryMembers {
   }
 
  private:
-  // None: there was nothing in the pool yet.
+  // None: the pool had no pieces.
   [[nodiscard]] Result<std::vector<pool::QuerySource>> sources(const std::string& text, std::string_view row_glob,
                                                                std::string_view column_glob, uid_t user,
                                                                mover::Effects& effects);

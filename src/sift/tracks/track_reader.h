@@ -1,5 +1,4 @@
-// Tracks in the order of (identifier, step), as Arrow frames of bounded size: one identifier's, those of a list, or
-// all.
+// Tracks in the order of (identifier, step), as Arrow frames of bounded size: of one identifier, of a list, or of all.
 #pragma once
 
 #include <optional>
@@ -11,19 +10,19 @@
 namespace offpath::sift {
 
 struct TrackQuery {
-  std::optional<std::vector<std::uint64_t>> identifiers;  // their bits; none: all there are
+  std::optional<std::vector<std::uint64_t>> identifiers;  // their bits; none: all identifiers
   std::int64_t first_step = INT64_MIN, last_step = INT64_MAX;
   // Some columns of the pool's, by number, ascending, that of the identifiers among them; none: all.
   std::optional<std::vector<std::uint32_t>> columns{};
 };
 
-// Belongs to one thread; what it reads may be added to meanwhile.
+// Belongs to one thread; its tracks may grow meanwhile.
 class TrackReader {
  public:
   TrackReader(TrackSnapshot snapshot, TrackQuery query, std::uint64_t rows_max);
 
-  // The next frame: `step` and the pool's columns, or those of the query, rows_max rows or less. Null at the end. An
-  // identifier that is not there has no rows, which is no failure.
+  // The next frame: `step` and the pool's columns, or those of the query, with at most rows_max rows. Null at the end.
+  // An absent identifier has no rows, which is no failure.
   [[nodiscard]] Result<FramePtr> next(const FrameMemory& memory);
   // One without rows, of the same columns. There has to be a form.
   [[nodiscard]] Result<FramePtr> empty(const FrameMemory& memory) { return answer({}, 0, memory); }
@@ -50,7 +49,7 @@ class TrackReader {
   std::size_t next_identifier_ = 0;
   std::priority_queue<Head, std::vector<Head>, std::greater<>> heads_;
   std::vector<std::pair<const TrackRun*, RowRange>> ranges_;
-  std::vector<Stretch> found_;  // not answered yet
+  std::vector<Stretch> found_;  // not answered
 };
 
 }  // namespace offpath::sift

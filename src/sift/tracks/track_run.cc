@@ -117,7 +117,7 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const Row
                                                        const RunNotes& notes) {
   OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
   const std::uint64_t bytes = parts.body.size();
-  // So few that they can be laid out: each row has its step and its values.
+  // So few that they can be listed: each row has its step and its values.
   if (notes.rows > bytes / (8 + form->row_bytes() - form->key_bytes()) || notes.keys > notes.rows ||
       RunLayout(*form, notes.rows, notes.keys).bytes != bytes)
     return fail(Error::protocol, "a run of {} rows and {} identifiers does not have {} bytes", notes.rows, notes.keys,
@@ -153,7 +153,7 @@ struct Entry {
 };
 static_assert(2 * sizeof(Entry) == TrackRun::sort_bytes_per_row);
 
-// The bits by which keys differ, from the lowest to the highest. Others need not be looked at.
+// The bits by which keys differ, from the lowest to the highest. Other bits are ignored.
 struct KeyBits {
   std::uint64_t first = 0;  // some key
   std::uint32_t low = 0, count = 0;
@@ -167,8 +167,8 @@ KeyBits bits_of(std::span<const std::uint64_t> keys) noexcept {
   return {keys[0], low, static_cast<std::uint32_t>(std::bit_width(differ)) - low};
 }
 
-// Sorts `entries` by the bits of `number_of(entry)` from `low` on; those with the same ones keep their order. They go
-// to and from `other`, which has as many, and are in what is returned at the end. Digits of at most eleven bits.
+// Sorts `entries` by the bits of `number_of(entry)` from `low` on, stably. Entries move between `entries` and `other`,
+// which has the same size; the result is in the returned one. Digits have at most eleven bits.
 template <class Each, class NumberOf>
 std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, std::uint32_t low, std::uint32_t count,
                                const NumberOf& number_of) {
@@ -202,7 +202,7 @@ struct SortedKeys {
 Result<SortedKeys> sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> other,
                              std::span<std::uint32_t> order) {
   const KeyBits bits = bits_of(keys);
-  if (bits.count <= 32) {  // as mostly: an entry is half as long when it has only what differs
+  if (bits.count <= 32) {  // the usual case: an entry is half as long if it has only the differing bits
     constexpr std::uint32_t key_at = 32;
     const std::uint64_t differing = bits.count == 0 ? 0 : ~0ull >> (64 - bits.count);
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = (keys[i] >> bits.low & differing) << key_at | i;
@@ -320,8 +320,8 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const Row
 void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges,
                     std::vector<Stretch>& stretches) {
   std::erase_if(ranges, [](const auto& each) { return each.second.first == each.second.end; });
-  // The range with the smallest next step gives all its rows up to the next range's; mostly that is all of them, for
-  // pieces of later steps come later.
+  // The range with the smallest next step gives all its rows up to the next range's step; usually that is all of them,
+  // because pieces of later steps arrive later.
   while (!ranges.empty()) {
     const auto step_of_range = [](const auto& each) { return each.first->steps()[each.second.first]; };
     const auto least = std::ranges::min_element(ranges, {}, step_of_range);

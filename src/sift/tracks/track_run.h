@@ -19,7 +19,7 @@
 
 namespace offpath::sift {
 
-// The pool's rows, and rows as they are answered: the same columns behind `step` (i64).
+// The pool's rows, and rows in an answer: the same columns after `step` (i64).
 struct TrackForm {
   std::shared_ptr<const RowForm> rows, answers;
 
@@ -29,7 +29,7 @@ struct TrackForm {
   [[nodiscard]] Result<std::shared_ptr<const RowForm>> answers_of(const std::vector<std::uint32_t>& columns) const;
 };
 
-// Identifiers as numbers whose order is theirs, signed or not; and back to the bytes of the column.
+// Identifiers as numbers in the same order, signed or not; and back to the bytes of the column.
 [[nodiscard]] std::uint64_t key_of(const RowForm& form, const std::byte* value) noexcept;
 [[nodiscard]] std::uint64_t key_of(const RowForm& form, std::uint64_t identifier) noexcept;
 void store_key(const RowForm& form, std::uint64_t key, std::byte* value) noexcept;
@@ -42,7 +42,7 @@ class TrackRun {
  public:
   static constexpr std::uint64_t sort_bytes_per_row = 32;
 
-  // `pieces` are not empty. With `notes` the run is an object that can be kept, with these behind it; their shape is
+  // `pieces` are not empty. With `notes` the run is an object that can be kept, followed by the notes; their shape is
   // filled in.
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> sort(std::shared_ptr<const RowForm> form,
                                                                     const std::vector<Piece>& pieces,
@@ -51,7 +51,7 @@ class TrackRun {
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> merge(
       std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory,
       const RunNotes* notes = nullptr);
-  // One that was kept; looks at all keys.
+  // A kept run; checks all keys.
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> open(std::shared_ptr<const RowForm> form,
                                                                     FramePtr object, const RunNotes& notes);
   [[nodiscard]] const FramePtr& object() const noexcept { return object_; }
@@ -82,7 +82,7 @@ class TrackRun {
   std::vector<std::byte*> columns_;
 };
 
-// A stretch of one identifier's rows in one run: what a merge and an answer are put together from.
+// A stretch of one identifier's rows in one run: the unit of merges and answers.
 struct Stretch {
   const TrackRun* run = nullptr;
   std::uint64_t key = 0;

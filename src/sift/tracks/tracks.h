@@ -1,10 +1,10 @@
 // The runs of one element of the last stage, and what a reader takes of them.
 //
-// A batch of pieces is sorted into a run; when four runs of like size are there they are merged into one, in a job,
-// while they go on being read (a log-structured merge, by tiers). So each row is copied log4(rows / rows of a batch)
-// times, and a look-up searches at most three runs of each size: a dozen for a thousand batches. To keep one sorted
-// table instead would move all of it for each batch; to keep a list for each identifier would scatter its rows, and
-// cost a list's head and tail for each of a hundred million.
+// A batch of pieces is sorted into a run. Four runs of similar size are merged into one, in a job, while they are being
+// read (a log-structured merge, by tiers). So each row is copied log4(rows / rows of a batch) times, and a look-up
+// searches at most three runs of each size: a dozen for a thousand batches. One sorted table instead would be moved for
+// each batch; a list for each identifier would scatter its rows, and cost a head and a tail for each of a hundred
+// million.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ class TrackRuns {
   static constexpr std::size_t merged_runs = 4;
 
   void add(std::shared_ptr<const TrackRun> run) { runs_.push_back(std::move(run)); }
-  // Runs to be merged, oldest first; none if there is nothing to merge or a merge is under way. What they make together
-  // does not exceed bytes_max.
+  // Runs to be merged, oldest first; none if there is nothing to merge or a merge is under way. Their result does not
+  // exceed bytes_max.
   [[nodiscard]] std::vector<std::shared_ptr<const TrackRun>> begin_merge(std::uint64_t bytes_max);
   // `made` is null if it failed: the runs stay, and are merged when the next one is added.
   void end_merge(std::span<const std::shared_ptr<const TrackRun>> merged, std::shared_ptr<const TrackRun> made);
@@ -32,7 +32,7 @@ class TrackRuns {
   bool merging_ = false;
 };
 
-// Runs of some elements, kept for as long as somebody reads them.
+// Runs of some elements, kept while a reader has them.
 class TrackSnapshot {
  public:
   // `elements`: of the whole last stage.
@@ -52,7 +52,7 @@ class TrackSnapshot {
   [[nodiscard]] const Group* group_of(std::uint64_t identifier) const noexcept;
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {
     return form_;
-  }  // null: there was no piece yet
+  }  // null: there was no piece
   [[nodiscard]] std::uint64_t rows() const noexcept;
   [[nodiscard]] std::uint64_t rows_of(std::span<const std::uint64_t> identifiers) const noexcept;
 

@@ -4,7 +4,7 @@
 
 #include "base/siphash.h"
 
-// A token is good for the span of time it was made in and the next one.
+// A token is valid in its own span of time and in the next one.
 static const int64_t token_span_ns = 60 * (int64_t)1000000000;
 
 static uint64_t token_of(const struct ofs_answerer* answerer, uint64_t session, int64_t span) {
@@ -16,7 +16,7 @@ static uint64_t token_of(const struct ofs_answerer* answerer, uint64_t session, 
 static bool tag_is_right(const struct ofs_answerer* answerer, const uint8_t* bytes, size_t length) {
   uint8_t tag[OFS_TAG_BYTES];
   ofp_siphash128(answerer->key, bytes, length - OFS_TAG_BYTES, tag);
-  uint8_t different = 0;  // every byte is looked at, so that the time tells nothing
+  uint8_t different = 0;  // compares every byte, so that the time reveals nothing
   for (size_t i = 0; i < OFS_TAG_BYTES; ++i) different |= (uint8_t)(tag[i] ^ bytes[length - OFS_TAG_BYTES + i]);
   return different == 0;
 }
@@ -26,7 +26,7 @@ static size_t sealed(const struct ofs_answerer* answerer, uint8_t* to, size_t le
   return length + OFS_TAG_BYTES;
 }
 
-// The session's place, that of a new one instead of the one that was silent for the longest.
+// The session's place, or for a new session the place of the one that was silent for longest.
 static struct ofs_session* session_of(struct ofs_answerer* answerer, uint64_t number, int64_t now_ns) {
   struct ofs_session* oldest = &answerer->sessions[0];
   for (int i = 0; i < OFS_SESSIONS; ++i) {
@@ -41,7 +41,7 @@ static struct ofs_session* session_of(struct ofs_answerer* answerer, uint64_t nu
   return oldest;
 }
 
-// True once for each number; never for one that is too far behind to know.
+// True once for each number; false for a number that is too old to know.
 static bool is_first(struct ofs_session* session, uint64_t number) {
   if (number == 0) return false;
   if (number > session->highest) {

@@ -1,5 +1,5 @@
-// What the sampler answers to a datagram: bytes in, bytes out, and the time as an argument. It knows no socket, so that
-// any bytes can be tried on it (answer_fuzz).
+// The sampler's answer to a datagram: bytes in, bytes out, and the time as an argument. It knows no socket, so that any
+// bytes can be tried on it (answer_fuzz).
 #pragma once
 
 #include <stdbool.h>

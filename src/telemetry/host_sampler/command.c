@@ -20,7 +20,7 @@ static void start(struct ofs_command* command, int64_t now_ns) {
     return;
   }
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-  // The child of vfork borrows this memory until it has become the program: a copy of an agent's would cost it
+  // The child of vfork uses this memory until it has executed the program: copying an agent's memory would take
   // milliseconds.
   const pid_t pid = nothing < 0 ? -1 : vfork();
   if (pid == 0) {
@@ -29,7 +29,7 @@ static void start(struct ofs_command* command, int64_t now_ns) {
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    // The pipe's end of the program blocks as programs expect of their output.
+    // The program's end of the pipe blocks, as programs expect of their output.
     if (dup2(nothing, 0) < 0 || dup2(ends[1], 1) < 0 || dup2(nothing, 2) < 0 || fcntl(1, F_SETFL, 0) != 0) _exit(126);
     execvp(command->arguments[0], command->arguments);
     _exit(127);
@@ -50,7 +50,7 @@ static void start(struct ofs_command* command, int64_t now_ns) {
   command->killed_ns = now_ns + command->limit_ns;
 }
 
-// At its end the pipe is closed, for a descriptor that stays readable would keep whoever polls it awake.
+// The pipe is closed at its end, because a descriptor that stays readable would wake its poller again and again.
 static void take_output(struct ofs_command* command) {
   for (int reads = 0; reads < 16 && command->pipe >= 0; ++reads) {
     char rest[512];
@@ -90,7 +90,7 @@ bool ofs_command_step(struct ofs_command* command, int64_t now_ns) {
     ++command->kills;
     command->killed_ns = INT64_MAX;
   }
-  // Its end counts, not that of its output: what it left running in the background may hold the pipe for ever.
+  // The end of the program counts, not the end of its output: a background process may hold the pipe for ever.
   int status = 0;
   const pid_t gone = waitpid(command->pid, &status, WNOHANG);
   if (gone == 0 || (gone < 0 && errno == EINTR)) return false;
@@ -118,8 +118,8 @@ void ofs_command_stop(struct ofs_command* command) {
 
 void ofs_adopt_orphans(void) { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-// Orphans come as children of this process when their parent is gone. There may be as many as a page lists; others come
-// to be listed as these go.
+// Orphans become children of this process when their parent ends. A page lists that many; more become visible as these
+// end.
 void ofs_kill_orphans(const struct ofs_command* const* commands, uint32_t count) {
   char list[4096];
   const int file = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);

@@ -1,5 +1,4 @@
-// A program whose output is read, without ever waiting for it. It is killed at its time limit, and whatever it started
-// with it.
+// A program whose output is read without waiting for it. At its time limit it is killed with everything it has started.
 #pragma once
 
 #include <stdbool.h>
@@ -25,15 +24,14 @@ struct ofs_command {
   char output[OFS_OUTPUT_BYTES];
 };
 
-// Starts it when it is due, takes in output, ends it. True if it has just ended well: then output[0 .. length) is
-// whole.
+// Starts it when it is due, reads output, ends it. True if it has just succeeded: then output[0 .. length) is complete.
 bool ofs_command_step(struct ofs_command* command, int64_t now_ns);
-// When step() has to be called although the pipe is silent.
+// When to call step() although the pipe is silent.
 int64_t ofs_command_deadline(const struct ofs_command* command);
 void ofs_command_stop(struct ofs_command* command);
 
-// Makes this process the parent of what commands leave behind (PR_SET_CHILD_SUBREAPER), and kills it: children that are
-// none of `commands`. For a process that has no other children.
+// Makes this process the parent of processes that commands leave behind (PR_SET_CHILD_SUBREAPER), and kills these: all
+// children that are not in `commands`. For a process without other children.
 void ofs_adopt_orphans(void);
 void ofs_kill_orphans(const struct ofs_command* const* commands, uint32_t count);
 

@@ -28,9 +28,10 @@
 //        then the
 //                          present values, 8 bytes each
 //
-// A stranger gets no answer: without the key no tag is right. Who records a request and sends it again gets none
-// either: each number of a session is answered once, and a token says which sessions are of now. A token is answered to
-// what has none, and is no longer than its request; no other answer is longer than the request's `size`.
+// A stranger gets no answer, because its tags are wrong without the key. A recorded request that is sent again gets
+// none either: each number of a session is answered once, and a token shows which sessions are current. A request
+// without a token is answered by one, which is no longer than the request; no other answer is longer than the request's
+// `size`.
 #pragma once
 
 #include <stddef.h>

@@ -28,7 +28,7 @@
 
 enum { KEY_BYTES_MIN = 16, KEY_BYTES_MAX = 4096, POLLED_MAX = 1 + OFS_COMMANDS_MAX };
 
-static _Alignas(16) char memory[OFS_MEMORY_MIN];  // pages that are not touched are none
+static _Alignas(16) char memory[OFS_MEMORY_MIN];  // untouched pages take no memory
 static char text[256 << 10];
 static struct ofs_configuration configuration;
 static struct ofs_sources sources;
@@ -41,7 +41,7 @@ static void say(const char* a, const char* b, const char* c) {
   const char* parts[] = {"offpath-sampler: ", a, b, c, "\n"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
     for (const char* from = parts[i]; *from != '\0' && to < end;) *to++ = *from++;
-  if (write(2, line, (size_t)(to - line)) < 0) return;  // nobody listens
+  if (write(2, line, (size_t)(to - line)) < 0) return;  // there is no reader
 }
 
 static _Noreturn void die(const char* a, const char* b, const char* c) {
@@ -135,7 +135,7 @@ static int bind_to(const char* address) {
   return udp;
 }
 
-// Where the kernel put it, for whoever started it with port 0.
+// The kernel's port, for a parent that started this with port 0.
 static void tell_port(int udp) {
   struct sockaddr_in6 own;
   socklen_t length = sizeof own;
@@ -164,11 +164,11 @@ static void count_own(int64_t now_ns) {
     answerer.resident_kb = (uint32_t)bits[1];
 }
 
-// Nothing that comes in, and no error of the socket, ends this: errors are those of others' datagrams, or pass.
+// No input and no error of the socket ends this: such errors belong to others' datagrams, or pass.
 static void take_request(int udp, int flags) {
   struct sockaddr_storage from;
   socklen_t from_length = sizeof from;
-  // One byte more than a request has: what is longer is none.
+  // One byte more than a request has: a longer datagram is no request.
   const ssize_t length = recvfrom(udp, request, sizeof request, flags, (struct sockaddr*)&from, &from_length);
   if (length < 0) {
     if (errno != EINTR && errno != EAGAIN) poll(NULL, 0, 10);

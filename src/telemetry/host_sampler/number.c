@@ -20,7 +20,7 @@ static double power_of_ten(int exponent) {
   return power;
 }
 
-// Digits beyond the 18th only shift the point: no source has more that mean anything.
+// Digits beyond the 18th only shift the point: no source has more significant ones.
 static const char* read_real(const char* at, const char* end, double* value) {
   uint64_t digits = 0;
   int exponent = 0, count = 0;
@@ -51,7 +51,7 @@ static const char* read_real(const char* at, const char* end, double* value) {
       at = behind;
     }
   }
-  // A division by a power of ten is rounded once; a product with its inverse twice.
+  // A division by a power of ten is rounded once, a product with its inverse twice.
   *value = exponent < 0 ? (double)digits / power_of_ten(exponent) : (double)digits * power_of_ten(exponent);
   if (exponent > 330 || exponent < -330) return NULL;
   return at;
@@ -79,7 +79,7 @@ const char* ofs_read_number(const char* at, const char* end, enum ofs_type type,
   uint64_t value = 0;
   const char* behind = read_digits(at, end, &value);
   if (behind == NULL || __builtin_mul_overflow(value, factor, &value)) return NULL;
-  // 3.5 is no whole number; the stop at the end of a sentence in a log is none of its digits.
+  // 3.5 is not a whole number; the full stop of a sentence in a log is not a digit.
   if (behind + 1 < end && *behind == '.' && is_digit(behind[1])) return NULL;
   if (!ends_well(behind, end)) return NULL;
   if (type == OFS_I64) {

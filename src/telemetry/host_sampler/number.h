@@ -1,4 +1,4 @@
-// Numbers as files of the kernel have them, read by hand: strtod knows locales, and brings more code than all of the
+// Numbers in the format of the kernel's files, parsed by hand: strtod depends on locales, and is larger than the
 // sampler.
 #pragma once
 

@@ -26,10 +26,10 @@ struct ofs_capture {
   double scale;
 };
 
-// Numbers a pattern takes; -1 if it is none: a brace that is not closed, a name between braces, too many.
+// Numbers in a pattern; -1 if it is invalid: a brace that is not closed, a name between braces, too many.
 int ofs_pattern_captures(const char* pattern);
 
-// True if the line matches but for its numbers: a capture that is none has present[i] = false.
+// True if the line matches apart from its numbers; a capture that is not a number has present[i] = false.
 bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
                uint64_t* bits, bool* present);
 // The same anywhere in the line.

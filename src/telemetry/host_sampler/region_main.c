@@ -100,7 +100,7 @@ int main(int count, char** values) {
   if (sources.command_count != 0) ofs_adopt_orphans();
   const ofp_connect_options options = {
       .struct_bytes = sizeof options, .name = "offpath-region-sampler", .key_file = configuration.key_file};
-  // An agent that is gone may come again.
+  // The agent may come back.
   for (;; sleep_until(clock_ns(CLOCK_MONOTONIC) + reconnect_ns)) {
     ofp_channel* channel = NULL;
     ofp_gauges* gauges = NULL;

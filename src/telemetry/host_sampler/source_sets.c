@@ -1,5 +1,5 @@
-// The usual sources by name, so that nobody writes patterns for them. A set is rows of (path, pattern, what its numbers
-// are); where `each` has a *, there is one row for each match, which %1 and %2 stand for.
+// The usual sources by name, without patterns to write. A set is rows of (path, pattern, meaning of its numbers); where
+// `each` has a *, there is one row for each match, for which %1 and %2 stand.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -114,7 +114,7 @@ bool ofs_add_set(struct ofs_sources* sources, const char* set) {
   for (uint32_t i = 0; i < COUNT(rows); ++i) {
     if (strcmp(rows[i].set, set) != 0) continue;
     known = true;
-    // A host without InfiniBand has no such fields, and is none the worse for it.
+    // A host without InfiniBand simply has no such fields.
     const bool added = rows[i].each == NULL ? add_row(sources, NULL, none, &rows[i])
                                             : ofs_each_match(sources, rows[i].each, add_row, &rows[i]);
     if (!added) return false;
@@ -128,7 +128,7 @@ bool ofs_add_set(struct ofs_sources* sources, const char* set) {
 
 enum { PATH_BYTES = 1024, MATCHES_MAX = 512, DEPTH_MAX = 16 };
 
-// The part of `name` that * stands for in the piece [piece, piece_end), which has one * at most; null: no match.
+// The part of `name` that * matches in [piece, piece_end), which has at most one *; null: no match.
 static const char* part_of(const char* piece, const char* piece_end, const char* name, size_t* length) {
   const char* star = (const char*)memchr(piece, '*', (size_t)(piece_end - piece));
   const size_t front = (size_t)(star - piece), back = (size_t)(piece_end - star - 1), whole = strlen(name);
@@ -165,7 +165,7 @@ static bool walk_matches(struct walk* walk, size_t length, const char* piece, co
   walk->path[length] = '\0';
   const int directory = open(walk->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return true;  // no directory, no match
-  // Read whole before going down, for names have to be in order, and the buffer is on the stack.
+  // Read completely before descending: names have to be in order, and the buffer is on the stack.
   char* names[MATCHES_MAX];
   uint32_t count = 0;
   char entries[4096];
@@ -210,7 +210,7 @@ static bool walk_matches(struct walk* walk, size_t length, const char* piece, co
   return true;
 }
 
-// `rest` begins with a slash, or is empty: then path[0 .. length) is whole.
+// `rest` begins with a slash, or is empty: then path[0 .. length) is complete.
 static bool walk_on(struct walk* walk, size_t length, const char* rest, int depth) {
   while (*rest == '/') {
     const char* piece = rest + 1;

@@ -59,8 +59,7 @@ bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, 
 
 // ---- configuring
 
-// `text` with %1 and %2 replaced, and what comes from names of files made harmless in labels: no quote, no control
-// character.
+// `text` with %1 and %2 replaced. Parts of file names are made harmless in labels: no quotes, no control characters.
 static const char* filled(struct ofs_sources* sources, const char* text, const char* const parts[2]) {
   size_t length = 1;
   for (const char* at = text; *at != '\0'; ++at)
@@ -94,7 +93,7 @@ static struct ofs_source* add_source(struct ofs_sources* sources, int way, const
   return source;
 }
 
-// Patterns of a source follow one another; a file that was named before is read once for both.
+// Patterns of a source follow one another; a file that is named twice is read once.
 static struct ofs_source* source_of(struct ofs_sources* sources, const char* path) {
   struct ofs_source* last = sources->source_count == 0 ? NULL : &sources->sources[sources->source_count - 1];
   return last != NULL && last->way == OFS_FILE && strcmp(last->path, path) == 0 ? last
@@ -146,7 +145,7 @@ bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pat
   return true;
 }
 
-// What [[source]] says of its fields.
+// The fields of a [[source]].
 struct own_fields {
   const struct ofs_source_options* options;
   const char* pattern;
@@ -248,7 +247,7 @@ bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_option
   if (strchr(path, '*') == NULL) return add_own_fields(sources, source_of(sources, path), &own, NULL);
   const uint32_t before = sources->field_count;
   if (!ofs_each_match(sources, path, add_matching_file, &own)) return false;
-  // Directories of jobs come and go; what lies nowhere is a mistake.
+  // Directories of jobs come and go; a path without any directory is a mistake.
   return sources->field_count != before || sources->empty_directory || ofs_wrong(sources, "no file matches", path);
 }
 
@@ -263,7 +262,7 @@ static int open_below(const struct ofs_sources* sources, const char* path) {
   }
   memcpy(whole, sources->root, root);
   memcpy(whole + root, path, length + 1);
-  // A fifo that nobody writes to must not stop the sampler.
+  // A fifo without a writer must not stop the sampler.
   return open(whole, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
@@ -327,8 +326,8 @@ static void read_file(struct ofs_sources* sources, struct ofs_source* source, in
     count = pread(source->fd, sources->buffer + length, OFS_FILE_BYTES - length, (off_t)length);
     if (count <= 0) break;
     length += (size_t)count;
-    // The kernel gives a list of small records a page at a time; a short read is the whole file, and saves the one for
-    // its end.
+    // The kernel returns a list of small records a page at a time; a short read is the whole file, which saves another
+    // read.
     if (length < 2048) break;
   }
   if (count < 0 || length == 0) {
@@ -381,14 +380,14 @@ static void follow_rotation(struct ofs_sources* sources, struct ofs_source* sour
   struct stat status;
   source->look_ns = now_ns + second_ns;
   if (fstat(source->fd, &status) == 0 && (uint64_t)status.st_size < source->offset)
-    source->offset = 0;  // cut, and written anew
+    source->offset = 0;  // truncated, and written again
   const int fd = open_below(sources, source->path);
-  if (fd < 0) return;  // renamed, and the next one is not there yet
+  if (fd < 0) return;  // renamed, and its successor does not exist
   if (fstat(fd, &status) != 0 || (status.st_dev == source->device && status.st_ino == source->inode)) {
     close(fd);
     return;
   }
-  take_log(sources, source);  // what was written to the old one since
+  take_log(sources, source);  // lines written to the old file since then
   close(source->fd);
   source->fd = fd;
   open_log(sources, source, false, now_ns);

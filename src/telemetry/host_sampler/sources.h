@@ -21,7 +21,7 @@ enum {
   OFS_PATTERNS_MAX = 4096,
   OFS_COMMANDS_MAX = 64,
   OFS_ARGUMENTS_MAX = 15,
-  OFS_LOG_BYTES = 65536,    // of a log that are looked at for one sample; what is more waits for the next
+  OFS_LOG_BYTES = 65536,    // bytes of a log that are read for one sample; the rest waits for the next
   OFS_FILE_BYTES = 1 << 20  // of a file
 };
 
@@ -56,7 +56,7 @@ struct ofs_pattern {
 
 struct ofs_source {
   enum { OFS_FILE, OFS_LOG, OFS_COMMAND } way;
-  const char* path;  // of a command: what it is called
+  const char* path;  // of a command: its name
   int fd;
   int error;                       // errno of the last attempt; 0: it went well
   int64_t look_ns;                 // when opening is tried again, or a log's name is looked at again
@@ -79,16 +79,16 @@ struct ofs_sources {
   uint64_t reads, failures;  // of files; fields that were no numbers are missing, and no failure
   char* buffer;              // OFS_FILE_BYTES
   char *memory, *memory_end;
-  bool empty_directory;  // of ofs_each_match: a * met a directory in which nothing is called so
-  char why[256];         // what was wrong at the last failing call
+  bool empty_directory;  // of ofs_each_match: a * met a directory without a match
+  char why[256];         // the error of the last failed call
 };
 
-// `memory` is zero and stays until the end; 512 bytes for each field are plenty, and OFS_MEMORY_MIN in any case. False:
+// `memory` is zero and stays until the end; 512 bytes for each field are enough, and at least OFS_MEMORY_MIN. False:
 // too small.
 enum { OFS_MEMORY_MIN = 6 << 20 };
 bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, const char* root);
-// False if it can be told now that it is wrong: an unknown set, a pattern that is none; `why` says what. A file that is
-// not there is not wrong: its values are missing until it is.
+// False if the source is certainly wrong: an unknown set, an invalid pattern; `why` has the reason. A missing file is
+// not wrong: its values are missing until it exists.
 bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_options* options);
 // Fills bits and present of all fields.
 void ofs_sources_read(struct ofs_sources* sources, int64_t now_ns);
@@ -114,7 +114,8 @@ struct ofs_set_field {
 bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
                   const struct ofs_set_field* fields, uint32_t count, const char* const parts[2]);
 bool ofs_add_set(struct ofs_sources* sources, const char* set);
-// Calls `found` with what * stood for (the first two of a path), in the order of names, for each path that matches.
+// Calls `found` for each path that matches, in the order of names, with the parts that * stood for (the first two of a
+// path).
 typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[2],
                           const void* context);
 bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found found, const void* context);

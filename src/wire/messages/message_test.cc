@@ -197,9 +197,9 @@ TEST(Message, MovesAndPools) {
 TEST(Message, OfMembersForTheirPools) {
   std::vector<std::byte> kept;
   const BufferRef at{.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9};
-  const auto put = there_and_back(
-      PeerPut{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, "hash:/p?replicas=2", "r", "c", 13, bytes_of("over")},
-      kept);
+  const auto put = there_and_back(PeerPut{1000, 1001, 7, 8, 9, 10, 12, true, false, true, 11, at, "hash:/p?replicas=2",
+                                          "r", "c", 13, bytes_of("over")},
+                                  kept);
   EXPECT_EQ(put.writer, 7u);
   EXPECT_TRUE(put.arrow && put.moved && !put.hidden);
   EXPECT_EQ(put.offer, 11u);
@@ -211,7 +211,7 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(there_and_back(PeerCompare{1000, 6, "dpu1", "hash:/p", bytes_of(digests)}, kept).view, 6u);
   PeerCompare fewer{};
   EXPECT_FALSE(decode(bytes_of_message(PeerCompare{1000, 6, "dpu1", "hash:/p", bytes_of("d")}), fewer));
-  const auto get = there_and_back(PeerGet{1000, -1, 5, at, "dpu1", "hash:/p", "r", "c"}, kept);
+  const auto get = there_and_back(PeerGet{1000, 1001, -1, 5, at, "dpu1", "hash:/p", "r", "c"}, kept);
   EXPECT_EQ(get.wait_ns, -1);
   EXPECT_EQ(get.reader, "dpu1");
   EXPECT_EQ(get.inbox.length, 9u);
@@ -222,7 +222,7 @@ TEST(Message, OfMembersForTheirPools) {
   EXPECT_EQ(there_and_back(PeerDrop{1000, "hash:/p", "*", "c"}, kept).column_glob, "c");
   EXPECT_EQ(there_and_back(PeerStepEnd{1000, 1, 4, "hash:/p", "r"}, kept).ranks, 4u);
   EXPECT_EQ(there_and_back(PeerDefine{1000, "hash:/p"}, kept).user, 1000u);
-  const auto query = there_and_back(PeerQuery{1000, -1, 5, 6, at, "hash:/p", "r*", "c"}, kept);
+  const auto query = there_and_back(PeerQuery{1000, 1001, -1, 5, 6, at, "hash:/p", "r*", "c"}, kept);
   EXPECT_EQ(query.view, 6u);
   EXPECT_EQ(query.query.length, 9u);
   EXPECT_EQ(query.row_glob, "r*");
@@ -238,7 +238,7 @@ TEST(Message, OfMembersForTheirPools) {
   PeerCancel unknown{};
   EXPECT_FALSE(decode(bytes_of_message(PeerCancel{static_cast<PeerCancel::What>(4), 8}), unknown));
   const std::string name(pool_bytes_max + 1, 'p');
-  const PeerPut long_name{1000, 7, 8, 9, 10, 12, true, false, true, 11, at, name, "r", "c", 13, {}};
+  const PeerPut long_name{1000, 1001, 7, 8, 9, 10, 12, true, false, true, 11, at, name, "r", "c", 13, {}};
   PeerPut refused{};
   EXPECT_EQ(decode(bytes_of_message(long_name), refused).error().message,
             "put of a member: the pool's name has 1025 bytes, at most 1024 are allowed");

@@ -8,7 +8,7 @@ namespace {
 
 void fields(auto& way, Is<PeerPut> auto& m) {
   way.begins("put of a member");
-  way(m.user, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.offer);
+  way(m.user, m.owner, m.writer, m.number, m.rows, m.keep, m.wait_ns, m.arrow, m.hidden, m.moved, m.offer);
   object_at(way, m.object);
   keys(way, m);
   way(m.counter);
@@ -17,7 +17,7 @@ void fields(auto& way, Is<PeerPut> auto& m) {
 
 void fields(auto& way, Is<PeerGet> auto& m) {
   way.begins("get of a member");
-  way(m.user, m.wait_ns, m.delivery);
+  way(m.user, m.owner, m.wait_ns, m.delivery);
   object_at(way, m.inbox);
   way.text(m.reader, name_bytes_max, "the reader");
   keys(way, m);
@@ -25,7 +25,7 @@ void fields(auto& way, Is<PeerGet> auto& m) {
 
 void fields(auto& way, Is<PeerCompute> auto& m) {
   way.begins("computation of a member");
-  way(m.user, m.wait_ns, m.delivery);
+  way(m.user, m.owner, m.wait_ns, m.delivery);
   object_at(way, m.inbox);
   way.text(m.reader, name_bytes_max, "the reader");
   keys(way, m);
@@ -35,7 +35,7 @@ Status check(const PeerCompute& m) { return check_arguments(m.arguments); }
 
 void fields(auto& way, Is<PeerQuery> auto& m) {
   way.begins("query of a member");
-  way(m.user, m.wait_ns, m.number, m.view);
+  way(m.user, m.owner, m.wait_ns, m.number, m.view);
   object_at(way, m.query);
   globs(way, m);
 }

@@ -17,12 +17,13 @@ struct PostTable {
   BufferRef table;
 };
 
-// Agent to agent, for a pool they share: the asking one acts for `user`. `pool` is its name with its options, so that
-// the one asked need not have heard of it. All of them are served from what the one asked holds itself.
+// Agent to agent, for a pool they share: the asking one acts for `user`. `pool` is its name with its options, `owner`
+// the user whose pool it is at the asking one. A member that has not heard of the pool defines it as the owner's; one
+// that knows it as another user's refuses the request. All of them are served from what the one asked holds itself.
 // A put is answered by Done: 0 when it is here, or need not be; the counter of a later object that is here, if it is to
 // be stamped again.
 struct PeerPut {
-  std::uint64_t user;
+  std::uint64_t user, owner;
   std::uint64_t writer;  // process and number of the put: the same again is the same put, whose answer was lost
   std::uint64_t number;
   std::uint64_t rows;
@@ -41,7 +42,7 @@ struct PeerPut {
 // Answered by Got: `pushed`, if the object fitted the inbox and lies there; `delivered`, if it was delivered under
 // `delivery` by a PeerDeliver, for which the one asked was the asking one.
 struct PeerGet {
-  std::uint64_t user;
+  std::uint64_t user, owner;
   std::int64_t wait_ns;
   std::uint64_t delivery;
   BufferRef inbox;
@@ -53,7 +54,7 @@ struct PeerGet {
 // `number` the asking member's for this part, `view` stands for the members that it knows of: if the one asked knows of
 // others, it is would_block. Answered by Done when the part has begun: 0, if nothing matches there.
 struct PeerQuery {
-  std::uint64_t user;
+  std::uint64_t user, owner;  // of tracks: no owner, 0
   std::int64_t wait_ns;
   std::uint64_t number;
   std::uint64_t view;
@@ -88,7 +89,7 @@ struct PeerDeliver {
 
 // PoolCompute asked of the row's owner; answered as PeerGet is, or by Done.
 struct PeerCompute {
-  std::uint64_t user;
+  std::uint64_t user, owner;
   std::int64_t wait_ns;
   std::uint64_t delivery;
   BufferRef inbox;
@@ -112,7 +113,7 @@ struct PeerDrop {  // Done: how many rows it is the first owner of
 };
 
 struct PeerStepEnd {
-  std::uint64_t user;
+  std::uint64_t user;  // whose pool it is: the asking member has admitted the stream that ends it
   std::uint32_t rank, ranks;
   std::string_view pool, row_key;
 };
@@ -125,7 +126,7 @@ struct PeerDefine {
 // What the asking member has of a pool's rows that it and the one asked own: a digest of each 64th of them by their
 // hash. Answered by Done: a bit for each that is another one there. `view` as of PeerQuery.
 struct PeerCompare {
-  std::uint64_t user;
+  std::uint64_t user;  // whose pool it is
   std::uint64_t view;
   std::string_view reader, pool;
   Bytes digests;

@@ -1,0 +1,188 @@
+// The rest of figures.h: TCP connections of programs, exchanges, samples of hosts.
+#pragma once
+
+#include "agent/status/figure.h"
+#include "agent/status/status.h"
+
+namespace offpath::agent {
+
+inline constexpr Figure<TcpStatus> tcp_figures[] = {
+    {"link_up", value<&TcpStatus::link_up>},
+    {"flows", value<&TcpStatus::flows>, "tcp_flows", "TCP connections, those that are ending included."},
+    {"half_open", value<&TcpStatus::half_open>, "tcp_half_open",
+     "Connections begun by peers whose handshake is not done."},
+    {"", [](const TcpStatus& tcp) -> FigureValue { return std::uint64_t{tcp.programs.size()}; }, "tcp_programs",
+     "Programs with TCP connections."},
+    {"", value<&TcpStatus::slow_path_is_there>, "tcp_slow_path_on_host",
+     "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent."},
+};
+
+inline constexpr std::string_view opened_help = "TCP connections that were opened, by who began.";
+inline constexpr std::string_view segments_help = "TCP segments.", payload_help = "Payload of TCP segments.";
+inline constexpr std::string_view repairs_help =
+    "Repairs of what was lost, by what told: SACK or duplicates, a probe of the last segment, a timeout.";
+inline constexpr std::string_view marks_help =
+    "Congestion that routers have marked: segments that came with a mark, and acknowledgements that echo marks of what "
+    "was sent.";
+inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
+    {"connected", value<&tcp::StackCounters::connected>, "tcp_connections_total", opened_help, "begun", "here"},
+    {"accepted", value<&tcp::StackCounters::accepted>, "tcp_connections_total", opened_help, "begun", "by_peer"},
+    {"refused", value<&tcp::StackCounters::refused>},
+    {"failed", value<&tcp::StackCounters::failed>, "tcp_connections_failed_total",
+     "TCP connections that ended by a reset or a timeout."},
+    {"orphans_reset", value<&tcp::StackCounters::orphans_reset>, "tcp_orphans_reset_total",
+     "TCP connections reset after their program had closed them, because their peer took nothing or there were too "
+     "many."},
+    {"segments_in", value<&tcp::StackCounters::segments_in>, "tcp_segments_total", segments_help, "direction", "in"},
+    {"segments_out", value<&tcp::StackCounters::segments_out>, "tcp_segments_total", segments_help, "direction", "out"},
+    {"payload_in", value<&tcp::StackCounters::payload_in>, "tcp_payload_bytes_total", payload_help, "direction", "in"},
+    {"payload_out", value<&tcp::StackCounters::payload_out>, "tcp_payload_bytes_total", payload_help, "direction",
+     "out"},
+    {"retransmitted", value<&tcp::StackCounters::retransmitted>, "tcp_retransmitted_bytes_total",
+     "Payload that was sent again."},
+    {"", value<&tcp::StackCounters::repairs>, "tcp_repairs_total", repairs_help, "told_by", "acknowledgements"},
+    {"", value<&tcp::StackCounters::tail_probes>, "tcp_repairs_total", repairs_help, "told_by", "tail_probe"},
+    {"", value<&tcp::StackCounters::timeouts>, "tcp_repairs_total", repairs_help, "told_by", "timeout"},
+    {"", value<&tcp::StackCounters::marked_in>, "tcp_congestion_marks_total", marks_help, "seen_on", "segments"},
+    {"", value<&tcp::StackCounters::echoes_in>, "tcp_congestion_marks_total", marks_help, "seen_on",
+     "acknowledgements"},
+};
+
+inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
+    {"without_seat", value<&tcp::TcpServiceCounters::without_seat>, "tcp_without_seat_total",
+     "Connections of peers that had to wait because the program took in none."},
+    {"without_memory", value<&tcp::TcpServiceCounters::without_memory>, "tcp_without_memory_total",
+     "Connections that were refused or had to wait because receive buffers have the memory that they may."},
+    {"wishes", value<&tcp::TcpServiceCounters::wishes>, "tcp_wishes_total",
+     "What programs wished of their connections."},
+    {"news", value<&tcp::TcpServiceCounters::news>, "tcp_news_total", "What programs were told of their connections."},
+    {"programs_refused", value<&tcp::TcpServiceCounters::programs_refused>},
+    {"programs_ended", value<&tcp::TcpServiceCounters::programs_ended>, "tcp_programs_ended_total",
+     "Programs that lost their connections for what made no sense."},
+};
+
+inline constexpr std::string_view frames_help =
+    "Frames of no connection of the agent's, for the slow path's process, by what became of them.";
+inline constexpr std::string_view handed_help =
+    "Connections that the slow path's process handed over, by what became of them.";
+inline constexpr Figure<tcp::SlowPathCounters> slow_path_figures[] = {
+    {"adopted", value<&tcp::SlowPathCounters::adopted>, "tcp_slow_path_connections_total", handed_help, "outcome",
+     "adopted"},
+    {"declined", value<&tcp::SlowPathCounters::declined>, "tcp_slow_path_connections_total", handed_help, "outcome",
+     "declined"},
+    {"handed_back", value<&tcp::SlowPathCounters::handed_back>},
+    {"frames", value<&tcp::SlowPathCounters::frames_out>, "tcp_slow_path_frames_total", frames_help, "outcome",
+     "given"},
+    {"frames_dropped", value<&tcp::SlowPathCounters::frames_dropped>, "tcp_slow_path_frames_total", frames_help,
+     "outcome", "dropped"},
+};
+
+inline constexpr std::string_view core_segments_help = "TCP segments, by the agent's core that had them.";
+inline constexpr Figure<TcpStatus::Core> core_figures[] = {
+    {"flows", value<&TcpStatus::Core::flows>, "tcp_core_flows", "TCP connections, by the agent's core that has them."},
+    {"segments_in", value<&TcpStatus::Core::segments_in>, "tcp_core_segments_total", core_segments_help, "direction",
+     "in"},
+    {"segments_out", value<&TcpStatus::Core::segments_out>, "tcp_core_segments_total", core_segments_help, "direction",
+     "out"},
+    {"dropped_in", value<&TcpStatus::Core::dropped_in>},
+    {"busy_s", [](const TcpStatus::Core& core) { return seconds<&loop::LoopCounters::busy_ns>(core.loop); },
+     "tcp_core_busy_seconds_total", "Time that loops with TCP connections were busy."},
+    {"spinning_s", [](const TcpStatus::Core& core) { return seconds<&loop::LoopCounters::spinning_ns>(core.loop); }},
+    {"sleeps", [](const TcpStatus::Core& core) { return value<&loop::LoopCounters::sleeps>(core.loop); }},
+};
+
+inline constexpr std::string_view rounds_help =
+    "Rounds of an exchange, by their view: of all members there could be, or not.";
+inline constexpr std::string_view parcel_bytes_help = "Bytes of parcels.", parcels_help = "Parcels.";
+inline constexpr Figure<exchange::ExchangeCounters> exchange_figures[] = {
+    {"rounds", value<&exchange::ExchangeCounters::rounds>},
+    {"complete", value<&exchange::ExchangeCounters::complete>, "exchange_rounds_total", rounds_help, "view",
+     "complete"},
+    {"partial", value<&exchange::ExchangeCounters::partial>, "exchange_rounds_total", rounds_help, "view", "partial"},
+    {"late", value<&exchange::ExchangeCounters::late>, "exchange_late_total",
+     "Parcels that came after their round was over."},
+    {"refused", value<&exchange::ExchangeCounters::refused>, "exchange_refused_total",
+     "Parcels that made no sense, or of another tree."},
+    {"followed", value<&exchange::ExchangeCounters::followed>},
+    {"replaced", value<&exchange::ExchangeCounters::replaced>, "exchange_leaders_replaced_total",
+     "Leaders that were silent, and passed over."},
+    {"without_value", value<&exchange::ExchangeCounters::without_value>, "exchange_rounds_without_record_total",
+     "Rounds in which this agent had no record."},
+    {"parcels_in", value<&exchange::ExchangeCounters::parcels_in>, "exchange_parcels_total", parcels_help, "direction",
+     "in"},
+    {"parcels_out", value<&exchange::ExchangeCounters::parcels_out>, "exchange_parcels_total", parcels_help,
+     "direction", "out"},
+    {"bytes_in", value<&exchange::ExchangeCounters::bytes_in>, "exchange_bytes_total", parcel_bytes_help, "direction",
+     "in"},
+    {"bytes_out", value<&exchange::ExchangeCounters::bytes_out>, "exchange_bytes_total", parcel_bytes_help, "direction",
+     "out"},
+    {"round_s", seconds<&exchange::ExchangeCounters::round_ns>, "exchange_round_seconds",
+     "From the last round's begin to its view."},
+    {"round_s_max", seconds<&exchange::ExchangeCounters::round_ns_max>, "exchange_round_seconds_max",
+     "The longest time from a round's begin to its view so far."},
+    {"overrun_s_max", seconds<&exchange::ExchangeCounters::overrun_ns_max>, "exchange_overrun_seconds_max",
+     "The latest view after its deadline: the agent was not running then."},
+};
+
+using exchange::ExchangeService;
+inline constexpr Figure<ExchangeService::ExchangeStatus> exchange_status_figures[] = {
+    {"", [](const ExchangeService::ExchangeStatus& each) -> FigureValue { return std::uint64_t{each.members.size()}; },
+     "exchange_members", "Members of an exchange."},
+    {"programs", value<&ExchangeService::ExchangeStatus::programs>},
+    {"has_source", value<&ExchangeService::ExchangeStatus::has_publisher>},
+    {"leads", value<&ExchangeService::ExchangeStatus::leads>},
+    {"cost_s", seconds<&ExchangeService::ExchangeStatus::cost_ns>, "exchange_cost_seconds_total",
+     "Processor time of this agent that went into the exchange."},
+    {"views_pushed", value<&ExchangeService::ExchangeStatus::views_pushed>, "exchange_views_pushed_total",
+     "Views pushed to programs."},
+    {"records_pulled", value<&ExchangeService::ExchangeStatus::records_pulled>},
+    {"torn", value<&ExchangeService::ExchangeStatus::torn>, "exchange_records_torn_total",
+     "Reads of a record while its program wrote it; they are repeated."},
+};
+// The metrics: of exchanges that grant anything.
+inline constexpr Figure<ExchangeService::ExchangeStatus> grant_figures[] = {
+    {"grant_total", value<&ExchangeService::ExchangeStatus::grant_total>},
+    {"granted", value<&ExchangeService::ExchangeStatus::granted>, "exchange_granted",
+     "What this agent has given out, as their leader."},
+    {"held", value<&ExchangeService::ExchangeStatus::held>, "exchange_held", "What this agent was granted."},
+    {"may_grant", value<&ExchangeService::ExchangeStatus::may_grant>},
+};
+
+inline constexpr Figure<Sampled> sample_figures[] = {
+    {"fresh", value<&Sampled::fresh>, "sample_fresh",
+     "1: the values are of now; 0: their source is silent, and they are not shown."},
+    {"samples", value<&Sampled::samples>, "samples_total", "Samples taken."},
+    {"failed", value<&Sampled::failed>, "samples_failed_total",
+     "Samples that did not come in time, or were being written."},
+    {"wait_s", seconds<&Sampled::wait_ns>, "sample_wait_seconds_total",
+     "Time from asking for a sample to its values, summed over samples."},
+    {"cpu_s", seconds<&Sampled::host_cpu_ns>, "sample_cpu_seconds_total",
+     "Processor time that sampling took where the values are."},
+    {"missing", value<&Sampled::missing>, "sample_missing", "Values of the newest sample that could not be read."},
+};
+// Of hosts that are asked over the network.
+inline constexpr std::string_view datagrams_help = "Datagrams from hosts' addresses that were not taken.";
+inline constexpr Figure<exchange::SamplingCounters> datagram_figures[] = {
+    {"requests", value<&exchange::SamplingCounters::requests>},
+    {"retransmits", value<&exchange::SamplingCounters::retransmits>, "sample_retransmits_total",
+     "Requests that were sent once more."},
+    {"late", value<&exchange::SamplingCounters::late>, "sample_datagrams_total", datagrams_help, "what", "late"},
+    {"doubled", value<&exchange::SamplingCounters::doubled>, "sample_datagrams_total", datagrams_help, "what",
+     "doubled"},
+    {"refused", value<&exchange::SamplingCounters::refused>, "sample_datagrams_total", datagrams_help, "what",
+     "refused"},
+};
+inline constexpr Figure<Sampled> host_figures[] = {
+    {"clock_ahead_s", seconds<&Sampled::clock_ahead_ns>, "sample_clock_ahead_seconds",
+     "How far the host's clock is before this agent's."},
+    {"clock_bound_s", seconds<&Sampled::clock_bound_ns>, "sample_clock_bound_seconds",
+     "How far the clocks' difference may be from the truth."},
+    {"clock_jumps", value<&Sampled::clock_jumps>, "sample_clock_jumps_total",
+     "Times at which the host's clock was seen to be set."},
+    {"sampler_refused", value<&Sampled::host_refused>, "sampler_refused_total",
+     "Datagrams that the host's sampler did not answer."},
+    {"sampler_resident_bytes", value<&Sampled::host_resident_bytes>, "sampler_resident_bytes",
+     "Memory of the host's sampler."},
+};
+
+}  // namespace offpath::agent
