@@ -73,9 +73,6 @@ set(offpath_sanitizer_environment
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
   # Arrow's own allocator is not instrumented: memory that it gives to one thread after another would look raced for.
   "ARROW_DEFAULT_MEMORY_POOL=system")
-if(OFFPATH_SANITIZE)
-  list(APPEND offpath_sanitizer_environment OFFPATH_SIM_PART=3) # the release build runs every world (tests/sim/seeds.h)
-endif()
 
 # offpath_library(NAME SOURCES … [DEPENDS …]): the static library offpath_NAME of one folder.
 # A dependency is the short name of a folder (base, wire) or any target.

@@ -57,8 +57,12 @@ def test_a_command_that_fails_before_any_test_counts(monkeypatch: pytest.MonkeyP
     assert suite.pytest_step("x").count([suite.pytest_exit_no_tests]).failed == 0
 
 
-def test_every_step_configures_the_tree_that_its_presets_build_and_test() -> None:
+def test_every_step_configures_the_tree_that_its_presets_build_and_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     presets = json.loads((suite.ROOT / "CMakePresets.json").read_text())
+    monkeypatch.setattr(suite, "ROOT", tmp_path)  # making a step removes its stale reports: not those of this tree
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
     for step in [make() for make in suite.steps_of(None, False) if make not in (suite.lint_step, suite.docs_step)]:
         if step.name == "pytest":
             continue

@@ -1,5 +1,4 @@
-// Worlds are drawn from seeds: OFFPATH_SIM_SEEDS=N tries the first N, OFFPATH_SIM_SEED=K only that one. Sanitized builds are
-// ten times slower: ctest sets OFFPATH_SIM_PART=P there, and the first P-th of the worlds are tried, or with OFFPATH_LONG all.
+// Worlds are drawn from seeds: OFFPATH_SIM_SEEDS=N tries the first N, OFFPATH_SIM_SEED=K only that one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +18,7 @@ namespace offpath::sim {
 template <class Run>
 bool each_seed(std::uint64_t usual, const Run& run) {
   const std::uint64_t only = seed_setting("OFFPATH_SIM_SEED", 0), first = only != 0 ? only : 1;
-  const std::uint64_t part = std::getenv("OFFPATH_LONG") != nullptr ? 1 : seed_setting("OFFPATH_SIM_PART", 1);
-  const std::uint64_t count = only != 0 ? 1 : seed_setting("OFFPATH_SIM_SEEDS", (usual + part - 1) / part);
+  const std::uint64_t count = only != 0 ? 1 : seed_setting("OFFPATH_SIM_SEEDS", usual);
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     run(seed);
     if (!testing::Test::HasFailure()) continue;
