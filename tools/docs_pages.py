@@ -33,9 +33,14 @@ PYTHON_INTRO = "Made from the docstrings of `python/offpath`. Begin with [Python
 CLI_INTRO = """\
 What `offpath COMMAND --help` prints. `--json` prints the same for a script.
 
-A command finds its agent by `--agent`, else by `OFFPATH_AGENT`. It finds the agent's pages by `--http`, else by
-`OFFPATH_AGENT_HTTP`, else at `http.sock` beside the agent's socket, else at 127.0.0.1:9477. The options of the agent
-itself are in [The agent](../operate/agent.md)."""
+A command finds its agent by `--agent`, else by `OFFPATH_AGENT`, else where agents listen by default:
+`$XDG_RUNTIME_DIR/offpath/agent.sock`, then `/run/offpath/agent.sock`. It finds the agent's pages by `--http`, else
+at `http.sock` beside the socket that `--agent` names, else by `OFFPATH_AGENT_HTTP`, else beside the socket of the agent
+that it finds, else at 127.0.0.1:9477. The options of the agent itself are in [The agent](../operate/agent.md).
+
+`--out FILE` writes Parquet, CSV, an Arrow file or an Arrow stream, as the name ends in `.parquet`, `.csv`, `.arrow` (or
+`.feather`) or `.arrows`. Another ending is refused, and a file that exists is replaced only with `--force`. An object
+of plain bytes is written as it is, under any name. `offpath --install-completion` has the shell complete commands."""
 METRICS_INTRO = """\
 What `/metrics` shows, in Prometheus's text format or in OpenMetrics. Names of counters end in `_total`; units are
 seconds and bytes. Values that hosts and programs publish appear as `offpath_host_…` and `offpath_program_…`
@@ -193,7 +198,7 @@ def fields_of(node: ast.ClassDef, source: list[str]) -> str:
 def class_page(node: ast.ClassDef, source: list[str]) -> str:
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     made = [f"## `{node.name}`", docstring_page(ast.get_docstring(node))]
-    if bases and bases != "Exception":
+    if bases and bases != "Exception" and not bases.startswith("_"):
         made.insert(1, f"A kind of `{bases}`.")
     made.append(fields_of(node, source))
     for each in node.body:

@@ -31,7 +31,7 @@ struct ConnectOptions {
 // One connection with an agent. Usable from several threads; a forked child opens its own.
 class Channel {
  public:
-  // `address` empty: OFFPATH_AGENT.
+  // `address` empty: as NULL in ofp_connect.
   explicit Channel(const std::string& address = {}, const ConnectOptions& options = {}) {
     const auto text = [](const std::string& given) { return given.empty() ? nullptr : given.c_str(); };
     ofp_connect_options c{};

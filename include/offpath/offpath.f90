@@ -182,7 +182,7 @@ contains
     c_text = trim(text) // c_null_char
   end function
 
-  ! `address` absent: OFFPATH_AGENT.
+  ! `address` absent: as NULL in ofp_connect.
   subroutine session_connect(session, address, stat)
     class(ofp_session), intent(inout) :: session
     character(len=*), intent(in), optional :: address

@@ -104,7 +104,8 @@ typedef struct ofp_connect_options {
   uint32_t force_staging;      /* copy through staging even if direct reads are permitted */
 } ofp_connect_options;
 
-/* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL: OFFPATH_AGENT from the environment. */
+/* `address`: "unix:/path", "tcp:", "tls:", "verbs:" or "doca:HOST:PORT"; NULL:
+ * OFFPATH_AGENT from the environment, else the agent that listens where agents do by default. */
 OFP_API int ofp_connect(const char* address, const ofp_connect_options* options, ofp_channel** channel,
                         ofp_error* error);
 /* Waits until the agent has released every lease (at most one second), then frees everything. */
@@ -123,16 +124,22 @@ typedef struct ofp_channel_info {
   int64_t agent_pid;                                         /* 0 where unknown */
   uint64_t memory_bytes_max;                                 /* bound of all frames' memory on the agent */
   uint64_t posted, bytes_posted, pulled, failed, wakes_sent; /* counters of this channel; pulled: the newest ticket */
+  uint64_t sleeps;                                           /* how often a wait of this program went to sleep */
 } ofp_channel_info;
 OFP_API int ofp_channel_info_get(ofp_channel* channel, ofp_channel_info* info, ofp_error* error);
 
 /* A descriptor that becomes readable when something happens on the channel after ofp_arm, or after ofp_tasks_next
- * has returned OFP_WOULD_BLOCK. Poll it, do not read it; then call ofp_poll. It belongs to the channel. */
+ * has returned OFP_WOULD_BLOCK. Poll it, do not read it; then call ofp_poll. It belongs to the channel, and may be
+ * polled while other threads wait in calls of this library. */
 OFP_API int ofp_event_fd(ofp_channel* channel);
 /* Asks to be woken (event fd) when `ticket` of `stream` is pulled, or stored if `stored` is not 0. */
 OFP_API int ofp_arm(ofp_stream* stream, uint64_t ticket, int stored, ofp_error* error);
 /* Looks at the agent's writes without blocking. Returns OFP_PEER_LOST when the agent is gone. */
 OFP_API int ofp_poll(ofp_channel* channel, ofp_error* error);
+/* For interpreters. From now on each wait of this thread calls `is_due` before it sleeps and after a signal has ended
+ * the sleep, without a lock held. If that returns nonzero, the waiting call returns OFP_CANCELLED; the operation that
+ * it waited for goes on. NULL ends this. */
+OFP_API void ofp_interruptible(int (*is_due)(void* user), void* user);
 /* One round trip through the rings. Fills the agent's clock when it saw the request (meaningful on one machine only)
  * and the time when the reply was seen here, both in nanoseconds of CLOCK_MONOTONIC. */
 OFP_API int ofp_probe(ofp_channel* channel, int64_t wait_ns, int64_t* seen_ns, int64_t* returned_ns, ofp_error* error);

@@ -26,33 +26,42 @@ inline void check(int code, const ofp_error& error) {
 using Seconds = nb::object;
 std::int64_t wait_ns_of(const Seconds& timeout);
 
-// Calls `call(wait_ns, error)` without the GIL in slices, so that signals are seen, as long as it returns `not_yet`.
-// False: it did until the time was over, and `error` says what it said last. Throws what else it returns.
+// Until its end, waits of this thread run Python's signal handlers before they sleep; one that raises ends the wait.
+class Interruptible {
+ public:
+  Interruptible();
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+};
+
+// `call(error)` without the GIL, and interruptible. Its code; throws what a signal handler has raised.
 template <class Call>
-bool in_slices(const Seconds& timeout, int not_yet, ofp_error& error, Call&& call) {
-  constexpr std::int64_t slice_ns = 50'000'000;
-  std::int64_t left_ns = wait_ns_of(timeout);
-  while (true) {
-    const std::int64_t now_ns = left_ns < 0 || left_ns > slice_ns ? slice_ns : left_ns;
-    error = {};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = call(now_ns, &error);
-    }
-    if (code == OFP_OK) return true;
-    if (code != not_yet) check(code, error);
-    if (left_ns >= 0) left_ns -= now_ns;
-    if (left_ns == 0) return false;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+int call_waiting(ofp_error& error, Call&& call) {
+  int code = 0;
+  {
+    const Interruptible interruptible;
+    const nb::gil_scoped_release release;
+    code = call(&error);
   }
+  if (code == OFP_CANCELLED && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return code;
 }
 
-// For calls that say by OFP_TIMEOUT that it goes on; thrown when the time is over.
+// One call of `call(wait_ns, error)`. False: until the time was over it said `not_yet`. Throws what else it returns.
 template <class Call>
-void wait_in_slices(const Seconds& timeout, Call&& call) {
+bool ended_in_time(const Seconds& timeout, int not_yet, Call&& call) {
+  const std::int64_t wait_ns = wait_ns_of(timeout);
   ofp_error error{};
-  if (!in_slices(timeout, OFP_TIMEOUT, error, call)) check(OFP_TIMEOUT, error);
+  const int code = call_waiting(error, [&](ofp_error* told) { return call(wait_ns, told); });
+  if (code == not_yet) return false;
+  check(code, error);
+  return true;
+}
+
+// The same of calls whose OFP_TIMEOUT is thrown, too.
+template <class Call>
+void wait_for(const Seconds& timeout, Call&& call) {
+  (void)ended_in_time(timeout, -1, call);
 }
 
 using ChannelHandle = std::shared_ptr<ofp_channel>;

@@ -2,9 +2,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "calls.h"
 
@@ -33,11 +38,21 @@ class Frame {
 
 class Segment {
  public:
-  explicit Segment(ofp_segment* segment) : segment_(segment, ofp_free) {}
+  Segment(ofp_channel* channel, std::uint64_t bytes) {
+    ofp_segment* segment = nullptr;
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_alloc(channel, bytes, &segment, &error);
+    }
+    check(code, error);
+    segment_.reset(segment);
+  }
   [[nodiscard]] ofp_segment* get() const { return segment_.get(); }
 
  private:
-  std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_;
+  std::unique_ptr<ofp_segment, void (*)(ofp_segment*)> segment_{nullptr, ofp_free};
 };
 
 nb::list entries_of(ofp_listing* listing) {
@@ -51,6 +66,39 @@ nb::list entries_of(ofp_listing* listing) {
   return entries;
 }
 
+// Keys of requests that have ended, and the descriptor of whoever takes them. It outlives the channel's callbacks: each
+// comes in a call of something that holds it.
+class Ended {
+ public:
+  Ended() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (fd_ < 0) fail(OFP_IO, std::string("eventfd: ") + std::strerror(errno));
+  }
+  Ended(const Ended&) = delete;
+  ~Ended() { ::close(fd_); }
+  static void add(void* user, ofp_request* request) {
+    auto* const ended = static_cast<Ended*>(user);
+    {
+      const std::lock_guard lock(ended->mutex_);
+      ended->keys_.push_back(reinterpret_cast<std::uintptr_t>(request));
+    }
+    ended->nudge();
+  }
+  void nudge() const { (void)eventfd_write(fd_, 1); }
+  [[nodiscard]] std::vector<std::uintptr_t> take() {
+    eventfd_t count = 0;
+    (void)eventfd_read(fd_, &count);
+    const std::lock_guard lock(mutex_);
+    return std::exchange(keys_, {});
+  }
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+  std::mutex mutex_;
+  std::vector<std::uintptr_t> keys_;
+};
+using EndedPtr = std::shared_ptr<Ended>;
+
 class Query;
 
 // Something that is asked for. Its address tells it from others; its result is there once it is over.
@@ -58,7 +106,7 @@ class Request {
  public:
   // `post(request, error)` is called without the GIL.
   template <class Post>
-  static Request start(const Post& post) {
+  static Request start(EndedPtr ended, const Post& post) {
     ofp_request* request = nullptr;
     ofp_error error{};
     int code = 0;
@@ -67,11 +115,33 @@ class Request {
       code = post(&request, &error);
     }
     check(code, error);
-    return Request(request);
+    return Request(request, std::move(ended));
+  }
+  // Started, and waited for as long as it takes: it has a time of its own.
+  template <class Post>
+  static Request finished(EndedPtr ended, const Post& post) {
+    Request request = start(std::move(ended), post);
+    (void)request.wait(nb::none());
+    return request;
+  }
+  // False: it goes on.
+  bool wait(const Seconds& timeout) const {
+    return ended_in_time(timeout, OFP_WOULD_BLOCK, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_request_wait(request_.get(), wait_ns, error);
+    });
+  }
+  // Its key is among Channel.take_ended then.
+  void tell_end() const {
+    ofp_error error{};
+    int code = 0;
+    {
+      const nb::gil_scoped_release release;
+      code = ofp_request_on_end(request_.get(), Ended::add, ended_.get(), &error);
+    }
+    check(code, error);
   }
   [[nodiscard]] std::uintptr_t key() const { return reinterpret_cast<std::uintptr_t>(request_.get()); }
   [[nodiscard]] std::optional<Frame> frame() const {
-    wait();
     ofp_frame* frame = nullptr;
     ofp_error error{};
     check(ofp_request_frame(request_.get(), &frame, &error), error);
@@ -79,14 +149,12 @@ class Request {
     return Frame(frame);
   }
   [[nodiscard]] nb::list listing() const {
-    wait();
     ofp_listing* listing = nullptr;
     ofp_error error{};
     check(ofp_request_listing(request_.get(), &listing, &error), error);
     return entries_of(listing);
   }
   [[nodiscard]] std::uint64_t dropped() const {
-    wait();
     std::uint64_t dropped = 0;
     ofp_error error{};
     check(ofp_request_dropped(request_.get(), &dropped, &error), error);
@@ -99,49 +167,32 @@ class Request {
   }
 
  private:
-  explicit Request(ofp_request* request) : request_(request, ofp_request_free) {}
-  void wait() const {
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_request_wait(request_.get(), 0, &error);
-    }
-    check(code, error);
-  }
+  Request(ofp_request* request, EndedPtr ended) : ended_(std::move(ended)), request_(request, ofp_request_free) {}
+  EndedPtr ended_;
   std::unique_ptr<ofp_request, void (*)(ofp_request*)> request_;
 };
 
 class Query {
  public:
-  explicit Query(ofp_query* query) : query_(query, ofp_query_free) {}
-  [[nodiscard]] std::optional<Frame> next() const {
-    ofp_frame* frame = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_query_next(query_.get(), &frame, &error);
-    }
-    check(code, error);
-    if (frame == nullptr) return {};
-    return Frame(frame);
+  Query(ofp_query* query, EndedPtr ended) : ended_(std::move(ended)), query_(query, ofp_query_free) {}
+  [[nodiscard]] auto asks() const {
+    return [query = query_.get()](ofp_request** request, ofp_error* error) {
+      return ofp_query_next_start(query, request, error);
+    };
   }
-  [[nodiscard]] Request start_next() const {
-    return Request::start(
-        [&](ofp_request** request, ofp_error* error) { return ofp_query_next_start(query_.get(), request, error); });
-  }
+  [[nodiscard]] std::optional<Frame> next() const { return Request::finished(ended_, asks()).frame(); }
+  [[nodiscard]] Request start_next() const { return Request::start(ended_, asks()); }
 
  private:
+  EndedPtr ended_;
   std::unique_ptr<ofp_query, void (*)(ofp_query*)> query_;
 };
 
 Query Request::query() const {
-  wait();
   ofp_query* answer = nullptr;
   ofp_error error{};
   check(ofp_request_query(request_.get(), &answer, &error), error);
-  return Query(answer);
+  return Query(answer, ended_);
 }
 
 // Memory announced for as long as this lives; the array is kept alive too.
@@ -168,14 +219,10 @@ class Range {
   void retire(const Seconds& timeout) {
     const std::int64_t wait_ns = wait_ns_of(timeout);
     ofp_range* range = std::exchange(range_, nullptr);
+    const Exported gone = std::move(exported_);  // withdrawn in any case, also when a signal ends the wait
+    if (range == nullptr) return;
     ofp_error error{};
-    int code = OFP_OK;
-    if (range != nullptr) {
-      const nb::gil_scoped_release release;
-      code = ofp_range_retire(range, wait_ns, &error);
-    }
-    exported_ = {};
-    check(code, error);
+    check(call_waiting(error, [&](ofp_error* told) { return ofp_range_retire(range, wait_ns, told); }), error);
   }
   [[nodiscard]] Py_ssize_t bytes() const { return exported_.view().len; }
 
@@ -209,7 +256,7 @@ class Channel {
       code = ofp_connect(pointer_of(address), &options, &channel, &error);
     }
     check(code, error);
-    handle_ = ChannelHandle(channel, ofp_close);
+    handle_ = ChannelHandle(channel, [ended = ended_](ofp_channel* gone) { ofp_close(gone); });
   }
   ~Channel() { close(); }
 
@@ -246,6 +293,7 @@ class Channel {
     all["pulled"] = info.pulled;
     all["failed"] = info.failed;
     all["wakes_sent"] = info.wakes_sent;
+    all["sleeps"] = info.sleeps;
     return all;
   }
   [[nodiscard]] int event_fd() const { return ofp_event_fd(handle().get()); }
@@ -253,208 +301,108 @@ class Channel {
     ofp_error error{};
     check(ofp_poll(handle().get(), &error), error);
   }
+  [[nodiscard]] int ended_fd() const { return ended_->fd(); }
+  [[nodiscard]] nb::list take_ended() const {
+    nb::list keys;
+    for (const std::uintptr_t key : ended_->take()) keys.append(key);
+    return keys;
+  }
+  void nudge() const { ended_->nudge(); }
   [[nodiscard]] nb::tuple probe(const Seconds& timeout) const {
     const ChannelHandle channel = handle();
     std::int64_t seen_ns = 0, returned_ns = 0;
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
       return ofp_probe(channel.get(), wait_ns, &seen_ns, &returned_ns, error);
     });
     return nb::make_tuple(seen_ns, returned_ns);
   }
 
-  [[nodiscard]] Segment alloc(std::uint64_t bytes) const {
-    ofp_segment* segment = nullptr;
-    ofp_error error{};
-    check(ofp_alloc(handle().get(), bytes, &segment, &error), error);
-    return Segment(segment);
-  }
   [[nodiscard]] Range* announce(nb::handle array) const { return new Range(handle().get(), array); }
 
-  [[nodiscard]] Frame pool_get(const std::string& pool, const std::string& row, const std::string& column,
-                               const Seconds& timeout) const {
-    const ChannelHandle channel = handle();
-    ofp_frame* frame = nullptr;
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
-      return ofp_pool_get(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, &frame, error);
-    });
-    return Frame(frame);
-  }
-  [[nodiscard]] Request pool_want(const std::string& pool, const std::string& row, const std::string& column,
-                                  const Seconds& timeout) const {
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+  // Each of pools' requests, posted: by `Request::start` for whoever goes on, by `Request::finished` for whoever waits.
+  [[nodiscard]] auto get(const std::string& pool, const std::string& row, const std::string& column,
+                         const Seconds& timeout) const {
+    return [&, channel = handle(), wait_ns = wait_ns_of(timeout)](ofp_request** request, ofp_error* error) {
       return ofp_pool_want(channel.get(), pool.c_str(), row.c_str(), column.c_str(), wait_ns, request, error);
-    });
+    };
   }
-  [[nodiscard]] Request start_list(const std::string& pool, const Text& row_glob, const Text& column_glob,
-                                   const Seconds& timeout) const {
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+  [[nodiscard]] auto list(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                          const Seconds& timeout) const {
+    return [&, channel = handle(), wait_ns = wait_ns_of(timeout)](ofp_request** request, ofp_error* error) {
       return ofp_pool_list_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns,
                                  request, error);
-    });
+    };
   }
-  [[nodiscard]] Request start_drop(const std::string& pool, const Text& row_glob, const Text& column_glob,
-                                   const Seconds& timeout) const {
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+  [[nodiscard]] auto drop(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                          const Seconds& timeout) const {
+    return [&, channel = handle(), wait_ns = wait_ns_of(timeout)](ofp_request** request, ofp_error* error) {
       return ofp_pool_drop_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), wait_ns,
                                  request, error);
-    });
+    };
   }
-  [[nodiscard]] Request start_query(const std::string& pool, const Text& row_glob, const Text& column_glob,
-                                    const nb::bytes& query, const Seconds& timeout) const {
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    const char* const bytes = query.c_str();
-    const std::size_t length = query.size();
-    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+  [[nodiscard]] auto query(const std::string& pool, const Text& row_glob, const Text& column_glob,
+                           const nb::bytes& query, const Seconds& timeout) const {
+    return [&, channel = handle(), wait_ns = wait_ns_of(timeout), bytes = query.c_str(), length = query.size()](
+               ofp_request** request, ofp_error* error) {
       return ofp_pool_query_start(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), bytes,
                                   length, wait_ns, request, error);
-    });
+    };
   }
-  [[nodiscard]] Request start_compute(const std::string& pool, const std::string& row, const std::string& column,
-                                      const std::string& plugin, const std::string& function,
-                                      const nb::bytes& arguments, const Text& result_row, const Text& result_column,
-                                      const Seconds& timeout) const {
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    const char* const bytes = arguments.c_str();
-    const std::size_t length = arguments.size();
-    return Request::start([&, channel = handle()](ofp_request** request, ofp_error* error) {
+  [[nodiscard]] auto compute(const std::string& pool, const std::string& row, const std::string& column,
+                             const std::string& plugin, const std::string& function, const nb::bytes& arguments,
+                             const Text& result_row, const Text& result_column, const Seconds& timeout) const {
+    return [&, channel = handle(), wait_ns = wait_ns_of(timeout), bytes = arguments.c_str(), length = arguments.size()](
+               ofp_request** request, ofp_error* error) {
       return ofp_pool_compute_start(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(),
                                     function.c_str(), bytes, length, pointer_of(result_row), pointer_of(result_column),
                                     wait_ns, request, error);
-    });
+    };
   }
-  // The key of a request that is over, none if there is none by then.
-  [[nodiscard]] std::optional<std::uintptr_t> request_next(double timeout) const {
-    const ChannelHandle channel = handle();
-    ofp_request* request = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_request_next(channel.get(), static_cast<std::int64_t>(timeout * 1e9), &request, &error);
-    }
-    if (code == OFP_WOULD_BLOCK) return std::nullopt;
-    check(code, error);
-    return reinterpret_cast<std::uintptr_t>(request);
+  template <class Post>
+  [[nodiscard]] Request start(const Post& post) const {
+    return Request::start(ended_, post);
   }
-  [[nodiscard]] nb::list pool_list(const std::string& pool, const Text& row_glob, const Text& column_glob,
-                                   double timeout) const {
-    const ChannelHandle channel = handle();
-    ofp_listing* listing = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_pool_list(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob),
-                           static_cast<std::int64_t>(timeout * 1e9), &listing, &error);
-    }
-    check(code, error);
-    return entries_of(listing);
+  template <class Post>
+  [[nodiscard]] Request finished(const Post& post) const {
+    return Request::finished(ended_, post);
   }
-  [[nodiscard]] std::uint64_t pool_drop(const std::string& pool, const Text& row_glob, const Text& column_glob,
-                                        double timeout) const {
-    const ChannelHandle channel = handle();
-    std::uint64_t dropped = 0;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_pool_drop(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob),
-                           static_cast<std::int64_t>(timeout * 1e9), &dropped, &error);
-    }
-    check(code, error);
-    return dropped;
-  }
-  [[nodiscard]] Query pool_query(const std::string& pool, const Text& row_glob, const Text& column_glob,
-                                 const nb::bytes& query, const Seconds& timeout) const {
-    const ChannelHandle channel = handle();
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    ofp_query* answer = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_pool_query(channel.get(), pool.c_str(), pointer_of(row_glob), pointer_of(column_glob), query.c_str(),
-                            query.size(), wait_ns, &answer, &error);
-    }
-    check(code, error);
-    return Query(answer);
-  }
-  [[nodiscard]] std::uint32_t sift_elements(const std::string& pool, double timeout) const {
-    const ChannelHandle channel = handle();
+
+  [[nodiscard]] std::uint32_t sift_elements(const std::string& pool, const Seconds& timeout) const {
     std::uint32_t elements = 0;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code =
-          ofp_sift_elements(channel.get(), pool.c_str(), static_cast<std::int64_t>(timeout * 1e9), &elements, &error);
-    }
-    check(code, error);
+    wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_sift_elements(channel.get(), pool.c_str(), wait_ns, &elements, error);
+    });
     return elements;
   }
   void sift_flush(const std::string& pool, const Seconds& timeout) const {
     const ChannelHandle channel = handle();
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
       return ofp_sift_flush(channel.get(), pool.c_str(), wait_ns, error);
     });
   }
   [[nodiscard]] Frame sift_tracks(const std::string& pool, std::uint32_t element,
                                   const std::optional<std::vector<std::uint64_t>>& identifiers, std::int64_t first_step,
-                                  std::int64_t last_step, double timeout) const {
-    const ChannelHandle channel = handle();
+                                  std::int64_t last_step, const Seconds& timeout) const {
     static constexpr std::uint64_t none = 0;
     const std::uint64_t* first = identifiers ? (identifiers->empty() ? &none : identifiers->data()) : nullptr;
     ofp_frame* frame = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_sift_tracks(channel.get(), pool.c_str(), element, first,
+    wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_sift_tracks(channel.get(), pool.c_str(), element, first,
                              identifiers ? static_cast<std::uint32_t>(identifiers->size()) : 0, first_step, last_step,
-                             static_cast<std::int64_t>(timeout * 1e9), &frame, &error);
-    }
-    check(code, error);
-    return Frame(frame);
-  }
-  [[nodiscard]] std::optional<Frame> pool_compute(const std::string& pool, const std::string& row,
-                                                  const std::string& column, const std::string& plugin,
-                                                  const std::string& function, const nb::bytes& arguments,
-                                                  const Text& result_row, const Text& result_column,
-                                                  const Seconds& timeout) const {
-    const ChannelHandle channel = handle();
-    const std::int64_t wait_ns = wait_ns_of(timeout);
-    ofp_frame* frame = nullptr;
-    ofp_error error{};
-    int code = 0;
-    {
-      // Not in slices: each would call the function.
-      const nb::gil_scoped_release release;
-      code = ofp_pool_compute(channel.get(), pool.c_str(), row.c_str(), column.c_str(), plugin.c_str(),
-                              function.c_str(), arguments.c_str(), arguments.size(), pointer_of(result_row),
-                              pointer_of(result_column), wait_ns, &frame, &error);
-    }
-    check(code, error);
-    if (frame == nullptr) return {};
+                             wait_ns, &frame, error);
+    });
     return Frame(frame);
   }
   [[nodiscard]] std::uint64_t pool_write(const std::string& pool, int fd, const Seconds& timeout) const {
-    const ChannelHandle channel = handle();
-    const std::int64_t wait_ns = wait_ns_of(timeout);
     std::uint64_t written = 0;
-    ofp_error error{};
-    int code = 0;
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_pool_write(channel.get(), pool.c_str(), fd, wait_ns, &written, &error);
-    }
-    check(code, error);
+    wait_for(timeout, [&, channel = handle()](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_pool_write(channel.get(), pool.c_str(), fd, wait_ns, &written, error);
+    });
     return written;
   }
 
  private:
+  EndedPtr ended_ = std::make_shared<Ended>();
   ChannelHandle handle_;
 };
 
@@ -475,6 +423,89 @@ PyType_Slot segment_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(segment
 
 ChannelHandle handle_of(nb::handle channel) { return nb::cast<Channel&>(channel).handle(); }
 
+static void bind_pools(nb::class_<Channel>& channel) {
+  channel
+      .def(
+          "pool_get",
+          [](const Channel& channel, const std::string& pool, const std::string& row, const std::string& column,
+             const Seconds& timeout) {
+            return channel.finished(channel.get(pool, row, column, timeout)).frame().value();
+          },
+          nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
+      .def(
+          "pool_want",
+          [](const Channel& channel, const std::string& pool, const std::string& row, const std::string& column,
+             const Seconds& timeout) { return channel.start(channel.get(pool, row, column, timeout)); },
+          nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("timeout").none())
+      .def(
+          "pool_list",
+          [](const Channel& channel, const std::string& pool, const Text& rows, const Text& columns,
+             const Seconds& timeout) { return channel.finished(channel.list(pool, rows, columns, timeout)).listing(); },
+          nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(), nb::arg("timeout").none())
+      .def(
+          "start_list",
+          [](const Channel& channel, const std::string& pool, const Text& rows, const Text& columns,
+             const Seconds& timeout) { return channel.start(channel.list(pool, rows, columns, timeout)); },
+          nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(), nb::arg("timeout").none())
+      .def(
+          "pool_drop",
+          [](const Channel& channel, const std::string& pool, const Text& rows, const Text& columns,
+             const Seconds& timeout) { return channel.finished(channel.drop(pool, rows, columns, timeout)).dropped(); },
+          nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(), nb::arg("timeout").none())
+      .def(
+          "start_drop",
+          [](const Channel& channel, const std::string& pool, const Text& rows, const Text& columns,
+             const Seconds& timeout) { return channel.start(channel.drop(pool, rows, columns, timeout)); },
+          nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(), nb::arg("timeout").none())
+      .def(
+          "pool_query",
+          [](const Channel& channel, const std::string& pool, const Text& rows, const Text& columns,
+             const nb::bytes& query, const Seconds& timeout) {
+            return channel.finished(channel.query(pool, rows, columns, query, timeout)).query();
+          },
+          nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(), nb::arg("query"),
+          nb::arg("timeout").none())
+      .def(
+          "start_query",
+          [](const Channel& channel, const std::string& pool, const Text& rows, const Text& columns,
+             const nb::bytes& query,
+             const Seconds& timeout) { return channel.start(channel.query(pool, rows, columns, query, timeout)); },
+          nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(), nb::arg("query"),
+          nb::arg("timeout").none())
+      .def(
+          "pool_compute",
+          [](const Channel& channel, const std::string& pool, const std::string& row, const std::string& column,
+             const std::string& plugin, const std::string& function, const nb::bytes& arguments, const Text& result_row,
+             const Text& result_column, const Seconds& timeout) {
+            return channel
+                .finished(
+                    channel.compute(pool, row, column, plugin, function, arguments, result_row, result_column, timeout))
+                .frame();
+          },
+          nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("plugin"), nb::arg("function"),
+          nb::arg("arguments"), nb::arg("result_row").none(), nb::arg("result_column").none(),
+          nb::arg("timeout").none(),
+          nb::sig(
+              "def pool_compute(self, pool: str, row: str, column: str, plugin: str, function: str, arguments: bytes, "
+              "result_row: str | None, result_column: str | None, timeout: float | None) -> Frame | None"))
+      .def(
+          "start_compute",
+          [](const Channel& channel, const std::string& pool, const std::string& row, const std::string& column,
+             const std::string& plugin, const std::string& function, const nb::bytes& arguments, const Text& result_row,
+             const Text& result_column, const Seconds& timeout) {
+            return channel.start(
+                channel.compute(pool, row, column, plugin, function, arguments, result_row, result_column, timeout));
+          },
+          nb::arg("pool"), nb::arg("row"), nb::arg("column"), nb::arg("plugin"), nb::arg("function"),
+          nb::arg("arguments"), nb::arg("result_row").none(), nb::arg("result_column").none(),
+          nb::arg("timeout").none())
+      .def("sift_elements", &Channel::sift_elements, nb::arg("pool"), nb::arg("timeout").none())
+      .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
+      .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
+           nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout").none())
+      .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
+}
+
 void bind_channel(nb::module_& module) {
   nb::class_<Frame>(module, "Frame", nb::type_slots(frame_slots))
       .def_prop_ro("nbytes", [](const Frame& frame) { return ofp_frame_bytes(frame.get()); })
@@ -485,6 +516,8 @@ void bind_channel(nb::module_& module) {
                    [](const Frame& frame) { return reinterpret_cast<std::uintptr_t>(ofp_frame_data(frame.get())); });
   nb::class_<Request>(module, "Request")
       .def_prop_ro("key", &Request::key)
+      .def("wait", &Request::wait, nb::arg("timeout").none())
+      .def("tell_end", &Request::tell_end)
       .def("frame", &Request::frame, nb::sig("def frame(self) -> Frame | None"))
       .def("listing", &Request::listing)
       .def("dropped", &Request::dropped)
@@ -494,12 +527,21 @@ void bind_channel(nb::module_& module) {
       .def("next", &Query::next, nb::sig("def next(self) -> Frame | None"))
       .def("start_next", &Query::start_next);
   nb::class_<Segment>(module, "Segment", nb::type_slots(segment_slots))
-      .def_prop_ro("nbytes", [](const Segment& segment) { return ofp_segment_bytes(segment.get()); });
+      .def(
+          "__init__",
+          [](Segment* made, const nb::handle channel, std::uint64_t bytes) {
+            const ChannelHandle held = handle_of(channel);
+            new (made) Segment(held.get(), bytes);
+          },
+          nb::arg("channel"), nb::arg("nbytes"))
+      .def_prop_ro(
+          "nbytes", [](const Segment& segment) { return ofp_segment_bytes(segment.get()); }, "Its size in bytes.");
   nb::class_<Range>(module, "Range")
       .def("reannounce", &Range::reannounce, nb::arg("array"))
       .def("retire", &Range::retire, nb::arg("timeout").none())
       .def_prop_ro("nbytes", &Range::bytes);
-  nb::class_<Channel>(module, "Channel")
+  nb::class_<Channel> channel(module, "Channel");
+  channel
       .def(nb::init<const Text&, const Text&, const Text&, const Text&, double, std::uint32_t, std::uint64_t, bool>(),
            nb::arg("address").none(), nb::arg("name").none(), nb::arg("key_file").none(), nb::arg("tls_ca_file").none(),
            nb::arg("timeout"), nb::arg("ring_slots"), nb::arg("staging_bytes_max"), nb::arg("force_staging"))
@@ -508,40 +550,12 @@ void bind_channel(nb::module_& module) {
       .def("info", &Channel::info)
       .def_prop_ro("event_fd", &Channel::event_fd)
       .def("poll", &Channel::poll)
+      .def_prop_ro("ended_fd", &Channel::ended_fd)
+      .def("take_ended", &Channel::take_ended)
+      .def("nudge", &Channel::nudge)
       .def("probe", &Channel::probe, nb::arg("timeout").none())
-      .def("alloc", &Channel::alloc, nb::arg("nbytes"))
-      .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership)
-      .def("pool_get", &Channel::pool_get, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
-           nb::arg("timeout").none())
-      .def("pool_want", &Channel::pool_want, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
-           nb::arg("timeout").none())
-      .def("start_list", &Channel::start_list, nb::arg("pool"), nb::arg("row_glob").none(),
-           nb::arg("column_glob").none(), nb::arg("timeout").none())
-      .def("start_drop", &Channel::start_drop, nb::arg("pool"), nb::arg("row_glob").none(),
-           nb::arg("column_glob").none(), nb::arg("timeout").none())
-      .def("start_query", &Channel::start_query, nb::arg("pool"), nb::arg("row_glob").none(),
-           nb::arg("column_glob").none(), nb::arg("query"), nb::arg("timeout").none())
-      .def("start_compute", &Channel::start_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
-           nb::arg("plugin"), nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(),
-           nb::arg("result_column").none(), nb::arg("timeout").none())
-      .def("request_next", &Channel::request_next, nb::arg("timeout"))
-      .def("pool_list", &Channel::pool_list, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
-           nb::arg("timeout"))
-      .def("pool_drop", &Channel::pool_drop, nb::arg("pool"), nb::arg("row_glob").none(), nb::arg("column_glob").none(),
-           nb::arg("timeout"))
-      .def("pool_query", &Channel::pool_query, nb::arg("pool"), nb::arg("row_glob").none(),
-           nb::arg("column_glob").none(), nb::arg("query"), nb::arg("timeout").none())
-      .def("sift_elements", &Channel::sift_elements, nb::arg("pool"), nb::arg("timeout"))
-      .def("sift_flush", &Channel::sift_flush, nb::arg("pool"), nb::arg("timeout").none())
-      .def("sift_tracks", &Channel::sift_tracks, nb::arg("pool"), nb::arg("element"), nb::arg("identifiers").none(),
-           nb::arg("first_step"), nb::arg("last_step"), nb::arg("timeout"))
-      .def("pool_compute", &Channel::pool_compute, nb::arg("pool"), nb::arg("row"), nb::arg("column"),
-           nb::arg("plugin"), nb::arg("function"), nb::arg("arguments"), nb::arg("result_row").none(),
-           nb::arg("result_column").none(), nb::arg("timeout").none(),
-           nb::sig(
-               "def pool_compute(self, pool: str, row: str, column: str, plugin: str, function: str, arguments: bytes, "
-               "result_row: str | None, result_column: str | None, timeout: float | None) -> Frame | None"))
-      .def("pool_write", &Channel::pool_write, nb::arg("pool"), nb::arg("fd"), nb::arg("timeout").none());
+      .def("announce", &Channel::announce, nb::arg("array"), nb::rv_policy::take_ownership);
+  bind_pools(channel);
 }
 
 }  // namespace offpath::python

@@ -135,7 +135,7 @@ class Exchange {
   [[nodiscard]] View view(const Seconds& timeout) const {
     ofp_view* view = nullptr;
     (void)open();
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
       return ofp_exchange_view(exchange_, wait_ns, &view, error);
     });
     return View(view);

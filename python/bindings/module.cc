@@ -1,5 +1,6 @@
 // offpath._native: the C interface for the package's own modules. People use the package, not this.
 #include <nanobind/stl/string.h>
+#include <unistd.h>
 
 #include "calls.h"
 
@@ -13,6 +14,25 @@ std::int64_t wait_ns_of(const Seconds& timeout) {
     fail(OFP_INVALID, "a timeout of " + std::to_string(seconds) + " s; it is 0 or more, or None for ever");
   constexpr double longest_s = 9e9;
   return seconds >= longest_s ? OFP_FOREVER : static_cast<std::int64_t>(seconds * 1e9);
+}
+
+namespace {
+
+int raises(void*) {
+  const nb::gil_scoped_acquire acquire;
+  return PyErr_CheckSignals() != 0 ? 1 : 0;
+}
+
+// Python runs handlers in its main thread only; other threads need not take the GIL for it.
+bool in_main_thread() { return gettid() == getpid(); }
+
+}  // namespace
+
+Interruptible::Interruptible() {
+  if (in_main_thread()) ofp_interruptible(raises, nullptr);
+}
+Interruptible::~Interruptible() {
+  if (in_main_thread()) ofp_interruptible(nullptr, nullptr);
 }
 
 }  // namespace offpath::python

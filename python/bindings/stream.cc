@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <optional>
 #include <vector>
@@ -213,9 +212,17 @@ class Stream {
     std::uint64_t rows = 0;
     if (!gather(data.ptr(), views, rows)) return not_plain;
     const Key keys = key_of(key.ptr());
+    std::vector<const void*> arrays;  // own ones for a send during which other threads may send
+    std::vector<std::uint32_t> strides;
+    const auto own = [&] {
+      arrays = data_;
+      strides = strides_;
+    };
     const std::uint64_t ticket =
-        post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
-          return ofp_send_strided(stream, data_.data(), strides_.data(), rows, keys.row, keys.column, flags, posted,
+        post(snapshot, wait, own, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+          const bool owned = !arrays.empty();
+          return ofp_send_strided(stream, owned ? arrays.data() : data_.data(),
+                                  owned ? strides.data() : strides_.data(), rows, keys.row, keys.column, flags, posted,
                                   error);
         });
     hold(ticket, std::move(views), {});
@@ -228,8 +235,9 @@ class Stream {
     const auto* batch = static_cast<const ArrowArray*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array"));
     if (batch == nullptr) throw nb::python_error();
     const Key keys = key_of(key.ptr());
-    const std::uint64_t ticket =
-        post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+    const std::uint64_t ticket = post(
+        snapshot, wait, [] {},
+        [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
           return ofp_send(stream, batch, keys.row, keys.column, flags, posted, error);
         });
     hold(ticket, {}, std::move(capsule));
@@ -250,8 +258,9 @@ class Stream {
       list.push_back({view.buf, static_cast<std::uint64_t>(view.len), offset});
     }
     const Key keys = key_of(key.ptr());
-    const std::uint64_t ticket =
-        post(snapshot, wait, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+    const std::uint64_t ticket = post(
+        snapshot, wait, [] {},
+        [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
           return ofp_move(stream, list.data(), static_cast<std::uint32_t>(list.size()), object_bytes, keys.row,
                           keys.column, update ? OFP_MOVE_UPDATE : OFP_MOVE_CREATE, flags, posted, error);
         });
@@ -274,14 +283,14 @@ class Stream {
 
   void wait_pulled(std::uint64_t ticket, const Seconds& timeout) {
     const StreamHandle stream = handle();
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
       return ofp_wait_pulled(stream.get(), ticket, wait_ns, error);
     });
     release_pulled();
   }
   void wait_stored(std::uint64_t ticket, const Seconds& timeout) {
     const StreamHandle stream = handle();
-    wait_in_slices(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
+    wait_for(timeout, [&](std::int64_t wait_ns, ofp_error* error) {
       return ofp_wait_stored(stream.get(), ticket, wait_ns, error);
     });
     release_pulled();
@@ -373,29 +382,20 @@ class Stream {
     fail(OFP_SCHEMA, "two columns of the stream's schema have the same name; send a RecordBatch");
   }
 
-  // Posts without waiting, which needs no release of the GIL; waits outside of it if asked to.
-  template <class Post>
-  std::uint64_t post(bool snapshot, bool wait, const Post& call) {
+  // Posts without waiting, which needs no release of the GIL; copies and waits outside of it, after `own` has made
+  // `call` independent of what other threads may change then.
+  template <class Own, class Post>
+  std::uint64_t post(bool snapshot, bool wait, const Own& own, const Post& call) {
     const std::uint32_t flags = snapshot ? OFP_SEND_ANNOUNCE | OFP_SEND_SNAPSHOT : OFP_SEND_ANNOUNCE;
     std::uint64_t ticket = 0;
     ofp_error error{};
-    int code = 0;
-    if (snapshot) {  // copies
-      const nb::gil_scoped_release release;
-      code = call(flags, &ticket, &error);
-    } else {
-      code = call(flags, &ticket, &error);
-    }
-    constexpr long pause_first_ns = 50'000, pause_max_ns = 2'000'000;
-    for (long pause_ns = pause_first_ns; code == OFP_WOULD_BLOCK && wait;
-         pause_ns = std::min(2 * pause_ns, pause_max_ns)) {
-      {
-        const nb::gil_scoped_release release;
-        const timespec pause{0, pause_ns};
-        nanosleep(&pause, nullptr);
-        code = call(flags, &ticket, &error);
-      }
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    int code = OFP_WOULD_BLOCK;
+    if (!snapshot) code = call(flags, &ticket, &error);
+    if (snapshot || (code == OFP_WOULD_BLOCK && wait)) {
+      const StreamHandle used = stream_;
+      own();
+      code = call_waiting(error,
+                          [&](ofp_error* told) { return call(wait ? flags | OFP_SEND_WAIT : flags, &ticket, told); });
     }
     check(code, error);
     return ticket;

@@ -18,13 +18,6 @@ using GivenInput =
 // name, buffer or None, bytes, version
 using GivenOutput = std::tuple<std::string, nb::object, std::uint64_t, std::uint64_t>;
 
-// False: not until then. A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
-template <class Call>
-bool ended_in_time(const Seconds& timeout, Call&& call) {
-  ofp_error error{};
-  return in_slices(timeout, OFP_WOULD_BLOCK, error, call);
-}
-
 class Task {
  public:
   Task(ChannelHandle channel, ofp_task* task, std::vector<Exported> memory)
@@ -79,7 +72,9 @@ class Task {
 
  private:
   [[nodiscard]] bool waited(const Seconds& timeout, int (*call)(ofp_task*, std::int64_t, ofp_error*)) const {
-    return ended_in_time(timeout, [&](std::int64_t wait_ns, ofp_error* error) { return call(task_, wait_ns, error); });
+    // A task that has timed out says so with OFP_TIMEOUT; one that goes on with OFP_WOULD_BLOCK.
+    return ended_in_time(timeout, OFP_WOULD_BLOCK,
+                         [&](std::int64_t wait_ns, ofp_error* error) { return call(task_, wait_ns, error); });
   }
 
   ChannelHandle channel_;
@@ -168,8 +163,9 @@ class Tasks {
   [[nodiscard]] std::uintptr_t next(const Seconds& timeout) const {
     ofp_tasks* const tasks = open();
     ofp_task* task = nullptr;
-    (void)ended_in_time(
-        timeout, [&](std::int64_t wait_ns, ofp_error* error) { return ofp_tasks_next(tasks, wait_ns, &task, error); });
+    (void)ended_in_time(timeout, OFP_WOULD_BLOCK, [&](std::int64_t wait_ns, ofp_error* error) {
+      return ofp_tasks_next(tasks, wait_ns, &task, error);
+    });
     return reinterpret_cast<std::uintptr_t>(task);
   }
   // Whether this program ran it, and for how long it ran.
@@ -180,13 +176,9 @@ class Tasks {
     ofp_task_info info{};
     info.struct_bytes = sizeof info;
     ofp_error error{};
-    int code = 0;
     ofp_tasks* const tasks = open();
-    {
-      const nb::gil_scoped_release release;
-      code = ofp_task_run(tasks, &request.composed, &info, &error);
-    }
-    check(code, error);
+    check(call_waiting(error, [&](ofp_error* told) { return ofp_task_run(tasks, &request.composed, &info, told); }),
+          error);
     return {info.here != 0, info.ran_ns};
   }
   void close() {

@@ -1,3 +1,24 @@
-from .cli import main
+"""The program ``offpath``. What its commands need beyond the package's own requirements are extras."""
 
-main()
+import sys
+
+EXTRAS = ("run", "bench")  # named as the commands; the other ones need ``cli``
+
+
+def main() -> None:
+    """Runs the command line; a package that is missing is one line that names the extra, and status 1."""
+    try:
+        from .cli import main as run
+
+        run()
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in ("", __package__):
+            raise
+        extra = sys.argv[1] if sys.argv[1:] and sys.argv[1] in EXTRAS else "cli"
+        print(f"offpath: {package} is not installed: pip install 'offpath[{extra}]'", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -122,15 +122,17 @@ class Agent:
 
     @property
     def pid(self) -> int:
+        """The number of its process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
+        """Its process has not ended."""
         return self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """What the agent wrote to its log so far."""
+        """What the agent wrote to its log so far: a thread of it writes each line soon after what the line tells of."""
         path = Path(self._directory.name) / "agent.log"
         return path.read_text(errors="replace") if path.exists() else ""
 

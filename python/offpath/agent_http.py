@@ -28,17 +28,61 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def default_sockets() -> list[Path]:
+    """The sockets at which agents listen by default: this user's, then root's."""
+    places = [Path("/run/offpath/agent.sock")]
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.geteuid() != 0 and runtime.startswith("/"):
+        places.insert(0, Path(runtime) / "offpath/agent.sock")
+    return places
+
+
+def find_agent_address(given: str | None) -> str | None:
+    """The given address, OFFPATH_AGENT, or the first default socket that exists; None if there is none."""
+    if named := given or os.environ.get("OFFPATH_AGENT"):
+        return named
+    return next((f"unix:{place}" for place in default_sockets() if place.exists()), None)
+
+
 def find_http(http_address: str | None, agent_address: str | None) -> str:
-    """Where an agent's pages are: given, OFFPATH_AGENT_HTTP, ``http.sock`` beside the agent's Unix socket, or the port
-    that packaging/offpath.toml opens."""
-    if given := http_address or os.environ.get("OFFPATH_AGENT_HTTP"):
+    """Where an agent's pages are: given; ``http.sock`` beside the Unix socket of the agent that is given;
+    OFFPATH_AGENT_HTTP; beside the socket of the agent that is found; or the port that packaging/offpath.toml opens.
+
+    Raises AgentError, which names the agent, if there is nothing at any of these.
+    """
+    if http_address:
+        return http_address
+    if agent_address and agent_address.startswith("unix:"):
+        path = Path(agent_address.removeprefix("unix:"))
+        if not path.exists():
+            raise AgentError(f"no agent at {agent_address}: there is no such socket")
+        if path.with_name("http.sock").exists():
+            return f"unix:{path.with_name('http.sock')}"
+    if given := os.environ.get("OFFPATH_AGENT_HTTP"):
         return given
-    agent = agent_address or os.environ.get("OFFPATH_AGENT") or ""
-    if agent.startswith("unix:"):
+    agent = find_agent_address(agent_address)
+    if agent is None and not answers(DEFAULT):
+        raise AgentError(f"no agent at {' or '.join(map(str, default_sockets()))}, where agents listen by default, and "
+                         f"no status pages at {DEFAULT}: start one with `offpath agent`, or name it by --agent or "
+                         "OFFPATH_AGENT")  # fmt: skip
+    if agent is not None and agent.startswith("unix:"):
         beside = Path(agent.removeprefix("unix:")).parent / "http.sock"
         if beside.exists():
             return f"unix:{beside}"
+    if agent is not None and not answers(DEFAULT):
+        raise AgentError(f"the agent at {agent} has no status pages beside its socket, nor at {DEFAULT}: it is not "
+                         "there, or was started without --http; if it has some, name them by --http")  # fmt: skip
     return DEFAULT
+
+
+def answers(where: str) -> bool:
+    """Whether a server listens at HOST:PORT."""
+    host, _, port = where.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), WAIT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def fetch(where: str, page: str) -> str:

@@ -19,19 +19,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
+from rich.text import Text
 
 from . import __version__, sockets
 from .agent import find_agent
-from .agent_http import fetch, fetch_status, find_http
-from .errors import Error
+from .agent_http import default_sockets, fetch, fetch_status, find_agent_address, find_http
+from .errors import AgentError, Error
 from .group_view import look, render_group, watch_group
-from .object_file import read_object, write_table
+from .object_file import check_new_file, read_object, write_table
 from .pool import Frame
 from .session import Session, connect
 from .sockets_policy import Policy, read_policy
-from .status_view import members_table, render, size_text, watch
+from .status_view import look_twice, members_table, pools_table, render, size_text, watch
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
 pool_app = typer.Typer(no_args_is_help=True,
                        help="Objects on an agent: list, get, put, query, compute, write, drop; snapshots.")  # fmt: skip
@@ -40,15 +41,25 @@ exchange_app = typer.Typer(no_args_is_help=True, help="Exchanges of agents.")
 app.add_typer(exchange_app, name="exchange")
 
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", help="unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; else OFFPATH_AGENT.")
+    str | None,
+    typer.Option(
+        "--agent",
+        help="unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; else OFFPATH_AGENT, else the "
+        "agent that listens by default.",
+    ),
 ]
 HttpOption = Annotated[
     str | None, typer.Option("--http", help="HOST:PORT or unix:/path of the agent's pages; else OFFPATH_AGENT_HTTP.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PoolArgument = Annotated[str, typer.Argument(help="Such as local:/particles.")]
+RowOption = Annotated[str, typer.Option("--row", "--rows", help="Objects of these rows, as a pattern.")]
+ColumnOption = Annotated[str, typer.Option("--column", "--columns", help="Objects of these columns, as a pattern.")]
+OutOption = Annotated[Path | None, typer.Option(help="Write all of it there: .parquet, .csv, .arrow or .arrows.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
 
 TABLE_ROWS_SHOWN = 40
+OBJECT_ROWS_SHOWN = 10
 
 
 def make_console() -> Console:
@@ -63,6 +74,29 @@ def print_json(value: Any) -> None:
 
 def open_session(agent: str | None) -> Session:
     return connect(agent, name="offpath-cli")
+
+
+def required_agent(given: str | None) -> str:
+    """The agent's address, given or found. Raises AgentError that says how to name one."""
+    if where := find_agent_address(given):
+        return where
+    raise AgentError(f"no agent given, and none at {' or '.join(map(str, default_sockets()))}, where agents listen by "
+                     "default: start one with `offpath agent`, or name it by --agent or OFFPATH_AGENT")  # fmt: skip
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None:
+    """Moves a program's arrays to an agent, where they become Arrow."""
 
 
 def mount_others() -> None:
@@ -89,9 +123,7 @@ def agent(context: typer.Context) -> None:
 def slow_path(agent: AgentOption = None) -> None:
     """Does handshakes, ARP, refusals and TIME-WAIT for an agent's TCP on this host (tcp.slow_path = "host"), until it
     is stopped."""
-    where = agent or os.environ.get("OFFPATH_AGENT")
-    if not where:
-        raise Error("no agent given: --agent unix:/run/offpath/agent.sock, or set OFFPATH_AGENT")
+    where = required_agent(agent)
     program = Path(find_agent()).with_name("offpath-slow-path")
     with os_errors():
         os.execv(program, [str(program), "--agent", where])
@@ -142,9 +174,7 @@ def sockets_command(command: Annotated[
             make_console().print(sockets.table_of(rows))
         return
     said = read_policy(policy) if policy is not None else Policy()
-    where = agent or said.agent or os.environ.get("OFFPATH_AGENT")
-    if not where:
-        raise Error("no agent given: --agent unix:/run/offpath/agent.sock, or set OFFPATH_AGENT")
+    where = required_agent(agent or said.agent)
     environment = sockets.environment(
         where,
         address=address or said.address,
@@ -200,7 +230,9 @@ def top(agent: AgentOption = None, http: HttpOption = None,
     """All agents of the group and the hosts they sample, drawn anew every second."""
     where = find_http(http, agent)
     try:
-        if details:
+        if details and once:
+            make_console().print(look_twice(where, interval))
+        elif details:
             watch(where, interval, Console())
         elif once:
             before = look(where)
@@ -238,7 +270,7 @@ def doctor(
     """
     from .doctor import diagnose, diagnose_machine
 
-    address = agent or os.environ.get("OFFPATH_AGENT")
+    address = find_agent_address(agent)
     if machine:
         diagnosis = diagnose_machine()
     elif address:
@@ -272,14 +304,21 @@ def info(agent: AgentOption = None, as_json: JsonFlag = False) -> None:
         print_json(values)
         return
     for name, value in values.items():
-        print(f"{name:20} {value}")
+        print(f"{name:20} {size_text(value) if 'bytes' in name else value}")
 
 
 @pool_app.command("ls")
-def pool_list(pool: PoolArgument, row: Annotated[str, typer.Option(help="Pattern of rows.")] = "*",
-              column: Annotated[str, typer.Option(help="Pattern of columns.")] = "*",
-              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
-    """Objects in the order of storing."""
+def pool_list(pool: Annotated[str, typer.Argument(help="Such as local:/particles; none: all pools.")] = "",
+              row: RowOption = "*", column: ColumnOption = "*",
+              agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """The objects of a pool in the order of storing, or the pools that the agent has."""
+    if not pool:
+        pools = fetch_status(find_http(http, agent))["pools"]
+        if as_json:
+            print_json(pools)
+        else:
+            make_console().print(pools_table(pools))
+        return
     with open_session(agent) as session:
         entries = session.pool(pool).list(row, column)
     if as_json:
@@ -289,32 +328,43 @@ def pool_list(pool: PoolArgument, row: Annotated[str, typer.Option(help="Pattern
     for name in ("row", "column", "rows", "bytes"):
         table.add_column(name, justify="left" if name in ("row", "column") else "right")
     for entry in entries:
-        table.add_row(entry.row, entry.column, str(entry.rows), size_text(entry.nbytes))
+        table.add_row(Text(entry.row), Text(entry.column), str(entry.rows), size_text(entry.nbytes))
     make_console().print(table)
 
 
 @pool_app.command("get")
 def pool_get(pool: PoolArgument, row: str, column: Annotated[str, typer.Argument()] = "",
-             out: Annotated[Path | None, typer.Option(help="Write the object's bytes there.")] = None,
+             out: OutOption = None, force: ForceFlag = False,
              wait: Annotated[float, typer.Option(help="Seconds to wait for the object.")] = 0.0,
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
-    """One object: its head as a table, or its bytes into a file."""
+    """One object: its first rows, or all of it in a file; an object of plain bytes as they are."""
     with open_session(agent) as session:
-        show_frame(session.pool(pool).get_frame(row, column, wait), {"row": row, "column": column}, out, as_json)
+        if out is not None:
+            check_new_file(out, force=force, table=False)
+        frame = session.pool(pool).get_frame(row, column, wait)
+        show_frame(frame, {"row": row, "column": column}, out, as_json, force=force)
 
 
-def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bool) -> None:
+def show_frame(frame: Frame, told: dict[str, Any], out: Path | None, as_json: bool, *, force: bool) -> None:
+    """What an object is, its first rows, or all of it in a file whose name says its form."""
     told |= {"nbytes": frame.nbytes, "rows": frame.rows, "arrow": frame.is_arrow, "mapped": frame.mapped}
     if frame.is_arrow:
         told["schema"] = {field.name: str(field.type) for field in frame.reader().schema}
     if out is not None:
-        out.write_bytes(frame.buffer())
+        check_new_file(out, force=force, table=frame.is_arrow)
+        with os_errors():
+            if frame.is_arrow:
+                write_table(frame.table(), out)
+            else:
+                out.write_bytes(frame.buffer())
     if as_json:
         print_json(told)
-    elif out is None and frame.is_arrow:
-        print(frame.table().slice(0, 10).to_pylist() if frame.rows <= 10 else frame.table().slice(0, 10))
+    elif out is not None:
+        print(f"{f'{frame.rows} rows' if frame.is_arrow else size_text(frame.nbytes)} written to {out}")
+    elif frame.is_arrow:
+        print_rows(frame.table(), OBJECT_ROWS_SHOWN)
     else:
-        print(f"{frame.nbytes} bytes" + (f" written to {out}" if out else ""))
+        print(f"{size_text(frame.nbytes)} that are no Arrow data; --out FILE takes them")
 
 
 @pool_app.command("query")
@@ -324,9 +374,8 @@ def pool_query(pool: PoolArgument,
                                                                 "times. All columns are the default.")] = None,
                aggregate: Annotated[list[str] | None, typer.Option(help="NAME=sum|min|max|mean|count(EXPRESSION), or "
                                                                    "NAME=count; any number of times.")] = None,
-               rows: Annotated[str, typer.Option(help="Objects of these rows only, as a pattern.")] = "*",
-               columns: Annotated[str, typer.Option(help="Objects of these columns only.")] = "*",
-               out: Annotated[Path | None, typer.Option(help="Write it there: .parquet, .csv, else Arrow.")] = None,
+               row: RowOption = "*", column: ColumnOption = "*",
+               out: OutOption = None, force: ForceFlag = False,
                wait: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
                partial: Annotated[bool, typer.Option("--partial", help="Without rows that lost members had.")] = False,
                agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
@@ -334,28 +383,36 @@ def pool_query(pool: PoolArgument,
     from .query_text import parse_query
 
     asked = parse_query(where, select or [], aggregate or [])
+    if out is not None:
+        check_new_file(out, force=force, table=True)
     with open_session(agent) as session:
-        table = session.pool(pool).query(**asked, rows=rows, columns_glob=columns, timeout=wait, partial=partial)
+        table = session.pool(pool).query(**asked, rows=row, columns_glob=column, timeout=wait, partial=partial)
         show_table(table, out, as_json)
 
 
 def show_table(table: pa.Table, out: Path | None, as_json: bool) -> None:
     """Its first rows, all of it in a file, or all of it as JSON."""
     if out is not None:
-        write_table(table, out)
+        with os_errors():
+            write_table(table, out)
     if as_json:
         print_json(table.to_pylist() if out is None else {"rows": table.num_rows, "file": str(out)})
     elif out is not None:
         print(f"{table.num_rows} rows written to {out}")
     else:
-        shown = Table(header_style="bold")
-        for field in table.schema:
-            shown.add_column(field.name, justify="left" if field.type in (pa.string(), pa.binary()) else "right")
-        for row in table.slice(0, TABLE_ROWS_SHOWN).to_pylist():
-            shown.add_row(*map(str, row.values()))
-        make_console().print(shown)
-        if table.num_rows > TABLE_ROWS_SHOWN:
-            print(f"and {table.num_rows - TABLE_ROWS_SHOWN} more rows; --out FILE takes all of them")
+        print_rows(table, TABLE_ROWS_SHOWN)
+
+
+def print_rows(table: pa.Table, most: int) -> None:
+    """The first rows, and how many more there are."""
+    shown = Table(header_style="bold")
+    for field in table.schema:
+        shown.add_column(field.name, justify="left" if field.type in (pa.string(), pa.binary()) else "right")
+    for row in table.slice(0, most).to_pylist():
+        shown.add_row(*(Text(str(value)) for value in row.values()))
+    make_console().print(shown)
+    if table.num_rows > most:
+        print(f"and {table.num_rows - most} more rows; --out FILE takes all of them")
 
 
 @app.command("track")
@@ -367,7 +424,7 @@ def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
           last: Annotated[int | None, typer.Option(help="The last step.")] = None,
           whole: Annotated[bool, typer.Option("--whole", help="All rows of particles for which it holds.")] = False,
           key: Annotated[str, typer.Option(help="The column with identifiers.")] = "id",
-          out: Annotated[Path | None, typer.Option(help="Write it there: .parquet, .csv, else Arrow.")] = None,
+          out: OutOption = None, force: ForceFlag = False,
           wait: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
           agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Particles through time, ordered by identifier and step: some, or the rows for which an expression holds."""
@@ -379,6 +436,8 @@ def track(pool: Annotated[str, typer.Argument(help="Such as sift:/tracks.")],
         ours = pc.field(key).isin(identifiers)
         asked["filter"] = ours if asked["filter"] is None else asked["filter"] & ours
     steps = (STEP_MIN if first is None else first, STEP_MAX if last is None else last)
+    if out is not None:
+        check_new_file(out, force=force, table=True)
     with open_session(agent) as session:
         tables = session.tracks(pool, key).select(asked["filter"], *steps, wait, columns=asked["columns"], whole=whole)
         show_table(pa.concat_tables(tables), out, as_json)
@@ -391,17 +450,20 @@ def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(hel
                  arguments_file: Annotated[Path | None, typer.Option(help="Or the bytes of a file.")] = None,
                  result_row: Annotated[str | None, typer.Option(help="Put outputs under this row.")] = None,
                  result_column: Annotated[str | None, typer.Option(help="Put outputs under this column.")] = None,
-                 out: Annotated[Path | None, typer.Option(help="Write the output's bytes there.")] = None,
+                 out: OutOption = None, force: ForceFlag = False,
                  wait: Annotated[float, typer.Option(help="Seconds; 0: the plug-in's own.")] = 60.0,
                  agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Calls a function of a plug-in where the object lies."""
-    given = arguments_file.read_bytes() if arguments_file is not None else arguments.encode()
+    with os_errors():
+        given = arguments_file.read_bytes() if arguments_file is not None else arguments.encode()
+    if out is not None:
+        check_new_file(out, force=force, table=False)
     stores = result_row is not None or result_column is not None
     result = (row if result_row is None else result_row, result_column or "") if stores else None
     with open_session(agent) as session:
         frame = session.pool(pool).compute(function, row, column, given, result, wait)
         if frame is not None:
-            show_frame(frame, {"function": function, "row": row, "column": column}, out, as_json)
+            show_frame(frame, {"function": function, "row": row, "column": column}, out, as_json, force=force)
         elif as_json:
             print_json({"function": function, "row": row, "column": column, "stored": stores})
         else:
@@ -422,9 +484,10 @@ def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(
              column: Annotated[str, typer.Option(help="The object's column.")] = "",
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Stores a file as one object."""
+    with os_errors():
+        data, size = read_object(file), file.stat().st_size
     with open_session(agent) as session:
-        session.pool(pool).put(read_object(file), row, column)
-    size = file.stat().st_size
+        session.pool(pool).put(data, row, column)
     if as_json:
         print_json({"row": row, "column": column, "file_bytes": size})
     else:
@@ -432,9 +495,10 @@ def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(
 
 
 @pool_app.command("write")
-def pool_write(pool: PoolArgument, path: Path, agent: AgentOption = None, as_json: JsonFlag = False) -> None:
+def pool_write(pool: PoolArgument, path: Annotated[Path, typer.Argument(help="A file, which is replaced; or a pipe.")],
+               agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """All objects, in the order of storing, as one Arrow IPC stream file."""
-    with open_session(agent) as session:
+    with open_session(agent) as session, os_errors():
         written = session.pool(pool).write(path)
     if as_json:
         print_json({"path": str(path), "bytes": written})
@@ -479,18 +543,17 @@ def pool_restore(pool: PoolArgument, directory: Annotated[Path, typer.Argument(h
 
 @contextlib.contextmanager
 def os_errors() -> Iterator[None]:
-    """A full disk, a place that is taken: one line, as the agent's errors."""
+    """A full disk, a file that is missing or no table: one line, as the agent's errors."""
     try:
         yield
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         if isinstance(error, Error):
             raise
         raise Error(str(error)) from None
 
 
 @pool_app.command("drop")
-def pool_drop(pool: PoolArgument, row: Annotated[str, typer.Option(help="Pattern of rows.")] = "*",
-              column: Annotated[str, typer.Option(help="Pattern of columns.")] = "*",
+def pool_drop(pool: PoolArgument, row: RowOption = "*", column: ColumnOption = "*",
               agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Removes matching objects."""
     with open_session(agent) as session:
@@ -505,7 +568,7 @@ def main() -> None:
     """The program ``offpath``. Errors are one line, and status 1."""
     mount_others()
     try:
-        app()
+        app(prog_name="offpath")
     except Error as error:
         print(f"offpath: {error}", file=sys.stderr)
         sys.exit(1)

@@ -102,6 +102,7 @@ class View:
 
     @property
     def complete(self) -> bool:
+        """Every member that was expected is in it."""
         return self.present == self.expected
 
     def __getitem__(self, member: str) -> Entry:
@@ -204,6 +205,7 @@ class Exchange:
         return amount, left_ns * 1e-9
 
     def close(self) -> None:
+        """Ends this program's part: its records are published no more."""
         self._native.close()
 
     def __enter__(self) -> Exchange:

@@ -43,6 +43,7 @@ class Gauges:
         self._native.clear(self._places[name])
 
     def close(self) -> None:
+        """The agent reads them no more, and its metrics are without them."""
         self._native.close()
 
     def __enter__(self) -> Gauges:

@@ -7,6 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from .errors import Invalid
+
+ARROW_FILES = (".arrow", ".feather")
+TABLE_FILES = (".parquet", ".csv", ".arrows", *ARROW_FILES)
+
 
 def read_object(path: Path) -> Any:
     """A file as ``Pool.put`` takes it: a table if its name says that it is one, otherwise its bytes."""
@@ -16,13 +21,21 @@ def read_object(path: Path) -> Any:
         return pyarrow.parquet.read_table(path)
     if path.suffix == ".arrows":
         return pa.ipc.open_stream(path.read_bytes()).read_all()
-    if path.suffix in (".arrow", ".feather"):
+    if path.suffix in ARROW_FILES:
         return pa.ipc.open_file(path.read_bytes()).read_all()
     return path.read_bytes()
 
 
+def check_new_file(path: Path, *, force: bool, table: bool) -> None:
+    """Before anything is asked for. Raises Invalid: the file is there already, or its name says no form of a table."""
+    if table and path.suffix not in TABLE_FILES:
+        raise Invalid(f"{path}: its name says no form of a table; one of {', '.join(TABLE_FILES)} does")
+    if path.exists() and not force:
+        raise Invalid(f"{path} is there already; --force replaces it")
+
+
 def write_table(table: pa.Table, path: Path) -> None:
-    """As Parquet (.parquet), as text (.csv), as an Arrow stream (.arrows), else as an Arrow file."""
+    """As Parquet (.parquet), text (.csv), an Arrow stream (.arrows) or an Arrow file (.arrow, .feather)."""
     if path.suffix == ".parquet":
         import pyarrow.parquet
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from .errors import Invalid, NotFound, SchemaError
 from .expression import Aggregates, Columns, encode_query
-from .requests import Step
 from .snapshot import Progress, restore_snapshot, write_snapshot
+from .waits import Step
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -45,10 +45,12 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the object as it lies in the pool."""
         return self._native.nbytes
 
     @property
     def rows(self) -> int:
+        """Rows of the object; 0 for plain bytes."""
         return self._native.rows
 
     @property
@@ -80,13 +82,21 @@ class Frame:
         return pa.ipc.open_stream(self.buffer())
 
     def table(self) -> pa.Table:
+        """All batches as one table, without a copy. Raises SchemaError if the bytes are not Arrow."""
         return self.reader().read_all()
 
     def batch(self) -> pa.RecordBatch:
+        """The first batch, without a copy. Raises SchemaError if the bytes are not Arrow."""
         return self.reader().read_next_batch()
 
+    def __arrow_c_schema__(self) -> object:
+        """The Arrow schema as a PyCapsule. Raises SchemaError if the bytes are not Arrow."""
+        return self.reader().schema.__arrow_c_schema__()
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.table().__arrow_c_stream__(requested_schema)
+        """The batches as a PyCapsule, over the frame's own memory: ``pyarrow.table(frame)``, ``polars.from_arrow``,
+        ``nanoarrow.ArrayStream``. Raises SchemaError if the bytes are not Arrow."""
+        return self.reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         return f"<Frame {self._name}: {self.nbytes} bytes, {self.rows} rows{', mapped' if self.mapped else ''}>"
@@ -128,6 +138,10 @@ class Pool:
         self.session = session
         self.name = name
 
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the pool's first object as a PyCapsule. Raises as ``__arrow_c_stream__``."""
+        return self.reader().schema.__arrow_c_schema__()
+
     def get_frame(self, row: str, column: str = "", timeout: float | None = 0.0) -> Frame:
         """The object as it lies. Waits ``timeout`` seconds for it to be there, None: for ever.
 
@@ -153,6 +167,7 @@ class Pool:
             lambda: self.session._native.pool_want(self.name, row, column, timeout),
             lambda request: Frame(_there(request.frame()), f"object ({row}, {column}) of pool {self.name}"),
             callback,
+            timeout,
         )
 
     def _start(
@@ -160,8 +175,9 @@ class Pool:
         post: Callable[[], Request],
         finish: Callable[[Request], Any],
         callback: Callable[[Future[Any]], object] | None,
+        timeout: float | None,
     ) -> Future[Any]:
-        future = self.session._requests.start(post, finish)
+        future = self.session._waits.start(post, finish, timeout)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -209,7 +225,7 @@ class Pool:
         open a stream. Raises WouldBlock when ring or memory are full: nothing was sent then."""
         data, arrow = _object_of(data)
         ticket = self.session._bytes_stream(self.name, arrow=arrow).send(data, (row, column), wait=False)
-        future = self.session._requests.stored(ticket, timeout)
+        future = self.session._waits.stored(ticket, timeout)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -251,6 +267,7 @@ class Pool:
             lambda: self.session._native.start_list(self.name, row, column, timeout),
             lambda request: [Entry(*each) for each in request.listing()],
             callback,
+            timeout,
         )
 
     def keys(self) -> builtins.list[tuple[str, str]]:
@@ -276,6 +293,7 @@ class Pool:
             lambda: self.session._native.start_drop(self.name, row, column, timeout),
             lambda request: request.dropped(),
             callback,
+            timeout,
         )
 
     def query(
@@ -327,6 +345,7 @@ class Pool:
             lambda: self.session._native.start_query(self.name, rows, columns_glob, asked, timeout),
             lambda request: _next_frame(request.query(), [], f"answer from pool {self.name}"),
             callback,
+            timeout,
         )
 
     def query_frames(
@@ -391,7 +410,7 @@ class Pool:
             native = request.frame()
             return None if native is None else Frame(native, f"output of {function} from pool {self.name}")
 
-        return self._start(lambda: self.session._native.start_compute(*asked, timeout), finish, callback)
+        return self._start(lambda: self.session._native.start_compute(*asked, timeout), finish, callback, timeout)
 
     def _computation(
         self, function: str, row: str, column: str, arguments: bytes, result: str | tuple[str, str] | None
@@ -466,6 +485,8 @@ class Pool:
         return self.reader().read_all()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All batches of the pool as a PyCapsule, over the agent's pages: ``pyarrow.table(pool)``,
+        ``polars.DataFrame(pool)``. Raises NotFound for an empty pool, SchemaError where objects are not Arrow."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:

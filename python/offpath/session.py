@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from . import _native
 from ._native import Channel
 from .exchange import Exchange, Field
 from .gauges import Gauge, Gauges
 from .pool import Pool
-from .requests import Requests
 from .stream import BYTES_AS_THEY_ARE, Stream
 from .tasks import Tasks
 from .tracks import Tracks
-from .waiters import Waiters
+from .waits import Waits
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,25 @@ class Info:
     pulled: int
     failed: int
     wakes_sent: int
+    sleeps: int  # of this program's threads, in calls that wait
 
 
-class Segment:
-    """Memory that the agent may write as well as read. A buffer: ``memoryview(segment)``, ``segment.numpy()``."""
+class Segment(_native.Segment):
+    """Memory that the agent may write as well as read, made by ``Session.alloc``. It supports the buffer protocol,
+    writable and without a copy: ``memoryview(segment)``, ``numpy.frombuffer(segment, dtype)``. Views keep it alive.
+    ``nbytes`` is its size."""
 
-    def __init__(self, native: Any) -> None:
-        self._native = native
+    if TYPE_CHECKING:  # checkers know buffers by this method, which Python has from 3.12 on
 
-    @property
-    def nbytes(self) -> int:
-        return self._native.nbytes
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
     def numpy(self, dtype: Any = np.uint8, shape: tuple[int, ...] | int = -1) -> np.ndarray:
         """The memory as an array, without a copy. Keeps the segment alive."""
-        return np.frombuffer(self._native, dtype=np.uint8).view(dtype).reshape(shape)
+        return np.frombuffer(self.buffer(), dtype=np.uint8).view(dtype).reshape(shape)
 
     def buffer(self) -> memoryview:
-        return memoryview(self._native)
+        """All of its bytes, writable. Keeps the segment alive."""
+        return memoryview(self)
 
 
 class Announcement:
@@ -68,6 +69,7 @@ class Announcement:
 
     @property
     def nbytes(self) -> int:
+        """Bytes that are announced."""
         return self._native.nbytes
 
     def reannounce(self, array: Any) -> None:
@@ -90,8 +92,7 @@ class Session:
 
     def __init__(self, native: Channel) -> None:
         self._native = native
-        self._waiters = Waiters(self)
-        self._requests = Requests(self)
+        self._waits = Waits(self)
         self._bytes_streams: dict[tuple[str, bool], Stream] = {}
 
     def stream(
@@ -186,8 +187,11 @@ class Session:
         return Announcement(self._native.announce(array))
 
     def alloc(self, nbytes: int) -> Segment:
-        """Memory from the link: zeroed, page aligned, readable and writable by the agent."""
-        return Segment(self._native.alloc(nbytes))
+        """Memory from the link: ``nbytes`` bytes, zeroed, page aligned, readable and writable by the agent.
+
+        Raises Timeout if the agent does not take it within 5 s, NoSpace or TooLarge if there is not as much.
+        """
+        return Segment(self._native, nbytes)
 
     def probe(self, timeout: float | None = 1.0) -> tuple[int, int]:
         """One round trip through the rings: the agent's clock when it saw it, and ours when the answer was here; both
@@ -196,6 +200,7 @@ class Session:
 
     @property
     def info(self) -> Info:
+        """The link and the agent, and counters of this moment."""
         return Info(**self._native.info())
 
     @property
@@ -206,14 +211,16 @@ class Session:
     def poll(self) -> None:
         """Looks at what the agent wrote, without blocking. Raises PeerLost when the agent is gone."""
         self._native.poll()
+        self._waits.settle()
 
     @property
     def closed(self) -> bool:
+        """``close`` was called."""
         return self._native.closed
 
     def close(self) -> None:
         """Waits for the leases, at most a second, and ends the session. Tables that were read stay valid."""
-        self._requests.close()
+        self._waits.close()
         self._native.close()
 
     def __enter__(self) -> Session:
@@ -237,7 +244,8 @@ def connect(
     staging_bytes_max: int = 0,
     force_staging: bool = False,
 ) -> Session:
-    """Connects with an agent: ``unix:/path``, ``tcp:``, ``tls:``, ``verbs:``, ``doca:HOST:PORT``; None: OFFPATH_AGENT.
+    """Connects with an agent: ``unix:/path``, ``tcp:``, ``tls:``, ``verbs:``, ``doca:HOST:PORT``; None:
+    OFFPATH_AGENT, else the agent that listens where agents do by default.
 
     ``name`` is what the agent calls this program. ``key_file`` and ``tls_ca_file`` are for the network (otherwise from
     OFFPATH_KEY_FILE and OFFPATH_TLS_CA_FILE). ``ring_slots``: of the request ring, a power of two; 0: 4096.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from .errors import AgentError, Error
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 LIBRARY = "liboffpath_sockets.so"
 
@@ -72,6 +73,8 @@ def connections_in(status: dict[str, Any]) -> list[dict[str, Any]]:
 def table_of(rows: list[dict[str, Any]]) -> Table:
     """As ``ss`` draws them; bytes that are not acknowledged yet stand in Send-Q. Of an agent with several cores for
     connections each row has its core: a listener is all cores'."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     several = any(row.get("core", 0) for row in rows)
     for name in ("State", "Local", "Peer", "Process"):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from .agent_http import fetch_status
 
+WIDE = 10_000  # letters, more than any table needs
+NAME_LETTERS = 32  # of a pool's name that stay on one line, however short the terminal's lines are
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -23,12 +27,24 @@ def size_text(count: float) -> str:
     raise AssertionError
 
 
+class StatusTable(Table):
+    """Where lines are too short for all columns, names of pools are the last to be broken."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wanted = self.__rich_measure__(console, options.update(max_width=WIDE)).maximum
+        for column in self.columns:
+            if column.header == "pool" and wanted > options.max_width:
+                longest = max((len(str(cell)) for cell in column.cells), default=0)
+                column.width = min(longest, NAME_LETTERS)
+        yield from super().__rich_console__(console, options)
+
+
 def table_of(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", expand=False)
+    table = StatusTable(title=title, title_justify="left", header_style="bold", expand=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(Text(str(cell)) for cell in row))
     return table
 
 
@@ -42,6 +58,22 @@ def members_table(members: list[dict[str, Any]]) -> Table:
         for each in members
     ]  # fmt: skip
     return table_of("members", ["name", "incarnation", "address", "http", "state", "since", "why"], rows)
+
+
+def options_text(options: str) -> str:
+    """A pool's options with their sizes in units: budget=8589934592 -> budget=8.0 GiB."""
+    return re.sub(r"\b(budget|[a-z_]*bytes)=(\d+)", lambda found: f"{found[1]}={size_text(int(found[2]))}", options)
+
+
+def pools_table(pools: list[dict[str, Any]]) -> Table:
+    """The pools that an agent has, with what lies on it of each."""
+    rows = [
+        [each["name"], options_text(each["options"]), each["members"], each["user"], each["frames"], each["rows"],
+         size_text(each["bytes"]), size_text(each["spilled_bytes"])]
+        for each in pools
+    ]  # fmt: skip
+    return table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"],
+                    rows)  # fmt: skip
 
 
 def destination_text(stream: dict[str, Any]) -> str:
@@ -91,11 +123,6 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
          size_text(each["credit_left_bytes"])]
         for each in status["streams"]
     ]  # fmt: skip
-    pools = [
-        [each["name"], each["options"], each["members"], each["user"], each["frames"], each["rows"],
-         size_text(each["bytes"]), size_text(each["spilled_bytes"])]
-        for each in status["pools"]
-    ]  # fmt: skip
     stages = [
         [pool["name"], number, stage["rows"], stage["splits"], size_text(stage["used_bytes"]),
          size_text(stage["budget_bytes"]), stage["offers_waiting"]]
@@ -127,11 +154,16 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
         table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "credit left"], streams),
-        table_of(
-            "pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"], pools
-        ),
+        pools_table(status["pools"]),
         *only_where_used,
     )
+
+
+def look_twice(where: str, interval_s: float) -> RenderableType:
+    """Tables of the status, with rates over ``interval_s``."""
+    before, at = fetch_status(where), time.monotonic()
+    time.sleep(interval_s)
+    return render(fetch_status(where), before, time.monotonic() - at)
 
 
 def watch(where: str, interval_s: float, console: Console) -> None:

@@ -50,11 +50,11 @@ class Ticket:
         self.stream._native.wait_stored(self.number, timeout)
 
     def __await__(self) -> Generator[Any, None, Ticket]:
-        return self.stream.session._waiters.wait(self, stored=False).__await__()
+        return self.stream.session._waits.wait(self, stored=False).__await__()
 
     async def when_stored(self) -> Ticket:
         """``await ticket.when_stored()``: like ``wait_stored``, without blocking the event loop."""
-        return await self.stream.session._waiters.wait(self, stored=True)
+        return await self.stream.session._waits.wait(self, stored=True)
 
     def __repr__(self) -> str:
         state = "stored" if self.stored else "pulled" if self.pulled else "posted"

@@ -74,6 +74,7 @@ class Task:
         return self._native.wait_pulled(timeout)
 
     def done(self) -> bool:
+        """It has ended well; does not wait. Raises what it has failed with."""
         return self.wait(0)
 
     def cancel(self) -> None:
@@ -82,6 +83,7 @@ class Task:
 
     @property
     def info(self) -> TaskInfo:
+        """Times and bytes of a task that is over. Raises WouldBlock before."""
         return TaskInfo(**self._native.info())
 
     def output_bytes(self, name: str) -> int:

@@ -35,7 +35,8 @@ constexpr loop::JobPatience file_patience{.stand_in_after_ns = second_ns,
 constexpr unsigned disk_threads = 4;
 
 Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting,
-                                      std::shared_ptr<ReceivedFds> received) {
+                                      std::shared_ptr<ReceivedFds> received,
+                                      std::shared_ptr<link::UserReaders> readers = nullptr) {
   link::AgentPolicy policy;
   policy.uids = settings.allow_uids;
   policy.segments = settings.segments;
@@ -53,6 +54,7 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared
   }
   policy.lasting = std::move(lasting);
   policy.received = std::move(received);
+  if (readers) policy.readers = std::move(readers);
   return policy;
 }
 
@@ -271,7 +273,7 @@ Status Agent::change_keys(const AgentSettings& settings) {
   changed.tls_certificate_file = settings.tls_certificate_file;
   changed.tls_key_file = settings.tls_key_file;
   OFP_TRY(check_exposure(changed));  // no address may lose what it needs
-  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting, policy_->received));
+  OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting, policy_->received, policy_->readers));
   std::optional<std::string> token;
   if (flight_ && settings.flight) {
     OFP_ASSIGN(token, read_token(settings.flight->token_file));

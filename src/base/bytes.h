@@ -23,6 +23,9 @@ inline constexpr std::uint64_t page_bytes = 4096;  // what layouts align to, wha
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
+// Of a bitmap with one bit for each of `bits`.
+[[nodiscard]] constexpr std::uint64_t bitmap_bytes(std::uint64_t bits) noexcept { return bits / 8 + (bits % 8 != 0); }
+
 // True and `sum` set if a + b fits; for arithmetic on numbers another process sent.
 [[nodiscard]] constexpr bool checked_add(std::uint64_t a, std::uint64_t b, std::uint64_t& sum) noexcept {
   return !__builtin_add_overflow(a, b, &sum);

@@ -71,15 +71,18 @@ std::string format_quantity(std::int64_t value, std::span<const Unit> units) {
   return fmt::format("{}{}", value, units.back().name);
 }
 
-// Levenshtein's distance: insertions, removals and changes of a letter.
+// Levenshtein's distance with transpositions (optimal string alignment): insertions, removals and changes of a letter,
+// and exchanges of two neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
+    before.swap(last);
+    last.swap(row);
+    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -92,18 +95,27 @@ std::string_view table_of(std::string_view name) {
 
 tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<const ConfigList> lists,
                                      std::string_view name, bool is_table, std::string_view source) {
-  std::string_view kind = is_table ? "table" : "key";
+  const std::string_view kind = is_table ? "table" : "key";
+  if (keys.empty() && lists.empty())
+    return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
   std::string_view nearest;
+  std::size_t distance = name.size() / 2 + 1;  // a name with more than half of its letters wrong is not a slip
+  const auto try_name = [&](std::string_view known, std::string_view as_written) {
+    if (const std::size_t found = edit_distance(as_written, name); !known.empty() && found < distance) {
+      nearest = known;
+      distance = found;
+    }
+  };
   for (const ConfigKey& key : keys) {
-    std::string_view candidate = is_table ? table_of(key.name) : key.name;
-    if (candidate.empty()) continue;
-    if (nearest.empty() || edit_distance(candidate, name) < edit_distance(nearest, name)) nearest = candidate;
+    const std::string_view table = table_of(key.name);
+    try_name(is_table ? table : key.name, is_table ? table : key.name);
+    // The table may be left out by mistake.
+    if (!is_table && !table.empty()) try_name(key.name, key.name.substr(table.size() + 1));
   }
-  for (const ConfigList& list : lists) {
-    if (is_table && (nearest.empty() || edit_distance(list.name, name) < edit_distance(nearest, name)))
-      nearest = list.name;
-  }
-  if (nearest.empty()) return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
+  for (const ConfigList& list : lists)
+    if (is_table) try_name(list.name, list.name);
+  if (nearest.empty())
+    return fail(Error::invalid, "{}: unknown {} '{}', and no known {} is like it", source, kind, name, kind);
   return fail(Error::invalid, "{}: unknown {} '{}'; the nearest known {} is '{}'", source, kind, name, kind, nearest);
 }
 

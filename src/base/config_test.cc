@@ -134,6 +134,9 @@ TEST(Config, SetTakesTextOfTheCommandLine) {
             "command line: 'memory.hugepages': 'yes' is not a boolean, true or false");
   EXPECT_EQ(config.set("loop.core", "7").error().message,
             "command line: unknown key 'loop.core'; the nearest known key is 'loop.cores'");
+  EXPECT_EQ(config.set("core", "1").error().message,
+            "command line: unknown key 'core'; the nearest known key is 'loop.cores'");
+  EXPECT_EQ(config.set("foo", "1").error().message, "command line: unknown key 'foo', and no known key is like it");
   EXPECT_EQ(config.set("loop.cores", "100").error().message,
             "command line: 'loop.cores': 100 is larger than the maximum, 64");
   EXPECT_EQ(config.integer("loop.cores"), 7) << "a refused value changes nothing";

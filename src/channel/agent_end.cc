@@ -21,8 +21,9 @@ using wire::WakeWord;
 
 namespace {
 
-constexpr std::size_t answers_max = 1024;       // then no request is taken until the host has read replies
-constexpr std::size_t pulls_max = 4096;         // likewise, until some are done
+constexpr std::size_t answers_max = 1024;  // then no request is taken until the host has read replies
+constexpr std::size_t pulls_max = 4096;    // likewise, until some are done
+constexpr std::size_t mapped_slices_max = link::AgentLink::operations_max / 4;
 constexpr std::size_t slice_pieces_max = 1024;  // what one vectored read takes
 constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
@@ -445,7 +446,8 @@ bool AgentEnd::post_slices(std::uint64_t& budget) {
   bool posted = false;
   for (Pull& pull : pulls_) {
     while (!pull.all_posted && budget > 0) {
-      if (mapped_ == nullptr && slices_outstanding_ >= options_.pulls_outstanding) return posted;
+      // Where slices are read at once none is outstanding after the next poll.
+      if (slices_outstanding_ >= (mapped_ == nullptr ? options_.pulls_outstanding : mapped_slices_max)) return posted;
       const std::uint64_t bytes = post_slice(pull, std::min(budget, slice_bytes_));
       if (mapped_ != nullptr) budget -= bytes;
       posted = true;

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
+#include "base/relax.h"
+#include "channel/interruption.h"
 
 namespace offpath::channel {
 
@@ -39,14 +40,6 @@ WakeWord wake_word(Progress progress) noexcept {
   return progress == Progress::pulled ? WakeWord::pulled : WakeWord::stored;
 }
 
-void relax() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 }  // namespace
 
 ForkMark::ForkMark() {
@@ -63,6 +56,7 @@ ForkMark::~ForkMark() {
 
 HostEnd::HostEnd(std::unique_ptr<link::HostLink> link, const ChannelLayout& layout, Clock clock, void* clock_context)
     : link_(std::move(link)),
+      events_(link_->event_fd()),
       layout_(layout),
       clock_(clock),
       clock_context_(clock_context),
@@ -94,7 +88,8 @@ Status HostEnd::usable() {
 
 Status HostEnd::lose(Failure why) {
   if (!lost_) lost_ = std::move(why);
-  followers_.notify_all();
+  events_.tell();
+  next_turn();
   return tl::unexpected(*lost_);
 }
 
@@ -286,31 +281,6 @@ Status HostEnd::take_failure(std::uint64_t ticket) {
   return tl::unexpected(at->second);  // kept: pulled and stored both report it
 }
 
-Status HostEnd::poll() {
-  Lock lock(mutex_);
-  OFP_TRY(usable());
-  if (!leader_) OFP_TRY(look());
-  return drain_replies();
-}
-
-Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
-  if (leader_) {
-    if (deadline == never)
-      followers_.wait(lock);
-    else
-      followers_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline)));
-    return usable();
-  }
-  leader_ = true;
-  lock.unlock();
-  link_->wait(deadline);
-  lock.lock();
-  leader_ = false;
-  followers_.notify_all();
-  OFP_TRY(usable());
-  return look();
-}
-
 Result<Reply> unfailed(Reply reply) {
   wire::Failed failed{};
   if (reply.kind != wire::ReplyKind::failed) return reply;
@@ -379,7 +349,8 @@ Result<std::optional<std::uint64_t>> HostEnd::wait_reply(std::span<const std::ui
   const Status awaited = await_replies(lock, deadline, [&] {
     for (const std::uint64_t ticket : tickets) {
       const auto at = awaited_.find(ticket);
-      if (at == awaited_.end() || !at->second) continue;
+      if (at == awaited_.end()) return true;  // another thread has taken it: the caller looks again
+      if (!at->second) continue;
       found = ticket;
       return true;
     }
@@ -433,12 +404,14 @@ Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
 
 void HostEnd::arm_room() {
   Lock lock(mutex_);
+  watched_ = true;
   if (usable()) ask_room_wake();
 }
 
 bool HostEnd::arm_replies() {
   Lock lock(mutex_);
   if (!usable()) return false;
+  watched_ = true;
   ask_replies_wake();
   return load_word(memory_ + ChannelLayout::reply_tail_line) == replies_.position();
 }
@@ -484,7 +457,7 @@ Result<wire::Opened> HostEnd::open_stream(wire::OpenStream& open, TimeNs deadlin
   if (reply && reply->kind == wire::ReplyKind::opened && wire::decode(reply->payload, opened)) return opened;
   Lock lock(mutex_);
   // A late answer would open it behind our back, so its number stays taken unless the agent refused.
-  if (!reply && reply.error().code != Error::timeout) streams_[open.stream].open = false;
+  if (!reply && reply.error().code != Error::timeout && !is_interrupted(reply)) streams_[open.stream].open = false;
   if (!reply) return tl::unexpected(std::move(reply).error());
   return fail(Error::protocol, "the agent answered the opening of a stream with reply kind {}",
               static_cast<int>(reply->kind));
@@ -496,7 +469,7 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
     OFP_TRY(usable());
     if (const std::uint64_t last = streams_[stream].last_ticket; last != 0) {
       auto status = wait_locked(lock, stream, last, Progress::pulled, deadline);
-      if (!status && (status.error().code == Error::timeout || lost_)) return status;
+      if (!status && (status.error().code == Error::timeout || is_interrupted(status) || lost_)) return status;
     }
   }
   std::vector<std::byte> payload;
@@ -608,6 +581,7 @@ Status HostEnd::wait(std::uint32_t stream, std::uint64_t ticket, Progress progre
 Status HostEnd::arm(std::uint32_t stream, std::uint64_t ticket, Progress progress) {
   Lock lock(mutex_);
   OFP_TRY(usable());
+  watched_ = true;
   armed_.emplace(stream, wake_word(progress), ticket);
   ask_wake(stream, wake_word(progress), ticket);
   return {};
@@ -642,6 +616,8 @@ void HostEnd::close(TimeNs wait_ns) {
     if (streams_[stream].open && streams_[stream].last_ticket != 0)
       (void)wait_locked(lock, stream, streams_[stream].last_ticket, Progress::pulled, deadline);
   closed_ = true;
+  events_.tell();
+  next_turn();
   link_->close();
 }
 

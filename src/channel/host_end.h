@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/event_descriptor.h"
 #include "channel/leases.h"
 #include "channel/ring.h"
 #include "link/link.h"
@@ -66,6 +67,7 @@ struct HostCounters {
   std::uint64_t failed = 0;
   std::uint64_t wakes_sent = 0;
   std::uint64_t pulled = 0;  // the newest ticket of any open stream
+  std::uint64_t sleeps = 0;  // of its threads, in waits
 };
 
 class HostEnd {
@@ -134,9 +136,10 @@ class HostEnd {
     name = {.region = hint, .generation = region.generation, .offset = offset, .length = length};
     return true;
   }
-  // As name_memory, announcing exactly [address, address + length) if it is not announced yet.
+  // As name_memory, announcing exactly [address, address + length) if it is not announced yet. With a deadline of 0 it
+  // never waits (Error::would_block); otherwise it waits for ring space.
   [[nodiscard]] Result<BufferRef> name_or_announce(Posting& posting, const void* address, std::uint64_t length,
-                                                   std::uint32_t& hint);
+                                                   std::uint32_t& hint, TimeNs deadline);
 
   // ---- streams
   // Opens with the next free number; `open.stream` is filled in. Waits for the answer.
@@ -184,7 +187,9 @@ class HostEnd {
 
   // Takes in replies, notices a lost agent. Never blocks.
   [[nodiscard]] Status poll();
-  [[nodiscard]] int event_fd() const { return link_->event_fd(); }
+  // The same for a thread that looks for itself: whoever polls the event descriptor is told.
+  [[nodiscard]] Status poll_beside();
+  [[nodiscard]] int event_fd() const { return events_.fd(); }
   [[nodiscard]] Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline);
   [[nodiscard]] Result<std::uint64_t> offer(int fd);  // its number, to be named in a request
 
@@ -240,6 +245,9 @@ class HostEnd {
                                    TimeNs deadline);
   [[nodiscard]] Status make_credit(Lock& lock, std::uint32_t stream, std::uint64_t charge, TimeNs deadline);
   [[nodiscard]] Status sleep(Lock& lock, TimeNs deadline);
+  void follow(Lock& lock, TimeNs deadline);
+  void next_turn() noexcept;
+  [[nodiscard]] Status look_beside(bool tells);
   static void spin(Lock& lock, TimeNs since, TimeNs time);
   template <class There>
   [[nodiscard]] Status await_replies(Lock& lock, TimeNs deadline, const There& there);
@@ -249,8 +257,9 @@ class HostEnd {
     return wire::is_segment(id) ? segments_ : ranges_;
   }
   [[nodiscard]] Region* find(RegionId id) noexcept;
-  [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length);
-  [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length);
+  [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length,
+                                                  TimeNs deadline);
+  [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length, TimeNs deadline);
   [[nodiscard]] static RegionId unused(std::vector<Region>& regions, RegionId flag);
   void index(RegionId id);
   void unindex(RegionId id);
@@ -264,10 +273,13 @@ class HostEnd {
   mutable std::mutex mutex_;
   // Of the threads that sleep, one (the leader) waits on the link; the others wait for it. Otherwise one thread could
   // take the wake another one was sent.
-  std::condition_variable followers_;
+  std::atomic<std::uint32_t> turns_ = 0;  // grows when the link was looked at; the others sleep on it
+  unsigned followers_ = 0;                // that sleep on it, or are about to
   bool leader_ = false;
   ForkMark fork_mark_;
   std::unique_ptr<link::HostLink> link_;
+  EventDescriptor events_;
+  bool watched_ = false;  // a wake was asked for by whoever polls events_
   wire::ChannelLayout layout_;
   Clock clock_;
   void* clock_context_;

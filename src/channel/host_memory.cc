@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "channel/host_end.h"
+#include "channel/interruption.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
@@ -13,6 +14,8 @@
 namespace offpath::channel {
 
 namespace {
+
+constexpr std::uint64_t announcement_bytes = wire::slot_payload_bytes;  // an announcement takes one slot
 
 std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 
@@ -70,19 +73,23 @@ const HostEnd::Region* HostEnd::covering(std::uintptr_t address, std::uint64_t l
   return nullptr;
 }
 
-Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length) {
+// Makes room for the announcement first: a failed wait leaves nothing announced to the link.
+Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length,
+                                                    TimeNs deadline) {
   if (base == nullptr || length == 0) return fail(Error::invalid, "a range of {} bytes at {}", length, fmt::ptr(base));
   if (length > wire::region_bytes_max)
     return fail(Error::too_large, "a range of {} bytes; at most {} are allowed", length, wire::region_bytes_max);
+  const bool told = !link_->traits().staged;
+  if (told) OFP_TRY(make_room(lock, announcement_bytes, deadline));
   const std::uint32_t generation = ranges_[id].generation + 1;
   // Where ranges cannot be read the agent need not know of them: what is sent is copied through a segment.
-  if (!link_->traits().staged) {
+  if (told) {
     auto key = link_->announce_range(id, generation, base, length);
     if (!key) return tl::unexpected(std::move(key).error());
     std::vector<std::byte> payload;
     wire::encode(wire::AnnounceRange{id, generation, address_of(base), length, *key}, payload);
     OFP_ASSIGN([[maybe_unused]] const std::uint64_t ticket,
-               post_locked(lock, wire::EntryKind::announce_range, payload, never));
+               post_locked(lock, wire::EntryKind::announce_range, payload, 0));
   }
   unindex(id);
   ++memory_epoch_;
@@ -96,10 +103,10 @@ Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, con
 
 Result<HostEnd::RangeName> HostEnd::announce(const void* base, std::uint64_t length) {
   Lock lock(mutex_);
-  return announce_new(lock, base, length);
+  return announce_new(lock, base, length, never);
 }
 
-Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, std::uint64_t length) {
+Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, std::uint64_t length, TimeNs deadline) {
   OFP_TRY(usable());
   const RegionId id = unused(ranges_, 0);
   if (id >= wire::regions_max) return fail(Error::too_large, "{} ranges are announced, which is the limit", id - 1);
@@ -107,7 +114,7 @@ Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, s
   ranges_[id].live = true;
   ranges_[id].base = nullptr;
   ranges_[id].length = 0;
-  auto name = announce_locked(lock, id, base, length);
+  auto name = announce_locked(lock, id, base, length, deadline);
   if (!name) ranges_[id].live = false;
   return name;
 }
@@ -115,11 +122,13 @@ Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, s
 Result<HostEnd::RangeName> HostEnd::reannounce(RangeName range, const void* base, std::uint64_t length) {
   Lock lock(mutex_);
   OFP_TRY(usable());
+  // Before the range ends: a wait that fails leaves it as it was.
+  if (!link_->traits().staged) OFP_TRY(make_room(lock, announcement_bytes, never));
   const Region* region = find(range.region);
   if (region == nullptr || region->generation != range.generation)
     return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
   if (!link_->traits().staged) link_->retire_range(range.region, range.generation);
-  auto name = announce_locked(lock, range.region, base, length);
+  auto name = announce_locked(lock, range.region, base, length, never);
   if (name) ranges_[range.region].leases.clear();  // those were of the old place, and end as stale
   return name;
 }
@@ -143,7 +152,7 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   if (region == nullptr || region->generation != range.generation)
     return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
   Status idle = wait_idle(lock, range.region, deadline);
-  if (!idle && idle.error().code != Error::timeout) return idle;
+  if (!idle && idle.error().code != Error::timeout && !is_interrupted(idle)) return idle;
   // After the deadline it goes all the same: what is still posted fails as stale, and reads nothing wrong.
   take_back(range.region);
   if (link_->traits().staged) return idle;
@@ -252,9 +261,9 @@ Result<BufferRef> HostEnd::name_memory(Posting&, const void* address, std::uint6
 }
 
 Result<BufferRef> HostEnd::name_or_announce(Posting& posting, const void* address, std::uint64_t length,
-                                            std::uint32_t& hint) {
+                                            std::uint32_t& hint, TimeNs deadline) {
   if (auto named = name_memory(posting, address, length, hint)) return named;
-  OFP_ASSIGN(const RangeName range, announce_new(posting.lock, address, length));
+  OFP_ASSIGN(const RangeName range, announce_new(posting.lock, address, length, deadline));
   hint = range.region;
   return BufferRef{.region = range.region, .generation = range.generation, .offset = 0, .length = length};
 }

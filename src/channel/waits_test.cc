@@ -140,6 +140,24 @@ TEST_P(Waits, OfMinutesInSlicesAskForOneWake) {
   EXPECT_EQ(why, "");
 }
 
+// As a send that may not wait: its caller may hold a lock that others need.
+TEST_P(Waits, OfOneThatMayNotWaitAnnouncesNothingInAFullRing) {
+  agent->hold_requests(true);
+  while (host->has_room(0)) post();
+  while (host->ask(EntryKind::step_end, {})) continue;
+  const std::vector<std::byte> memory(100);
+  std::uint32_t hint = 0;
+  auto posting = host->begin();
+  auto named = host->name_or_announce(posting, memory.data(), memory.size(), hint, 0);
+  ASSERT_FALSE(named);
+  EXPECT_EQ(named.error().code, Error::would_block) << named.error().message;
+  EXPECT_EQ(host->name_memory(posting, memory.data(), memory.size(), hint).error().code, Error::unannounced);
+  later(millisecond_ns, [&] { agent->hold_requests(false); });
+  named = host->name_or_announce(posting, memory.data(), memory.size(), hint, never);
+  EXPECT_TRUE(named) << named.error().message;
+  EXPECT_EQ(why, "");
+}
+
 TEST_P(Waits, ForRoomInSlicesAskForOneWake) {
   agent->hold_requests(true);
   while (host->has_room(0)) post();

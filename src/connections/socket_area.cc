@@ -28,6 +28,8 @@ std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) n
 
 namespace {
 constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
+// Of a listener: what it has on each core.
+constexpr std::uint64_t seats_bytes = 12 * wire::tcp_cores_max;
 [[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
 // Of a process: itself, and two bits for each handle.
 [[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept {
@@ -37,8 +39,6 @@ constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
 [[nodiscard]] std::uint64_t seats_at(const TcpAreaLayout& layout) noexcept {
   return cells_at(layout) + layout.flows * cell_bytes;
 }
-// Of a listener: how many it has on each core.
-constexpr std::uint64_t seats_bytes = wire::tcp_cores_max * sizeof(std::uint16_t);
 [[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept {
   return align_up(seats_at(layout) + layout.flows * seats_bytes, page_bytes);
 }
@@ -66,7 +66,8 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
       kept_bytes_(options.kept_bytes),
       wake_(std::move(wake)),
       process_(process) {
-  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes);
+  static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes &&
+                wire::tcp_cores_max * sizeof(Seats) == seats_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
@@ -115,8 +116,19 @@ std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) con
 
 std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
 
-std::uint16_t& SocketArea::seated(Handle listener, std::uint32_t core) const noexcept {
-  return reinterpret_cast<std::uint16_t*>(memory_.data() + seats_at(layout_) + listener * seats_bytes)[core];
+SocketArea::Seats& SocketArea::seats(Handle listener, std::uint32_t core) const noexcept {
+  return reinterpret_cast<Seats*>(memory_.data() + seats_at(layout_) + listener * seats_bytes)[core];
+}
+
+// Of those that wait first on each core, that which began first: cores tell of their connections independently, and a
+// program may know those of a peer by their order.
+SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
+  Handle oldest = nobody;
+  for (std::uint32_t core = 0; core < cores_; ++core) {
+    const Handle first = seats(listener, core).first_waiting;
+    if (first != nobody && (oldest == nobody || cell(first).begun < cell(oldest).begun)) oldest = first;
+  }
+  return oldest;
 }
 
 // Where wishes about it go.
@@ -151,7 +163,7 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
   // Of one that died before it had let go.
   for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
   cell(handle).allowed = receive_bytes_;
-  cell(handle).next = cell(handle).first_waiting = cell(handle).last_waiting = nobody;
+  cell(handle).next = nobody;
   return handle;
 }
 
@@ -301,14 +313,14 @@ void SocketArea::fill_seats(Handle handle) noexcept {
   const std::uint32_t listening = (listener.told & news::listening) != 0 ? cores_ : 1;
   for (std::uint32_t core = 0; core < listening && !listener.gone && !listener.stopped; ++core) {
     fill_seats(handle, core);
-    set_lacks(listener, core, seated(handle, core) < wanted);
+    set_lacks(listener, core, seats(handle, core).count < wanted);
   }
 }
 
 void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
   const Cell& listener = cell(handle);
   const std::uint32_t wanted = seats_of_core(listener);
-  while (seated(handle, core) < wanted && room(core)) {
+  while (seats(handle, core).count < wanted && room(core)) {
     const auto seat = take_handle(core);
     if (!seat) break;
     cell(*seat).is = Cell::Is::seat;
@@ -319,7 +331,7 @@ void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
     wish.listener = handle;
     name_rings(*seat, wish);
     post(core, wish);
-    ++seated(handle, core);
+    ++seats(handle, core).count;
   }
 }
 
@@ -395,14 +407,14 @@ void SocketArea::take(const TcpNews& told) noexcept {
   if ((told.what & news::accepted) != 0 && about.is == Cell::Is::seat) {
     about.is = Cell::Is::flow;
     about.next = nobody;
-    Cell& listener = cell(about.listener);
-    if (!is_seat_of(about, listener)) {  // it was closed meanwhile
+    about.begun = told.begun;
+    if (!is_seat_of(about, cell(about.listener))) {  // it was closed meanwhile
       end(told.handle, true);
-    } else if (mark_changed(about.listener); listener.first_waiting == nobody) {
-      listener.first_waiting = listener.last_waiting = told.handle;
     } else {
-      cell(listener.last_waiting).next = told.handle;
-      listener.last_waiting = told.handle;
+      mark_changed(about.listener);
+      Seats& there = seats(about.listener, core_of(told.handle));
+      (there.first_waiting == nobody ? there.first_waiting : cell(there.last_waiting).next) = told.handle;
+      there.last_waiting = told.handle;
     }
   }
   if (told.mss != 0) {
@@ -422,11 +434,10 @@ void SocketArea::take(const TcpNews& told) noexcept {
   if (about.owed != 0) --shared_->owing;
   about.owed = 0;
   if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {
-    Cell& listener = cell(about.listener);
-    --seated(about.listener, core_of(told.handle));
-    set_lacks(listener, core_of(told.handle), true);
+    --seats(about.listener, core_of(told.handle)).count;
+    set_lacks(cell(about.listener), core_of(told.handle), true);
   }
-  if (about.is == Cell::Is::listener) dismiss(about);
+  if (about.is == Cell::Is::listener) dismiss(told.handle);
   if (about.is == Cell::Is::seat || about.is == Cell::Is::ending) free_handle(told.handle);
 }
 

@@ -136,6 +136,7 @@ class SocketArea {
   struct Shared;
   struct Cell;
   struct Process;
+  struct Seats;
   class Lock;
   [[nodiscard]] Result<Look> known_locked(Handle handle) const;
 
@@ -157,7 +158,8 @@ class SocketArea {
   [[nodiscard]] std::uint32_t cores_told() const noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
-  [[nodiscard]] std::uint16_t& seated(Handle listener, std::uint32_t core) const noexcept;
+  [[nodiscard]] Seats& seats(Handle listener, std::uint32_t core) const noexcept;
+  [[nodiscard]] Handle oldest_waiting(Handle listener) const noexcept;
   [[nodiscard]] std::uint32_t seats_of_core(const Cell& listener) const noexcept;
   [[nodiscard]] std::optional<Handle> take_handle(std::uint32_t core) noexcept;
   void free_handle(Handle handle) noexcept;
@@ -172,7 +174,7 @@ class SocketArea {
   void fill_seats(Handle listener, std::uint32_t core) noexcept;
   void set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept;
   [[nodiscard]] bool may_fill_seats() const noexcept;
-  void dismiss(Cell& listener) noexcept;
+  void dismiss(Handle listener) noexcept;
   [[nodiscard]] static bool is_seat_of(const Cell& seat, const Cell& listener) noexcept;
   void mark_changed(Handle handle) noexcept;
   void clear(Handle handle) noexcept;

@@ -60,7 +60,7 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
   listener.port = port;
   listener.serial = ++shared_->listeners;
   listener.backlog = std::clamp(backlog, 1u, layout_.flows);
-  for (std::uint32_t core = 0; core < cores_; ++core) seated(*handle, core) = 0;
+  for (std::uint32_t core = 0; core < cores_; ++core) seats(*handle, core) = {0, nobody, nobody};
   hold(process_, *handle);
   TcpWish wish{};
   wish.kind = TcpWishKind::listen;
@@ -108,13 +108,14 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   const Lock lock(*this);
   take_all();
   OFP_ASSIGN(Cell* const listener, find(handle, true));
-  if (listener->first_waiting == nobody) {
+  const Handle flow = oldest_waiting(handle);
+  if (flow == nobody) {
     if ((listener->told & news::closed) != 0) return failure_of(listener->error);
     return fail(Error::would_block, "nobody has connected");
   }
-  const Handle flow = listener->first_waiting;
-  listener->first_waiting = std::exchange(cell(flow).next, nobody);
-  --seated(handle, core_of(flow));
+  Seats& there = seats(handle, core_of(flow));
+  there.first_waiting = std::exchange(cell(flow).next, nobody);
+  --there.count;
   hold(process_, flow);
   name_holders(flow);
   fill_seats(handle);
@@ -125,16 +126,15 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
 Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->offered - flow->acknowledged == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0)
-    take_all();
+  if (flow->unacknowledged() == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
   if ((flow->told & news::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
   if ((flow->told & (news::connected | news::accepted)) == 0)
     return fail(Error::would_block, "the connection is not there yet");
-  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->offered - flow->acknowledged));
+  const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->unacknowledged()));
   if (bytes.empty()) return 0;
   if (taken == 0 || !room(core_of(handle)))
-    return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->offered - flow->acknowledged);
+    return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
   std::byte* const to = ring(handle, false);
   by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) {
     std::memcpy(to + at, bytes.data() + from, length);
@@ -207,7 +207,7 @@ bool SocketArea::stop(Handle handle) {
   const std::uint8_t decided = listens ? news::closed : news::closed | news::connected | news::accepted;
   if ((!listens && at.is != Cell::Is::flow) || (at.told & decided) != 0) return false;
   if (listens)
-    dismiss(at);
+    dismiss(handle);
   else
     at.error = TcpError::reset;
   at.told |= news::closed;
@@ -219,14 +219,17 @@ bool SocketArea::stop(Handle handle) {
 }
 
 // Its backlog ends, and it wants no more seats.
-void SocketArea::dismiss(Cell& listener) noexcept {
-  for (std::uint32_t core = 0; core < cores_; ++core) set_lacks(listener, core, false);
+void SocketArea::dismiss(Handle handle) noexcept {
+  Cell& listener = cell(handle);
   listener.serial = ++shared_->listeners;  // what is on its way to it is nobody's
-  for (Handle flow = std::exchange(listener.first_waiting, nobody);
-       flow != nobody;) {  // nobody will see them: their peers learn it
-    const Handle next = cell(flow).next;
-    end(flow, true);
-    flow = next;
+  for (std::uint32_t core = 0; core < cores_; ++core) {
+    set_lacks(listener, core, false);
+    for (Handle flow = std::exchange(seats(handle, core).first_waiting, nobody);
+         flow != nobody;) {  // nobody will see them: their peers learn it
+      const Handle next = cell(flow).next;
+      end(flow, true);
+      flow = next;
+    }
   }
 }
 
@@ -234,7 +237,7 @@ void SocketArea::end(Handle handle, bool abort) noexcept {
   if (handle >= layout_.flows) return;
   Cell& ends = cell(handle);
   if (ends.is != Cell::Is::flow && ends.is != Cell::Is::listener) return;
-  if (ends.is == Cell::Is::listener) dismiss(ends);
+  if (ends.is == Cell::Is::listener) dismiss(handle);
   ends.is = Cell::Is::ending;
   if (ends.gone) return free_handle(handle);
   if (ends.stopped) return;
@@ -273,8 +276,9 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.finished = (at.told & news::finished) != 0;
   look.unread = at.received - at.read;
   look.received = at.received;
-  look.unacknowledged = at.offered - at.acknowledged;
-  look.readable = closed || look.finished || look.unread > 0 || at.first_waiting != nobody;
+  look.unacknowledged = at.unacknowledged();
+  look.readable =
+      closed || look.finished || look.unread > 0 || (at.is == Cell::Is::listener && oldest_waiting(handle) != nobody);
   look.writable =
       closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
   look.error = at.error;

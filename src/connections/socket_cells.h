@@ -6,6 +6,7 @@
 
 #include "connections/process_mutex.h"
 #include "connections/socket_area.h"
+#include "wire/areas/tcp_positions.h"
 
 namespace offpath::channel {
 
@@ -46,7 +47,7 @@ struct alignas(64) SocketArea::Process {
   std::uint64_t changed;
 };
 
-struct alignas(64) SocketArea::Cell {
+struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {
   enum class Is : std::uint8_t { free, listener, seat, flow, ending } is;
   std::uint8_t told;  // news so far
   std::uint8_t owed;
@@ -57,13 +58,13 @@ struct alignas(64) SocketArea::Cell {
   std::uint16_t port, remote_port, mss;
   bool shutting;  // the agent was asked to store nothing, and not to go on
   std::uint32_t local_address, remote_address;
-  std::uint32_t listener;              // of a seat
-  Handle next;                         // free cells; flows that wait to be accepted
-  Handle first_waiting, last_waiting;  // of a listener
-  std::uint32_t backlog;  // of a listener; how many seats it has, and flows that wait, seated() says for each core
+  std::uint32_t listener;               // of a seat
+  Handle next;                          // free cells; flows that wait to be accepted
+  std::uint32_t backlog;                // of a listener
   std::uint32_t round_trip_us, window;  // of a flow, as told last
   std::uint32_t serial;                 // of a listener, and of its seats: handles are used again
-  std::uint64_t offered, acknowledged, received, read, allowed;
+  std::uint64_t begun;                  // of a flow that waits: smaller than that of one begun later
+  std::uint64_t read;                   // the fifth position: bytes before it the program has copied out
   // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
   std::uint16_t holders, holder, woken;
   std::uint16_t lacks;  // of a listener: bits of the cores on which it has fewer seats than it should
@@ -71,6 +72,12 @@ struct alignas(64) SocketArea::Cell {
   // Of the receive ring of this handle, whatever becomes of it: bytes that may have pages, and the flow's `received`
   // (its lower half) when they were counted.
   std::uint32_t used, counted;
+};
+
+// What a listener has on one core: how many seats and flows that wait to be accepted, and the latter.
+struct SocketArea::Seats {
+  std::uint32_t count;
+  Handle first_waiting, last_waiting;
 };
 
 // Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been

@@ -63,8 +63,8 @@ std::byte nonzero_bytes(std::uint64_t bytes) noexcept {
 }  // namespace
 
 void shift_bits(std::byte* bits, unsigned bit_offset, std::uint64_t count) noexcept {
-  const std::uint64_t bytes = (count + 7) / 8;
-  const std::uint64_t source_bytes = (count + bit_offset + 7) / 8;
+  const std::uint64_t bytes = bitmap_bytes(count);
+  const std::uint64_t source_bytes = bitmap_bytes(count + bit_offset);
   if (bit_offset != 0) {
     std::uint64_t at = 0;
     // Nine bytes make eight; what a step reads lies at or after what it writes.

@@ -8,8 +8,6 @@ namespace {
 
 std::uint64_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
 
-std::uint64_t bitmap_bytes(std::uint64_t bits) noexcept { return (bits + 7) / 8; }
-
 // The part of an array that is shown: values [first, first + length), counted from its buffers' beginning.
 struct Slice {
   std::int64_t first;

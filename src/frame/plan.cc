@@ -13,8 +13,6 @@ constexpr std::uint64_t plan_bytes_max = std::uint64_t{1} << 48;  // sums of a f
 constexpr std::size_t blocks_searched = 8;                        // columns of few record arrays, in any order
 constexpr std::uint64_t shared_gap_bytes_max = 64;                // beyond a page, between lanes of one block
 
-std::uint64_t bitmap_bytes(std::uint64_t bits) noexcept { return (bits + 7) / 8; }
-
 std::string path_of_buffer(const Layout& layout, std::uint32_t buffer) {
   static constexpr std::string_view kinds[] = {"validity", "bits", "values", "offsets", "offsets", "data"};
   const BufferLayout& of = layout.buffers[buffer];

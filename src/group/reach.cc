@@ -165,7 +165,8 @@ bool Reach::poll(TimeNs now) {
   for (auto at = peers_.begin(); at != peers_.end();) {
     Peer& peer = *at->second;
     did |= work(peer, now);
-    attention_ |= !peer.queued.empty() || !peer.asked.empty() || !peer.retiring.empty() || peer.readable;
+    attention_ |= !peer.queued.empty() || !peer.asked.empty() || peer.readable ||
+                  (!peer.retiring.empty() && (!peer.watched || !peer.retiring.back().told));
     at = peers_.upper_bound(peer.address);
   }
   return did;
@@ -175,7 +176,8 @@ bool Reach::work(Peer& peer, TimeNs now) {
   bool did = false;
   if (peer.end) {
     Status status;
-    if (std::exchange(peer.readable, !peer.watched))
+    const bool looked = std::exchange(peer.readable, !peer.watched);
+    if (looked)
       status = peer.end->poll();
     else if (!peer.asked.empty())
       status = peer.end->take_in();
@@ -184,7 +186,7 @@ bool Reach::work(Peer& peer, TimeNs now) {
       return true;
     }
     if (!peer.asked.empty()) did |= take_answers(peer, now);
-    if (!peer.retiring.empty()) did |= withdraw(peer);
+    if (!peer.retiring.empty()) did |= withdraw(peer, looked);
     if (!peer.queued.empty()) did |= ask_queued(peer, now);
   } else if (!peer.queued.empty() && !peer.connecting && now >= peer.retry_at) {
     connect(peer, now);
@@ -219,14 +221,18 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
   return !taken.empty();
 }
 
-// True if something is gone.
-bool Reach::withdraw(Peer& peer) {
+// True if something is gone. The member confirms by an event what it was told, so only then is each asked again.
+bool Reach::withdraw(Peer& peer, bool looked) {
+  if (!looked && peer.retiring.back().told) return false;
   return std::erase_if(peer.retiring, [&](Retiring& each) {
-           if (!each.told && peer.end->has_room(0)) {
+           if (!each.told) {
+             if (!peer.end->has_room(0)) return false;
              (void)peer.end->withdraw(each.range);  // fails only with the channel
              each.told = true;
+           } else if (!looked) {
+             return false;
            }
-           return each.told && peer.end->is_withdrawn(each.range);
+           return peer.end->is_withdrawn(each.range);
          }) != 0;
 }
 
@@ -342,7 +348,7 @@ bool Reach::fall_asleep(TimeNs) {
     // Queued requests that are not fresh wait for room, which an answer makes.
     if (!peer->watched || peer->readable || peer->fresh) return false;
     // The member confirms what it was told by an event.
-    if (std::ranges::any_of(peer->retiring, [](const Retiring& each) { return !each.told; })) return false;
+    if (!peer->retiring.empty() && !peer->retiring.back().told) return false;
     if (!peer->queued.empty() && peer->asked.empty() && peer->retiring.empty()) return false;
     if (!peer->asked.empty() && !peer->end->arm_replies()) return false;
   }

@@ -131,7 +131,7 @@ class Reach {
     std::map<std::uint64_t, Request> queued;  // by number, in the order of posting
     std::map<std::uint64_t, Asked> asked;
     DueTimes<std::uint64_t> deadlines;  // of both
-    std::list<Retiring> retiring;
+    std::list<Retiring> retiring;       // those that were told come first
     TimeNs retry_at = 0, retry_after_ns = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
   };
@@ -152,7 +152,7 @@ class Reach {
   bool end_late(Peer& peer, TimeNs now);
   [[nodiscard]] Status name_object(Peer& peer, const Request& request, Named& named,
                                    channel::HostEnd::RangeName& range);
-  bool withdraw(Peer& peer);
+  bool withdraw(Peer& peer, bool looked);
   void finish(Request request, Result<Answer> answer, TimeNs now);
   void refuse(const Peer& peer, Request request, const Failure& why);
   [[nodiscard]] static std::string text_of(const Peer& peer);

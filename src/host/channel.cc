@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "channel/interruption.h"
 #include "host/connection.h"
 #include "link/handshake/handshake.h"
 #include "wire/messages/message_kinds.h"
@@ -38,10 +39,7 @@ Status connect(const char* address_text, const ofp_connect_options* given, ofp_c
   *channel = nullptr;
   OFP_ASSIGN(const ofp_connect_options options, complete(given));
   const std::string where = text_or_environment(address_text, "OFFPATH_AGENT");
-  if (where.empty())
-    return fail(Error::invalid,
-                "no agent given: pass an address such as unix:/run/offpath/agent.sock, or set OFFPATH_AGENT");
-  OFP_ASSIGN(const link::Address address, link::Address::parse(where));
+  OFP_ASSIGN(const link::Address address, where.empty() ? link::find_default_agent() : link::Address::parse(where));
   link::HostOptions host;
   host.name = options.name != nullptr ? options.name : program_invocation_short_name;
   if (options.request_ring_slots != 0) host.layout.request_slots = options.request_ring_slots;
@@ -84,6 +82,7 @@ Status fill_info(const Connection& connection, ofp_channel_info* info) {
   full.pulled = counters.pulled;
   full.failed = counters.failed;
   full.wakes_sent = counters.wakes_sent;
+  full.sleeps = counters.sleeps;
   if (info->struct_bytes > sizeof full) std::memset(info, 0, info->struct_bytes);
   std::memcpy(info, &full, std::min<std::size_t>(full.struct_bytes, sizeof full));
   return {};
@@ -134,7 +133,8 @@ void Connection::remember(HostEnd::RangeName range) {
     if (own_ranges_.size() <= own_ranges_max) return;
     oldest = own_ranges_.front();
     own_ranges_.pop_front();
-    if (!end.idle(*oldest) || !wait_range_users(*oldest, 0)) {
+    // The send may be one that does not wait, for room neither.
+    if (!end.idle(*oldest) || !end.has_room(0) || !wait_range_users(*oldest, 0)) {
       own_ranges_.push_back(*oldest);
       return;
     }
@@ -187,6 +187,8 @@ int ofp_channel_info_get(ofp_channel* channel, ofp_channel_info* info, ofp_error
 }
 
 int ofp_event_fd(ofp_channel* channel) { return channel != nullptr ? channel->connection->end.event_fd() : -1; }
+
+void ofp_interruptible(int (*is_due)(void* user), void* user) { channel::interruption() = {is_due, user}; }
 
 int ofp_poll(ofp_channel* channel, ofp_error* error) {
   return guarded(error, [&]() -> Status {

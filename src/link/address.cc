@@ -7,10 +7,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -23,6 +26,7 @@ namespace offpath::link {
 namespace {
 
 constexpr int backlog = 128;
+constexpr std::string_view root_address = "unix:/run/offpath/agent.sock";
 
 struct Scheme {
   std::string_view name;
@@ -193,6 +197,29 @@ std::string Address::text() const {
   const std::string_view scheme = std::ranges::find(network_schemes, kind, &Scheme::kind)->name;
   if (host.find(':') != std::string::npos) return fmt::format("{}:[{}]:{}", scheme, host, port);
   return fmt::format("{}:{}:{}", scheme, host, port);
+}
+
+Result<Address> default_address() {
+  if (geteuid() == 0) return Address::parse(root_address);
+  const char* directory = std::getenv("XDG_RUNTIME_DIR");
+  if (directory == nullptr || *directory != '/')
+    return fail(Error::invalid, "XDG_RUNTIME_DIR is '{}', which is no directory",
+                directory == nullptr ? "" : directory);
+  return Address::parse(fmt::format("unix:{}/offpath/agent.sock", directory));
+}
+
+Result<Address> find_default_agent() {
+  std::string tried;
+  for (Result<Address>& address : std::array{default_address(), Address::parse(root_address)}) {
+    if (!address) continue;
+    if (access(address->path.c_str(), F_OK) == 0) return std::move(address);
+    if (tried != address->text()) tried += (tried.empty() ? "" : " or ") + address->text();
+  }
+  return fail(
+      Error::invalid,
+      "no agent given, and none at {}, where agents listen by default: start one with `offpath agent`, pass its "
+      "address, or set OFFPATH_AGENT",
+      tried);
 }
 
 Result<Fd> listen_at(Address& address, bool everyone) {

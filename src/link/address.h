@@ -25,6 +25,13 @@ struct Address {
   [[nodiscard]] std::string text() const;
 };
 
+// Where an agent listens by default: for root unix:/run/offpath/agent.sock, for other users
+// unix:$XDG_RUNTIME_DIR/offpath/agent.sock. Error::invalid: that variable names no directory.
+[[nodiscard]] Result<Address> default_address();
+// The agent of a program that names none: at the default address of the program's user, else at root's.
+// Error::invalid: no socket exists at either.
+[[nodiscard]] Result<Address> find_default_agent();
+
 // A non-blocking listening socket. A socket file that nobody listens on any more is replaced; one that answers is
 // Error::exists. `everyone`: users other than this process's may connect (who is let in, the handshake decides).
 // Fills in the port that was chosen where `address` left it open.

@@ -156,7 +156,8 @@ class HostLink {
   virtual void wake() = 0;  // makes a sleeping agent look
   // Sleeps until woken, something arrived, or the deadline; spurious returns are allowed.
   virtual void wait(TimeNs deadline) = 0;
-  // A descriptor that becomes readable when the agent woke this program or is gone.
+  // A descriptor that becomes readable when the agent woke this program or is gone. No call but look() clears it, or
+  // takes the reason for which wait() returns: another thread may sleep there.
   [[nodiscard]] virtual int event_fd() const = 0;
   // Clears the event, then looks at the socket without blocking; fails when the agent is gone.
   virtual Status look() = 0;

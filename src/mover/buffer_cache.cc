@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "base/memory_file.h"
+
 namespace offpath::mover {
 
 namespace {
@@ -19,8 +21,6 @@ constexpr std::uint64_t at_once_bytes_max = 1ull << 20;  // given to the kernel 
 // munmap keeps other threads' mmap waiting for so much at a time.
 constexpr std::uint64_t unmapped_bytes_max = 16ull << 20;
 constexpr std::uint64_t warm_share = 8;  // of what may be cached, the part of single pages
-
-int memory_file(const char* name) noexcept { return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); }
 
 }  // namespace
 
@@ -55,8 +55,7 @@ std::uint64_t BufferCache::class_bytes(std::uint64_t length) noexcept {
 }
 
 Result<Fd> Buffer::copy() const {
-  Fd made(memory_file("offpath-copy"));
-  if (!made) return fail_errno(errno, "memfd_create");
+  OFP_ASSIGN(Fd made, memory_file("offpath-copy"));
   if (write(made.get(), data_, length_) != static_cast<ssize_t>(length_))
     return fail_errno(errno, fmt::format("copying an object of {} bytes", length_));
   if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
@@ -65,8 +64,7 @@ Result<Fd> Buffer::copy() const {
 }
 
 Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity, uid_t user) const {
-  Fd fd(memory_file("offpath-frame"));
-  if (!fd) return fail_errno(errno, "memfd_create");
+  OFP_ASSIGN(Fd fd, memory_file("offpath-frame"));
   if (ftruncate(fd.get(), static_cast<off_t>(capacity)) != 0) return fail_errno(errno, "ftruncate of a buffer");
   void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return fail_errno(errno, "mmap of a buffer");

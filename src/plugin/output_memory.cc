@@ -11,25 +11,15 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/memory_file.h"
 
 namespace offpath::plugin {
 
 namespace {
 
-#ifndef MFD_NOEXEC_SEAL  // Linux 6.3
-constexpr unsigned MFD_NOEXEC_SEAL = 8;
-#endif
-
 constexpr int seals_required = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 }  // namespace
-
-Result<Fd> memory_file(const char* name) {
-  Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
-  if (!fd && errno == EINVAL) fd = Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return fail_errno(errno, "memfd_create");
-  return fd;
-}
 
 // Written, not mapped, so that the kernel fills each page once.
 Result<Fd> sealed_copy(const char* name, Bytes bytes) {

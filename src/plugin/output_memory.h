@@ -44,9 +44,6 @@ class OutputMemory {
 // names it.
 [[nodiscard]] Status check_output(int fd, std::uint64_t bytes, std::string_view what);
 
-// An empty memfd that can be sealed, and that is never executable where the kernel supports it.
-[[nodiscard]] Result<Fd> memory_file(const char* name);
-
 // A memfd with these bytes, sealed as outputs are.
 [[nodiscard]] Result<Fd> sealed_copy(const char* name, Bytes bytes);
 

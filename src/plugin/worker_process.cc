@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/memory_file.h"
 #include "plugin/output_memory.h"
 #include "plugin/worker_launch.h"
 

@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "base/memory_file.h"
 #include "plugin/output_memory.h"
 
 namespace offpath::plugin {

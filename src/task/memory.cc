@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "plugin/output_memory.h"
+#include "base/memory_file.h"
 
 namespace offpath::task {
 
@@ -14,7 +14,7 @@ Result<TargetPtr> TargetMemory::make(std::uint64_t number, std::uint64_t bytes) 
   TargetPtr made(new TargetMemory());
   made->number_ = number;
   made->capacity_ = mover::BufferCache::class_bytes(bytes);
-  OFP_ASSIGN(made->fd_, plugin::memory_file("offpath-target"));
+  OFP_ASSIGN(made->fd_, memory_file("offpath-target"));
   if (ftruncate(made->fd(), static_cast<off_t>(made->capacity_)) != 0)
     return fail_errno(errno, fmt::format("ftruncate of room for an output of {} bytes", bytes));
   if (fcntl(made->fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)

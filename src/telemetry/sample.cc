@@ -56,7 +56,7 @@ Result<Sample> decode_sample(Bytes bytes) {
   if (sample.producer.size() > name_bytes_max || count > fields_max)
     return fail(Error::protocol, "a sample of {} values, its producer's name has {} bytes", count,
                 sample.producer.size());
-  const Bytes presence = reader.take_bytes((count + 7) / 8);
+  const Bytes presence = reader.take_bytes(bitmap_bytes(count));
   if (!reader.ok()) return fail(Error::protocol, "{} bytes are no sample of {} values", bytes.size(), count);
   if (count % 8 != 0 && static_cast<unsigned>(presence.back()) >> count % 8 != 0)
     return fail(Error::protocol, "a sample of {} values has presence for more", count);

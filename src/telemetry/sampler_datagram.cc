@@ -62,7 +62,7 @@ Result<ofs_values> decode_values(Bytes payload, Values& into) {
   const auto values = load<ofs_values>(payload.data());
   if (values.count != into.size())
     return fail(Error::protocol, "{} values, the schema has {}", values.count, into.size());
-  const std::size_t presence_bytes = (into.size() + 7) / 8;
+  const std::size_t presence_bytes = bitmap_bytes(into.size());
   const Bytes rest = payload.subspan(OFS_VALUES_BYTES);
   if (rest.size() < presence_bytes) return fail(Error::protocol, "{} values in {} bytes", values.count, payload.size());
   const Bytes presence = rest.first(presence_bytes);

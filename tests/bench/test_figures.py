@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from offpath.bench import figures
-from offpath.bench.report import Report, Series
+from offpath.bench.report import Claim, Report, Series
 
 PNG = b"\x89PNG\r\n"
 
@@ -74,6 +74,14 @@ def test_pool_draws_figure_3_without_queries(tmp_path: Path):
     lines = [Series("pool_fig3", name, "threads", "M/s", [1.0, 2.0], [2.0, 4.0])
              for name in ("Offpath, keys apart", "map behind a mutex, keys collide")]  # fmt: skip
     assert names(figures.draw_pool(Report("pool", series=lines), tmp_path)) == {"fig3_objects.png"}
+
+
+def test_task_draws_what_was_measured(tmp_path: Path):
+    claims = [
+        Claim(f"task.copy_vs_memcpy ({size})", 2.0, "us", "memcpy", 1.0, 0.5, holds=True) for size in ("1 MiB", "3 MiB")
+    ]
+    assert names([figures.draw_task(Report("task", claims=claims), tmp_path)]) == {"task_copies.png"}
+    assert figures.draw_task(Report("task", claims=[Claim("task.empty_us_p50")]), tmp_path) is None
 
 
 @pytest.mark.parametrize(("size", "text"), [(128, "128 B"), (4096, "4 KiB"), (2**20, "1 MiB"), (2**30, "1 GiB")])

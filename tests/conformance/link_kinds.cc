@@ -126,6 +126,7 @@ LinkKind loopback(std::string name, LoopbackOptions options, const Decorate& dec
 struct RealOptions {
   std::string network{};  // the address to listen at; empty: on this machine
   bool staged = false;
+  bool by_thread = false;  // as programs of other users are read
 };
 
 class RealLinkPair final : public LinkPair {
@@ -134,6 +135,7 @@ class RealLinkPair final : public LinkPair {
     host_options_.name = "conformance";
     host_options_.layout = small_layout;
     host_options_.force_staging = options.staged;
+    if (options.by_thread) listening_.policy.readers = std::make_shared<UserReaders>(30 * second_ns, true);
     if (options.network.empty()) return;
     host_options_.key_file = directory_.write("key", "a key for these tests only, long enough");
     auto key = SharedKey::load(host_options_.key_file);
@@ -287,6 +289,7 @@ std::vector<LinkKind> every_link() {
       loopback("loopback_unmapped_with_faults", unmapped, decorate_with_faults),
       real("local", {}),
       real("local_staged", {.staged = true}),
+      real("local_by_thread", {.by_thread = true}),
       real("local_with_faults", {}, decorate_with_faults),
       real("local_as_bluefield2", {}, decorate_as_bluefield2),
       real("tcp", {.network = "tcp:127.0.0.1:0"}),

@@ -1,6 +1,8 @@
 """The code blocks of the documentation run as the pages say."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,39 @@ def test_commands_are_in_blocks_that_run_or_say_why_not():
             if not fenced and COMMAND.match(line):
                 indented.append(f"{page}:{number}: {line.strip()}")
     assert indented == []
+
+
+def test_the_first_commands_run_as_they_stand(tmp_path, monkeypatch):
+    """An agent that is told nothing, and beside it the commands that follow in the README."""
+    stays, following = (
+        next(block for block in BLOCKS[ROOT / "README.md"] if needs in block.needs)
+        for needs in ("an agent that stays", "the agent of the block before")
+    )
+    script = tmp_path / "first_commands.sh"
+    # The doctor exits with 1 where something should be changed on this machine.
+    (agent,), commands = (
+        [line.split(" #")[0].strip() for line in block.code.splitlines()] for block in (stays, following)
+    )
+    asked = "\n".join(f"{each} >shown 2>&1 || {{ cat shown; echo FAILED {each}; }}" for each in commands)
+    script.write_text(
+        f"{agent} &\ntrap 'kill %1' EXIT\nplace=${{XDG_RUNTIME_DIR:-/run}}/offpath\n"
+        f"for _ in $(seq 600); do [ -S $place/agent.sock ] && break; sleep 0.1; done\n{asked}\n"
+    )
+    for name in ("OFFPATH_AGENT", "OFFPATH_AGENT_HTTP"):
+        monkeypatch.delenv(name, raising=False)
+    command = ["bash", script]
+    if os.geteuid() == 0:  # root's agent listens in /run: in one of the test's own
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec bash "$0"', script]
+    else:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with PageRun(tmp_path) as run:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=run.environment(None), capture_output=True, text=True, timeout=300
+        )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED") and "doctor" not in line]
+    assert len(commands) >= 5 and failed == [], done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 BROKEN = {

@@ -130,6 +130,51 @@ except OSError as error:
 """
 
 
+SENDS_TWICE = """
+import socket
+s = socket.create_server(("0.0.0.0", 7300))
+print("listening", flush=True)
+c, _ = s.accept()
+for _ in range(2):
+    c.sendall(bytes(range(256)) * 16384)
+    c.recv(1)
+"""
+READS_TWICE = """
+import os, socket, sys, time
+def there():  # bytes of the memory that connections lie in
+    paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    found = [os.stat(path) for path in paths if "memfd:" in os.path.realpath(path)]
+    return max(found, key=lambda each: each.st_size).st_blocks * 512
+s = socket.create_connection((sys.argv[1], 7300))
+for _ in range(2):
+    got = bytearray()
+    while len(got) < 4 << 20:
+        got += s.recv(1 << 16)
+    assert got == bytes(range(256)) * 16384
+    used = there()
+    assert used >= 1 << 20, used
+    until = time.monotonic() + 60
+    while there() > used - (900 << 10):  # most of the ring of 1 MiB
+        assert time.monotonic() < until, (used, there())
+        time.sleep(0.1)
+    s.send(b"x")
+print("read", flush=True)
+"""
+
+
+# The connection is open and idle; what comes afterwards comes as ever.
+def test_memory_that_was_read_goes_back(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
+    server = subprocess.Popen(pair.far_command(sys.executable, "-c", SENDS_TWICE), stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None and server.stdout.readline() == b"listening\n"
+        command = pair.near_command(sys.executable, "-c", READS_TWICE, KERNEL_ADDRESS)
+        reader = subprocess.run(command, capture_output=True, timeout=200, check=False, env=environment(tmp_path))
+        assert reader.stdout == b"read\n", reader.stderr
+    finally:
+        server.kill()
+        server.wait()
+
+
 def test_a_program_learns_that_its_agent_is_gone(tmp_path: Path, pair: NetworkPair, served: AgentProcess) -> None:
     listen = "; ".join(["import socket", "s = socket.create_server(('0.0.0.0', 7100))",
                         "print('listening', flush=True)", "c, _ = s.accept()", "c.recv(5)",

@@ -212,17 +212,26 @@ def test_memcached_with_four_threads(sides: Sides) -> None:
         assert done.stdout == b"0 1 2 3 4 5 6 7\n", done
 
 
+# An iperf3 server gives streams their roles in the order in which it accepts them. If the client has begun them in
+# another order, --bidir hangs: both ends send on one stream, and neither on the other
+# (https://github.com/esnet/iperf/issues/2029). The order may change between two cores of an agent while one of them has
+# no processor. Connections from these two ports are one core's (Ports.OfOneIperf3AreOneCores).
+CLIENT_PORTS_OF_ONE_CORE = ["--cport", "20009"]  # and 20010
+
+
 @pytest.mark.parametrize(
     "way", [[], ["--reverse"], ["--parallel", "4"], ["--bidir"]], ids=["to", "from", "four", "both"]
 )
 @pytest.mark.parametrize("offloaded", ["server", "client"])
-def test_iperf3(sides: Sides, offloaded: str, way: list[str]) -> None:
+def test_iperf3(sides: Sides, cores: int, offloaded: str, way: list[str]) -> None:
     iperf3 = program("iperf3")
     serves = offloaded == "server"
     # -4: what listens for both is one socket of IPv6, which is the kernel's.
     with sides.server(serves, iperf3, "-4", "--server", "--port", "7405"):
         address = AGENT_ADDRESS if serves else KERNEL_ADDRESS
         client = [iperf3, "--client", address, "--port", "7405", "--bytes", "20M", *way]
+        if serves and cores > 1 and "--bidir" in way:  # once in a namespace, where the ports stay in use for a minute
+            client += CLIENT_PORTS_OF_ONE_CORE
         deadline = time.monotonic() + 20
         done = sides.run(not serves, *client)
         while b"unable to connect" in done.stderr and time.monotonic() < deadline:

@@ -33,7 +33,7 @@ class EchoOwner final : public Owner {
     while (const auto what = stack.next_change()) {
       stack.offer(what->flow, what->received, now);
       stack.allow(what->flow, what->acknowledged + buffer_bytes, now);
-      if (what->what & (change::finished | change::closed)) stack.finish(what->flow, now);
+      if (what->what & (change::finished | change::closed)) stack.finish(what->flow);
       if (what->what & change::closed) stack.release(what->flow, now);
       gone += (what->what & change::gone) != 0;
     }

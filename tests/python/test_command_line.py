@@ -1,13 +1,19 @@
 """``offpath …`` as scripts use it."""
 
+import fcntl
 import json
 import os
+import pty
+import shutil
+import struct
 import subprocess
 import sys
+import termios
 
 import numpy as np
 import offpath
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -37,7 +43,7 @@ def pool(session, name):
 
 def test_version(run):
     assert json.loads(run("version", "--json")) == {"version": offpath.__version__}
-    assert run("version").strip() == offpath.__version__
+    assert run("version").strip() == run("--version").strip() == offpath.__version__
 
 
 def test_a_topology_is_shown_before_anybody_runs_it(run, tmp_path):
@@ -67,6 +73,13 @@ def test_status_of_nobody(run):
     assert "--http" in run("status", "--http", "127.0.0.1:1", fails=True)
 
 
+def test_an_agent_that_was_named_is_named_in_the_error(run, tmp_path):
+    """OFFPATH_AGENT_HTTP, which names another agent's pages, does not answer for it."""
+    absent = f"unix:{tmp_path}/agent.sock"
+    for words in (["status"], ["top", "--once"], ["pool", "ls"], ["pool", "ls", "local:/p"], ["info"]):
+        assert absent in run(*words, "--agent", absent, fails=True)
+
+
 def test_pool_commands(run, pool, tmp_path):
     listed = json.loads(run("pool", "ls", pool.name, "--json"))
     assert [each["row"] for each in listed] == ["step0", "step1", "step2"]
@@ -78,6 +91,190 @@ def test_pool_commands(run, pool, tmp_path):
     assert json.loads(run("pool", "drop", pool.name, "--row", "step1", "--json")) == {"dropped": 1}
     assert len(pool) == 2
     assert "local:/absent" in run("pool", "ls", "local:/absent", fails=True)
+
+
+def test_without_a_pool_the_pools_are_listed(run, session, pool, name):
+    session.pool(f"hash:/{name}?budget=8GiB").create()
+    pools = {each["name"]: each for each in json.loads(run("pool", "ls", "--json"))}
+    assert pools[pool.name]["frames"] == 3 and f"hash:/{name}" in pools
+    shown = run("pool", "ls")
+    assert pool.name in shown and "budget=8.0 GiB" in shown and "8589934592" not in shown
+
+
+def test_sizes_have_units(run):
+    shown = run("info")
+    assert "memory_bytes_max     2.0 GiB" in shown and "2147483648" not in shown
+    assert json.loads(run("info", "--json"))["memory_bytes_max"] == 2 << 30
+
+
+@pytest.mark.parametrize("option", ["--row", "--rows"])
+def test_rows_are_chosen_alike(run, pool, option):
+    assert len(json.loads(run("pool", "ls", pool.name, option, "step1", "--json"))) == 1
+    assert len(json.loads(run("pool", "query", pool.name, option, "step1", "--json"))) == 10
+    columns = option.replace("row", "column")
+    assert "(*, rank1)" in run("pool", "query", pool.name, columns, "rank1", fails=True)
+    assert json.loads(run("pool", "ls", pool.name, columns, "rank1", "--json")) == []
+    assert json.loads(run("pool", "drop", pool.name, option, "step1", "--json")) == {"dropped": 1}
+
+
+def test_more_rows_than_are_shown(run, session, name):
+    pool = session.pool(f"local:/{name}")
+    pool.put(pa.table({"text": [f"[red]{number}" for number in range(12)]}), "long")
+    pool.put(pa.table({"text": ["a", "b"]}), "short")
+    shown = run("pool", "get", pool.name, "long")
+    assert "[red]9" in shown and "[red]10" not in shown
+    assert "and 2 more rows; --out FILE takes all of them" in shown
+    assert "more rows" not in run("pool", "get", pool.name, "short")
+
+
+READERS = {
+    ".parquet": pyarrow.parquet.read_table,
+    ".csv": lambda path: pyarrow.csv.read_csv(path),
+    ".arrow": lambda path: pa.ipc.open_file(path.read_bytes()).read_all(),
+    ".feather": lambda path: pa.ipc.open_file(path.read_bytes()).read_all(),
+    ".arrows": lambda path: pa.ipc.open_stream(path.read_bytes()).read_all(),
+}
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_a_file_has_the_form_that_its_name_says(run, pool, tmp_path, suffix):
+    out = tmp_path / f"object{suffix}"
+    assert f"10 rows written to {out}" in run("pool", "get", pool.name, "step1", "rank0", "--out", out)
+    assert READERS[suffix](out).to_pydict() == {"v": [1] * 10}
+    queried = tmp_path / f"answer{suffix}"
+    run("pool", "query", pool.name, "--row", "step2", "--out", queried)
+    assert READERS[suffix](queried).to_pydict() == {"v": [2] * 10}
+
+
+def test_a_file_is_replaced_only_by_force(run, pool, tmp_path):
+    out = tmp_path / "object.csv"
+    out.write_text("mine")
+    for command in (["get", pool.name, "step1", "rank0"], ["query", pool.name, "--row", "step1"]):
+        assert "--force replaces it" in run("pool", *command, "--out", out, fails=True)
+        assert out.read_text() == "mine"
+    run("pool", "get", pool.name, "step1", "rank0", "--out", out, "--force")
+    assert pyarrow.csv.read_csv(out).num_rows == 10
+
+
+def test_a_name_that_says_no_form_is_refused(run, session, pool, tmp_path):
+    out = tmp_path / "object.txt"
+    for command in (["get", pool.name, "step1", "rank0"], ["query", pool.name]):
+        assert ".parquet, .csv, .arrows" in run("pool", *command, "--out", out, fails=True)
+        assert not out.exists()
+    session.pool(pool.name).put(b"plain bytes", "plain")
+    run("pool", "get", pool.name, "plain", "--out", out)
+    assert out.read_bytes() == b"plain bytes"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pool", "put", "local:/p", "a", "MISSING"],
+        ["pool", "put", "local:/p", "a", "BROKEN.parquet"],
+        ["pool", "restore", "local:/p", "MISSING"],
+        ["pool", "compute", "local:/p", "a.b", "row", "--arguments-file", "MISSING"],
+        ["sockets", "--policy", "MISSING", "--", "true"],
+        ["exchange", "topology", "--file", "MISSING"],
+        ["info", "--agent", "unix:MISSING"],
+        ["agent", "--config", "MISSING"],
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_a_file_that_is_missing_or_broken_is_one_line(run, tmp_path, command):
+    (tmp_path / "BROKEN.parquet").write_text("no table")
+    places = [word.replace(each, str(tmp_path / each)) for word in command for each in ["MISSING"] if each in word]
+    words = [word.replace("MISSING", str(tmp_path / "MISSING")) for word in command]
+    words = [str(tmp_path / word) if word.startswith("BROKEN") else word for word in words]
+    said = run(*words, fails=True)
+    assert "Traceback" not in said and len(said.strip().splitlines()) == 1
+    assert not places or "MISSING" in said
+
+
+def test_a_table_that_its_form_cannot_hold_is_one_line(run, session, name, tmp_path):
+    session.pool(f"local:/{name}").put(pa.table({"v": [[1, 2]]}), "nested")
+    said = run("pool", "get", f"local:/{name}", "nested", "--out", tmp_path / "nested.csv", fails=True)
+    assert "Traceback" not in said and "list" in said
+
+
+def test_top_with_details_ends_after_one_picture_and_names_pools(run, agent, session):
+    """At the width of a terminal that nobody has widened."""
+    pool = "local:/positions-of-particles"
+    stream = session.stream("positions", pa.schema([pa.field("v", pa.int64())]), rows_max=10, pool=pool)
+    stream.send({"v": np.arange(10)}, key="step0").wait_stored(5)
+    command = [sys.executable, "-m", "offpath", "top", "--details", "--once", "--interval", "0.1"]
+    shown = on_a_terminal([*command, "--http", agent.http_address], columns=80)
+    assert shown.count("up ") == 1 and "frames/s" in shown
+    rows = [line for line in shown.splitlines() if pool in line]
+    assert len(rows) == 2, shown  # of the streams, of the pools
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def on_a_terminal(command, columns):
+    """What a program shows there."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(command, stdout=its, stderr=its, stdin=its, env=environment) as running:
+        os.close(its)
+        shown = b""
+        try:
+            while piece := os.read(ours, 65536):
+                shown += piece
+        except OSError:  # the other end is closed
+            pass
+        finally:
+            os.close(ours)
+        assert running.wait(60) == 0, shown.decode()
+    return shown.decode()
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("unshare"), reason="no unshare")
+def test_tools_find_the_agent_that_listens_by_default(tmp_path):
+    """`offpath agent` alone, then the other commands: none is told where it is."""
+    script = tmp_path / "first_hour.sh"
+    script.write_text("""
+place=${XDG_RUNTIME_DIR:-/run}/offpath
+offpath agent &
+trap 'kill %1' EXIT
+for _ in $(seq 600); do [ -S $place/agent.sock ] && break; sleep 0.1; done
+set -ex
+offpath info
+offpath pool put local:/p a $0
+offpath pool ls local:/p
+offpath status
+offpath members
+offpath pool ls
+offpath top --once --interval 0.1
+offpath doctor --json | grep $place/agent.sock
+python3 -c 'import offpath; print(offpath.connect().info.agent_name)'
+kill %1
+wait %1
+trap - EXIT
+set +x
+offpath status && exit 1
+offpath pool ls local:/p && exit 1
+offpath sockets -- true && exit 1
+exit 0
+""")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program, words in (("offpath", "-m offpath"), ("python3", "")):
+        (programs / program).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        (programs / program).chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name not in ("OFFPATH_AGENT", "OFFPATH_AGENT_HTTP")}
+    environment = {**kept, "PATH": f"{programs}:{os.environ['PATH']}",
+                   "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}  # fmt: skip
+    command = ["bash", str(script)]
+    if os.geteuid() == 0:  # root's agent listens in /run: in one of the test's own
+        environment.pop("XDG_RUNTIME_DIR", None)
+        command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec bash "$0"', str(script)]
+    else:
+        environment["XDG_RUNTIME_DIR"] = str(tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    refusals = [line for line in done.stderr.splitlines() if "agent.sock" in line and "offpath agent" in line]
+    assert len(refusals) == 3, done.stderr
 
 
 def test_a_query_is_typed(run, pool, tmp_path):
@@ -133,6 +330,39 @@ def test_help_names_the_commands(run):
     text = run("--help")
     for command in ("agent", "run", "status", "top", "doctor", "bench", "pool", "version"):
         assert command in text
+
+
+def test_usage_names_the_command(run):
+    for words in ([], ["pool"], ["pool", "ls"], ["status"]):
+        assert " ".join(["Usage: offpath", *words]) in run(*words, "--help")
+    assert "Usage: offpath pool get" in run("pool", "get", fails=True)
+
+
+def test_a_shell_completes_commands():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                   "_OFFPATH_COMPLETE": "complete_bash", "COMP_WORDS": "offpath pool q", "COMP_CWORD": "2"}  # fmt: skip
+    command = [sys.executable, "-m", "offpath"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert done.stdout.split() == ["query"], done.stderr
+
+
+def test_benchmarks_that_are_not_installed_are_one_line(run, monkeypatch, tmp_path):
+    """As beside a wheel, whose environment has no programs of benchmarks."""
+    monkeypatch.delenv("OFFPATH_BUILD_DIR", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = benchmarks_elsewhere(tmp_path, "pool", "--quick")
+    assert said.startswith("offpath: offpath bench needs its own programs") and len(said.splitlines()) == 1
+    assert "--out" in run("bench", "task", "--help")
+
+
+def benchmarks_elsewhere(place, *words):
+    """`offpath bench` by an interpreter that has no programs beside it."""
+    code = f"import sys; sys.executable = {str(place / 'python')!r}; from offpath.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", code, "bench", *words, "--out", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
 
 
 def test_agent_passes_arguments_on(run):

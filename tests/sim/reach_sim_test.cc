@@ -3,6 +3,7 @@
 #include "group/reach.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <deque>
@@ -30,8 +31,12 @@ class Side final : public channel::AgentEvents {
     all.start_job = [this](std::function<Status()> run, std::function<void(Status, TimeNs)> done) {
       jobs_.emplace_back(std::move(run), std::move(done));
     };
-    all.watch = [](int, std::function<void()>) -> Status { return fail(Error::unsupported, "virtual time polls"); };
-    all.unwatch = [](int) {};
+    all.watch = [this](int fd, std::function<void()> on_ready) -> Status {
+      if (!watches) return fail(Error::unsupported, "virtual time polls");
+      watched[fd] = std::move(on_ready);
+      return {};
+    };
+    all.unwatch = [this](int fd) { watched.erase(fd); };
     reach = std::make_unique<Reach>(std::move(all), ReachOptions());
   }
 
@@ -62,6 +67,10 @@ class Side final : public channel::AgentEvents {
       const link::LoopbackFabric::WaitsWithinStep waits(*fabric_);  // a job has a thread of its own in life
       done(run(), now);
     }
+    for (auto& [fd, on_ready] : watched) {
+      pollfd look{.fd = fd, .events = POLLIN, .revents = 0};
+      if (::poll(&look, 1, 0) == 1) on_ready();
+    }
     bool did = reach->poll(now);
     for (auto& end : ends_) did |= end->poll(now);
     if (did) return now + microsecond_ns;
@@ -69,6 +78,8 @@ class Side final : public channel::AgentEvents {
     return now + 20 * microsecond_ns;
   }
 
+  bool watches = false;
+  std::map<int, std::function<void()>> watched;  // by descriptor; Reach's end unwatches
   std::unique_ptr<Reach> reach;
   std::vector<std::weak_ptr<const void>> held;
   std::size_t answered = 0;
@@ -161,6 +172,20 @@ TEST_F(BothWays, WhatWasNotConfirmedGoesWithTheChannel) {
   fabric->run_until(fabric->now() + 10 * millisecond_ns, [] { return false; });
   EXPECT_EQ(one.kept(), 0u);
   EXPECT_EQ(two.kept(), 1u) << "the channel that goes the other way is there";
+}
+
+TEST_F(BothWays, OnlyAConfirmationHasReachAskWhatIsWithdrawn) {
+  one.watches = two.watches = true;
+  one.offer(std::byte{1});
+  two.offer(std::byte{2});
+  ASSERT_TRUE(answered(1, 500 * millisecond_ns));
+  fabric->run_until(fabric->now() + millisecond_ns, [] { return false; });  // the range's end is told
+  const std::uint64_t asked = two.fate->withdrawal_asks();
+  fabric->run_until(fabric->now() + 500 * millisecond_ns, [] { return false; });
+  EXPECT_EQ(two.fate->withdrawal_asks(), asked);
+  EXPECT_EQ(one.kept(), 1u);
+  fabric->run_until(fabric->now() + second_ns, [] { return false; });
+  EXPECT_EQ(one.kept() + two.kept(), 0u);
 }
 
 // A member that nobody reaches: what waits for it has an end, and rounds take as long with all of it as with a little.

@@ -346,6 +346,40 @@ TEST(TcpCores, TakeConnectionsFromAPortOfTheProgramsByItsNumbers) {
   EXPECT_TRUE(world.sides[0]->ended.empty());
 }
 
+// Some programs, such as iperf3, tell the connections of a peer apart by their order.
+TEST(TcpCores, AcceptConnectionsInTheOrderInWhichTheyBegan) {
+  for (const bool late : {false, true}) {
+    CoreWorld world({}, {1, 2});
+    Service service(world, 0, 1);
+    ASSERT_TRUE(world.run_until([&] { return service.listens(); }, second_ns, [&] { return service.act(); }));
+    TestCores& server = *world.sides[1];
+    // Core 1 has answered the first SYN, and sees what came after that when all connections are there.
+    const auto perhaps_late = [&] {
+      if (late && server.all[1]->stack->half_open() > 0) server.late = 1;
+      return false;
+    };
+    SocketArea& client = *service.client->area;
+    std::vector<std::uint16_t> begun, accepted;
+    std::uint16_t local = 2000;
+    for (const std::uint32_t core : {1u, 0u, 0u}) {
+      while (wire::core_of_flow(TestNetwork::address(0).value, ++local, TestNetwork::address(1).value, port, 2) != core)
+        continue;
+      const auto handle = client.connect({TestNetwork::address(1).value, port}, local);
+      ASSERT_TRUE(handle);
+      ASSERT_TRUE(world.run_until([&] { return client.look(*handle)->connected; }, second_ns, perhaps_late));
+      begun.push_back(local);
+      world.run(millisecond_ns);
+    }
+    EXPECT_EQ(server.all[1]->stack->half_open(), late ? 1u : 0u);
+    server.late = TestCores::nobody;
+    world.run(millisecond_ns);
+    SocketArea& area = *service.server->area;
+    for (auto flow = area.accept(service.listener); flow; flow = area.accept(service.listener))
+      accepted.push_back(area.known(*flow)->remote.port);
+    EXPECT_EQ(accepted, begun) << "late: " << late;
+  }
+}
+
 TEST(TcpCores, SleepAndWakeEachForItself) {
   CoreWorld world({}, {1, 2});
   TestProgram& program = world.add(1);

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from .programs import check_installed
 from .report import Report
 
 __all__ = ["app"]
@@ -30,6 +32,13 @@ JsonOption = Annotated[Path | None, typer.Option("--json", help="Write claims an
 CheckOption = Annotated[bool, typer.Option("--check", help="Exit with 1 when a claim does not hold.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Only prove that it runs; the figures mean nothing.")]
 SizesOption = Annotated[str, typer.Option("--sizes-max", help="Largest size: 64K, 16M, 1G.")]
+
+
+@app.callback()
+def all_benchmarks() -> None:
+    """Measure claims beside their peers, on this machine."""
+    if "--help" not in sys.argv:
+        check_installed()
 
 
 def part_option(parts: tuple[str, ...]) -> object:
@@ -181,11 +190,16 @@ def sift_command(
 
 
 @app.command("task")
-def task_command(json_path: JsonOption = None, check: CheckOption = False, quick: QuickOption = False) -> None:
+def task_command(
+    out: OutOption = Path("offpath-bench"),
+    json_path: JsonOption = None,
+    check: CheckOption = False,
+    quick: QuickOption = False,
+) -> None:
     """Functions over a program's memory: what asking costs, and the bytes beside memcpy."""
     from . import task
 
-    finish(task.run(quick, make_console()), json_path, check)
+    finish(task.run(out, quick, make_console()), json_path, check)
 
 
 @app.command("tcp")

@@ -180,6 +180,23 @@ def draw_objects(report: Report, out: Path) -> Path | None:
     return save(figure, out, "fig3_objects")
 
 
+def draw_task(report: Report, out: Path) -> Path | None:
+    """Times of tasks that copy their input, beside copies by the program itself; None if none was measured."""
+    measured = [claim for claim in report.claims if claim.claim.startswith("task.copy_vs_memcpy") and claim.value]
+    if not measured:
+        return None
+    figure, axes = new_figure(1, 1)
+    places = range(len(measured))
+    axes[0][0].bar([place - 0.2 for place in places], [claim.value for claim in measured], 0.4, label="a task")
+    axes[0][0].bar([place + 0.2 for place in places], [claim.peer_value for claim in measured], 0.4,
+                   label=measured[0].peer)  # fmt: skip
+    axes[0][0].set_xticks(places, [claim.claim.partition("(")[2].rstrip(")") for claim in measured])
+    axes[0][0].set(ylabel="us", yscale="log", title="A task that copies its input")
+    axes[0][0].grid(alpha=0.3, axis="y")
+    axes[0][0].legend(fontsize="small")
+    return save(figure, out, "task_copies")
+
+
 def draw_overhead(report: Report, out: Path) -> Path | None:
     """What a computation loses to a sampler, by samples a second."""
     lines = lines_of(report, "exchange_overhead")

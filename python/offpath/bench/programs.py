@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..errors import Error
 from .report import Report
+
+DESCRIBES = "bench_pool_query"  # is built with all the others, and tells commit and machine
 
 
 class ProgramError(RuntimeError):
@@ -30,6 +33,15 @@ def find_program(name: str) -> Path:
     if found := shutil.which(name):
         return Path(found)
     raise ProgramError(f"{name} is not in {', '.join(map(str, places))}: build with OFFPATH_BENCH=ON")
+
+
+def check_installed() -> None:
+    """Raises Error where the programs of the benchmarks are not installed at all, as beside a wheel."""
+    try:
+        find_program(DESCRIBES)
+    except ProgramError:
+        raise Error("offpath bench needs its own programs, which packages and wheels leave out: "
+                    "run ./dev bench in a checkout") from None  # fmt: skip
 
 
 def run_program(
@@ -60,7 +72,7 @@ def run_program(
 
 def empty_report(bench: str) -> Report:
     """With the commit and machine that every program of the benchmarks says."""
-    program = str(find_program("bench_pool_query"))
+    program = str(find_program(DESCRIBES))
     said = subprocess.run([program, "--describe"], capture_output=True, text=True, check=True)
     return replace(Report.parse(said.stdout), bench=bench)
 

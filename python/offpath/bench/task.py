@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from . import figures
 from .agent_process import AgentProcess, AgentUnavailableError
 from .programs import ProgramError, default_cores, find_program, run_program
 from .report import Report
@@ -20,7 +21,8 @@ CLAIMS = (
 )
 
 
-def run(quick: bool, console: Console) -> Report:
+def run(out: Path, quick: bool, console: Console) -> Report:
+    """Measures, draws the figure into ``out`` and prints the table. Returns the report."""
     host_core, agent_core = default_cores()
     try:
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
@@ -34,4 +36,6 @@ def run(quick: bool, console: Console) -> Report:
         report = Report("task", commit="", machine="")
         report.add_unmeasured(list(CLAIMS), str(error))
     report.print(console)
+    if path := figures.draw_task(report, out):
+        console.print(f"drawn: {path}")
     return report

@@ -77,6 +77,14 @@ Status check_member_addresses(const Config& config, std::string_view key) {
   return {};
 }
 
+Result<link::Address> usual_address() {
+  auto address = link::default_address();
+  if (!address)
+    return fail(Error::invalid, "agent.listen is empty and {}: name an address, such as --listen unix:/path/agent.sock",
+                address.error().message);
+  return address;
+}
+
 Result<std::vector<link::Address>> parse_listen(const Config& config) {
   std::vector<link::Address> addresses;
   for (const std::string& text : config.texts("agent.listen")) {
@@ -85,7 +93,7 @@ Result<std::vector<link::Address>> parse_listen(const Config& config) {
     addresses.push_back(std::move(*address));
   }
   if (addresses.empty()) {
-    OFP_ASSIGN(link::Address address, default_address());
+    OFP_ASSIGN(link::Address address, usual_address());
     addresses.push_back(std::move(address));
   }
   return addresses;
@@ -95,7 +103,7 @@ Result<std::optional<link::Address>> parse_http(const Config& config) {
   const std::string text = with_index(config.text("agent.http"), index_of(config));
   if (text.empty()) {
     if (!config.texts("agent.listen").empty()) return std::optional<link::Address>();
-    OFP_ASSIGN(link::Address beside, default_address());
+    OFP_ASSIGN(link::Address beside, usual_address());
     beside.path.replace(beside.path.rfind('/'), std::string::npos, "/http.sock");
     return std::optional(std::move(beside));
   }
@@ -327,18 +335,6 @@ Status check_plugins(const std::vector<plugin::PluginOptions>& plugins) {
 std::string machine_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "agent";
-}
-
-Result<link::Address> default_address() {
-  if (geteuid() == 0) return link::Address::parse("unix:/run/offpath/agent.sock");
-  const char* directory = std::getenv("XDG_RUNTIME_DIR");
-  if (directory == nullptr || *directory != '/') {
-    return fail(Error::invalid,
-                "agent.listen is empty and XDG_RUNTIME_DIR is '{}', no directory to listen in: "
-                "name an address, such as --listen unix:/path/agent.sock",
-                directory == nullptr ? "" : directory);
-  }
-  return link::Address::parse(fmt::format("unix:{}/offpath/agent.sock", directory));
 }
 
 Result<AgentSettings> read_settings(const Config& config) {

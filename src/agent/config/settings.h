@@ -76,10 +76,6 @@ struct AgentSettings {
 // named? Whether they can be loaded only a worker finds out.
 [[nodiscard]] Status check_plugins(const std::vector<plugin::PluginOptions>& plugins);
 
-// Where the agent listens if nothing is said: for root /run/offpath/agent.sock, else
-// $XDG_RUNTIME_DIR/offpath/agent.sock.
-[[nodiscard]] Result<link::Address> default_address();
-
 // Does every address of this host name belong to this machine alone? A name that is not known is an error.
 [[nodiscard]] Result<bool> is_loopback(const std::string& host);
 

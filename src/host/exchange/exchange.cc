@@ -252,7 +252,7 @@ Result<std::unique_ptr<ofp_view>> next_view(ofp_exchange& exchange, TimeNs deadl
       return view;
     }
     if (!waits) {
-      OFP_TRY(end.poll());  // a lost agent shows nothing more
+      OFP_TRY(end.poll_beside());  // a lost agent shows nothing more
       return fail(Error::would_block, "there is no newer view");
     }
     const TimeNs now = end.now();

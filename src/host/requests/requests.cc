@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "channel/interruption.h"
 #include "wire/messages/pool_messages.h"
 
 namespace offpath::host {
@@ -107,7 +108,7 @@ void Requests::sweep(Operations& gone) {
 }
 
 // Those that are over and have a callback go to `calls`; without, they stay.
-void Requests::look_once(std::vector<UnderWayPtr>* calls) {
+void Requests::look_once(std::vector<Call>* calls) {
   Operations gone;  // gives back what it holds without the lock
   const std::lock_guard lock(mutex_);
   if (under_way_.empty() && withdrawn_.empty()) return;
@@ -119,24 +120,35 @@ void Requests::look_once(std::vector<UnderWayPtr>* calls) {
     else if (!request->over && !(full && request->ticket == 0))
       step(*request);
     full |= !request->over && request->ticket == 0;
-    if (calls != nullptr && request->over && request->callback != nullptr) calls->push_back(request);
+    if (calls != nullptr && request->over && request->callback != nullptr)
+      calls->push_back({number, request->callback, request->user, request->handle});
   }
   if (calls != nullptr)
-    for (const UnderWayPtr& each : *calls) under_way_.erase(each->number);
+    for (const Call& each : *calls) under_way_.erase(each.number);
   if (open) return sweep(gone);
   for (Withdrawn& each : withdrawn_) gone.push_back(std::move(each.operation));
   withdrawn_.clear();
 }
 
 void Requests::look_and_call() {
-  std::vector<UnderWayPtr> calls;
+  std::vector<Call> calls;
   look_once(&calls);
-  for (const UnderWayPtr& each : calls) each->callback(each->user, each->handle);
+  for (const Call& each : calls) each.callback(each.user, each.handle);
 }
 
 void Requests::look() {
   look_and_call();
   arm();
+}
+
+// For the answer to one of these, or without any for room. Why the channel was lost, look() finds out.
+Status Requests::sleep(std::span<const std::uint64_t> tickets, std::uint64_t bytes, TimeNs until) {
+  Status slept;
+  if (tickets.empty())
+    slept = end_.wait_room(bytes, until);
+  else if (auto found = end_.wait_reply(tickets, until); !found)
+    slept = tl::unexpected(std::move(found).error());
+  return channel::is_interrupted(slept) ? slept : Status{};
 }
 
 Status Requests::wait(const UnderWayPtr& request, TimeNs deadline) {
@@ -155,14 +167,10 @@ Status Requests::wait(const UnderWayPtr& request, TimeNs deadline) {
       until = std::min(deadline, request->operation->patience);
     }
     if (end_.now() >= deadline) {
-      if (!end_.poll()) continue;  // lost: all of them are over
+      if (!end_.poll_beside()) continue;  // lost: all of them are over
       return fail(Error::would_block, "the request is still under way");
     }
-    // What comes of these two, look() finds out.
-    if (ticket != 0)
-      (void)end_.wait_reply({&ticket, 1}, until);
-    else
-      (void)end_.wait_room(bytes, until);
+    OFP_TRY(sleep(ticket != 0 ? std::span(&ticket, 1) : std::span<std::uint64_t>(), bytes, until));
   }
 }
 
@@ -192,13 +200,10 @@ Result<ofp_request*> Requests::next(TimeNs deadline) {
       }
     }
     if (end_.now() >= deadline) {
-      if (!end_.poll()) continue;
+      if (!end_.poll_beside()) continue;
       return fail(Error::would_block, "nothing of what is under way has come yet");
     }
-    if (!tickets.empty())
-      (void)end_.wait_reply(tickets, until);
-    else
-      (void)end_.wait_room(bytes, until);
+    OFP_TRY(sleep(tickets, bytes, until));
   }
 }
 
@@ -232,8 +237,9 @@ void Requests::arm() {
     }
     if (!calls) return;
     if (full) end_.arm_room();
-    if (end_.arm_replies()) return;
-    look_and_call();
+    const bool armed = end_.arm_replies();
+    look_and_call();  // another thread may have taken in an answer between the last look and the arming
+    if (armed) return;
   }
 }
 

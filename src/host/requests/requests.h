@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "host/requests/operation.h"
@@ -59,6 +60,12 @@ class Requests {
     bool told;  // the agent
   };
   using Operations = std::vector<std::unique_ptr<Operation>>;
+  struct Call {  // a copy: the request may be withdrawn by another thread before it is made
+    std::uint64_t number;
+    void (*callback)(void* user, ofp_request* request);
+    void* user;
+    ofp_request* handle;
+  };
 
   [[nodiscard]] Status compose(UnderWay& request);
   [[nodiscard]] Status post(UnderWay& request);
@@ -66,8 +73,9 @@ class Requests {
   void end(UnderWay& request, Status outcome);
   void give_up(UnderWay& request);
   void sweep(Operations& gone);
-  void look_once(std::vector<UnderWayPtr>* calls);
+  void look_once(std::vector<Call>* calls);
   void look_and_call();
+  [[nodiscard]] Status sleep(std::span<const std::uint64_t> tickets, std::uint64_t bytes, TimeNs until);
   void arm();
 
   channel::HostEnd& end_;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/bytes.h"
+#include "base/mix.h"
 
 namespace offpath::host {
 
@@ -15,9 +16,8 @@ static_assert(std::is_trivially_copyable_v<KnownColumns::RangeName> && sizeof(Kn
 
 // Never 0, the tag of a place that was never taken. Which of the places with one tag is meant is found by comparing.
 std::uint32_t tag_of(const KnownColumns::Arrays& arrays) noexcept {
-  constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio: multiplicative hashing
   const auto first = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(arrays.data[0]));
-  return static_cast<std::uint32_t>(((first ^ (arrays.rows * golden)) * golden) >> 32) | 1;
+  return static_cast<std::uint32_t>(((first ^ (arrays.rows * golden_ratio)) * golden_ratio) >> 32) | 1;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The calls of offpath.h about memory: ranges and segments.
+#include "channel/interruption.h"
 #include "host/connection.h"
 #include "wire/region.h"
 
@@ -36,7 +37,7 @@ int ofp_range_retire(ofp_range* range, int64_t wait_ns, ofp_error* error) {
     OFP_TRY(range->connection->here());
     const TimeNs deadline = range->connection->deadline(wait_ns);
     Status left = range->connection->wait_range_users(range->name, deadline);
-    if (!left && left.error().code != Error::would_block) return left;
+    if (!left && left.error().code != Error::would_block && !channel::is_interrupted(left)) return left;
     Status retired = range->connection->end.retire(range->name, deadline);
     return retired ? (left ? Status{} : fail(Error::timeout, "{}", left.error().message)) : retired;
   });

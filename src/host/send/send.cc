@@ -37,6 +37,8 @@ std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cas
 
 std::uint64_t charge_of(std::uint64_t bytes) noexcept { return wire::charge_of_buffer(bytes); }
 
+TimeNs wait_of(std::uint32_t flags) noexcept { return (flags & OFP_SEND_WAIT) != 0 ? never : 0; }
+
 }  // namespace
 
 Status Stream::check(const SendRequest& request) const {
@@ -193,7 +195,7 @@ Stream::Extent Stream::extent_of(std::size_t column, const void* const* data, co
 Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::uint32_t* strides,
                                            const SendRequest& request) {
   HostEnd& end = connection_->end;
-  std::vector<HostEnd::RangeName> announced;
+  Announced announced(*connection_);
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
@@ -233,21 +235,20 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     }
     if (ticket) note(*ticket, false);
   }
-  for (const HostEnd::RangeName& range : announced) connection_->remember(range);
   return ticket;
 }
 
 Status Stream::name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                               const SendRequest& request, std::uint32_t set,
-                               std::vector<HostEnd::RangeName>& announced) {
+                               const SendRequest& request, std::uint32_t set, Announced& announced) {
   HostEnd& end = connection_->end;
   Status named = name_columns(posting, data, strides, request, set);
   // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
   while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
     const Extent extent = extent_of(missing_, data, strides, request.rows);
     std::uint32_t hint = 0;
-    OFP_ASSIGN(const BufferRef name, end.name_or_announce(posting, extent.begin, extent.bytes, hint));
-    announced.push_back({name.region, name.generation});
+    OFP_ASSIGN(const BufferRef name,
+               end.name_or_announce(posting, extent.begin, extent.bytes, hint, wait_of(request.flags)));
+    announced.add({name.region, name.generation});
     named = name_columns(posting, data, strides, request, set);
   }
   return named;
@@ -326,13 +327,13 @@ Result<std::uint64_t> Stream::step_end(std::string_view row_key) {
 // ---- naming and copying
 
 Result<BufferRef> Stream::name_source(Posting& posting, const Source& source, std::uint32_t flags,
-                                      std::vector<HostEnd::RangeName>& announced) {
+                                      Announced& announced) {
   HostEnd& end = connection_->end;
   std::uint32_t hint = 0;
   auto named = end.name_memory(posting, source.address, source.bytes, hint);
   if (!named && named.error().code == Error::unannounced && (flags & OFP_SEND_ANNOUNCE) != 0) {
-    named = end.name_or_announce(posting, source.address, source.bytes, hint);
-    if (named) announced.push_back({named->region, named->generation});
+    named = end.name_or_announce(posting, source.address, source.bytes, hint, wait_of(flags));
+    if (named) announced.add({named->region, named->generation});
   }
   if (!named) return named;
   named->stride_bytes = source.stride_bytes;
@@ -371,8 +372,7 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
   }
   const bool gather = total > 2 * dense + spans.size() * copy_alignment;
   if (gather) total = dense + sources.size() * copy_alignment;
-  const TimeNs deadline = (flags & OFP_SEND_WAIT) != 0 ? never : 0;
-  OFP_ASSIGN(const Staging::Place place, connection_->staging.reserve(total, deadline));
+  OFP_ASSIGN(const Staging::Place place, connection_->staging.reserve(total, wait_of(flags)));
 
   if (!gather)
     for (const Span& span : spans)
@@ -414,7 +414,7 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   HostEnd& end = connection_->end;
   std::vector<BufferRef> names(request.sources.size());
   std::vector<bool> to_copy(request.sources.size());
-  std::vector<HostEnd::RangeName> announced;
+  Announced announced(*connection_);
   std::uint64_t bytes = 0;
   bool copying = false;
   const bool snapshot = (request.flags & OFP_SEND_SNAPSHOT) != 0;
@@ -439,7 +439,6 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   }
   std::vector<std::byte> payload;
   build(names, payload);
-  const TimeNs deadline = (request.flags & OFP_SEND_WAIT) != 0 ? never : 0;
   // A batch leases the program's memory unless every byte of it was copied.
   const bool all_copied = copying && std::ranges::all_of(names, [&](const BufferRef& name) {
                             return name.length == 0 || name.region == place.region;
@@ -449,14 +448,14 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
-    ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, deadline);
+    ticket =
+        end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, wait_of(request.flags));
     if (ticket) note(*ticket, all_copied);
   }
   if (copying && ticket)
     connection_->staging.commit(place, number_, *ticket);
   else if (copying)
     connection_->staging.give_up(place);
-  for (const HostEnd::RangeName& range : announced) connection_->remember(range);
   return ticket;
 }
 

@@ -104,13 +104,28 @@ class Stream {
     return (flags & OFP_SEND_SNAPSHOT) != 0 || connection_->end.traits().staged;
   }
 
+  // Ranges that one send announces. However the send ends, the connection remembers them, and ends them later.
+  // Declared before the lock is taken.
+  class Announced {
+   public:
+    explicit Announced(Connection& connection) : connection_(connection) {}
+    Announced(const Announced&) = delete;
+    ~Announced() {
+      for (const HostEnd::RangeName& range : ranges_) connection_.remember(range);
+    }
+    void add(HostEnd::RangeName range) { ranges_.push_back(range); }
+
+   private:
+    Connection& connection_;
+    std::vector<HostEnd::RangeName> ranges_;
+  };
+
   [[nodiscard]] Result<std::uint64_t> post_columns(const void* const* data, const std::uint32_t* strides,
                                                    const SendRequest& request);
   [[nodiscard]] Status name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
                                     const SendRequest& request, std::uint32_t set = 0);
   [[nodiscard]] Status name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                                       const SendRequest& request, std::uint32_t set,
-                                       std::vector<HostEnd::RangeName>& announced);
+                                       const SendRequest& request, std::uint32_t set, Announced& announced);
   void compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set);
   [[nodiscard]] bool may_name(Posting& posting, std::size_t place) const;
   void remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named);
@@ -134,7 +149,7 @@ class Stream {
   [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build,
                                                    const Describe& describe);
   [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, std::uint32_t flags,
-                                                    std::vector<HostEnd::RangeName>& announced);
+                                                    Announced& announced);
   [[nodiscard]] Result<Staging::Place> copy(std::span<const Source> sources, const std::vector<bool>& chosen,
                                             std::uint32_t flags, std::span<wire::BufferRef> names);
   void note(std::uint64_t ticket, bool copied);

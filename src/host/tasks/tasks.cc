@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "channel/interruption.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
@@ -92,7 +93,7 @@ Result<BufferRef> TaskSession::name_input(const ofp_task_input& input, std::uint
   auto named = end.name_memory(posting, input.data, input.bytes, hint);
   if (named && (wire::is_segment(named->region) || !end.traits().staged)) return named;
   if (!end.traits().staged) {
-    named = end.name_or_announce(posting, input.data, input.bytes, hint);
+    named = end.name_or_announce(posting, input.data, input.bytes, hint, never);
     if (named) announced_.push_back({named->region, named->generation});
     return named;
   }
@@ -240,14 +241,15 @@ Status TaskSession::wait(Posted& task, TimeNs deadline) {
     {
       const std::lock_guard lock(mutex_);
       if (settle(task)) return task.outcome;
-      if (!alive || (deadline == 0 && !(alive = end.poll()))) {
+      if (!alive || (deadline == 0 && !(alive = end.poll_beside()))) {
         this->end(task, alive);
         return task.outcome;
       }
     }
     if (deadline == 0 || end.now() >= deadline) return fail(Error::would_block, "the task is not over yet");
     // A lost agent is found by the next look.
-    (void)end.wait_reply({&task.ticket, 1}, deadline);
+    if (auto slept = end.wait_reply({&task.ticket, 1}, deadline); channel::is_interrupted(slept))
+      return tl::unexpected(std::move(slept).error());
   }
 }
 
@@ -256,7 +258,7 @@ Result<ofp_task*> TaskSession::next(TimeNs deadline) {
   std::vector<std::uint64_t> tickets;
   while (true) {
     Status alive = end.take_in();
-    if (alive && deadline == 0) alive = end.poll();
+    if (alive && deadline == 0) alive = end.poll_beside();
     {
       const std::lock_guard lock(mutex_);
       tickets.clear();
@@ -280,7 +282,8 @@ Result<ofp_task*> TaskSession::next(TimeNs deadline) {
       if (end.arm_replies()) return fail(Error::would_block, "no task of this session is over yet");
       until = deadline_after(end.now(), millisecond_ns);  // there is a reply, or no room to ask for the wake
     }
-    (void)end.wait_reply(tickets, until);
+    if (auto slept = end.wait_reply(tickets, until); channel::is_interrupted(slept))
+      return tl::unexpected(std::move(slept).error());
   }
 }
 
@@ -312,6 +315,7 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until
       std::vector<std::byte> payload;
       wire::encode(wire::TaskWait{task.ticket}, payload);
       const auto ticket = end.ask(EntryKind::task_wait, payload, deadline);
+      if (channel::is_interrupted(ticket)) return tl::unexpected(ticket.error());
       if (!ticket) continue;
       const std::lock_guard lock(mutex_);
       if (task.over || task.asked != 0)
@@ -321,7 +325,8 @@ Status TaskSession::wait_pulled(Posted& task, TimeNs deadline, TimeNs spin_until
       continue;
     }
     const std::uint64_t either[] = {asked, task.ticket};
-    (void)end.wait_reply(either, deadline);
+    if (auto slept = end.wait_reply(either, deadline); channel::is_interrupted(slept))
+      return tl::unexpected(std::move(slept).error());
   }
   const std::lock_guard lock(mutex_);
   if (task.over && !task.outcome) return task.outcome;

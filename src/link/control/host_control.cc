@@ -1,6 +1,7 @@
 #include "link/control/host_control.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,18 +39,18 @@ tl::unexpected<Failure> Acknowledgements::give_up(RegionId segment) {
 
 // ---- the socket
 
-Result<Fd> HostControl::watch(const ControlSocket& socket, const Peer& agent) {
-  Fd events(epoll_create1(EPOLL_CLOEXEC));
-  if (!events) return fail_errno(errno, "epoll_create1");
-  for (const int fd : {socket.fd(), agent.pidfd.get()}) {
+Result<HostControl::Events> HostControl::watch(const ControlSocket& socket, const Peer& agent) {
+  Events events{Fd(epoll_create1(EPOLL_CLOEXEC)), Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+  if (!events.all || !events.kept) return fail_errno(errno, "epoll_create1 or eventfd");
+  for (const int fd : {socket.fd(), agent.pidfd.get(), events.kept.get()}) {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLRDHUP;
-    if (fd >= 0 && epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl");
+    if (fd >= 0 && epoll_ctl(events.all.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl");
   }
   return events;
 }
 
-HostControl::HostControl(ControlSocket socket, Peer agent, Fd events, Owner& owner)
+HostControl::HostControl(ControlSocket socket, Peer agent, Events events, Owner& owner)
     : socket_(std::move(socket)), agent_(std::move(agent)), events_(std::move(events)), owner_(owner) {}
 
 void HostControl::wake() {
@@ -63,9 +64,13 @@ void HostControl::wake() {
     lose(std::move(sent).error());
 }
 
-void HostControl::wait(TimeNs deadline) {
+void HostControl::wait(TimeNs deadline) { wait_socket(deadline, events_.kept.get()); }
+
+void HostControl::wait_socket(TimeNs deadline, int also) {
   const short room = output_waits_.load(std::memory_order_relaxed) ? POLLOUT : 0;
-  pollfd looks[2] = {{socket_.fd(), static_cast<short>(POLLIN | POLLRDHUP | room), 0}, {agent_.pidfd.get(), POLLIN, 0}};
+  pollfd looks[] = {{socket_.fd(), static_cast<short>(POLLIN | POLLRDHUP | room), 0},
+                    {agent_.pidfd.get(), POLLIN, 0},
+                    {also, POLLIN, 0}};
   (void)poll_until(looks, deadline);
 }
 
@@ -75,6 +80,22 @@ Status HostControl::usable() const {
 }
 
 Status HostControl::look() {
+  Status taken = take_in();
+  event_taken_ = false;
+  if (std::exchange(event_kept_, false)) {
+    eventfd_t count = 0;
+    (void)eventfd_read(events_.kept.get(), &count);
+  }
+  return taken;
+}
+
+Status HostControl::look_aside() {
+  Status taken = take_in();
+  if (std::exchange(event_taken_, false) && !event_kept_) event_kept_ = eventfd_write(events_.kept.get(), 1) == 0;
+  return taken;
+}
+
+Status HostControl::take_in() {
   OFP_TRY(usable());
   auto flushed = socket_.flush();
   note_output();
@@ -98,6 +119,7 @@ Status HostControl::take_frames() {
 Status HostControl::take_frame(const ControlSocket::Frame& frame) {
   switch (frame.type) {
     case ControlType::wake:
+      event_taken_ = true;
       return {};
     case ControlType::segment_ok: {
       OFP_ASSIGN(const RegionId segment, wire::decode_segment_number(frame.payload));
@@ -114,6 +136,9 @@ Status HostControl::take_frame(const ControlSocket::Frame& frame) {
     }
     case ControlType::refusal:
       return refused(frame.payload, "the agent ended the channel");
+    case ControlType::withdrawn:
+      event_taken_ = true;
+      [[fallthrough]];
     default:
       return owner_.take_frame(frame);
   }
@@ -150,7 +175,7 @@ tl::unexpected<Failure> HostControl::lose(Failure why) {
 void HostControl::close_copies() {
   socket_.close();
   agent_.pidfd.reset();
-  events_.reset();
+  events_ = {};
 }
 
 void HostControl::abandon() {

@@ -47,28 +47,35 @@ class HostControl {
     ~Owner() = default;
   };
 
-  // An epoll of what tells of the agent: the socket, and its pidfd where there is one.
-  [[nodiscard]] static Result<Fd> watch(const ControlSocket& socket, const Peer& agent);
-  HostControl(ControlSocket socket, Peer agent, Fd events, Owner& owner);
+  // What tells of the agent. `all` is an epoll of the socket, of the agent's pidfd where there is one, and of the
+  // eventfd `kept`. That becomes readable when a call other than look() takes an event from the socket.
+  struct Events {
+    Fd all, kept;
+  };
+  [[nodiscard]] static Result<Events> watch(const ControlSocket& socket, const Peer& agent);
+  HostControl(ControlSocket socket, Peer agent, Events events, Owner& owner);
 
   void wake();
   void wait(TimeNs deadline);
-  [[nodiscard]] int event_fd() const noexcept { return events_.get(); }
+  [[nodiscard]] int event_fd() const noexcept { return events_.all.get(); }
   [[nodiscard]] Status look();
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload, int descriptor = -1);
   // Returns when the agent has it.
   [[nodiscard]] Status announce(const wire::SegmentNotice& segment, int descriptor, TimeNs deadline);
   [[nodiscard]] Fd take_descriptor() { return socket_.take_descriptor(); }  // of the frame being taken
   [[nodiscard]] Status usable() const;                                      // without a look
+  // As look(), for a call that waits for a frame of its own: the event stays. Another thread may sleep for the wake
+  // that this call takes from the socket, and its poll() does not return once the socket is empty.
+  [[nodiscard]] Status look_aside();
 
   // Looks and sleeps until `there` holds; false if that takes longer.
   template <class There>
   [[nodiscard]] Result<bool> until(There there, TimeNs deadline) {
     for (;;) {
-      OFP_TRY(look());
+      OFP_TRY(look_aside());
       if (there()) return true;
       if (monotonic_ns() >= deadline) return false;
-      wait(deadline);
+      wait_socket(deadline);
     }
   }
 
@@ -79,15 +86,19 @@ class HostControl {
   void close();
 
  private:
+  [[nodiscard]] Status take_in();
   [[nodiscard]] Status take_frames();
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
+  void wait_socket(TimeNs deadline, int also = -1);
   tl::unexpected<Failure> lose(Failure why);
   void note_output() noexcept { output_waits_.store(socket_.output_waits(), std::memory_order_relaxed); }
   void close_copies();
 
   ControlSocket socket_;
   Peer agent_;
-  Fd events_;
+  Events events_;
+  bool event_taken_ = false;  // by this look: a frame that others may sleep for
+  bool event_kept_ = false;   // events_.kept is readable
   Owner& owner_;
   const pid_t owner_pid_ = getpid();
   Acknowledgements acknowledged_;

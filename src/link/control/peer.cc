@@ -148,26 +148,49 @@ bool has_ended(const Peer& peer) noexcept {
   return poll(&look, 1, 0) == 1;
 }
 
+namespace {
+
+constexpr const char* as_it_lies = "one machine: the agent reads the program's memory where it lies";
+
+DirectReads not_visible() {
+  return {false,
+          "the program's process id is not visible to the agent (another PID namespace): run the container with "
+          "--pid=host"};
+}
+
+DirectReads not_read(const Peer& peer, int error_number) {
+  if (error_number == EPERM) return {false, "direct reads are not permitted: " + why_refused(peer)};
+  if (error_number == ENOSYS)
+    return {false, "direct reads are not permitted: a seccomp profile forbids process_vm_readv, allow it"};
+  return {false, fmt::format("direct reads do not work: {}",
+                             error_number != 0 ? std::strerror(error_number) : "the read fell short")};
+}
+
+}  // namespace
+
 DirectReads try_direct_reads(const Peer& peer, Witness& witness) {
-  if (peer.pid == 0)
-    return {false,
-            "the program's process id is not visible to the agent (another PID namespace): run the container with "
-            "--pid=host"};
+  if (peer.pid == 0) return not_visible();
   witness.renew();
   const iovec to = witness.to(), from = witness.from();
   const ssize_t got = process_vm_readv(peer.pid, &to, 1, &from, 1, 0);
-  const int error_number = errno;
+  const int error_number = got < 0 ? errno : 0;
   constexpr auto whole = static_cast<ssize_t>(Witness::bytes);
-  if (got == whole && witness.seen() && !has_ended(peer))
-    return {true, "one machine: the agent reads the program's memory where it lies"};
-  if (got == whole || (got < 0 && error_number == EFAULT))
+  if (got == whole && witness.seen() && !has_ended(peer)) return {true, as_it_lies};
+  if (got == whole || error_number == EFAULT)
     return {false, fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork",
                                peer.pid)};
-  if (got < 0 && error_number == EPERM) return {false, "direct reads are not permitted: " + why_refused(peer)};
-  if (got < 0 && error_number == ENOSYS)
-    return {false, "direct reads are not permitted: a seccomp profile forbids process_vm_readv, allow it"};
-  return {false,
-          fmt::format("direct reads do not work: {}", got < 0 ? std::strerror(error_number) : "the read fell short")};
+  return not_read(peer, error_number);
+}
+
+DirectReads ask_for_direct_reads(const Peer& peer) {
+  if (peer.pid == 0) return not_visible();
+  std::uint64_t none = 0;
+  const iovec to{&none, sizeof none};
+  const iovec from{reinterpret_cast<void*>(~std::uint64_t{0} - 4095), sizeof none};  // the kernel's
+  const ssize_t got = process_vm_readv(peer.pid, &to, 1, &from, 1, 0);
+  const int error_number = got < 0 ? errno : 0;
+  if (error_number == EFAULT && !has_ended(peer)) return {true, as_it_lies};
+  return not_read(peer, error_number);
 }
 
 int yama_scope() {

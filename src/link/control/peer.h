@@ -33,6 +33,9 @@ struct DirectReads {
 // Reads the witness where the peer said it is: proves both the right to read and that the process with this id is the
 // one that has the channel's memory, not another one that holds its socket.
 [[nodiscard]] DirectReads try_direct_reads(const Peer& peer, Witness& witness);
+// Asks the kernel for the right alone, at an address that no process has: no page is touched, so the program cannot
+// make this wait for one. The first read then finds out whose memory it is.
+[[nodiscard]] DirectReads ask_for_direct_reads(const Peer& peer);
 
 // kernel.yama.ptrace_scope; 0 where the kernel has no Yama.
 [[nodiscard]] int yama_scope();

@@ -25,7 +25,7 @@ Result<std::unique_ptr<HostLink>> connect_doca(ControlSocket socket, SegmentMemo
 Result<std::unique_ptr<DocaHostLink>> DocaHostLink::create(ControlSocket socket, DocaDevice device,
                                                            SegmentMemory channel_segment, wire::Welcome welcome,
                                                            TimeNs deadline) {
-  OFP_ASSIGN(Fd events, HostControl::watch(socket, {}));
+  OFP_ASSIGN(HostControl::Events events, HostControl::watch(socket, {}));
   std::unique_ptr<DocaHostLink> link(new DocaHostLink(std::move(socket), std::move(device), std::move(channel_segment),
                                                       std::move(welcome), std::move(events)));
   OFP_TRY(link->announce_segment(wire::channel_segment, link->channel_segment_, deadline));
@@ -33,7 +33,7 @@ Result<std::unique_ptr<DocaHostLink>> DocaHostLink::create(ControlSocket socket,
 }
 
 DocaHostLink::DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment,
-                           wire::Welcome welcome, Fd events)
+                           wire::Welcome welcome, HostControl::Events events)
     : control_(std::move(socket), Peer(), std::move(events), *this),
       device_(std::move(device)),
       channel_segment_(std::move(channel_segment)),
@@ -48,7 +48,7 @@ DocaHostLink::~DocaHostLink() { close(); }
 Result<SegmentMemory> DocaHostLink::allocate(std::uint64_t length) { return allocate_shared(length); }
 
 Status DocaHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
-  OFP_TRY(look());
+  OFP_TRY(control_.look_aside());
   OFP_TRY(announce(segment, 0, memory.data(), memory.length(), segment_permissions, deadline));
   return {};
 }

@@ -54,7 +54,7 @@ class DocaHostLink final : public HostLink, private HostControl::Owner {
   };
 
   DocaHostLink(ControlSocket socket, DocaDevice device, SegmentMemory channel_segment, wire::Welcome welcome,
-               Fd events);
+               HostControl::Events events);
 
   [[nodiscard]] Result<std::uint32_t> announce(RegionId region, std::uint32_t generation, const void* base,
                                                std::uint64_t length, std::uint32_t permissions, TimeNs deadline);

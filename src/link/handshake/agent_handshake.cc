@@ -107,8 +107,13 @@ Result<AgentHandshake::State> AgentHandshake::take_local() {
   } else if (policy_->force_staging) {
     direct_ = {false, "the agent is configured for staging"};
   } else {
-    Witness witness(channel_segment_.bytes(), hello_.channel_address);
-    direct_ = try_direct_reads(peer_, witness);
+    reader_ = policy_->readers->of(peer_.uid);
+    if (reader_) {
+      direct_ = ask_for_direct_reads(peer_);
+    } else {
+      Witness witness(channel_segment_.bytes(), hello_.channel_address);
+      direct_ = try_direct_reads(peer_, witness);
+    }
   }
   return State::ready;
 }
@@ -154,7 +159,8 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
   OFP_TRY(socket_.send(ControlType::welcome, payload));
   if (local)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_),
-                                            std::move(channel_segment_), hello_.channel_address, policy_->segments);
+                                            std::move(channel_segment_), hello_.channel_address, policy_->segments,
+                                            std::move(reader_));
   socket_.end_when_silent(policy_->silence_ns);
   if (transport_ == Address::Kind::verbs) {
     OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));

@@ -11,6 +11,25 @@
 namespace offpath::link {
 namespace {
 
+TEST(Addresses, ByDefaultAreOfThisUserOrOfRoot) {
+  const std::string folder = testing::TempDir() + "/runtime", own = folder + "/offpath/agent.sock";
+  setenv("XDG_RUNTIME_DIR", folder.c_str(), 1);
+  auto address = default_address();
+  ASSERT_TRUE(address) << address.error().message;
+  EXPECT_EQ(address->text(), geteuid() == 0 ? "unix:/run/offpath/agent.sock" : "unix:" + own);
+  auto found = find_default_agent();
+  if (found) {
+    EXPECT_EQ(access(found->path.c_str(), F_OK), 0);  // an agent of this machine
+  } else {
+    EXPECT_EQ(found.error().code, Error::invalid);
+    EXPECT_NE(found.error().message.find("none at unix:"), std::string::npos) << found.error().message;
+    EXPECT_NE(found.error().message.find("unix:/run/offpath/agent.sock"), std::string::npos) << found.error().message;
+  }
+  if (geteuid() == 0) return;
+  unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_EQ(default_address().error().code, Error::invalid);
+}
+
 TEST(Addresses, AreWhatTheySay) {
   for (const char* text : {"unix:/run/offpath/agent", "tcp:node7:7700", "tls:10.0.0.1:0", "tcp:[::1]:65535",
                            "verbs:node7-ib:7700", "doca:192.168.100.2:7700"}) {

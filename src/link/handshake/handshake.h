@@ -61,6 +61,7 @@ struct AgentPolicy {
       lasting;                 // the agent's frames, for listeners at verbs: and doca: addresses; may be null
   bool force_staging = false;  // as if direct reads were not permitted
   std::shared_ptr<ReceivedFds> received = std::make_shared<ReceivedFds>();  // over Unix sockets
+  std::shared_ptr<UserReaders> readers = std::make_shared<UserReaders>();   // of programs on Unix sockets
   TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides keep to it
 };
 
@@ -114,6 +115,7 @@ class AgentHandshake {
   Step step_ = Step::hello;
   Peer peer_;
   DirectReads direct_;
+  std::shared_ptr<UserReaders::User> reader_;
   SegmentMemory channel_segment_;
   wire::Hello hello_;
   std::vector<std::byte> hello_bytes_;

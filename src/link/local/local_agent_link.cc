@@ -2,10 +2,10 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "wire/region.h"
 
@@ -19,7 +19,6 @@ constexpr unsigned polls_between_looks = 4096;  // where the clock stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
 constexpr std::size_t refused_max = 256;  // of segments
-constexpr std::uint64_t bounce_bytes = 128 << 10;
 
 std::uint32_t number_of(RegionId segment) noexcept { return segment & ~wire::segment_flag; }
 
@@ -30,22 +29,23 @@ Status watch_life(int epoll, int fd, std::uint32_t events) {
   return {};
 }
 
-iovec vector_of(void* at, std::uint64_t length) { return {at, length}; }
-
 }  // namespace
 
 LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
-                               std::uint64_t channel_address, const SegmentLimits& limits)
+                               std::uint64_t channel_address, const SegmentLimits& limits,
+                               std::shared_ptr<UserReaders::User> reader)
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
       limits_(limits),
-      witness_(channel_segment.bytes(), channel_address) {
+      channel_address_(channel_address),
+      reader_(std::move(reader)) {
   traits_ = {"local", direct.permitted, !direct.permitted, 0, std::move(direct.reason)};
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, base, channel_segment.length(), 0));
   segment_bytes_ = channel_segment.length();
   segment_count_ = 1;
   segments_.push_back(std::move(channel_segment));
+  batch_ = make_batch();
   life_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   // The socket tells of a program that executed another one: that closed it, though the process lives on.
   Status watched = life_ ? watch_life(life_.get(), socket_.fd(), EPOLLRDHUP) : fail_errno(errno, "epoll_create1");
@@ -53,16 +53,18 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads dire
   if (!watched) lose(std::move(watched).error());  // one program's channel, not the agent
 }
 
+LocalAgentLink::~LocalAgentLink() { give_up_batch(why_); }  // before the channel's memory goes
+
 Status LocalAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                     std::uint32_t key) {
   if (traits_.staged && !wire::is_segment(range))
     return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
-  if (vectors_ > first_vector) read_gathered();  // of what the names meant until now
+  if (!reader_) batch_->reads.run();  // of what the names meant until now
   return regions_.attach_range(range, generation, base, length, key);
 }
 
 Status LocalAgentLink::detach_range(RegionId range, std::uint32_t generation) {
-  if (vectors_ > first_vector) read_gathered();
+  if (!reader_) batch_->reads.run();
   return regions_.detach_range(range, generation);
 }
 
@@ -74,169 +76,111 @@ MutableBytes LocalAgentLink::mapped(RegionId segment) {
 
 // ---- reading and writing
 
+std::shared_ptr<LocalAgentLink::Batch> LocalAgentLink::make_batch() {
+  return std::make_shared<Batch>(peer_.pid, segments_.front().bytes(), channel_address_);
+}
+
 void LocalAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces) {
   if (told_) return;
-  OFP_ASSERT(reads_.size() < operations_max);
-  reads_.push_back({token, vectors_, vectors_, {}});
+  ProgramReads& reads = batch_->reads;
+  OFP_ASSERT(reads.reads().size() + (outstanding_ ? outstanding_->reads.reads().size() : 0) < operations_max);
+  if (!reader_ && reads.pieces() >= ProgramReads::vector_max) reads.run();
+  reads.begin(token);
   if (lost_) [[unlikely]] {
-    reads_.back().status = tl::unexpected<Failure>(why_);
-    return;
-  }
-  Status gathered = gather(pieces);
-  Read& read = reads_.back();
-  if (gathered) {
-    read.end = vectors_;
-  } else {
-    vectors_ = read.first;
-    read.end = read.first;
-    read.status = std::move(gathered);
+    reads.fail_newest(why_);
+  } else if (Status gathered = gather(pieces); !gathered) {
+    reads.fail_newest(std::move(gathered).error());
   }
 }
 
-// Adds the vectors of the newest read.
+// Adds the pieces of the newest read.
 Status LocalAgentLink::gather(std::span<const ReadPiece> pieces) {
   for (const ReadPiece& piece : pieces) {
     OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
     if (piece.length == 0) continue;
-    const std::uint64_t address = region->base + piece.offset;
-    if (wire::is_segment(piece.region)) {
-      std::memcpy(piece.to, reinterpret_cast<const std::byte*>(address), piece.length);
-      continue;
-    }
-    for (std::uint64_t done = 0; done < piece.length;) {
-      if (vectors_ == vector_max || (!piece.unshared && bounced_ == bounce_bytes)) {
-        reads_.back().end = vectors_;
-        read_gathered();
-        if (!reads_.back().status) return std::move(reads_.back().status);
-      }
-      done += add_vector(piece, address + done, done);
-    }
+    if (wire::is_segment(piece.region))
+      std::memcpy(piece.to, reinterpret_cast<const std::byte*>(region->base + piece.offset), piece.length);
+    else
+      batch_->reads.add({piece.region, region->base, region->length, piece.offset, piece.to, piece.length,
+                         piece.unshared && !reader_});
   }
   return {};
 }
 
-// Of what a piece names from `done` on, as much as there is memory to read it into. Returns how much.
-std::uint64_t LocalAgentLink::add_vector(const ReadPiece& piece, std::uint64_t address, std::uint64_t done) {
-  std::uint64_t length = piece.length - done;
-  std::byte* const target = piece.to + done;
-  std::byte* to = target;
-  if (!piece.unshared) {
-    if (!bounce_) bounce_ = std::make_unique_for_overwrite<std::byte[]>(bounce_bytes);
-    length = std::min(length, bounce_bytes - bounced_);
-    to = bounce_.get() + bounced_;
-    bounced_ += length;
-  }
-  if (vectors_ > reads_.back().first) {  // goes on where the vector before ended, on all sides
-    iovec& before = to_[vectors_ - 1];
-    iovec& from = from_[vectors_ - 1];
-    if (static_cast<std::byte*>(before.iov_base) + before.iov_len == to &&
-        targets_[vectors_ - 1] + before.iov_len == target &&
-        reinterpret_cast<std::uint64_t>(from.iov_base) + from.iov_len == address &&
-        ranges_[vectors_ - 1] == piece.region) {
-      before.iov_len += length;
-      from.iov_len += length;
-      return length;
-    }
-  }
-  to_[vectors_] = vector_of(to, length);
-  from_[vectors_] = vector_of(reinterpret_cast<void*>(address), length);
-  targets_[vectors_] = target;
-  ranges_[vectors_] = piece.region;
-  ++vectors_;
-  return length;
-}
-
-LocalAgentLink::Read& LocalAgentLink::read_of(std::size_t vector) noexcept {
-  const auto read =
-      std::ranges::find_if(reads_, [&](const Read& each) { return each.first <= vector && vector < each.end; });
-  OFP_ASSERT(read != reads_.end());
-  return *read;
-}
-
-// Afterwards nothing is gathered, and each read knows how it ended.
-void LocalAgentLink::read_gathered() {
-  std::size_t next = first_vector;
-  while (next < vectors_ && !lost_) {
-    const std::size_t with_witness = next - 1;  // in the place of a vector that is done
-    const std::size_t count = vectors_ - with_witness;
-    witness_.renew();
-    to_[with_witness] = witness_.to();
-    from_[with_witness] = witness_.from();
-    const ssize_t got = process_vm_readv(peer_.pid, &to_[with_witness], count, &from_[with_witness], count, 0);
-    const int error_number = got < 0 ? errno : 0;
-    auto left = static_cast<std::uint64_t>(std::max<ssize_t>(got, 0));
-    if (error_number == EFAULT || (got >= 0 && !witness_.seen())) [[unlikely]] {
-      for (std::size_t i = with_witness; i < vectors_; ++i) {  // they are somebody else's: not even in a free buffer
-        std::memset(to_[i].iov_base, 0, std::min<std::uint64_t>(left, to_[i].iov_len));
-        left -= std::min<std::uint64_t>(left, to_[i].iov_len);
-      }
-      lose({Error::peer_lost, "the program executed another one, or unmapped its channel"});
-      break;
-    }
-    if (got <= static_cast<ssize_t>(Witness::bytes)) [[unlikely]] {
-      Read& failed = read_of(next);
-      failed.status = got < 0 ? call_failure(error_number) : unreadable(next);
-      next = failed.end;  // the others are to be had all the same
-      continue;
-    }
-    // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
-    left -= Witness::bytes;
-    for (; next < vectors_ && left >= from_[next].iov_len; ++next) {
-      deliver(next, from_[next].iov_len);
-      left -= from_[next].iov_len;
-    }
-    if (left > 0) {
-      deliver(next, left);
-      to_[next] = vector_of(static_cast<std::byte*>(to_[next].iov_base) + left, to_[next].iov_len - left);
-      from_[next] = vector_of(static_cast<std::byte*>(from_[next].iov_base) + left, from_[next].iov_len - left);
-      targets_[next] += left;
-    }
-  }
-  for (Read& read : reads_) read.first = read.end = first_vector;
-  vectors_ = first_vector;
-  bounced_ = 0;
-}
-
-// What a call brought together with its witness, to where others may see it.
-void LocalAgentLink::deliver(std::size_t vector, std::uint64_t length) noexcept {
-  if (targets_[vector] != to_[vector].iov_base) std::memcpy(targets_[vector], to_[vector].iov_base, length);
-}
-
 // Turns reads into events: they count if the host is alive now.
-void LocalAgentLink::finish_reads() {
-  if (reads_.empty()) return;
-  read_gathered();
-  if (!lost_ && !host_lives()) [[unlikely]]
+void LocalAgentLink::finish_reads(TimeNs now) {
+  if (outstanding_) finish_batch(now);
+  ProgramReads& reads = batch_->reads;
+  if (outstanding_ || reads.reads().empty()) return;
+  if (reader_ && !lost_ && reads.pieces() > 0) return start_batch();
+  if (!lost_) {
+    reads.run();
+    judge(reads);
+  }
+  tell(reads, nullptr);
+  reads.clear();
+}
+
+void LocalAgentLink::judge(const ProgramReads& reads) {
+  if (reads.lost())
+    lose(*reads.lost());
+  else if (!host_lives()) [[unlikely]]
     lose({Error::peer_lost, "the program ended"});
-  for (Read& read : reads_) {
+}
+
+// `why`: all have failed.
+void LocalAgentLink::tell(const ProgramReads& reads, const Failure* why) {
+  if (lost_) why = &why_;
+  for (const ProgramReads::Read& read : reads.reads()) {
     LinkEvent& event = events_.push(LinkEvent::Kind::read_done, read.token);
-    if (lost_)
-      event.status = tl::unexpected<Failure>(why_);
+    if (why != nullptr)
+      event.status = tl::unexpected<Failure>(*why);
     else
-      event.status = std::move(read.status);
+      event.status = read.status;
   }
-  reads_.clear();
 }
 
-tl::unexpected<Failure> LocalAgentLink::call_failure(int error_number) {
-  if (error_number == ESRCH) {
-    lose({Error::peer_lost, "the program ended"});
-    return tl::unexpected<Failure>(why_);
-  }
-  if (error_number == EPERM)
-    return fail(Error::denied,
-                "the program's memory may not be read any more: its rights changed (new user, PR_SET_DUMPABLE, or "
-                "PR_SET_PTRACER for another process)");
-  return fail_errno(error_number, "process_vm_readv");
+void LocalAgentLink::start_batch() {
+  outstanding_ = std::exchange(batch_, spare_ ? std::exchange(spare_, nullptr) : make_batch());
+  if (Status posted = reader_->post(outstanding_); !posted) give_up_batch(posted.error());
 }
 
-tl::unexpected<Failure> LocalAgentLink::unreadable(std::size_t vector) const {
-  const auto address = reinterpret_cast<std::uint64_t>(from_[vector].iov_base);
-  const Region* region = regions_.find(ranges_[vector]);
-  if (region == nullptr) return fail(Error::unreadable, "no memory is mapped at address {:#x}", address);
-  return fail(Error::unreadable,
-              "range {} of {} bytes: no memory is mapped at its offset {}: it was freed after it was announced",
-              ranges_[vector], region->length, address - region->base);
+// The reader is done with it, or is held: by this program, whose channel ends, or by another one of its user.
+void LocalAgentLink::finish_batch(TimeNs now) {
+  if (lost_) return give_up_batch(why_);
+  if (outstanding_->is_done()) {
+    judge(outstanding_->reads);
+    const Failure exhausted{Error::no_memory, "out of memory"};
+    tell(outstanding_->reads, outstanding_->ran_out_of_memory() ? &exhausted : nullptr);
+    outstanding_->reads.clear();
+    outstanding_->reset();
+    spare_ = std::exchange(outstanding_, nullptr);
+    return;
+  }
+  if (!reader_->is_held(now)) return;
+  const double patience_s = static_cast<double>(reader_->patience_ns()) / second_ns;
+  if (!reader_->is_at(*outstanding_)) {
+    const Failure why{Error::timeout,
+                      fmt::format("a read of another program of user {} has waited for {:.3g} s for pages that the "
+                                  "program or a file system supplies: until it ends, no program of this user is read",
+                                  peer_.uid, patience_s)};
+    return give_up_batch(why);
+  }
+  lose(
+      {Error::timeout,
+       fmt::format("a read of process {} at address {:#x} has waited for {:.3g} s: the program (userfaultfd) or a file "
+                   "system (FUSE, a file server) supplies pages there, and does not",
+                   peer_.pid, outstanding_->reads.address(), patience_s)});
+  give_up_batch(why_);
+}
+
+// The thread may still be in it.
+void LocalAgentLink::give_up_batch(const Failure& why) {
+  if (!outstanding_) return;
+  outstanding_->reads.abandon();
+  reader_->withdraw(*outstanding_);
+  tell(outstanding_->reads, &why);
+  outstanding_.reset();
 }
 
 void LocalAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
@@ -292,7 +236,7 @@ std::size_t LocalAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
     polls_since_look_ = 0;
     look();
   }
-  finish_reads();
+  finish_reads(now);
   std::size_t count = events_.take(events);
   if (woken_ && count < events.size()) {
     events[count++] = {LinkEvent::Kind::woken, 0, {}, Fd()};
@@ -405,13 +349,13 @@ void LocalAgentLink::lose(Failure why) {
 
 void LocalAgentLink::close() {
   lost_ = told_ = true;
-  reads_.clear();
-  vectors_ = first_vector;
-  bounced_ = 0;
+  give_up_batch(why_);
+  batch_->reads.clear();
   socket_.shut_down();
   life_.reset();
   socket_.close();
   peer_.pidfd.reset();
+  reader_.reset();
   regions_ = RegionTable();
 }
 

@@ -1,30 +1,25 @@
 // The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read where they lie,
-// a whole plan by one process_vm_readv, whose first vector is the witness. Read sealed_memory.h, peer.h and witness.h
+// a whole plan by one process_vm_readv. Read sealed_memory.h, peer.h, witness.h, program_reads.h and user_readers.h
 // first.
 //
-// The witness and the data come in one call, so data are there before they are known to be the program's. Where another
-// process may have the target mapped (ReadPiece::unshared is false), they come into a bounce buffer of the link, and go
-// to the target once the witness was seen.
-//
 // Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost.
-// After it the host's pidfd and socket are looked at: bytes of a process that ended meanwhile do not count. Writes are
-// over when the call returns. The socket is also looked at by poll, but at most once in look_interval_ns, because a
-// look is a system call.
+// Another user's program is not read by poll but by that user's thread (user_readers.h), one batch at a time; poll
+// takes the batch's end. After a batch the host's pidfd and socket are looked at: bytes of a process that ended
+// meanwhile do not count. Writes are over when the call returns. The socket is also looked at by poll, but at most once
+// in look_interval_ns, because a look is a system call.
 #pragma once
 
-#include <sys/uio.h>
-
-#include <array>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "link/control/control_socket.h"
 #include "link/control/peer.h"
-#include "link/control/witness.h"
 #include "link/event_queue.h"
 #include "link/link.h"
+#include "link/local/program_reads.h"
 #include "link/local/sealed_memory.h"
+#include "link/local/user_readers.h"
 #include "link/region_table.h"
 
 namespace offpath::link {
@@ -38,9 +33,11 @@ class LocalAgentLink final : public AgentLink {
  public:
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
-  // `channel_address` is where the program has the channel segment mapped.
+  // `channel_address` is where the program has the channel segment mapped; `reader` who reads it, null: poll.
   LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
-                 std::uint64_t channel_address, const SegmentLimits& limits);
+                 std::uint64_t channel_address, const SegmentLimits& limits,
+                 std::shared_ptr<UserReaders::User> reader = nullptr);
+  ~LocalAgentLink() override;
 
   const LinkTraits& traits() const override { return traits_; }
   Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
@@ -58,24 +55,21 @@ class LocalAgentLink final : public AgentLink {
   void close() override;
 
  private:
-  static constexpr std::size_t vector_max = 1024;  // IOV_MAX
-  static constexpr std::size_t first_vector = 1;   // the one before it is the witness
-
-  // A read whose vectors are [first, end) of those gathered.
-  struct Read {
-    std::uint64_t token;
-    std::size_t first, end;
-    Status status;
+  struct Batch final : UserReaders::Work {
+    Batch(pid_t pid, MutableBytes channel, std::uint64_t channel_address) : reads(pid, channel, channel_address) {}
+    void run() override { reads.run(); }
+    [[nodiscard]] std::uint64_t progress() const noexcept override { return reads.calls(); }
+    ProgramReads reads;
   };
 
+  [[nodiscard]] std::shared_ptr<Batch> make_batch();
   [[nodiscard]] Status gather(std::span<const ReadPiece> pieces);
-  [[nodiscard]] std::uint64_t add_vector(const ReadPiece& piece, std::uint64_t address, std::uint64_t done);
-  void read_gathered();
-  void deliver(std::size_t vector, std::uint64_t length) noexcept;
-  void finish_reads();
-  [[nodiscard]] Read& read_of(std::size_t vector) noexcept;
-  [[nodiscard]] tl::unexpected<Failure> call_failure(int error_number);
-  [[nodiscard]] tl::unexpected<Failure> unreadable(std::size_t vector) const;
+  void finish_reads(TimeNs now);
+  void finish_batch(TimeNs now);
+  void start_batch();
+  void judge(const ProgramReads& reads);
+  void tell(const ProgramReads& reads, const Failure* why);
+  void give_up_batch(const Failure& why);
   [[nodiscard]] Status write_now(std::span<const WritePiece> pieces);
   [[nodiscard]] bool host_lives();
   void look();
@@ -95,15 +89,11 @@ class LocalAgentLink final : public AgentLink {
   std::uint32_t segment_count_ = 0;
   std::set<RegionId> refused_;  // that the host has not taken back yet
 
-  // Of the call being put together.
-  std::array<iovec, vector_max> to_, from_;
-  std::array<std::byte*, vector_max> targets_;  // where each vector is to end: at to_, or copied from there
-  std::array<RegionId, vector_max> ranges_;     // where each vector is from
-  std::size_t vectors_ = first_vector;
-  std::vector<Read> reads_;
-  std::unique_ptr<std::byte[]> bounce_;  // made when it is first needed
-  std::uint64_t bounced_ = 0;            // bytes of it that vectors name
-  Witness witness_;
+  std::uint64_t channel_address_;
+  std::shared_ptr<Batch> batch_;  // being gathered
+  // With a reader: what it is at, and one that is over, whose memory is used again.
+  std::shared_ptr<UserReaders::User> reader_;
+  std::shared_ptr<Batch> outstanding_, spare_;
   Fd life_;  // epoll over the pidfd and the socket's other end: ready when the program has ended
 
   EventQueue events_;

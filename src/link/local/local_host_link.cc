@@ -18,13 +18,13 @@ Bytes bytes_of_number(const auto& number) { return std::as_bytes(std::span(&numb
 
 Result<std::unique_ptr<LocalHostLink>> LocalHostLink::create(ControlSocket socket, Peer agent,
                                                              SegmentMemory channel_segment, wire::Welcome welcome) {
-  OFP_ASSIGN(Fd events, HostControl::watch(socket, agent));
+  OFP_ASSIGN(HostControl::Events events, HostControl::watch(socket, agent));
   return std::unique_ptr<LocalHostLink>(new LocalHostLink(
       std::move(socket), std::move(agent), std::move(channel_segment), std::move(welcome), std::move(events)));
 }
 
 LocalHostLink::LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome,
-                             Fd events)
+                             HostControl::Events events)
     : control_(std::move(socket), std::move(agent), std::move(events), *this),
       channel_segment_(std::move(channel_segment)),
       welcome_(std::move(welcome)) {

@@ -37,7 +37,8 @@ class LocalHostLink final : public HostLink, private HostControl::Owner {
   void close() override;
 
  private:
-  LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome, Fd events);
+  LocalHostLink(ControlSocket socket, Peer agent, SegmentMemory channel_segment, wire::Welcome welcome,
+                HostControl::Events events);
 
   Status take_frame(const ControlSocket::Frame& frame) override;
   void on_lost() noexcept override {}

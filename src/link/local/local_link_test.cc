@@ -48,6 +48,29 @@ TEST_F(LocalLink, BothEndsSeeTheChannelSegment) {
   EXPECT_EQ(mine[64], std::byte{43});
 }
 
+// Of two threads, one sleeps for the wake, while the other one waits for its descriptor and reads the socket.
+TEST_F(LocalLink, AWakeStaysWhenAnotherCallReadsTheSocket) {
+  const auto readable = [&] {
+    pollfd event{host->event_fd(), POLLIN, 0};
+    return ::poll(&event, 1, 0) == 1;
+  };
+  const Fd file(::memfd_create("handed over", MFD_CLOEXEC));
+  for (std::uint64_t ticket = 1; ticket <= 3; ++ticket) {
+    there->wake();
+    ASSERT_TRUE(there->hand_over(ticket, file.get()));
+    ASSERT_TRUE(host->take_descriptor(ticket, soon()));
+    EXPECT_TRUE(readable()) << "a program's loop is told";
+    const TimeNs deadline = soon();
+    host->wait(deadline);
+    EXPECT_LT(monotonic_ns(), deadline) << "a thread that sleeps is told";
+    ASSERT_TRUE(host->look());
+    EXPECT_FALSE(readable()) << "each wake is told once";
+  }
+  ASSERT_TRUE(there->hand_over(4, file.get()));
+  ASSERT_TRUE(host->take_descriptor(4, soon()));
+  EXPECT_FALSE(readable()) << "a descriptor concerns only the call that waits for it";
+}
+
 TEST_F(LocalLink, ReadsAWholePlan) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   std::vector<std::uint32_t> source(300'000);

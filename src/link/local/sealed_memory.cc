@@ -9,15 +9,12 @@
 #include <cerrno>
 #include <string>
 
+#include "base/memory_file.h"
 #include "wire/region.h"
 
 namespace offpath::link {
 
 namespace {
-
-#ifndef MFD_NOEXEC_SEAL  // Linux 6.3
-constexpr unsigned MFD_NOEXEC_SEAL = 8;
-#endif
 
 constexpr int seals_required = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int seals_refused = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
@@ -51,9 +48,7 @@ Result<SegmentMemory> map_shared(Fd fd, int descriptor, std::uint64_t length,
 
 Result<SegmentMemory> allocate_sealed(std::uint64_t length) {
   if (length == 0 || length > wire::region_bytes_max) return fail(Error::invalid, "a segment of {} bytes", length);
-  Fd fd(memfd_create("offpath", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
-  if (!fd && errno == EINVAL) fd = Fd(memfd_create("offpath", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return fail_errno(errno, "memfd_create");
+  OFP_ASSIGN(Fd fd, memory_file("offpath"));
   if (ftruncate(fd.get(), static_cast<off_t>(length)) != 0)
     return fail_errno(errno, fmt::format("ftruncate of a memfd to {} bytes", length));
   if (fcntl(fd.get(), F_ADD_SEALS, seals_required) != 0) return fail_errno(errno, "fcntl(F_ADD_SEALS)");

@@ -32,7 +32,7 @@ Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const Verb
 Result<std::unique_ptr<VerbsHostLink>> VerbsHostLink::create(ControlSocket socket, VerbsConnection connection,
                                                              SegmentMemory channel_segment, wire::Welcome welcome,
                                                              TimeNs deadline) {
-  OFP_ASSIGN(Fd events, HostControl::watch(socket, {}));
+  OFP_ASSIGN(HostControl::Events events, HostControl::watch(socket, {}));
   std::unique_ptr<VerbsHostLink> link(new VerbsHostLink(
       std::move(socket), std::move(connection), std::move(channel_segment), std::move(welcome), std::move(events)));
   OFP_TRY(link->announce_segment(wire::channel_segment, link->channel_segment_, deadline));
@@ -40,7 +40,7 @@ Result<std::unique_ptr<VerbsHostLink>> VerbsHostLink::create(ControlSocket socke
 }
 
 VerbsHostLink::VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment,
-                             wire::Welcome welcome, Fd events)
+                             wire::Welcome welcome, HostControl::Events events)
     : control_(std::move(socket), Peer(), std::move(events), *this),
       connection_(std::move(connection)),
       channel_segment_(std::move(channel_segment)),
@@ -55,7 +55,7 @@ VerbsHostLink::~VerbsHostLink() { close(); }
 Result<SegmentMemory> VerbsHostLink::allocate(std::uint64_t length) { return allocate_shared(length); }
 
 Status VerbsHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
-  OFP_TRY(look());
+  OFP_TRY(control_.look_aside());
   OFP_ASSIGN(MemoryRegion region, register_memory(*connection_.calls, connection_.domain.get(), memory.data(),
                                                   memory.length(), segment_rights));
   const wire::SegmentNotice notice{segment, memory.length(), reinterpret_cast<std::uint64_t>(memory.data()),

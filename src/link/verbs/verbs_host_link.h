@@ -44,7 +44,7 @@ class VerbsHostLink final : public HostLink, private HostControl::Owner {
 
  private:
   VerbsHostLink(ControlSocket socket, VerbsConnection connection, SegmentMemory channel_segment, wire::Welcome welcome,
-                Fd events);
+                HostControl::Events events);
 
   Status take_frame(const ControlSocket::Frame& frame) override;
   void on_lost() noexcept override { end_connection(); }

@@ -4,19 +4,13 @@
 #include <optional>
 #include <utility>
 
+#include "base/mix.h"
 #include "base/text.h"
 #include "pool/directory/glob.h"
 
 namespace offpath::pool {
 
 namespace {
-
-// The finisher of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the input moves every bit of the output.
-std::uint64_t mix(std::uint64_t value) noexcept {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
-  return value ^ (value >> 31);
-}
 
 std::string_view digits_at_end(std::string_view row) noexcept {
   const auto last_other = row.find_last_not_of("0123456789");

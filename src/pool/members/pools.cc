@@ -48,7 +48,7 @@ PoolsCounters Pools::counters() const {
   PoolsCounters all = counters_;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
-  all.moves_waiting = moves_.size() + again_.size() + moving_ + repairs_.size();
+  all.moves_waiting = moves_.size() + reading_.size() + moving_.size() + repairs_.size();
   all.comparisons_waiting = comparing_ + (compare_at_ != never ? 1 : 0);
   return all;
 }
@@ -354,8 +354,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   next_ = never;
   waits_for_budget_ = false;
   std::vector<std::uint64_t> ready = put_times_.take(now);
-  if (std::exchange(freed_seen_, table_.freed()) != table_.freed())
-    ready.insert(ready.end(), budget_waiting_.begin(), budget_waiting_.end());
+  if (std::exchange(freed_seen_, table_.freed()) != table_.freed()) take_budget_waiting(ready);
   std::ranges::sort(ready);  // the oldest first
   ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
   for (const std::uint64_t number : ready) work(number, now, effects);
@@ -372,7 +371,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   ask_removals_again(now, effects);
   ask_for_copies_again(now, effects);
   due(std::min(joining_until_, compare_at_));
-  if (!again_.empty()) due(again_.front().begin_at);
+  if (has_room_to_move()) due(moves_.first());  // otherwise when one of those under way is over
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {

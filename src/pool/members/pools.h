@@ -29,6 +29,7 @@
 // where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -48,6 +49,7 @@
 #include "pool/directory/pool_name.h"
 #include "pool/members/computation.h"
 #include "pool/members/intake.h"
+#include "pool/members/moves.h"
 #include "pool/members/remote_gets.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
@@ -141,6 +143,9 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
+  [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return table_.charge(user, bytes);
+  }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                   Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
@@ -397,6 +402,8 @@ class Pools final : public mover::Store, public QueryMembers {
   void start(Put put, TimeNs now, Effects& effects);
   void work(std::uint64_t number, TimeNs now, Effects& effects);
   void set_due(const Put& put, TimeNs now);
+  void end_budget_wait(const Put& put);
+  void take_budget_waiting(std::vector<std::uint64_t>& ready);
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
@@ -418,7 +425,7 @@ class Pools final : public mover::Store, public QueryMembers {
                                           std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects);
   [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                      Effects& effects);
-  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
+  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept;
 
   // pools_query.cc
   [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
@@ -514,8 +521,9 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::string, Definition, std::less<>> definitions_;
   std::unordered_map<ChannelNumber, Peer> channels_;
   std::map<std::uint64_t, Put> puts_;
-  DueTimes<std::uint64_t> put_times_;       // when each is looked at again
-  std::set<std::uint64_t> budget_waiting_;  // puts that wait for the budget of their pool here
+  DueTimes<std::uint64_t> put_times_;  // when each is looked at again
+  // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
+  std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
   RemoteGets gets_;
   std::map<std::uint64_t, Gather> gathers_;
   Removals removals_;
@@ -556,19 +564,24 @@ class Pools final : public mover::Store, public QueryMembers {
     std::function<bool(std::string_view column)> stays;
   };
   std::map<std::string, SetAside> reserves_;  // by pool
-  struct Move {
-    std::string pool;
-    FrameTable::Keys keys;
-    std::vector<std::string> to;
-    bool drop_after;
-    std::uint32_t failures = 0;
-    TimeNs begin_at = 0;
-  };
-  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
-  void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
-  std::deque<Move> moves_;
-  std::deque<Move> again_;  // moves that failed, by time
-  std::uint32_t moving_ = 0;
+  TimeNs joining_until_ = never;              // with rows from disk: never, when that is over
+  // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
+  template <class Matches>
+  [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {
+    const auto of_move = [&](const Move& move) { return matches(move.keys.first, move.to); };
+    return moves_.any(pool, of_move) ||
+           std::ranges::any_of(reading_,
+                               [&](const auto& each) { return each.second.pool == pool && of_move(each.second); }) ||
+           std::ranges::any_of(moving_, [&](std::uint64_t number) {
+             const Put& put = puts_.at(number);
+             return put.place.pool == pool && matches(put.place.row_key, put.owners);
+           });
+  }
+  [[nodiscard]] bool has_room_to_move() const noexcept { return reading_.size() + moving_.size() < options_.moves_max; }
+  void start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects);
+  Moves moves_;
+  std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
+  std::set<std::uint64_t> moving_;         // puts that are moves
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;
 };

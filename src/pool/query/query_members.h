@@ -47,6 +47,8 @@ class QueryMembers {
   };
   [[nodiscard]] virtual Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects& effects) = 0;
 
+  // Counts one request of that user with so many bytes until the charge is destroyed. Error::too_large: too many wait.
+  [[nodiscard]] virtual Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) = 0;
   // Asks another member; failures name it. `frame`, or where there is none `done`, is what it answered.
   struct Reply {
     FramePtr frame;

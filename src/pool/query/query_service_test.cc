@@ -45,6 +45,9 @@ class FakeMembers final : public QueryMembers {
     if (part.view != view) return fail(Error::would_block, "member {} knows of others", self_);
     return own;
   }
+  Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return WaitAccounts::charge(accounts, user, bytes);
+  }
   void fetch_part(std::string member, uid_t, EntryKind kind, TimeNs, std::vector<std::byte> body, Compose compose,
                   Fetched fetched, TimeNs, mover::Effects&) override {
     std::vector<std::byte> payload;
@@ -70,6 +73,8 @@ class FakeMembers final : public QueryMembers {
   std::vector<QuerySource> own;
   std::deque<Asked> asked;
   std::vector<std::string> cancelled;
+  std::shared_ptr<WaitAccounts> accounts =
+      std::make_shared<WaitAccounts>(WaitAccounts::Limits{64, 64, 1 << 20});  // requests, of a user, bytes
 
  private:
   std::shared_ptr<mover::BufferCache> cache_;
@@ -304,6 +309,41 @@ TEST_F(QuerySpreadTest, FramesFollowEachOtherInTheOrderOfMembers) {
   EXPECT_EQ(done(), 0u);
   EXPECT_EQ(service_.counters().open, 0u);
   EXPECT_TRUE(members_.asked.empty() && members_.cancelled.empty());
+}
+
+// A part's bytes wait for its member though its query is over.
+TEST_F(QuerySpreadTest, PartsAreTheirUsersUntilTheMembersHaveAnswered) {
+  members_.accounts = std::make_shared<WaitAccounts>(WaitAccounts::Limits{8, 1, 1 << 20});
+  const auto begin_anew = [&] {
+    service_.on_channel_closed(asker, 0, effects_);
+    service_.on_channel_open(asker, 1000);
+    effects_.clear();
+    begin({}, -1, "hash:/p");
+  };
+  begin_anew();
+  ASSERT_EQ(members_.asked.size(), 2u);
+  const std::string full =
+      "1 requests of user 1000 are waiting, which is the limit of each user (limits.user_waiting_max)";
+  begin_anew();
+  EXPECT_EQ(failure(), full);
+  tell("a", EntryKind::peer_query, fail(Error::cancelled, "not wanted"));
+  begin_anew();
+  EXPECT_EQ(failure(), full) << "c has not answered";
+  tell("c", EntryKind::peer_query, fail(Error::cancelled, "not wanted"));
+  begin_anew();
+  EXPECT_EQ(members_.asked.size(), 2u);
+}
+
+TEST_F(QuerySpreadTest, APartsBytesCountForEachMemberThatIsAsked) {
+  const std::uint64_t bytes = encode(Query{}).size() + 2;  // and "*" for rows and for columns
+  members_.accounts = std::make_shared<WaitAccounts>(WaitAccounts::Limits{8, 8, 3 * bytes - 1});
+  begin({}, -1, "hash:/p");
+  EXPECT_EQ(failure(), fmt::format("requests that wait for objects would have keys of {} bytes, at most {} are allowed",
+                                   3 * bytes, 3 * bytes - 1));
+  EXPECT_TRUE(members_.asked.empty());
+  members_.accounts = std::make_shared<WaitAccounts>(WaitAccounts::Limits{8, 8, 3 * bytes});
+  begin({}, -1, "hash:/p");
+  EXPECT_EQ(members_.asked.size(), 2u);
 }
 
 std::shared_ptr<arrow::RecordBatch> numbered(const std::vector<std::int64_t>& ids,

@@ -52,6 +52,10 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   spread.retry_at = never;
   spread.parts.clear();
+  auto charge =
+      members_.charge(answer.user, spread.over.members.size() *
+                                       (spread.bytes.size() + answer.row_glob.size() + answer.column_glob.size()));
+  if (!charge) return fail_answer(answer, std::move(charge).error(), now, effects);
   for (const std::string& member : spread.over.members) {
     Part part;
     part.member = member;
@@ -73,8 +77,9 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
             const mover::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerQuery{user, owner, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
         },
-        [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at,
-                                                                  Effects& to) {
+        // The part's bytes wait for the member until it has answered, though the query may be over before.
+        [this, number = answer.number, part_number = part.number, charge = *charge](Result<QueryMembers::Reply> reply,
+                                                                                    TimeNs at, Effects& to) {
           on_part_reply(number, part_number, std::move(reply), at, to);
         },
         now, effects);

@@ -46,6 +46,7 @@ Result<FrameTable::Pool*> FrameTable::open(const std::string& name, uid_t user, 
   auto [at, fresh] = pools_.try_emplace(name);
   Pool& pool = at->second;
   if (fresh) {
+    pool.name = at->first;
     pool.user = user;
     ++counters_.pools;
     ++accounts_[user].pools;
@@ -115,7 +116,7 @@ Status FrameTable::admit(const std::string& pool, uid_t user) {
 }
 
 FrameTable::Keys FrameTable::remove(Pool& pool, Objects::iterator at) {
-  ++freed_;
+  note_freed(pool);
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
   counters_.key_bytes -= bytes_of(at->first);
@@ -152,7 +153,7 @@ Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t b
   if (budget != 0 && bytes > budget)
     return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member",
                 brief(place.row_key), brief(place.column_key), bytes, place.pool, budget);
-  if (counters_.key_bytes + place.row_key.size() + place.column_key.size() > limits_.key_bytes_max) [[unlikely]]
+  if (!has_room_for_keys(place)) [[unlikely]]
     return fail(Error::would_block, "keys of objects have {} bytes here, at most {} are allowed", counters_.key_bytes,
                 limits_.key_bytes_max);
   if (pool.options.overwrite && budget == 0) return {};

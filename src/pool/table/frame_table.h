@@ -149,6 +149,12 @@ class FrameTable {
   [[nodiscard]] std::vector<Get> take_waiting(ChannelNumber channel, bool of_member, std::uint64_t name);
   // Grows whenever bytes of a pool become free.
   [[nodiscard]] std::uint64_t freed() const noexcept { return freed_; }
+  // Of which pools, since this was asked last.
+  [[nodiscard]] std::set<std::string, std::less<>> take_freed() { return std::exchange(freed_pools_, {}); }
+  // Whether the keys of all objects leave room for these, whatever the pool's budget says.
+  [[nodiscard]] bool has_room_for_keys(const Place& place) const noexcept {
+    return counters_.key_bytes + place.row_key.size() + place.column_key.size() <= limits_.key_bytes_max;
+  }
 
   // What a query is to read: visible objects whose keys match, in the order of storing.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
@@ -231,6 +237,7 @@ class FrameTable {
     std::optional<Result<RecordPtr>> outcome;  // none: it is being written
   };
   struct Pool {
+    std::string_view name;
     uid_t user = 0;
     Objects objects;
     std::map<std::uint64_t, Objects::iterator> by_sequence;  // those readers see, in the order in which they came to
@@ -324,6 +331,7 @@ class FrameTable {
   void enter_memory(Pool& pool, const Keys& keys, Object& object);
   void leave_memory(Pool& pool, Object& object);
   void touch(Pool& pool, const Keys& keys, Object& object);
+  void note_freed(const Pool& pool);
   void evict(Pool& pool, Object& object);
   void start_spilling(Pool& pool, const std::string& name);
   [[nodiscard]] bool let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now,
@@ -353,6 +361,7 @@ class FrameTable {
   std::map<uid_t, std::weak_ptr<Written>> hanging_;  // failed by time; their jobs have these until they end
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   std::uint64_t freed_ = 0;
+  std::set<std::string, std::less<>> freed_pools_;
   std::unique_ptr<Disk> disk_;
   DiskUse use_;
   std::map<std::string, Pool*> spilling_;  // pools with spill

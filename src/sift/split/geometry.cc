@@ -2,22 +2,19 @@
 
 #include <algorithm>
 
+#include "base/mix.h"
+
 namespace offpath::sift {
 
 namespace {
 
-// The finaliser of SplitMix64: every bit of the result depends on every bit of the value.
-constexpr std::uint64_t mix(std::uint64_t value) noexcept {
-  value += 0x9E3779B97F4A7C15;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-  return value ^ (value >> 31);
-}
+// Other than mix(), it has another result than 0 for 0.
+constexpr std::uint64_t hash_of(std::uint64_t value) noexcept { return mix(value + golden_ratio); }
 
 std::uint64_t hash_name(std::string_view name) noexcept {  // FNV-1a
   std::uint64_t hash = 0xCBF29CE484222325;
   for (const char each : name) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001B3;
-  return mix(hash);
+  return hash_of(hash);
 }
 
 }  // namespace
@@ -30,12 +27,12 @@ std::vector<std::uint32_t> place_elements(std::uint64_t seed, std::uint32_t elem
   std::ranges::transform(members, names.begin(), hash_name);
   std::vector<std::uint32_t> held(count), owners(elements);
   for (std::uint32_t element = 0; element < elements; ++element) {
-    const std::uint64_t hash = mix(seed + element);
+    const std::uint64_t hash = hash_of(seed + element);
     std::uint32_t best = count;
     std::uint64_t highest = 0;
     for (std::uint32_t member = 0; member < count; ++member) {
       if (held[member] == most) continue;
-      const std::uint64_t weight = mix(hash ^ names[member]);
+      const std::uint64_t weight = hash_of(hash ^ names[member]);
       if (best != count && weight <= highest) continue;
       best = member;
       highest = weight;
@@ -64,7 +61,7 @@ Result<Geometry> Geometry::make(const Settings& settings, std::vector<std::strin
     const std::uint32_t elements = settings.elements(stage);
     Stage& placed = made.stages_[stage - 1];
     if (stage < settings.track_stage()) placed.lanes = (count + elements - 1) / elements;
-    placed.owners = place_elements(mix(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
+    placed.owners = place_elements(hash_of(hash_name(settings.pool) + stage), elements * placed.lanes, made.members_);
     placed.reached.resize(placed.owners.size());
     for (std::uint32_t index = 0; index < elements; ++index)
       for (std::uint32_t source = 0; source < count; ++source)

@@ -32,6 +32,9 @@ class TrackQueries final : public pool::QueryMembers {
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override {
     return SiftService::is_own(pool) ? std::vector<std::string>{} : pools_.lost(pool);
   }
+  [[nodiscard]] Result<pool::WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return pools_.charge(user, bytes);
+  }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                   Compose compose, Fetched fetched, TimeNs now, mover::Effects& effects) override {
     pools_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched),

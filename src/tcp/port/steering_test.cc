@@ -145,6 +145,12 @@ TEST_P(Steering, SpreadsConnectionsOfOneClient) {
   }
 }
 
+// Those of tests/e2e/test_sockets_programs.py, whose order matters.
+TEST(Ports, OfOneIperf3AreOneCores) {
+  const auto core = [](std::uint16_t local) { return Quad{0x0a090001, 0x0a090002, local, 7405}.core(2); };
+  EXPECT_EQ(core(20'009), core(20'010));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cores, Steering, testing::Values(1u, 2u, 3u, 8u, 16u));
 
 }  // namespace

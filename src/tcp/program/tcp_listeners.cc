@@ -93,7 +93,7 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
 // A listener's port is its program's: with the peer's SYN to it, another one's connection would be a simultaneous open
 // of the two.
 bool TcpService::claim_here(Program& program, std::uint16_t port) {
-  if (const auto listener = stack_->listener(port); listener && *listener >> 16 != program.number) return false;
+  if (const auto listener = stack_->listener(port); listener && program_of(*listener) != &program) return false;
   ++program.claims[port];
   return true;
 }
@@ -135,7 +135,7 @@ void TcpService::on_answer(const CoreMessage& message, Program& program, TimeNs 
   connect_now(program, message.handle, now);
   if (held.is != Held::Is::flow) return;
   if (held.offered > 0) stack_->offer(held.id, held.offered, now);
-  if (held.finishes) stack_->finish(held.id, now);
+  if (held.finishes) stack_->finish(held.id);
 }
 
 }  // namespace offpath::tcp

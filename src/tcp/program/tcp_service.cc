@@ -64,6 +64,7 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
     return admitted;
   }
   Program& program = programs_.try_emplace(number, number, layout, core_, who, std::move(memory)).first->second;
+  program.place = take_place(program);
   OFP_ASSERT(program.area.attach(program.memory()));
   // The address decides something where there are several cores.
   if (core_ == 0) program.area.introduce(cores_, cores_ == 1 ? 0 : stack_->options().address.value);
@@ -73,6 +74,19 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
 TcpService::Program* TcpService::find(std::uint64_t number) noexcept {
   const auto found = programs_.find(number);
   return found == programs_.end() ? nullptr : &found->second;
+}
+
+std::uint32_t TcpService::take_place(Program& program) {
+  auto free = std::ranges::find(places_, nullptr);
+  if (free == places_.end()) free = places_.insert(free, nullptr);
+  *free = &program;
+  return static_cast<std::uint32_t>(free - places_.begin());
+}
+
+TcpService::Program* TcpService::program_of(std::uint64_t tag) const noexcept {
+  const std::uint64_t place = tag >> 48, number = tag >> 16 & 0xffff'ffff;
+  Program* const program = place < places_.size() ? places_[place] : nullptr;
+  return program != nullptr && (program->number & 0xffff'ffff) == number ? program : nullptr;
 }
 
 TcpService::Held* TcpService::held_of(Program* program, std::uint64_t tag, FlowId flow) noexcept {
@@ -99,6 +113,7 @@ void TcpService::close(std::uint64_t number, TimeNs now) {
   Program* program = find(number);
   if (program == nullptr) return;
   leave(*program, now);
+  places_[program->place] = nullptr;
   programs_.erase(number);
 }
 
@@ -218,7 +233,7 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
 // ---- what the stack asks
 
 std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
-  Program* program = find(listener_tag >> 16);
+  Program* program = program_of(listener_tag);
   if (program == nullptr) return std::nullopt;
   Held& listener = program->held[listener_tag & 0xffff];
   if (listener.seats.empty()) {
@@ -243,14 +258,14 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
 
 // A quarter of a program's handles is left to connections that are open, whatever peers of closed ones do.
 FlowShare TcpService::share(std::uint64_t tag) const {
-  const auto program = programs_.find(tag >> 16);
-  if (program == programs_.end()) return {.program = tag >> 16};
-  const std::uint32_t handles = program->second.area.layout().flows / cores_;
-  return {.program = tag >> 16, .user = program->second.who.user, .orphans_max = std::max(handles - handles / 4, 1u)};
+  const Program* const program = program_of(tag);
+  if (program == nullptr) return {};
+  const std::uint32_t handles = program->area.layout().flows / cores_;
+  return {.program = program->number, .user = program->who.user, .orphans_max = std::max(handles - handles / 4, 1u)};
 }
 
 Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) {
-  Program* const program = find(tag >> 16);
+  Program* const program = program_of(tag);
   const Held* const its = held_of(program, tag, flow);
   if (its == nullptr || program->area.memory().empty()) return {};
   const Held& held = *its;
@@ -261,7 +276,7 @@ Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t positi
 }
 
 void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) {
-  Program* const program = find(tag >> 16);
+  Program* const program = program_of(tag);
   const Held* const its = held_of(program, tag, flow);
   if (its == nullptr || program->area.memory().empty()) return;
   const Held& held = *its;
@@ -276,7 +291,7 @@ void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, B
 // ---- what the programs are told
 
 void TcpService::take_change(const FlowChange& change) {
-  Program* const program = find(change.tag >> 16);
+  Program* const program = program_of(change.tag);
   Held* const held = held_of(program, change.tag, change.flow);
   if (held == nullptr) return;  // its program has ended, and it is ending
   held->received = change.received;
@@ -333,6 +348,7 @@ bool TcpService::write_news(Program& program) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
       told.window = flow->congestion.window;
+      if ((told.what & news::accepted) != 0) told.begun = flow->slow->begun;
     }
     const auto posted = program.area.post(told, held.holders);
     if (!posted) {

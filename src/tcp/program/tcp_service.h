@@ -59,8 +59,8 @@ class TcpService final : public Owner {
     std::uint32_t user = 0;
     bool privileged = false;
   };
-  // `number` is the program's, never used again: flows outlive it for a while, and have it in their tags. Error: it has
-  // an area already, there are too many, too large an area, memory that is not mapped.
+  // `number` is the program's, never used again. Error: it has an area already, there are too many, too large an area,
+  // memory that is not mapped.
   [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory);
   // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
@@ -118,7 +118,7 @@ class TcpService final : public Owner {
 
  private:
   // What a handle stands for. One that is free may still have news to be told.
-  struct Held {
+  struct Held : wire::TcpPositionsOut, wire::TcpPositionsIn {
     // stopping: other cores have to answer first. claiming: core 0 has to, about the port.
     enum class Is : std::uint8_t { free, listener, stopping, seat, claiming, flow } is = Is::free;
     std::uint8_t news = 0;
@@ -133,7 +133,6 @@ class TcpService final : public Owner {
     std::uint32_t listener = 0;
     std::uint32_t send_bytes = 0, receive_bytes = 0;
     std::uint64_t send_at = 0, receive_at = 0;
-    std::uint64_t offered = 0, received = 0, acknowledged = 0;
     std::uint64_t holders = ~0ull;    // bits of processes that are woken for it
     std::set<std::uint32_t> seats{};  // of a listener
     std::uint32_t awaited = 0;        // answers of other cores about it
@@ -144,6 +143,7 @@ class TcpService final : public Owner {
             Memory memory_)
         : number(number_), area(layout, core), who(who_), memory(std::move(memory_)) {}
     std::uint64_t number;
+    std::uint32_t place = 0;  // in places_
     ProgramArea area;
     Who who;
     Memory memory;
@@ -158,9 +158,16 @@ class TcpService final : public Owner {
     std::map<std::uint16_t, std::uint32_t> claims{};
   };
 
-  [[nodiscard]] Program* find(std::uint64_t number) noexcept;
+  [[nodiscard]] Program* find(std::uint64_t number) noexcept;  // a search: not for what each segment needs
+  // A flow's tag: the place of its program, the lower half of the program's number, and the handle. Flows outlive their
+  // programs for a while, and a place is another program's then: the number tells.
+  [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept {
+    return std::uint64_t{program.place} << 48 | (program.number & 0xffff'ffff) << 16 | handle;
+  }
+  [[nodiscard]] Program* program_of(std::uint64_t tag) const noexcept;  // null: it has ended
   // What a flow's tag stands for; null: its program has ended, or the handle is another flow's by now.
   [[nodiscard]] static Held* held_of(Program* program, std::uint64_t tag, FlowId flow) noexcept;
+  [[nodiscard]] std::uint32_t take_place(Program& program);
   void end(Program& program, Failure why);
   void finish_ended(TimeNs now);
   void leave(Program& program, TimeNs now);
@@ -201,14 +208,11 @@ class TcpService final : public Owner {
   bool write_news(Program& program);
   [[nodiscard]] Result<bool> write_departures(Program& program);
 
-  [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept {
-    return program.number << 16 | handle;
-  }
-
   TcpServiceLimits limits_;
   std::uint32_t core_, cores_;
   Stack* stack_ = nullptr;
-  std::map<std::uint64_t, Program> programs_;
+  std::map<std::uint64_t, Program> programs_;  // by number
+  std::vector<Program*> places_;               // null: free
   std::vector<Ended> ended_;
   std::vector<std::uint64_t> to_end_;  // in this round: their flows are ended between looks at programs
   std::vector<Wake> wakes_;

@@ -263,10 +263,10 @@ Status TcpService::for_claiming(Held& held, const TcpWish& wish) const {
 }
 
 Status TcpService::check_position(const Held& held, const TcpWish& wish) {
-  if (wish.kind == TcpWishKind::offer && wish.position > held.acknowledged + held.send_bytes)
+  if (wish.kind == TcpWishKind::offer && !held.may_offer(wish.position, held.send_bytes))
     return fail(Error::protocol, "handle {}: bytes up to {} are offered, from {} on its ring has {}", wish.handle,
                 wish.position, held.acknowledged, held.send_bytes);
-  if (wish.kind == TcpWishKind::allow && wish.position > held.received + held.receive_bytes)
+  if (wish.kind == TcpWishKind::allow && !held.may_allow(wish.position, held.receive_bytes))
     return fail(Error::protocol, "handle {}: bytes up to {} are allowed, from {} on its ring has {}", wish.handle,
                 wish.position, held.received, held.receive_bytes);
   return {};
@@ -284,7 +284,7 @@ Status TcpService::for_flow(Held& held, const TcpWish& wish, TimeNs now) {
       stack_->allow(held.id, wish.position, now);
       return {};
     case TcpWishKind::finish:
-      stack_->finish(held.id, now);
+      stack_->finish(held.id);
       return {};
     case TcpWishKind::release:
       stack_->release(held.id, now);

@@ -11,6 +11,7 @@
 #include "tcp/stack/rtt.h"
 #include "tcp/stack/scoreboard.h"
 #include "tcp/stack/timer_wheel.h"
+#include "wire/areas/tcp_positions.h"
 
 namespace offpath::tcp {
 
@@ -86,6 +87,7 @@ struct FlowSlow {
   FlowError error = FlowError::none;
   // of a slow path elsewhere, or for another stack: which connection of these numbers; 0: a peer's
   std::uint32_t attempt = 0;
+  std::uint64_t begun = 0;  // of a peer's: as in HalfOpen; or when it was handed over
 };
 
 // What an owner has not been told yet.
@@ -93,7 +95,7 @@ namespace change {
 inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32;
 }
 
-struct Flow {
+struct Flow : wire::TcpPositionsOut, wire::TcpPositionsIn {
   FlowKey key;
   FlowState state = FlowState::closed;
   std::uint8_t send_scale = 0, receive_scale = 0;
@@ -118,15 +120,14 @@ struct Flow {
   bool released : 1 = false, gone_told : 1 = false, accepted : 1 = false;
   // its handshake is the slow path's; or it was handed over, and is not confirmed (slow_path.h)
   bool elsewhere : 1 = false;
+  std::uint16_t neighbour = 0xffff;  // where its next hop was found last (neighbours.h)
 
-  // Send. Positions count bytes of the stream; `una` is the one at `acknowledged`.
+  // Send.
   Sequence una, next, window_sequence, window_ack, recovery_point, timed;
   std::uint32_t send_window = 0;
-  std::uint64_t acknowledged = 0, offered = 0;
   // Receive.
   Sequence receive_next, receive_edge, ack_sent;
   std::uint32_t challenged_ms = 0, heard_ms = 0;
-  std::uint64_t received = 0, allowed = 0;
   std::uint32_t recent_timestamp = 0, timestamp_offset = 0;
 
   RttEstimator rtt;

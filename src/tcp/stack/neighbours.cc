@@ -4,17 +4,44 @@
 
 namespace offpath::tcp {
 
-const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, std::uint64_t user, TimeNs now) {
-  auto found = entries_.find(address.value);
-  if (found == entries_.end()) {
-    if (!make_room_of(user, now) || !make_room(now, true)) return nullptr;
-    found = entries_.try_emplace(address.value).first;
-    found->second.user = user;
-    found->second.since = now;
+Neighbours::Entry& Neighbours::add(Ipv4Address address) {
+  if (free_.empty()) {
+    OFP_ASSERT(entries_.size() < no_place);
+    free_.push_back(static_cast<std::uint16_t>(entries_.size()));
+    entries_.emplace_back();
   }
-  Entry& entry = found->second;
+  const std::uint16_t place = free_.back();
+  free_.pop_back();
+  places_.emplace(address.value, place);
+  entries_[place] = {};
+  entries_[place].address = address;
+  return entries_[place];
+}
+
+void Neighbours::remove(Entry& entry) {
+  const auto found = places_.find(entry.address.value);
+  free_.push_back(found->second);
+  places_.erase(found);
+  entry.address = {};
+}
+
+const MacAddress* Neighbours::find(Ipv4Address address, std::uint16_t& place, std::uint32_t flow, std::uint64_t user,
+                                   TimeNs now) {
+  if (address.value == 0) return nullptr;  // which is no place's
+  if (place >= entries_.size() || entries_[place].address != address) {
+    auto found = places_.find(address.value);
+    if (found == places_.end()) {
+      if (!make_room_of(user, now) || !make_room(now, true)) return nullptr;
+      Entry& made = add(address);
+      made.user = user;
+      made.since = now;
+      found = places_.find(address.value);
+    }
+    place = found->second;
+  }
+  Entry& entry = entries_[place];
   entry.used = true;
-  if ((!entry.known || now >= entry.fresh_until) && entry.ask_at == never) ask(address, entry, now);
+  if ((!entry.known || now >= entry.fresh_until) && entry.ask_at == never) ask(entry, now);
   if (entry.known) return &entry.mac;
   if (flow != no_flow && waiting_ < limits_.waiting_max) {
     entry.waiting.push_back(flow);
@@ -24,17 +51,17 @@ const MacAddress* Neighbours::find(Ipv4Address address, std::uint32_t flow, std:
 }
 
 const MacAddress* Neighbours::known(Ipv4Address address) const noexcept {
-  const auto found = entries_.find(address.value);
-  return found != entries_.end() && found->second.known ? &found->second.mac : nullptr;
+  const auto found = places_.find(address.value);
+  return found != places_.end() && entries_[found->second].known ? &entries_[found->second].mac : nullptr;
 }
 
-void Neighbours::ask(Ipv4Address address, Entry& entry, TimeNs now) {
+void Neighbours::ask(Entry& entry, TimeNs now) {
   ++entry.asked;
   entry.ask_at = now + limits_.retry_ns;
   next_due_ = std::min(next_due_, entry.ask_at);
   // One that was known is asked itself (RFC 1122, 2.3.2.1).
   if (messages_.size() < messages_max)
-    messages_.push_back({{false, mac_, self_, {}, address}, entry.known ? entry.mac : broadcast_mac});
+    messages_.push_back({{false, mac_, self_, {}, entry.address}, entry.known ? entry.mac : broadcast_mac});
 }
 
 bool Neighbours::is_believed(const ArpMessage& message) const noexcept {
@@ -55,29 +82,26 @@ void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
 }
 
 void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now) {
-  auto found = entries_.find(address.value);
-  if (found == entries_.end()) {
-    if (!wanted || !make_room(now, false)) return;
-    found = entries_.try_emplace(address.value).first;
-  }
-  Entry& entry = found->second;
+  const auto found = places_.find(address.value);
+  if (found == places_.end() && (!wanted || !make_room(now, false))) return;
+  Entry& entry = found == places_.end() ? add(address) : entries_[found->second];
   entry.mac = mac;
   entry.known = true;
   entry.fresh_until = now + limits_.fresh_ns;
   entry.ask_at = never;
   entry.asked = 0;
-  wake(address, entry, true);
+  wake(entry, true);
 }
 
 // Anybody may ask for us in any number of names: of these, one makes room for whoever is used.
 bool Neighbours::make_room(TimeNs now, bool for_use) {
-  if (entries_.size() < limits_.neighbours_max) return true;
+  if (places_.size() < limits_.neighbours_max) return true;
   const auto evict = [&](const auto& may) {
-    const auto found = std::ranges::find_if(entries_, [&](const auto& each) {
-      return each.second.known && each.second.ask_at == never && may(each.second);
+    const auto found = std::ranges::find_if(entries_, [&](const Entry& each) {
+      return each.address.value != 0 && each.known && each.ask_at == never && may(each);
     });
     if (found == entries_.end()) return false;
-    entries_.erase(found);
+    remove(*found);
     return true;
   };
   // Or any that was not used since it grew old: using it would have asked for it again.
@@ -90,28 +114,27 @@ bool Neighbours::make_room(TimeNs now, bool for_use) {
 bool Neighbours::make_room_of(std::uint64_t user, TimeNs now) {
   if (user == other_stack) return true;
   const auto is_its = [&](const Entry& entry) { return entry.user == user; };
-  const auto unknown =
-      std::ranges::count_if(entries_, [&](const auto& each) { return !each.second.known && is_its(each.second); });
+  const auto unknown = std::ranges::count_if(
+      entries_, [&](const Entry& each) { return each.address.value != 0 && !each.known && is_its(each); });
   return static_cast<std::size_t>(unknown) < limits_.unknown_of_user_max || evict_unknown(now, is_its);
 }
 
 // Of those that have not answered the first request, the one that has waited longest.
 template <class May>
 bool Neighbours::evict_unknown(TimeNs now, const May& may) {
-  auto oldest = entries_.end();
-  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
-    const Entry& entry = at->second;
-    if (entry.known || now < entry.since + limits_.retry_ns || !may(entry)) continue;
-    if (oldest == entries_.end() || entry.since < oldest->second.since) oldest = at;
+  Entry* oldest = nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.address.value == 0 || entry.known || now < entry.since + limits_.retry_ns || !may(entry)) continue;
+    if (oldest == nullptr || entry.since < oldest->since) oldest = &entry;
   }
-  if (oldest == entries_.end()) return false;
-  wake({oldest->first}, oldest->second, false);
-  entries_.erase(oldest);
+  if (oldest == nullptr) return false;
+  wake(*oldest, false);
+  remove(*oldest);
   return true;
 }
 
-void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {
-  for (const std::uint32_t flow : entry.waiting) woken_.push_back({flow, address, found});
+void Neighbours::wake(Entry& entry, bool found) {
+  for (const std::uint32_t flow : entry.waiting) woken_.push_back({flow, entry.address, found});
   waiting_ -= entry.waiting.size();
   entry.waiting.clear();
 }
@@ -119,16 +142,15 @@ void Neighbours::wake(Ipv4Address address, Entry& entry, bool found) {
 void Neighbours::on_time(TimeNs now) {
   if (now < next_due_) return;
   next_due_ = never;
-  for (auto at = entries_.begin(); at != entries_.end();) {
-    Entry& entry = at->second;
+  for (Entry& entry : entries_) {
+    if (entry.address.value == 0) continue;
     if (entry.ask_at <= now && entry.asked >= limits_.tries) {
-      wake({at->first}, entry, false);
-      at = entries_.erase(at);
+      wake(entry, false);
+      remove(entry);
       continue;
     }
-    if (entry.ask_at <= now) ask({at->first}, entry, now);
+    if (entry.ask_at <= now) ask(entry, now);
     next_due_ = std::min(next_due_, entry.ask_at);
-    ++at;
   }
 }
 

@@ -30,7 +30,13 @@ class Neighbours {
 
   // Null: it is not known, and is asked for if there is room for that. `flow` will be in woken() when it is known, or
   // not found. `user`: who wants it, or one of the two below.
-  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, std::uint64_t user, TimeNs now);
+  // `place`: where it was found last, or any value; where it is now. Whoever keeps it is spared a search.
+  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint16_t& place, std::uint32_t flow,
+                                       std::uint64_t user, TimeNs now);
+  [[nodiscard]] const MacAddress* find(Ipv4Address address, std::uint32_t flow, std::uint64_t user, TimeNs now) {
+    std::uint16_t place = no_place;
+    return find(address, place, flow, user, now);
+  }
 
   void on_message(const ArpMessage& message, TimeNs now);
   void overhear(const ArpMessage& message, TimeNs now);  // one that somebody else with this address answers
@@ -51,14 +57,16 @@ class Neighbours {
     bool found;
   };
   [[nodiscard]] std::optional<Woken> next_woken();
-  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return places_.size(); }
 
   static constexpr std::uint32_t no_flow = ~0u;
+  static constexpr std::uint16_t no_place = 0xffff;
   // Answers to peers that have only begun to connect; a stack whose own bounds hold for what it asks.
   static constexpr std::uint64_t peers = ~0ull, other_stack = ~1ull;
 
  private:
   struct Entry {
+    Ipv4Address address{};  // 0: it is nobody's
     MacAddress mac{};
     bool known = false;
     bool used = false;           // somebody here wanted it; otherwise it has only asked for us
@@ -70,18 +78,22 @@ class Neighbours {
     std::vector<std::uint32_t> waiting{};
   };
   [[nodiscard]] bool is_believed(const ArpMessage& message) const noexcept;
-  void ask(Ipv4Address address, Entry& entry, TimeNs now);
+  [[nodiscard]] Entry& add(Ipv4Address address);
+  void remove(Entry& entry);
+  void ask(Entry& entry, TimeNs now);
   [[nodiscard]] bool make_room(TimeNs now, bool for_use);
   [[nodiscard]] bool make_room_of(std::uint64_t user, TimeNs now);
   template <class May>
   [[nodiscard]] bool evict_unknown(TimeNs now, const May& may);
-  void wake(Ipv4Address address, Entry& entry, bool found);
+  void wake(Entry& entry, bool found);
 
   static constexpr std::size_t messages_max = 256;
   Ipv4Address self_;
   MacAddress mac_;
   NeighbourLimits limits_;
-  std::unordered_map<std::uint32_t, Entry> entries_;
+  std::deque<Entry> entries_;  // by place: an address is handed out, which stays where it is
+  std::vector<std::uint16_t> free_;
+  std::unordered_map<std::uint32_t, std::uint16_t> places_;  // by address
   std::size_t waiting_ = 0;
   std::deque<Send> messages_;
   std::deque<Woken> woken_;

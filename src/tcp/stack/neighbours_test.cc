@@ -34,6 +34,29 @@ TEST(Neighbours, AreAskedForAndWakeWhoeverWaits) {
   EXPECT_EQ(*neighbours.find(other, 7, user, second_ns), other_mac);
 }
 
+// A flow keeps the place of its next hop, which may be another neighbour's when it is asked for next.
+TEST(Neighbours, AreFoundByTheirPlaceAsLongAsItIsTheirs) {
+  NeighbourLimits limits;
+  limits.neighbours_max = 1;
+  Neighbours neighbours(self, own_mac, limits);
+  std::uint16_t place = Neighbours::no_place;
+  EXPECT_EQ(neighbours.find(other, place, 7, user, 0), nullptr);
+  EXPECT_EQ(place, 0u);
+  neighbours.on_message(reply_of(other, other_mac), 0);
+  ASSERT_NE(neighbours.find(other, place, 7, user, 0), nullptr);
+  EXPECT_EQ(*neighbours.find(other, place, 7, user, 0), other_mac);
+  // It grows old, and another one takes its place.
+  constexpr Ipv4Address third{0x0a000003};
+  constexpr MacAddress third_mac{2, 0, 0, 0, 0, 3};
+  std::uint16_t others_place = 17;  // of nobody
+  EXPECT_EQ(neighbours.find(third, others_place, 8, user, 100 * second_ns), nullptr);
+  EXPECT_EQ(others_place, place);
+  neighbours.on_message(reply_of(third, third_mac), 100 * second_ns);
+  EXPECT_EQ(*neighbours.find(third, others_place, 8, user, 100 * second_ns), third_mac);
+  EXPECT_EQ(neighbours.find(other, place, 7, user, 101 * second_ns), nullptr);  // no room: and not the other's
+  EXPECT_EQ(neighbours.known(other), nullptr);
+}
+
 TEST(Neighbours, AreGivenUpAfterThreeTries) {
   Neighbours neighbours(self, own_mac, {});
   EXPECT_EQ(neighbours.find(other, 7, user, 0), nullptr);

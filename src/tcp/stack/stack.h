@@ -69,8 +69,8 @@ class Stack {
   // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
   // counts as lost. False: there are bytes out of order, or no connection yet.
   [[nodiscard]] bool shut(FlowId flow) noexcept;
-  void finish(FlowId flow, TimeNs now);  // FIN, behind all that was offered
-  void abort(FlowId flow, TimeNs now);   // RST, and the flow is gone
+  void finish(FlowId flow);             // FIN, behind all that was offered
+  void abort(FlowId flow, TimeNs now);  // RST, and the flow is gone
   // The owner will read no more: what is offered and a FIN still go out, then the flow is gone. Whatever comes is
   // answered with RST. `keeps_place` false: the owner is gone, too, and lacks no place that this flow has.
   void release(FlowId flow, TimeNs now, bool keeps_place = true);
@@ -159,6 +159,9 @@ class Stack {
   [[nodiscard]] Flow* establish(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
   [[nodiscard]] Flow* admit(const FlowKey& key, const Listener& listener, TimeNs now);
   void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, TimeNs now) const noexcept;
+  [[nodiscard]] std::uint64_t count_begun() const noexcept {
+    return options_.peers_begun->fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   void half_open_due(TimeNs now);
 
   // stack_hand_over.cc

@@ -183,7 +183,7 @@ class Fuzzed {
                     flow.offered = std::min<std::uint64_t>(flow.offered + input_.word(), flow.acknowledged + 60'000),
                     now_);
     if (what == 2) stack_->allow(flow.id, flow.allowed = std::max(flow.allowed, flow.received + input_.word()), now_);
-    if (what == 3) stack_->finish(flow.id, now_);
+    if (what == 3) stack_->finish(flow.id);
     if (what == 4) stack_->abort(flow.id, now_);
     if (what == 5) stack_->release(flow.id, now_);
     if (what == 6) {

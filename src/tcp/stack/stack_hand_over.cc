@@ -145,6 +145,7 @@ Result<bool> Stack::adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame
     Flow* const flow = admit(key, listener->second, now);
     if (flow == nullptr) return false;
     flow->accepted = true;
+    flow->slow->begun = count_begun();
     take_handed(*flow, handed, now);
     ++counters_.accepted;
     congestion_.begin(flow->congestion, flow->mss, now);

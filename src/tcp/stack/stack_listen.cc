@@ -37,10 +37,11 @@ void Stack::receive_syn(const Segment& segment, const Listener& listener, const 
   half->timestamp_offset = static_cast<std::uint32_t>(keyed_hash(timestamp_key_, segment.key));
   half->iss = cookie ? cookies_.make(segment.key, segment.sequence, segment.options.mss.value_or(536), now)
                      : initial_sequence(segment.key, now);
-  if (cookie) {
+  if (cookie) {  // the count is all cores', and a flood need not touch it
     ++counters_.cookies_out;
     cookies_until_ = now + SynCookies::valid_ns;
   } else {
+    half->begun = count_begun();
     half_open_.set_timer(segment.key, now + options_.rto.initial_ns);
   }
   send_syn_ack(*half, listener, cookie, from, now);
@@ -121,6 +122,7 @@ bool Stack::receive_cookie(const Segment& segment, const Listener& listener, Tim
     half.peer.timestamps = segment.options.timestamps;
     SynCookies::read_timestamp(segment.options.timestamps->echo, half.peer);
   }
+  half.begun = count_begun();
   ++counters_.cookies_in;
   if (fast_ != nullptr) {
     hand_over(half, listener, segment, now);
@@ -157,6 +159,7 @@ Flow* Stack::establish(const HalfOpen& half, const Listener& listener, const Seg
 
 void Stack::take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, TimeNs now) const noexcept {
   flow.slow->iss = half.iss;
+  flow.slow->begun = half.begun;
   flow.accepted = true;
   flow.timestamp_offset = half.timestamp_offset;
   flow.una = flow.next = half.iss + 1;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <memory>
 
 #include "tcp/segment/drop.h"
 #include "tcp/segment/keyed_hash.h"
@@ -20,6 +22,9 @@ struct StackOptions {
       core = 0,
       // which of several stacks with this address it is: wire/areas/flow_steering.h says which flows are its own
       cores = 1;
+  // Connections that peers have begun so far. Copies of these options share it, and so all stacks with this address: a
+  // peer that begins one connection after another is seen to, whichever stacks they are steered to.
+  std::shared_ptr<std::atomic<std::uint64_t>> peers_begun = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::uint32_t flows_max = 65'536;
   std::uint32_t half_open_max = 1024;
   std::uint32_t time_wait_max = 16'384;  // beyond it the oldest end early

@@ -101,13 +101,12 @@ bool Stack::shut(FlowId id) noexcept {
   return true;
 }
 
-void Stack::finish(FlowId id, TimeNs now) {
+void Stack::finish(FlowId id) {
   Flow* flow = find(id);
   if (flow == nullptr || flow->state == FlowState::closed || flow->fin_wanted) return;
   if (flow->state == FlowState::syn_sent && flow->offered == 0 && flow->released) return end(*flow, FlowError::none);
   flow->fin_wanted = true;
   arm(*flow);
-  static_cast<void>(now);
   make_ready(*flow);
 }
 
@@ -126,7 +125,7 @@ void Stack::release(FlowId id, TimeNs now, bool keeps_place) {
   if (!keeps_place) flow->slow->share.orphans_max = ~0u;
   if (flow->state == FlowState::closed || flow->state == FlowState::time_wait) return tell_gone(*flow);
   if (flow->state == FlowState::fin_wait_2) enter(*flow, FlowState::fin_wait_2, now);
-  finish(id, now);
+  finish(id);
   become_orphan(*flow, now);
 }
 

@@ -5,17 +5,15 @@ namespace offpath::tcp {
 
 // The right edge of the window, as the owner would have it now.
 Sequence Stack::window_edge(const Flow& flow) noexcept {
-  const std::uint64_t room = flow.allowed > flow.received ? flow.allowed - flow.received : 0;
   const std::uint64_t most = std::uint64_t{65'535} << flow.receive_scale;
-  const auto window = static_cast<std::uint32_t>(std::min(room, most));
+  const auto window = static_cast<std::uint32_t>(std::min(flow.room(), most));
   return flow.receive_next + (window >> flow.receive_scale << flow.receive_scale);
 }
 
 // What may be received: no more than the peer was told, and less where the owner has shut the window.
 Sequence Stack::allowed_edge(const Flow& flow) noexcept {
-  const std::uint64_t room = flow.allowed > flow.received ? flow.allowed - flow.received : 0;
   return earlier(flow.receive_edge,
-                 flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(room, 1u << 30)));
+                 flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.room(), 1u << 30)));
 }
 
 void Stack::receive_text(Flow& flow, const Segment& segment, TimeNs now) {

@@ -13,7 +13,7 @@ constexpr std::uint32_t super_segment_bytes_max = 64'000;  // with its headers i
 
 // Where the stream ends, as far as it was offered; a FIN is the number behind it.
 Sequence Stack::data_end(const Flow& flow) noexcept {
-  return flow.una + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.offered - flow.acknowledged, 1u << 30));
+  return flow.una + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.unacknowledged(), 1u << 30));
 }
 
 std::uint16_t Stack::advertise(Flow& flow) const noexcept {
@@ -93,7 +93,8 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
 
 void Stack::serve(Flow& flow, TimeNs now) {
   if (flow.elsewhere) return;
-  const MacAddress* to = neighbours_.find(next_hop(flow.key.remote.address), flow.index, asker(flow), now);
+  const MacAddress* to =
+      neighbours_.find(next_hop(flow.key.remote.address), flow.neighbour, flow.index, asker(flow), now);
   if (to == nullptr) {
     // It is woken when the neighbour is found or not; and by its timer, where too many flows wait already.
     if (flow.retransmit_due == never) flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);

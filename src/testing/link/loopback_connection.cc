@@ -259,6 +259,7 @@ void LoopbackConnection::withdraw_range(RegionId range, std::uint32_t generation
 }
 
 bool LoopbackConnection::is_withdrawn(RegionId range, std::uint32_t generation) const {
+  ++withdrawal_asks_;
   return !leaving_.contains({range, generation}) || !host_usable();
 }
 

@@ -67,6 +67,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   void heal() override;
   [[nodiscard]] bool host_runs() const override { return host_alive_ && !host_stopped_; }
   [[nodiscard]] bool agent_runs() const override { return agent_alive_ && !agent_stopped_; }
+  [[nodiscard]] std::uint64_t withdrawal_asks() const override { return withdrawal_asks_; }
 
  private:
   using Kind = LinkEvent::Kind;
@@ -137,6 +138,7 @@ class LoopbackConnection final : public LoopbackFate, public std::enable_shared_
   std::optional<Failure> told_host_;
   std::set<RegionId> acknowledged_;
   std::set<std::pair<RegionId, std::uint32_t>> leaving_;  // ranges whose end the agent has not confirmed
+  mutable std::uint64_t withdrawal_asks_ = 0;
   std::map<std::uint64_t, Fd> descriptors_;
 };
 

@@ -60,6 +60,8 @@ class LoopbackFate {
   virtual void heal() = 0;
   [[nodiscard]] virtual bool host_runs() const = 0;  // neither killed nor stopped
   [[nodiscard]] virtual bool agent_runs() const = 0;
+  // How often the host has asked whether a range is withdrawn.
+  [[nodiscard]] virtual std::uint64_t withdrawal_asks() const = 0;
 };
 
 struct LoopbackPair {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/mix.h"
 #include "base/status.h"
 
 namespace offpath::link {
@@ -13,12 +14,7 @@ class SeededRandom {
  public:
   explicit SeededRandom(std::uint64_t seed) noexcept : state_(seed) {}
 
-  std::uint64_t next() noexcept {
-    std::uint64_t z = state_ += 0x9E37'79B9'7F4A'7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58'476D'1CE4'E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D0'49BB'1331'11EBull;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() noexcept { return mix(state_ += golden_ratio); }
   // In [0, bound); 0 if bound is 0. The bias of the modulo is far below what a test could see.
   std::uint64_t below(std::uint64_t bound) noexcept { return bound == 0 ? 0 : next() % bound; }
   // In [low, high].

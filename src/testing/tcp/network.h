@@ -119,7 +119,7 @@ class TestOwner final : public Owner {
     }
     if (!flow.fin_given && flow.finish_wanted && flow.offered == flow.sends) {
       flow.fin_given = true;
-      stack.finish(flow.id, now);
+      stack.finish(flow.id);
     }
     if (!flow.release_given && flow.release_when_done &&
         (flow.closed || (flow.finished && flow.read == flow.received && flow.fin_given))) {

@@ -26,7 +26,7 @@ class BareEnd final : public ScriptEnd, private Owner {
     flow_ = stack_->connect(local_port, remote, 1, script_receive_bytes, now).value();
   }
   void offer(std::uint64_t position, TimeNs now) override { stack_->offer(flow_, position, now); }
-  void finish(TimeNs now) override { stack_->finish(flow_, now); }
+  void finish(TimeNs) override { stack_->finish(flow_); }
   void abort(TimeNs now) override { stack_->abort(flow_, now); }
   void release(TimeNs now) override { stack_->release(flow_, now); }
 

@@ -175,7 +175,7 @@ struct TcpNews {
   std::uint32_t round_trip_us;  // smoothed
   std::uint32_t window;         // of congestion, bytes
   std::uint64_t shut;           // what has become of the wish: a value of tcp_shut; 0: there was none
-  std::uint64_t zero;
+  std::uint64_t begun;          // with accepted: it grows in the order in which peers have begun, on all cores
 };
 static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
 

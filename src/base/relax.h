@@ -1,0 +1,14 @@
+// For a loop that waits for another core: tells the processor so.
+#pragma once
+
+namespace offpath {
+
+inline void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace offpath
