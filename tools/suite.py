@@ -186,7 +186,9 @@ def dpdk_step() -> Step:
 def pytest_step(only: str | None) -> Step:
     report = REPORTS / "pytest.xml"
     # Most of a test's time is waiting for processes. A file's tests stay together: they share agents.
+    # A worker that a signal ends is a failure of the step: a new one would be waited for without end.
     beside: Command = ["--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
+    beside += ["--max-worker-restart", "0"]
     command: Command = [sys.executable, "-m", "pytest", "-q", *beside, f"--junitxml={report}"]
     if only:
         command += ["--names", only]
