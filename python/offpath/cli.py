@@ -30,7 +30,7 @@ from .object_file import check_new_file, read_object, write_table
 from .pool import Frame
 from .session import Session, connect
 from .sockets_policy import Policy, read_policy
-from .status_view import look_twice, members_table, pools_table, render, size_text, watch
+from .status_view import look_twice, members_table, pools_table, render, rows_text, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
@@ -328,7 +328,7 @@ def pool_list(pool: Annotated[str, typer.Argument(help="Such as local:/particles
     for name in ("row", "column", "rows", "bytes"):
         table.add_column(name, justify="left" if name in ("row", "column") else "right")
     for entry in entries:
-        table.add_row(Text(entry.row), Text(entry.column), str(entry.rows), size_text(entry.nbytes))
+        table.add_row(Text(entry.row), Text(entry.column), rows_text(entry.rows), size_text(entry.nbytes))
     make_console().print(table)
 
 

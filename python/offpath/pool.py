@@ -26,12 +26,12 @@ SHORT_S = 10.0  # for requests that an agent answers at once
 
 
 class Entry(NamedTuple):
-    """One object of a pool. ``sequence`` is the order of storing."""
+    """One object of a pool. ``rows`` is None for plain bytes; ``sequence`` is the order of storing."""
 
     row: str
     column: str
     nbytes: int
-    rows: int
+    rows: int | None
     sequence: int
 
 
@@ -49,9 +49,9 @@ class Frame:
         return self._native.nbytes
 
     @property
-    def rows(self) -> int:
-        """Rows of the object; 0 for plain bytes."""
-        return self._native.rows
+    def rows(self) -> int | None:
+        """Rows of the object; None for plain bytes."""
+        return self._native.rows if self.is_arrow else None
 
     @property
     def is_arrow(self) -> bool:
@@ -99,7 +99,8 @@ class Frame:
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return f"<Frame {self._name}: {self.nbytes} bytes, {self.rows} rows{', mapped' if self.mapped else ''}>"
+        rows = f", {self.rows} rows" if self.is_arrow else ""
+        return f"<Frame {self._name}: {self.nbytes} bytes{rows}{', mapped' if self.mapped else ''}>"
 
 
 def _there(native: NativeFrame | None) -> NativeFrame:

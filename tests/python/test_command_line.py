@@ -306,6 +306,30 @@ def test_a_pool_is_made_and_files_are_put(run, name, tmp_path):
     assert "has a budget" in run("pool", "put", f"hash:/{name}", "c", write_large(tmp_path), fails=True)
 
 
+def test_bytes_have_no_rows(run, session, name, tmp_path):
+    pool, alone = session.pool(f"local:/{name}"), session.pool(f"local:/{name}-alone")
+    for each in (pool, alone):
+        each.put(b"as it is", "a")
+    pool.put(pa.concat_tables([pa.table({"v": [1, 2, 3]})] * 2), "b")
+    pool.put(pa.table({"v": pa.array([], pa.int64())}), "none")
+    pool.put(pa.table({"v": pa.array(["a view", "of two"], pa.string_view())}), "views")
+    assert [entry.rows for entry in pool.list()] == [None, 6, 0, 2]
+    assert [entry.rows for entry in pool.list_async().result(10)] == [None, 6, 0, 2]
+    assert pool.get_frame("a").rows is None and pool.get_frame("b").rows == 6
+    assert [entry["rows"] for entry in json.loads(run("pool", "ls", pool.name, "--json"))] == [None, 6, 0, 2]
+    shown = [line.split() for line in run("pool", "ls", pool.name).splitlines()]
+    assert any(words[1:] == ["-", "8", "B"] for words in map(cells, shown) if words[:1] == ["a"]), shown
+    assert json.loads(run("pool", "get", pool.name, "a", "--json"))["rows"] is None
+    told = {each["name"]: each["rows"] for each in json.loads(run("pool", "ls", "--json"))}
+    assert (told[pool.name], told[alone.name]) == (8, None)
+    assert any("-" in cells(line.split()) for line in run("pool", "ls").splitlines() if alone.name in line)
+
+
+def cells(words):
+    """Of a row of a table."""
+    return [word for word in words if word not in "│┃|"]
+
+
 def write_large(place):
     path = place / "large"
     path.write_bytes(bytes(2 << 20))

@@ -58,7 +58,7 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   for (const FrameTable::PoolStatus& held : table_.pools()) {
     const auto known = definitions_.find(held.name);
     const std::string text = known != definitions_.end() ? known->second.text : held.name;
-    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes,
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, held.arrow_frames,
                    text.substr(std::min(text.size(), held.name.size() + 1)),
                    known != definitions_.end() ? known->second.members.size() : 1});
   }

@@ -219,6 +219,7 @@ class Pools final : public mover::Store, public QueryMembers {
     uid_t user;
     std::uint64_t frames, bytes, rows;
     std::uint64_t spilled_bytes;  // of these, on disk alone
+    std::uint64_t arrow_frames;   // which have the rows
     std::string options;
     std::size_t members;
   };

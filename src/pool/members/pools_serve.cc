@@ -286,7 +286,7 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
                                      list.column_glob, list.after, listed_bytes_max, listed.more));
   const auto kept = std::make_shared<std::vector<FrameTable::Item>>(std::move(items));
   for (const FrameTable::Item& item : *kept)
-    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
   effects.push_back(mover::ListedEffect{channel, request.ticket, std::move(listed), kept});
   return {};
 }

@@ -628,11 +628,11 @@ Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, 
   for (auto at = pool->by_sequence.upper_bound(after); at != pool->by_sequence.end() && !more; ++at) {
     const auto& [row, column] = at->second->first;
     if (!glob_matches(row_glob, row) || !glob_matches(column_glob, column)) continue;
-    bytes += 28 + row.size() + column.size();
+    bytes += 29 + row.size() + column.size();
     more = bytes > bytes_max && !items.empty();
     if (more) break;
     const Object& object = at->second->second;
-    items.push_back({at->first, object.frame->bytes, object.frame->rows, row, column});
+    items.push_back({at->first, object.frame->bytes, object.frame->rows, object.frame->arrow, row, column});
   }
   return items;
 }
@@ -653,7 +653,7 @@ void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNu
   }
   auto kept = std::make_shared<std::vector<Item>>(std::move(*items));
   for (const Item& item : *kept)
-    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
   effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed), kept});
 }
 
@@ -789,9 +789,11 @@ void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
 std::vector<FrameTable::PoolStatus> FrameTable::pools() const {
   std::vector<PoolStatus> all;
   for (const auto& [name, pool] : pools_) {
-    std::uint64_t rows = 0;
-    for (const auto& [keys, object] : pool.objects) rows += object.frame->rows;
-    all.push_back({name, pool.user, pool.objects.size(), pool.bytes, rows, pool.bytes - pool.memory_bytes});
+    all.push_back({name, pool.user, pool.objects.size(), pool.bytes, 0, pool.bytes - pool.memory_bytes, 0});
+    for (const auto& [keys, object] : pool.objects) {
+      all.back().rows += object.frame->arrow ? object.frame->rows : 0;
+      all.back().arrow_frames += object.frame->arrow ? 1 : 0;
+    }
   }
   return all;
 }

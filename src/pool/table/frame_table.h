@@ -114,6 +114,7 @@ class FrameTable {
 
   struct Item {
     std::uint64_t sequence, bytes, rows;
+    bool arrow;
     std::string row, column;
   };
   // Those after `after` in the order of storing, about `bytes_max` bytes of them; `more` says whether there are others.
@@ -205,6 +206,7 @@ class FrameTable {
     uid_t user;
     std::uint64_t frames, bytes, rows;
     std::uint64_t spilled_bytes;  // of these, on disk alone
+    std::uint64_t arrow_frames;   // which have the rows
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
