@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from . import columns
 from ._native import Stream as NativeStream
-from .errors import Error, SchemaError
+from .errors import Error, SchemaError, Timeout, WouldBlock
 
 if TYPE_CHECKING:
     from .session import Session
@@ -90,7 +91,9 @@ class Stream:
             session._native, name, capsule, specs, destination, rows_max, pool, keep, ranks, rank, compression
         )  # fmt: skip
 
-    def send(self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True) -> Ticket:
+    def send(
+        self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True, timeout: float | None = None
+    ) -> Ticket:
         """Posts one batch and returns at once; until it is pulled its arrays must not change.
 
         ``data`` is a dict of arrays by column name, a record batch or table, anything that exports Arrow data, a
@@ -99,14 +102,31 @@ class Stream:
         (destinations ``native`` and ``serialised``) it is one contiguous buffer.
 
         ``key`` is (row, column), or the row alone. ``snapshot`` copies into staging memory instead: the arrays may
-        change at once. ``wait`` waits for room in the ring and credit; otherwise WouldBlock is raised.
+        change at once. ``wait`` waits for room in the ring and credit, at most ``timeout`` seconds, None: for ever; a
+        send that waits longer than a second writes a warning to standard error. Without it WouldBlock is raised.
 
-        Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock.
+        Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock,
+        Timeout.
         """
+        if wait and timeout is not None:
+            return self._send_in_time(data, key, snapshot, timeout)
         number = self._native.send(data, key, snapshot, wait)
         if number < 0:
             number = self._send_other(data, key, snapshot, wait)
         return Ticket(self, number)
+
+    def _send_in_time(self, data: Any, key: Key, snapshot: bool, timeout: float) -> Ticket:
+        """Each attempt that finds no credit asks the agent for it."""
+        deadline, pause = time.monotonic() + timeout, 0.001
+        while True:
+            try:
+                return self.send(data, key, snapshot=snapshot, wait=False)
+            except WouldBlock as error:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise Timeout(f"stream '{self.name}' has waited {timeout} s: {error}") from None
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, 0.02)
 
     def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
         """What is not a dict of plain memory."""
