@@ -471,11 +471,18 @@ def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(hel
 
 
 @pool_app.command("create")
-def pool_create(pool: PoolArgument, agent: AgentOption = None) -> None:
+def pool_create(pool: PoolArgument, agent: AgentOption = None, http: HttpOption = None) -> None:
     """Makes a pool on all members, with the options in its name, such as 'hash:/particles?replicas=2&budget=4GiB'."""
     with open_session(agent) as session:
         session.pool(pool).create()
     print(f"{pool} is there")
+    with contextlib.suppress(Error):  # an agent without status pages
+        status = fetch_status(find_http(http, agent))
+        here = next((each for each in status["pools"] if each["name"] == pool.split("?")[0]), None)
+        if here is not None and here["members"] == 0:
+            names = ", ".join(each["name"] for each in status["members"]) or status["name"]
+            print(f"offpath: warning: no member's name matches {here['options']}; the members are {names}. Puts fail "
+                  "until a member comes whose name does.", file=sys.stderr)  # fmt: skip
 
 
 @pool_app.command("put")

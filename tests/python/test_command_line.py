@@ -17,6 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+PATIENCE_S = 20  # less than puts wait for members
+
 
 @pytest.fixture
 def run(agent):
@@ -323,6 +325,25 @@ def test_bytes_have_no_rows(run, session, name, tmp_path):
     told = {each["name"]: each["rows"] for each in json.loads(run("pool", "ls", "--json"))}
     assert (told[pool.name], told[alone.name]) == (8, None)
     assert any("-" in cells(line.split()) for line in run("pool", "ls").splitlines() if alone.name in line)
+
+
+def test_a_pool_without_members_is_told_at_once(run, session, agent, name, tmp_path):
+    """Not after the 30 s for which puts wait for members that may come back."""
+    pool = f"hash:/{name}?members=dpu*"
+    note = tmp_path / "note"
+    note.write_bytes(b"some")
+    begun = session.stream(f"{name}-begun", destination="native", pool=pool)
+    assert "no member's name matches" in run("pool", "put", pool, "a", note, fails=True)
+    complaint = rf"no member's name matches members=dpu\*; the members are {session.info.agent_name}"
+    with pytest.raises(offpath.NotFound, match=complaint):
+        begun.send(b"some", key="a").wait_stored(PATIENCE_S)
+    with pytest.raises(offpath.NotFound, match=complaint):
+        begun.step_end("a").wait_stored(PATIENCE_S)
+    environment = {**os.environ, "OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address}
+    command = [sys.executable, "-m", "offpath", "pool", "create", f"hash:/{name}-made?members=dpu*"]
+    created = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert created.returncode == 0 and "is there" in created.stdout
+    assert f"members=dpu*; the members are {session.info.agent_name}" in created.stderr
 
 
 def cells(words):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "pool/directory/placement.h"
 #include "wire/cursor.h"
 
@@ -103,6 +104,8 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
   made.named_at = now_;
   Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
   if (definition.name.policy == Policy::local) return &definition;
+  if (const Status any = check_members(definition); !any && by == By::program)
+    log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
   if (by == By::program) spread(definition, user, now_, effects);
   gets_.pool_made(definition.name.name, now_);
   return &definition;
