@@ -327,6 +327,19 @@ def test_bytes_have_no_rows(run, session, name, tmp_path):
     assert any("-" in cells(line.split()) for line in run("pool", "ls").splitlines() if alone.name in line)
 
 
+def test_a_csv_file_is_put_as_a_table_unless_its_bytes_are_asked_for(run, session, name, tmp_path):
+    pool, file = session.pool(f"local:/{name}"), tmp_path / "table.csv"
+    file.write_text("v,w\n1,a\n2,b\n")
+    run("pool", "put", pool.name, "a", file)
+    assert pool.get("a").to_pydict() == {"v": [1, 2], "w": ["a", "b"]}
+    run("pool", "put", pool.name, "bytes", file, "--bytes")
+    assert bytes(pool.get_bytes("bytes")) == file.read_bytes()
+    for command in (["query", pool.name], ["write", pool.name, tmp_path / "all.arrows"]):
+        assert "object (bytes, ) is plain bytes" in run("pool", *command, fails=True)
+        run("pool", *command, "--arrow-only")
+    assert pa.ipc.open_stream((tmp_path / "all.arrows").read_bytes()).read_all().num_rows == 2
+
+
 def test_a_pool_without_members_is_told_at_once(run, session, agent, name, tmp_path):
     """Not after the 30 s for which puts wait for members that may come back."""
     pool = f"hash:/{name}?members=dpu*"

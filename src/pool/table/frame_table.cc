@@ -748,17 +748,16 @@ void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effe
   auto pool = may_write(write.pool, user);
   if (!pool)
     return effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
-  const auto fd = std::make_shared<Fd>(std::move(descriptor));
-  std::vector<FramePtr> frames;
-  for (const auto& [sequence, at] : (*pool)->by_sequence) frames.push_back(at->second.frame);
+  std::vector<QuerySource> objects;
+  for (const auto& [sequence, at] : (*pool)->by_sequence)
+    objects.push_back({at->second.frame, at->first.first, at->first.second});
   const auto written = std::make_shared<Written>();
   const std::uint64_t token = next_token_++;
   transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, user, written});
-  effects.push_back(mover::JobEffect{mover::token_of(mover::Service::pool, token),
-                                     [frames = std::move(frames), fd, written]() -> Status {
-                                       OFP_ASSIGN(written->bytes, write_stream(frames, fd->get(), written->cancelled));
-                                       return {};
-                                     }});
+  const auto work = [objects = std::move(objects), fd = std::make_shared<Fd>(std::move(descriptor)), written] {
+    return write_stream(objects, fd->get(), written->cancelled).map([&](auto bytes) { written->bytes = bytes; });
+  };
+  effects.push_back(mover::JobEffect{mover::token_of(mover::Service::pool, token), work});
 }
 
 void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
