@@ -61,8 +61,17 @@ if(NOT SKBUILD)
     ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake INSTALL_DESTINATION ${package_dir})
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   file(RELATIVE_PATH offpath_prefix_from_pc /prefix/${OFFPATH_LIB_DIR}/pkgconfig /prefix)
-  configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.pc.in ${PROJECT_BINARY_DIR}/sdk/offpath.pc @ONLY)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.pc.in ${PROJECT_BINARY_DIR}/sdk/found/offpath.pc @ONLY)
+  set(offpath_run_path " -Wl,-rpath,\${libdir}")
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.pc.in ${PROJECT_BINARY_DIR}/sdk/elsewhere/offpath.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake ${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake
           DESTINATION ${package_dir} COMPONENT sdk)
-  install(FILES ${PROJECT_BINARY_DIR}/sdk/offpath.pc DESTINATION ${OFFPATH_LIB_DIR}/pkgconfig COMPONENT sdk)
+  # The loader looks in /usr and /usr/local by itself; programs that use a library elsewhere are told where it lies.
+  install(CODE "
+    set(places elsewhere)
+    if(CMAKE_INSTALL_PREFIX MATCHES \"^/usr(/local)?/?$\")
+      set(places found)
+    endif()
+    file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${OFFPATH_LIB_DIR}/pkgconfig\" TYPE FILE
+         FILES \"${PROJECT_BINARY_DIR}/sdk/\${places}/offpath.pc\")" COMPONENT sdk)
 endif()

@@ -33,16 +33,28 @@ if(OFFPATH_SANITIZE)
   target_compile_options(offpath_flags INTERFACE
     -fsanitize=${OFFPATH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(offpath_flags INTERFACE -fsanitize=${OFFPATH_SANITIZE})
+  # Each test has the instrumented libraries in it, so linking is a tenth of the build. LLVM's linker is optional.
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=lld OFFPATH_LLD)
+  if(OFFPATH_LLD)
+    target_link_options(offpath_flags INTERFACE -fuse-ld=lld)
+  endif()
   # Instrumented code hides from GCC what it would have proven to be initialised.
   target_compile_options(offpath_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 if(OFFPATH_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    message(FATAL_ERROR "OFFPATH_FUZZ=ON needs clang, not ${CMAKE_CXX_COMPILER_ID}: cmake --preset fuzz")
+    message(FATAL_ERROR "OFFPATH_FUZZ=ON needs clang, not ${CMAKE_CXX_COMPILER_ID}: cmake --preset asan")
   endif()
-  target_compile_options(offpath_flags INTERFACE -fsanitize=fuzzer-no-link)
-  target_link_options(offpath_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+
+# What fuzzers are guided by: which branches of the libraries an input reached. The sources of tests and parts that no
+# fuzzer links do without it: it slows what counts much.
+function(offpath_guides_fuzzers target)
+  if(OFFPATH_FUZZ AND NOT OFFPATH_PART)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
 
 # Programs for another processor run in its emulator, and their tests are told (src/testing/link/emulated.h).
 set(offpath_test_launcher ${CMAKE_CROSSCOMPILING_EMULATOR})
@@ -75,6 +87,7 @@ function(offpath_library name)
     set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endif()
   offpath_link(offpath_${name} PUBLIC ${arg_DEPENDS})
+  offpath_guides_fuzzers(offpath_${name})
 endfunction()
 
 # offpath_installed(NAME [FOLDER]): installs what add_executable or add_library made, into bin/ or FOLDER. A folder that sets
@@ -139,7 +152,8 @@ function(offpath_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
            --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+  # What may take longest begins first, so that none runs alone at the end.
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
                        ENVIRONMENT "${offpath_sanitizer_environment};OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR};${offpath_test_environment}")
   if("e2e" IN_LIST arg_LABELS)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
@@ -161,8 +175,9 @@ function(offpath_fuzzer name)
   if(NOT arg_MAX_BYTES)
     set(arg_MAX_BYTES 4096)
   endif()
-  add_executable(${name} ${arg_SOURCES})
+  add_executable(${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
+  offpath_guides_fuzzers(${name})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
   set(found ${PROJECT_BINARY_DIR}/fuzz/${name}_found)

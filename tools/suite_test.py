@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_command_that_fails_before_any_test_counts(monkeypatch: pytest.MonkeyP
     assert step.count([0, 1]).failures == ["asan: build"]
     assert suite.pytest_step(None).count([suite.pytest_exit_no_tests]).failed == 1
     assert suite.pytest_step("x").count([suite.pytest_exit_no_tests]).failed == 0
+
+
+def test_every_step_configures_the_tree_that_its_presets_build_and_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    presets = json.loads((suite.ROOT / "CMakePresets.json").read_text())
+    monkeypatch.setattr(suite, "ROOT", tmp_path)  # making a step removes its stale reports: not those of this tree
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
+    for step in [make() for make in suite.steps_of(None, False) if make not in (suite.lint_step, suite.docs_step)]:
+        if step.name == "pytest":
+            continue
+        configured = step.commands[0][2]
+        for kind in ("buildPresets", "testPresets"):
+            trees = {preset["name"]: preset.get("configurePreset") for preset in presets[kind]}
+            assert trees[step.name] == configured
 
 
 @pytest.mark.parametrize(

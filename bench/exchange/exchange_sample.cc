@@ -272,21 +272,21 @@ class Region {
     gauges_.on_request(
         1, "bench", {.ticket = 1, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_open), .payload = payload_},
         0, effects_);
-    if (!effects_.answers.at(0).number) return tl::unexpected<Failure>(effects_.answers[0].number.error());
-    effects_.answers.clear();
+    if (const auto* const failed = std::get_if<service::FailEffect>(&effects_.at(0)))
+      return tl::unexpected<Failure>(failed->failure);
+    effects_.clear();
     return {};
   }
   Result<double> sample() {
     const std::uint64_t before = samples(), began = ticks();
     gauges_.on_time(monotonic_ns(), effects_);
     while (samples() == before) {
-      const auto pulls = std::exchange(effects_.pulls, {});
+      const service::Effects pulls = std::exchange(effects_, {});
       if (pulls.size() != 1) return fail(Error::io, "{} reads at a time of one sample", pulls.size());
-      const link::ReadPiece piece{pulls[0].from.region, pulls[0].from.generation, pulls[0].from.offset, pulls[0].to,
-                                  pulls[0].from.length};
-      member_.link->read(pulls[0].token, {&piece, 1});
+      const auto& pull = std::get<service::PullEffect>(pulls[0]);
+      member_.link->read(pull.token, pull.pieces);
       OFP_TRY(finish());
-      gauges_.on_transfer(pulls[0].token, {}, monotonic_ns(), real_ns(), effects_);
+      gauges_.on_transfer(pull.token, {}, monotonic_ns(), real_ns(), effects_);
     }
     return double(ticks() - began) * ns_per_tick();
   }
@@ -309,7 +309,7 @@ class Region {
 
   Member& member_;
   exchange::Gauges gauges_;
-  channel::Effects effects_;
+  service::Effects effects_;
   std::size_t bytes_;
   std::vector<std::byte> schema_, head_, payload_;
 };

@@ -65,7 +65,7 @@ class Store {
 class Service final : public Store {
  public:
   // `threads` sets of keys; behind `lock`, if there is one.
-  Service(std::size_t threads, bool collide, std::shared_ptr<mover::BufferCache> cache, std::size_t first_thread,
+  Service(std::size_t threads, bool collide, std::shared_ptr<service::BufferCache> cache, std::size_t first_thread,
           bool locked)
       : cache_(std::move(cache)),
         pools_({}, cache_, [](std::uint64_t) { return true; }),
@@ -91,7 +91,7 @@ class Service final : public Store {
     Program& program = programs_[channel];
     for (const mover::Store::Place& place : program.places) {
       const auto held = alone();
-      auto frame = std::make_shared<mover::Frame>();
+      auto frame = std::make_shared<service::Frame>();
       OFP_ASSIGN(frame->buffer, cache_->take(object_bytes, user_));
       std::memcpy(frame->buffer.data(), contents, object_bytes);
       frame->bytes = object_bytes;
@@ -104,7 +104,7 @@ class Service final : public Store {
       pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_drop), asked}, now_,
                         effects_);
       // Where threads share objects another one may have dropped it first.
-      if (effects_.size() != 1 || !std::holds_alternative<mover::ReplyEffect>(effects_[0]))
+      if (effects_.size() != 1 || !std::holds_alternative<service::ReplyEffect>(effects_[0]))
         return fail(Error::io, "a drop was not answered");
       effects_.clear();
     }
@@ -120,9 +120,9 @@ class Service final : public Store {
   Status get(std::size_t channel, const std::vector<std::byte>& asked, const std::unique_lock<std::mutex>&) {
     pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_get), asked}, now_,
                       effects_);
-    const auto* const given = effects_.empty() ? nullptr : std::get_if<mover::HandOverEffect>(&effects_[0]);
+    const auto* const given = effects_.empty() ? nullptr : std::get_if<service::HandOverEffect>(&effects_[0]);
     if (given == nullptr) {
-      const bool absent = !effects_.empty() && std::holds_alternative<mover::FailEffect>(effects_[0]);
+      const bool absent = !effects_.empty() && std::holds_alternative<service::FailEffect>(effects_[0]);
       effects_.clear();
       return absent && locked_ ? Status() : fail(Error::io, "a get was not answered");
     }
@@ -139,13 +139,13 @@ class Service final : public Store {
 
   const uid_t user_ = ::getuid();
   const TimeNs now_ = 1;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   pool::Pools pools_;
   std::size_t first_;
   bool locked_;
   std::mutex mutex_;
   std::vector<Program> programs_;
-  mover::Effects effects_;
+  service::Effects effects_;
   std::vector<std::byte> release_;
   std::uint64_t next_ticket_ = 1;
 };
@@ -234,13 +234,13 @@ Status run(const Options& options, Report& report) {
                   {},          {}};
     for (const std::size_t threads : {1U, 2U}) {
       if (threads > 1 && options.other("--threads-max") == "1") continue;
-      const auto one_cache = mover::BufferCache::make({});
+      const auto one_cache = service::BufferCache::make({});
       std::vector<std::unique_ptr<Store>> made;
       std::vector<Store*> stores, peers;
       for (std::size_t thread = 0; thread < threads; ++thread) {
         if (!each.shared || thread == 0)
           made.push_back(std::make_unique<Service>(each.shared ? threads : 1, each.collide,
-                                                   each.one_cache ? one_cache : mover::BufferCache::make({}),
+                                                   each.one_cache ? one_cache : service::BufferCache::make({}),
                                                    each.shared ? 0 : thread, each.shared));
         stores.push_back(made.back().get());
       }

@@ -47,10 +47,10 @@ pool::Query speed_query() {
   return query;
 }
 
-Result<pool::FramePtr> read_frame(const std::string& path, mover::BufferCache& cache) {
+Result<pool::FramePtr> read_frame(const std::string& path, service::BufferCache& cache) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return fail(Error::not_found, "{} cannot be read", path);
-  auto made = std::make_shared<mover::Frame>();
+  auto made = std::make_shared<service::Frame>();
   made->bytes = static_cast<std::uint64_t>(file.tellg());
   OFP_ASSIGN(made->buffer, cache.take(made->bytes, 0));
   file.seekg(0);
@@ -91,7 +91,7 @@ class Subject {
   }
 
  private:
-  static Result<std::string> values_of(const mover::Frame& frame) {
+  static Result<std::string> values_of(const service::Frame& frame) {
     const auto bytes = std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(frame.buffer.data()),
                                                        static_cast<std::int64_t>(frame.bytes));
     ARROW_ASSIGN(auto reader,
@@ -102,7 +102,7 @@ class Subject {
     return least->ToString() + " " + most->ToString();
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   std::vector<pool::QuerySource> sources_;
   pool::QueryLimits limits_;
   std::shared_ptr<pool::QueryThreads> threads_;

@@ -4,6 +4,10 @@
 #ifndef OFFPATH_HANDLE_HPP
 #define OFFPATH_HANDLE_HPP
 
+#if __cplusplus <= 201703L
+#error "offpath's C++ headers need C++20 (-std=c++20); offpath/offpath.h is for C and every C++"
+#endif
+
 #include <offpath/offpath.h>
 
 #include <chrono>

@@ -55,9 +55,9 @@ class Offpath(CMakePackage):
         folders = ["src/base", "src/wire", "src/link", "src/channel", "src/frame",
                    "src/telemetry/host_sampler", "src/host"]  # fmt: skip
         if agent:
-            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/connections", "src/loop", "src/group",
-                       "src/frame", "src/mover", "src/plugin", "src/pool", "src/sift", "src/telemetry",
-                       "src/exchange", "src/task", "src/tcp", "src/host", "src/sockets", "src/service",
+            folders = ["src/base", "src/wire", "src/link", "src/channel", "src/plugin", "src/service",
+                       "src/connections", "src/loop", "src/group", "src/frame", "src/mover", "src/pool", "src/sift",
+                       "src/telemetry", "src/exchange", "src/task", "src/tcp", "src/host", "src/sockets",
                        "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),

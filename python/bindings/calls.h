@@ -67,6 +67,9 @@ void wait_for(const Seconds& timeout, Call&& call) {
 using ChannelHandle = std::shared_ptr<ofp_channel>;
 using StreamHandle = std::shared_ptr<ofp_stream>;
 
+// Values of this buffer are masked (numpy.ma, and what is like it), which the buffer does not tell.
+bool has_masked(PyObject* object);
+
 // One exported buffer; released with the GIL held.
 class Exported {
  public:
@@ -87,6 +90,9 @@ class Exported {
  private:
   Py_buffer view_{};
 };
+
+// A buffer whose bytes are all that counts. Throws where values are masked: bytes have no place for a mask.
+Exported exported_bytes(PyObject* object, int flags);
 
 void bind_channel(nb::module_& module);
 void bind_exchange(nb::module_& module);

@@ -128,7 +128,7 @@ class Exchange {
     return told;
   }
   void publish(nb::handle record) const {
-    const Exported bytes(record.ptr(), PyBUF_C_CONTIGUOUS);
+    const Exported bytes = exported_bytes(record.ptr(), PyBUF_C_CONTIGUOUS);
     ofp_error error{};
     check(ofp_exchange_publish(open(), bytes.view().buf, static_cast<std::uint64_t>(bytes.view().len), &error), error);
   }

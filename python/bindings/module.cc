@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "calls.h"
 
 namespace offpath::python {
@@ -27,6 +29,26 @@ int raises(void*) {
 bool in_main_thread() { return gettid() == getpid(); }
 
 }  // namespace
+
+bool has_masked(PyObject* object) {
+  // One type after the other is asked once, in most programs NumPy's array alone. Guarded by the GIL.
+  static PyObject* without_mask = nullptr;
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (type == without_mask) return false;
+  if (PyObject_HasAttrString(type, "mask") == 0) {
+    Py_INCREF(type);
+    Py_XDECREF(std::exchange(without_mask, type));
+    return false;
+  }
+  return nb::cast<bool>(nb::bool_(nb::module_::import_("numpy").attr("any")(nb::handle(object).attr("mask"))));
+}
+
+Exported exported_bytes(PyObject* object, int flags) {
+  if (has_masked(object))
+    fail(OFP_SCHEMA,
+         "an array with masked values, whose mask bytes have no place for: give filled(…), or data with its mask");
+  return {object, flags};
+}
 
 Interruptible::Interruptible() {
   if (in_main_thread()) ofp_interruptible(raises, nullptr);

@@ -20,7 +20,7 @@ namespace offpath::python {
 namespace {
 
 using Text = std::optional<std::string>;
-constexpr std::int64_t not_plain = -1;  // what `send` returns for data that is not plain memory
+constexpr std::int64_t not_plain = -1;  // what `send` returns for what the package has to look at
 
 // What a column's buffer has to be. `kind` is NumPy's: i u f b, t (temporal: signed integers will do), x (bytes).
 struct Column {
@@ -28,7 +28,6 @@ struct Column {
   char kind = 0;
   Py_ssize_t value_bytes = 0;
   Py_ssize_t values = 1;  // of one row
-  std::string expected;   // what an error says was expected
 };
 
 char kind_of(const char* format) {
@@ -59,7 +58,6 @@ char kind_of(const char* format) {
     case 's':
     case 'x':
     case 'c':
-    case 'w':
       return 'x';
     default:
       return 0;  // '>' for the other byte order, records, complex numbers
@@ -73,46 +71,28 @@ bool fits(const Column& column, char kind, Py_ssize_t value_bytes) {
   return kind == column.kind || (column.kind == 't' && kind == 'i');
 }
 
-std::string describe(const Py_buffer& view) {
-  std::string text = std::string("format '") + (view.format != nullptr ? view.format : "B") + "', shape (";
-  for (int i = 0; i < view.ndim; ++i) text += (i > 0 ? ", " : "") + std::to_string(view.shape[i]);
-  text += "), strides (";
-  for (int i = 0; i < view.ndim; ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(view.strides != nullptr ? view.strides[i] : 0);
-  return text + ")";
-}
-
-[[noreturn]] void misfit(const Column& column, const Py_buffer& view, const char* hint) {
-  fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(column.name) + "': expected " + column.expected + ", given " +
-                       describe(view) + hint);
-}
-
-// Rows and stride of one column's buffer; throws where it does not fit.
+// Rows and stride of one column's buffer; nothing where it does not fit.
 struct Shape {
   std::uint64_t rows;
   std::uint32_t stride_bytes;
 };
 
-Shape shape_of(const Column& column, const Py_buffer& view) {
+std::optional<Shape> shape_of(const Column& column, const Py_buffer& view) {
   const char kind = kind_of(view.format);
-  if (kind == 0 || view.ndim < 1 || !fits(column, kind, view.itemsize)) misfit(column, view, "");
+  if (kind == 0 || view.ndim < 1 || !fits(column, kind, view.itemsize)) return {};
   const Py_ssize_t row_bytes = column.values * column.value_bytes;
   // Behind the first dimension values lie side by side and are as many as a row has.
   Py_ssize_t inner_bytes = view.itemsize;
   for (int i = view.ndim - 1; i > 0; --i) {
-    if (view.strides[i] != inner_bytes && view.shape[i] > 1)
-      misfit(column, view, "; the values of a row must lie side by side (numpy.ascontiguousarray copies them so)");
+    if (view.strides[i] != inner_bytes && view.shape[i] > 1) return {};
     inner_bytes *= view.shape[i];
   }
-  if (inner_bytes != row_bytes) misfit(column, view, "");
+  if (inner_bytes != row_bytes) return {};
   const Py_ssize_t stride = view.strides[0];
   if (view.shape[0] <= 1 || (stride == row_bytes && column.kind != 'b'))
-    return {static_cast<std::uint64_t>(view.shape[0]), column.kind == 'b' ? 1u : 0u};
-  if (stride < row_bytes || stride > 0x7FFF'FFFF)
-    misfit(column, view, "; rows must follow each other upwards (numpy.ascontiguousarray copies them so)");
-  if (column.values != 1)
-    misfit(column, view, "; rows of several values must lie side by side (numpy.ascontiguousarray copies them so)");
-  return {static_cast<std::uint64_t>(view.shape[0]), static_cast<std::uint32_t>(stride)};
+    return Shape{static_cast<std::uint64_t>(view.shape[0]), column.kind == 'b' ? 1u : 0u};
+  if (stride < row_bytes || stride > 0x7FFF'FFFF || column.values != 1) return {};
+  return Shape{static_cast<std::uint64_t>(view.shape[0]), static_cast<std::uint32_t>(stride)};
 }
 
 struct Key {
@@ -143,7 +123,7 @@ class Stream {
       for (nb::handle each : columns) {
         const auto spec = nb::cast<nb::tuple>(each);
         Column column{nb::borrow(spec[0]), nb::cast<std::string>(spec[1])[0], nb::cast<Py_ssize_t>(spec[2]),
-                      nb::cast<Py_ssize_t>(spec[3]), nb::cast<std::string>(spec[4])};
+                      nb::cast<Py_ssize_t>(spec[3])};
         columns_.push_back(std::move(column));
       }
     data_.resize(columns_.size());
@@ -203,7 +183,8 @@ class Stream {
     check(code, error);
   }
 
-  // The ticket, or not_plain if `data` is no dict or a column is no plain memory.
+  // The ticket, or not_plain if `data` is no dict or a column is no plain memory of its type: the package's rule then
+  // converts it or says what does not fit.
   std::int64_t send(nb::handle data, nb::handle key, bool snapshot, bool wait) {
     ofp_stream* stream = handle().get();
     release_pulled();
@@ -253,7 +234,7 @@ class Stream {
     std::vector<ofp_piece> list;
     for (nb::handle each : pieces) {
       const auto [buffer, offset] = nb::cast<std::pair<nb::object, std::uint64_t>>(each);
-      views.emplace_back(buffer.ptr(), PyBUF_SIMPLE);
+      views.push_back(exported_bytes(buffer.ptr(), PyBUF_SIMPLE));
       const Py_buffer& view = views.back().view();
       list.push_back({view.buf, static_cast<std::uint64_t>(view.len), offset});
     }
@@ -333,12 +314,12 @@ class Stream {
     return views;
   }
 
-  // Fills data_, strides_ and `views`. False if a column is no plain memory.
+  // Fills data_, strides_ and `views`. False if a column is missing or no plain memory of its type.
   bool gather(PyObject* data, std::vector<Exported>& views, std::uint64_t& rows) {
     views.reserve(columns_.size());
     if (whole()) {
       PyObject* value = PyDict_Check(data) ? PyDict_GetItemWithError(data, columns_[0].name.ptr()) : data;
-      if (value == nullptr || !PyObject_CheckBuffer(value)) return false;
+      if (value == nullptr || !PyObject_CheckBuffer(value) || has_masked(value)) return false;
       views.emplace_back(value, PyBUF_SIMPLE);
       data_[0] = views.back().view().buf;
       strides_[0] = 0;
@@ -348,38 +329,20 @@ class Stream {
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const Column& column = columns_[i];
       PyObject* value = PyDict_GetItemWithError(data, column.name.ptr());
-      if (value == nullptr) {
-        if (PyErr_Occurred() != nullptr) throw nb::python_error();
-        fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(column.name) + "' is missing: expected " + column.expected);
-      }
-      if (!PyObject_CheckBuffer(value)) return false;
+      if (value == nullptr && PyErr_Occurred() != nullptr) throw nb::python_error();
+      if (value == nullptr || !PyObject_CheckBuffer(value) || has_masked(value)) return false;
       try {
         views.emplace_back(value, PyBUF_RECORDS_RO);
       } catch (nb::python_error&) {  // datetime64, for one: the package knows another way
         return false;
       }
-      const Shape shape = shape_of(column, views.back().view());
-      if (i > 0 && shape.rows != rows)
-        fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(column.name) + "' has " + std::to_string(shape.rows) +
-                             " rows, column '" + nb::cast<std::string>(columns_[0].name) + "' has " +
-                             std::to_string(rows));
-      rows = shape.rows;
+      const std::optional<Shape> shape = shape_of(column, views.back().view());
+      if (!shape || (i > 0 && shape->rows != rows)) return false;
+      rows = shape->rows;
       data_[i] = views.back().view().buf;
-      strides_[i] = shape.stride_bytes;
+      strides_[i] = shape->stride_bytes;
     }
-    if (static_cast<std::size_t>(PyDict_Size(data)) != columns_.size()) refuse_unknown(data);
-    return true;
-  }
-  [[noreturn]] void refuse_unknown(PyObject* data) const {
-    nb::dict given = nb::borrow<nb::dict>(data);
-    for (const Column& column : columns_) given.attr("get")(column.name);
-    for (auto [name, value] : given) {
-      bool known = false;
-      for (const Column& column : columns_) known |= column.name.equal(name);
-      if (!known)
-        fail(OFP_SCHEMA, "column '" + nb::cast<std::string>(nb::str(name)) + "' is not in the stream's schema");
-    }
-    fail(OFP_SCHEMA, "two columns of the stream's schema have the same name; send a RecordBatch");
+    return static_cast<std::size_t>(PyDict_Size(data)) == columns_.size();
   }
 
   // Posts without waiting, which needs no release of the GIL; copies and waits outside of it, after `own` has made

@@ -90,7 +90,7 @@ struct Request {
       ofp_task_input& input = given.emplace_back(
           ofp_task_input{name.c_str(), nullptr, bytes, version, changed_from, changed_at, changed_bytes});
       if (buffer.is_none()) continue;
-      const Py_buffer& view = memory.emplace_back(buffer.ptr(), PyBUF_C_CONTIGUOUS).view();
+      const Py_buffer& view = memory.emplace_back(exported_bytes(buffer.ptr(), PyBUF_C_CONTIGUOUS)).view();
       input.data = view.buf;
       input.bytes = static_cast<std::uint64_t>(view.len);
     }

@@ -132,7 +132,7 @@ class Agent:
 
     @property
     def log(self) -> str:
-        """What the agent wrote to its log so far."""
+        """What the agent wrote to its log so far: a thread of it writes each line soon after what the line tells of."""
         path = Path(self._directory.name) / "agent.log"
         return path.read_text(errors="replace") if path.exists() else ""
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from .column_values import as_array, as_numpy, fits, hidden_dates, hidden_of, letter_of, row_of
 from .errors import SchemaError
+from .layouts import same_values
 
 # What the extension module checks a buffer against: name, kind (NumPy's letter; t: temporal, x: bytes, *: anything),
-# bytes of a value, values of a row, and the words for an error.
-ColumnSpec = tuple[str, str, int, int, str]
+# bytes of a value, and values of a row.
+ColumnSpec = tuple[str, str, int, int]
 
-BYTES: list[ColumnSpec] = [("bytes", "*", 1, 1, "any contiguous buffer")]
+BYTES: list[ColumnSpec] = [("bytes", "*", 1, 1)]
 
 
 def plain_columns(schema: pa.Schema) -> list[ColumnSpec] | None:
@@ -24,37 +27,11 @@ def plain_columns(schema: pa.Schema) -> list[ColumnSpec] | None:
 
 def plain_column(field: pa.Field) -> ColumnSpec | None:
     """The same for one field: fixed width, or a fixed-size list of such."""
-    kind_of_list, values, shape = field.type, 1, "(rows,)"
-    if pa.types.is_fixed_size_list(kind_of_list):
-        values, kind_of_list, shape = (
-            kind_of_list.list_size,
-            kind_of_list.value_type,
-            f"(rows, {kind_of_list.list_size})",
-        )
-    if pa.types.is_boolean(kind_of_list):
-        return None if values != 1 else (field.name, "b", 1, 1, f"bool of shape {shape}")
-    letter = letter_of(kind_of_list)
-    if letter is None:
+    kind, values = row_of(field.type)
+    letter = letter_of(kind)
+    if letter is None or (letter == "b" and values != 1):
         return None
-    width = kind_of_list.bit_width // 8
-    words = f"bytes of {width}" if letter == "x" else f"{kind_of_list}"
-    return field.name, letter, width, values, f"{words} of shape {shape}"
-
-
-def letter_of(kind: pa.DataType) -> str | None:
-    """The kind of NumPy array whose memory is that of an Arrow type."""
-    types = pa.types
-    if types.is_signed_integer(kind):
-        return "i"
-    if types.is_unsigned_integer(kind):
-        return "u"
-    if types.is_floating(kind):
-        return "f"
-    if types.is_temporal(kind) and not types.is_interval(kind):
-        return "t"
-    if types.is_decimal(kind) or types.is_fixed_size_binary(kind):
-        return "x"
-    return None
+    return field.name, letter, max(1, kind.bit_width // 8), values
 
 
 def as_mapping(data: Any, names: Iterable[str]) -> Any:
@@ -73,75 +50,109 @@ def as_mapping(data: Any, names: Iterable[str]) -> Any:
     return {name: getattr(data, name) for name in names}
 
 
-def temporal_as_integers(data: dict[str, Any]) -> dict[str, Any]:
-    """NumPy's datetime64 and timedelta64 arrays refuse the buffer protocol; their integers do not."""
-    return {
-        name: value.view("i8") if getattr(getattr(value, "dtype", None), "kind", "") in ("M", "m") else value
-        for name, value in data.items()
-    }
+def schema_of(given: Any) -> pa.Schema:
+    """A schema of pyarrow, of another library, types by name, or that of a first batch."""
+    if isinstance(given, pa.Schema):
+        return given
+    if hasattr(given, "__arrow_c_schema__"):
+        return pa.schema(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(given).schema
+    if hasattr(given, "__arrow_c_array__"):
+        return pa.record_batch(given).schema
+    fields = getattr(getattr(given, "dtype", None), "names", None)
+    columns = {name: given[name] for name in fields} if fields is not None else given
+    if not isinstance(columns, Mapping):
+        raise SchemaError(f"schema: expected a schema, types by name or a first batch, given {type(given).__name__}")
+    return pa.schema([(name, type_of(value)) for name, value in columns.items()])
 
 
-def as_batch(data: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch of `schema`, sharing the memory of `data` where Arrow can.
+def type_of(value: Any) -> pa.DataType:
+    """A type that is given, by Arrow, by NumPy or by name, or that of a column."""
+    if isinstance(value, pa.DataType):
+        return value
+    if isinstance(value, str | np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return pa.from_numpy_dtype(np.dtype(value))
+    array = as_numpy(value)
+    if array is not None and array.ndim == 2:
+        return pa.list_(pa.from_numpy_dtype(array.dtype), array.shape[1])
+    return pa.from_numpy_dtype(array.dtype) if array is not None and array.dtype.kind != "O" else pa.array(value).type
+
+
+def whole_dates(data: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    """NumPy's datetime64 and timedelta64 arrays refuse the buffer protocol. Their integers do not, and say the same
+    where the unit is the column's and no value is NaT or masked."""
+    return {name: dates_as_integers(value, schema.field(name)) if name in schema.names else value
+            for name, value in data.items()}  # fmt: skip
+
+
+def dates_as_integers(value: Any, field: pa.Field) -> Any:
+    if (
+        not isinstance(value, np.ndarray)
+        or value.dtype.kind not in "Mm"
+        or not fits(value.dtype, row_of(field.type)[0])
+    ):
+        return value
+    hidden = hidden_dates(np.asarray(value), hidden_of(value))
+    return (
+        value if hidden is not None or value.dtype.itemsize * 8 != row_of(field.type)[0].bit_width else value.view("i8")
+    )
+
+
+def as_batch(data: Any, schema: pa.Schema, cast: bool = False) -> pa.RecordBatch:
+    """A record batch of `schema`, sharing the memory of `data` where Arrow can. ``cast`` converts types that differ.
 
     Raises SchemaError naming the first field that differs.
     """
     if isinstance(data, dict):
-        return batch_of_columns(data, schema)
-    if isinstance(data, pa.RecordBatch):
+        return batch_of_columns(data, schema, cast)
+    if isinstance(data, pa.RecordBatch | pa.Table):
         batch = data
-    elif isinstance(data, pa.Table) or hasattr(data, "__arrow_c_stream__"):
-        batches = pa.table(data).combine_chunks().to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+    elif hasattr(data, "__arrow_c_stream__"):
+        batch = pa.RecordBatchReader.from_stream(data, requested_schema(data, schema, cast)).read_all()
     elif hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
+        batch = pa.record_batch(data, requested_schema(data, schema, cast))
     else:
         raise SchemaError(f"cannot send a {type(data).__name__}")
-    check_schema(batch.schema, schema)
-    return batch
-
-
-def check_schema(given: pa.Schema, expected: pa.Schema) -> None:
-    """Names and types in the same order; nullability and metadata may differ."""
-    if given.names != expected.names:
-        raise SchemaError(f"columns: expected {', '.join(expected.names)}; given {', '.join(given.names)}")
-    for ours, theirs in zip(given, expected, strict=True):
-        if ours.type != theirs.type:
-            raise SchemaError(f"column '{theirs.name}': expected {theirs.type}, given {ours.type}")
-
-
-def batch_of_columns(data: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    missing = [name for name in schema.names if name not in data]
-    unknown = [name for name in data if name not in schema.names]
-    if missing or unknown:
-        raise SchemaError(f"columns: expected {', '.join(schema.names)}; given {', '.join(data)}")
-    arrays = [as_array(data[field.name], field) for field in schema]
-    rows = {len(array) for array in arrays}
-    if len(rows) > 1:
-        lengths = ", ".join(f"'{field.name}' {len(array)}" for field, array in zip(schema, arrays, strict=True))
-        raise SchemaError(f"columns of different lengths: {lengths}")
+    if batch.schema.names != schema.names:
+        raise SchemaError(f"columns: expected {', '.join(schema.names)}; given {', '.join(batch.schema.names)}")
+    if (
+        isinstance(batch, pa.RecordBatch)
+        and batch.schema.types == schema.types
+        and all(each.nullable for each in schema)
+    ):
+        return batch
+    arrays = [as_array(array, field, cast) for array, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def as_array(value: Any, field: pa.Field) -> pa.Array:
-    if isinstance(value, pa.ChunkedArray):
-        value = value.combine_chunks()
-    try:
-        if not isinstance(value, pa.Array):
-            value = array_of(value, field.type)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise SchemaError(
-            f"column '{field.name}': expected {field.type}, given {type(value).__name__}: {error}"
-        ) from error
-    if value.type != field.type:
-        raise SchemaError(f"column '{field.name}': expected {field.type}, given {value.type}")
-    if not field.nullable and value.null_count:
-        raise SchemaError(f"column '{field.name}': expected no nulls, given {value.null_count}")
-    return value
+def requested_schema(data: Any, schema: pa.Schema, cast: bool) -> pa.Schema | None:
+    """What a producer is asked for. Producers may convert values for it, so without ``cast`` they are asked only where
+    theirs are the same in another layout."""
+    if cast:
+        return schema
+    if not hasattr(data, "__arrow_c_schema__"):
+        return None
+    given = pa.schema(data)
+    is_same = given.names == schema.names and all(map(same_values, given.types, schema.types))
+    return schema if is_same else None
 
 
-def array_of(value: Any, kind: pa.DataType) -> pa.Array:
-    """NumPy's rows of several values become lists without a copy; the rest is Arrow's to convert."""
-    if pa.types.is_fixed_size_list(kind) and getattr(value, "ndim", 1) == 2 and value.shape[1] == kind.list_size:
-        return pa.FixedSizeListArray.from_arrays(pa.array(value.reshape(-1), type=kind.value_type), type=kind)
-    return pa.array(value, type=kind)
+def batch_of_columns(data: dict[str, Any], schema: pa.Schema, cast: bool) -> pa.RecordBatch:
+    for name in schema.names:
+        if name not in data:
+            raise SchemaError(
+                f"column '{name}' is missing: expected {', '.join(schema.names)}; given {', '.join(data)}"
+            )
+    for name in data:
+        if name not in schema.names:
+            raise SchemaError(f"column '{name}' is not in the stream's schema, which has {', '.join(schema.names)}")
+    if len(data) != len(schema.names):
+        raise SchemaError("two columns of the stream's schema have the same name; send a RecordBatch")
+    arrays = [as_array(data[field.name], field, cast) for field in schema]
+    for field, array in zip(schema, arrays, strict=True):
+        if len(array) != len(arrays[0]):
+            raise SchemaError(
+                f"column '{field.name}' has {len(array)} rows, column '{schema.names[0]}' has {len(arrays[0])} rows"
+            )
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from .errors import Invalid, NotFound, SchemaError, Timeout
 from .expression import Aggregates, Columns, encode_query
+from .query_text import with_texts
 from .snapshot import Progress, restore_snapshot, write_snapshot
 from .waits import Step
 
@@ -255,7 +256,8 @@ class Pool:
         return restore_snapshot(self, directory, progress)
 
     def list(self, row: str | None = None, column: str | None = None, timeout: float = SHORT_S) -> list[Entry]:
-        """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing."""
+        """Objects whose keys match the patterns (``*`` and ``?``), in the order of storing. Raises NotFound if there is
+        no such pool, as ``len`` does."""
         return [Entry(*each) for each in self.session._native.pool_list(self.name, row, column, timeout)]
 
     def list_async(
@@ -301,9 +303,9 @@ class Pool:
 
     def query(
         self,
-        filter: pc.Expression | None = None,
+        filter: pc.Expression | str | None = None,
         columns: Columns | None = None,
-        aggregates: Aggregates | None = None,
+        aggregates: Aggregates | str | None = None,
         *,
         rows: str | None = None,
         columns_glob: str | None = None,
@@ -321,6 +323,10 @@ class Pool:
         all of it. ``partial``: members that are lost with rows which no other has do no harm: what is left is answered.
         ``arrow_only``: objects that are not Arrow are left out; otherwise the first of them is a SchemaError.
 
+        Filter and aggregate may be texts, as on the command line; an aggregate in the filter's place is one, too.
+
+        >>> pool.query("x < 0.5", ["id", "x"])
+        >>> pool.query("max(x)"), pool.query("x < 0.5", aggregates="n=count")
         >>> pool.query(pc.field("x") < 0.5, ["id", "x"])
         >>> pool.query(aggregates={"fastest": ("max", pc.field("v") * pc.field("v")), "n": "count"})
 
@@ -341,9 +347,9 @@ class Pool:
 
     def query_async(
         self,
-        filter: pc.Expression | None = None,
+        filter: pc.Expression | str | None = None,
         columns: Columns | None = None,
-        aggregates: Aggregates | None = None,
+        aggregates: Aggregates | str | None = None,
         *,
         rows: str | None = None,
         columns_glob: str | None = None,
@@ -353,7 +359,7 @@ class Pool:
         arrow_only: bool = False,
     ) -> Future[pa.Table]:
         """Like ``query``, without waiting; the future is as of ``want``."""
-        asked = encode_query(filter, columns, aggregates, without_lost=partial, arrow_only=arrow_only)
+        asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial, arrow_only=arrow_only)
         return self._start(
             lambda: self.session._native.start_query(self.name, rows, columns_glob, asked, timeout),
             lambda request: _next_frame(request.query(), [], f"answer from pool {self.name}"),
@@ -363,9 +369,9 @@ class Pool:
 
     def query_frames(
         self,
-        filter: pc.Expression | None = None,
+        filter: pc.Expression | str | None = None,
         columns: Columns | None = None,
-        aggregates: Aggregates | None = None,
+        aggregates: Aggregates | str | None = None,
         *,
         rows: str | None = None,
         columns_glob: str | None = None,
@@ -374,7 +380,7 @@ class Pool:
         arrow_only: bool = False,
     ) -> Iterator[Frame]:
         """The same frame by frame, one at least: the agent computes on as they are taken."""
-        asked = encode_query(filter, columns, aggregates, without_lost=partial, arrow_only=arrow_only)
+        asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial, arrow_only=arrow_only)
         answer = self.session._native.pool_query(self.name, rows, columns_glob, asked, timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"answer from pool {self.name}")
@@ -435,9 +441,7 @@ class Pool:
         keys = (row, result) if isinstance(result, str) else result or (None, None)
         return self.name, row, column, plugin, name, bytes(arguments), keys[0], keys[1]
 
-    def write(
-        self, path: str | os.PathLike[str], timeout: float | None = None, *, arrow_only: bool = False
-    ) -> int:
+    def write(self, path: str | os.PathLike[str], timeout: float | None = None, *, arrow_only: bool = False) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.
 
         With ``arrow_only`` objects that are not Arrow are left out, and this program writes; otherwise the first of
@@ -500,7 +504,7 @@ class Pool:
         return (frame.batch() for frame in self.frames() if frame.is_arrow)
 
     def __len__(self) -> int:
-        return len(self.keys())
+        return len(self.list())
 
     def __contains__(self, key: Any) -> bool:
         return (key if isinstance(key, tuple) else (key, "")) in self.keys()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .errors import Invalid
-from .expression import AGGREGATES
+from .expression import AGGREGATES, Aggregates, Columns
 
 COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], pc.Expression]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -44,6 +44,28 @@ def parse_query(where: str, select: Sequence[str], aggregate: Sequence[str]) -> 
         "columns": columns or None,
         "aggregates": dict(map(parse_aggregate, aggregate)) or None,
     }
+
+
+def with_texts(
+    filter: pc.Expression | str | None, columns: Columns | None, aggregates: Aggregates | str | None
+) -> tuple[pc.Expression | None, Columns | None, Aggregates | None]:
+    """Arguments of ``Pool.query`` of which some are the texts of the command line: a filter, ``max(x)`` in its place,
+    and ``top=max(x)`` or ``max(x)`` as aggregates, which is then their column's name."""
+    if isinstance(filter, str) and aggregates is None and columns is None and is_aggregate(filter):
+        filter, aggregates = None, filter
+    if isinstance(aggregates, str):
+        aggregates = dict([parse_aggregate(f"{aggregates}={aggregates}" if is_aggregate(aggregates) else aggregates)])
+    return parse_expression(filter) if isinstance(filter, str) else filter, columns, aggregates
+
+
+def is_aggregate(text: str) -> bool:
+    """``count``, or one call of an aggregate and nothing around it."""
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    is_call = isinstance(body, ast.Call) and isinstance(body.func, ast.Name) and body.func.id in AGGREGATES
+    return is_call or text.strip() == "count"
 
 
 def parse_aggregate(text: str) -> tuple[str, tuple[str, pc.Expression] | str]:

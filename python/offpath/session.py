@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from . import _native
 from ._native import Channel
+from .columns import schema_of
 from .exchange import Exchange, Field
 from .gauges import Gauge, Gauges
 from .pool import Pool
@@ -98,7 +98,7 @@ class Session:
     def stream(
         self,
         name: str,
-        schema: pa.Schema | None = None,
+        schema: Any = None,
         *,
         rows_max: int = 0,
         destination: str | None = None,
@@ -110,16 +110,20 @@ class Session:
     ) -> Stream:
         """Opens a stream: a schema the agent prepares for, once, and a pool its frames go to.
 
-        ``rows_max``: rows of the largest batch. ``destination``: ``ipc-page`` (page aligned Arrow IPC; the default),
-        ``ipc``, ``record-batch``, ``arrays``, ``c-abi``, ``agent-serialise``; ``native`` (the default without a schema)
-        and ``serialised`` take bytes as they are. ``pool``: ``local:/NAME``, by default the stream's name. ``keep``:
-        frames the pool keeps, the oldest leave; 0: all. ``ranks`` and ``rank`` of a parallel program, for ``step_end``.
+        ``schema``: of pyarrow, Polars or what else exports one, a dict of names to types, or a first batch to learn it
+        from, which is not sent. Without: bytes. ``rows_max``: rows of the largest batch. ``destination``: ``ipc-page``
+        (page aligned Arrow IPC; the default), ``ipc``, ``record-batch``, ``arrays``, ``c-abi``, ``agent-serialise``;
+        ``native`` (the default without a schema) and ``serialised`` take bytes as they are. ``pool``: ``local:/NAME``,
+        by default the stream's name. ``keep``: frames the pool keeps, the oldest leave; 0: all. ``ranks`` and ``rank``
+        of a parallel program, for ``step_end``.
         ``compression``: ``lz4`` or ``zstd``; the agent compresses frames (``ipc-page`` and ``ipc``) once it has pulled
         them, and reading one decompresses it into memory of its own instead of mapping the agent's.
 
         Raises SchemaError or Unsupported (a type that is not stored, a destination that is not compressed), Exists
         (another program has this name), Invalid.
         """
+        if schema is not None:
+            schema = schema_of(schema)
         if destination is None:
             destination = "ipc-page" if schema is not None else BYTES_AS_THEY_ARE[0]
         return Stream(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 from . import columns
 from ._native import Stream as NativeStream
 from .errors import Error, SchemaError, Timeout, WouldBlock
+from .layouts import stored_schema
 
 if TYPE_CHECKING:
     from .session import Session
@@ -81,9 +83,10 @@ class Stream:
     ) -> None:
         self.session = session
         self.name = name
-        self.schema = schema
+        self.schema = schema = stored_schema(schema) if schema is not None else None
         self.pool_name = pool or f"local:/{name}"
         self.destination = destination
+        self._steps = itertools.count()
         self.compression = compression
         specs = columns.plain_columns(schema) if schema is not None else columns.BYTES
         capsule = schema.__arrow_c_schema__() if schema is not None else None
@@ -92,7 +95,14 @@ class Stream:
         )  # fmt: skip
 
     def send(
-        self, data: Any, key: Key, *, snapshot: bool = False, wait: bool = True, timeout: float | None = None
+        self,
+        data: Any,
+        key: Key | None = None,
+        *,
+        snapshot: bool = False,
+        wait: bool = True,
+        timeout: float | None = None,
+        cast: bool = False,
     ) -> Ticket:
         """Posts one batch and returns at once; until it is pulled its arrays must not change.
 
@@ -101,26 +111,31 @@ class Stream:
         one value a row (also strided, as ``x[:, 0]``), or shape (rows, n) for a fixed-size list of n. Without a schema
         (destinations ``native`` and ``serialised``) it is one contiguous buffer.
 
-        ``key`` is (row, column), or the row alone. ``snapshot`` copies into staging memory instead: the arrays may
+        ``key`` is (row, column), or the row alone; None numbers this stream's sends: ``step0``, ``step1`` and so on, of
+        which one that fails leaves its number out. ``snapshot`` copies into staging memory instead: the arrays may
         change at once. ``wait`` waits for room in the ring and credit, at most ``timeout`` seconds, None: for ever; a
         send that waits longer than a second writes a warning to standard error. Without it WouldBlock is raised.
+
+        Nothing is converted in silence: other types, units and orders of bytes than the schema's are refused, and
+        ``cast`` converts them, unless values do not survive it. Masked values of NumPy and NaT are sent as nulls.
 
         Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock,
         Timeout.
         """
+        key = f"step{next(self._steps)}" if key is None else key
         if wait and timeout is not None:
-            return self._send_in_time(data, key, snapshot, timeout)
+            return self._send_in_time(data, key, snapshot, timeout, cast)
         number = self._native.send(data, key, snapshot, wait)
         if number < 0:
-            number = self._send_other(data, key, snapshot, wait)
+            number = self._send_other(data, key, snapshot, wait, cast)
         return Ticket(self, number)
 
-    def _send_in_time(self, data: Any, key: Key, snapshot: bool, timeout: float) -> Ticket:
+    def _send_in_time(self, data: Any, key: Key, snapshot: bool, timeout: float, cast: bool) -> Ticket:
         """Each attempt that finds no credit asks the agent for it."""
         deadline, pause = time.monotonic() + timeout, 0.001
         while True:
             try:
-                return self.send(data, key, snapshot=snapshot, wait=False)
+                return self.send(data, key, snapshot=snapshot, wait=False, cast=cast)
             except WouldBlock as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -128,17 +143,17 @@ class Stream:
             time.sleep(min(pause, left))
             pause = min(2 * pause, 0.02)
 
-    def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
-        """What is not a dict of plain memory."""
+    def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool, cast: bool) -> int:
+        """What is not a dict of plain memory of the columns' types."""
         if self.schema is None:
             return self._send_bytes(data, key, snapshot, wait)
         data = columns.as_mapping(data, self.schema.names)
         if isinstance(data, dict):
-            data = columns.temporal_as_integers(data) if columns.plain_columns(self.schema) else data
+            data = columns.whole_dates(data, self.schema)
             number = self._native.send(data, key, snapshot, wait)
             if number >= 0:
                 return number
-        batch = columns.as_batch(data, self.schema)
+        batch = columns.as_batch(data, self.schema, cast)
         return self._native.send_arrow(batch.__arrow_c_array__()[1], key, snapshot, wait)
 
     def _send_bytes(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
@@ -147,7 +162,8 @@ class Stream:
             with pa.ipc.new_stream(sink, data.schema) as writer:
                 writer.write(data)
             return self._native.send(sink.getvalue(), key, snapshot, wait)
-        raise SchemaError(f"stream '{self.name}': expected a contiguous buffer, given {type(data).__name__}")
+        masked = ", whose mask bytes have no place for: send filled(…)" if hasattr(data, "mask") else ""
+        raise SchemaError(f"stream '{self.name}': expected a contiguous buffer, given {type(data).__name__}{masked}")
 
     def move(
         self,

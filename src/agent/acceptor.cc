@@ -234,7 +234,7 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
     return forget(at);
   }
   const wire::Hello hello = at->state.hello();
-  mover::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
+  service::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
   if (local) client.group = at->state.gid();
   client.job_labels = link::job_labels_of(local ? at->state.pid() : 0, hello.job_labels);
   for (std::string* each : {&client.job_labels.job, &client.job_labels.step, &client.job_labels.cgroup})

@@ -32,7 +32,7 @@ class Acceptor {
   struct Arrival {
     std::unique_ptr<link::AgentLink> link;
     wire::ChannelLayout layout;
-    mover::Client client;
+    service::Client client;
   };
   struct Options {
     std::size_t handshakes_max = 64;            // of each listener

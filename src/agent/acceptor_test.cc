@@ -2,6 +2,7 @@
 #include "agent/acceptor.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -46,11 +47,12 @@ class AcceptorTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) loop->round(now + i * 51 * microsecond_ns);
   }
   // What link::connect says, with the loop running meanwhile.
-  Result<std::unique_ptr<link::HostLink>> connect_really() {
+  Result<std::unique_ptr<link::HostLink>> connect_really(link::HostOptions options = {}) {
+    options.name = "test\nprogram";
     std::optional<Result<std::unique_ptr<link::HostLink>>> result;
     std::atomic<bool> done{false};
     std::thread program([&] {
-      result = link::connect(address, {.name = "test\nprogram"}, monotonic_ns() + 5 * second_ns);
+      result = link::connect(address, options, monotonic_ns() + 5 * second_ns);
       done = true;
     });
     while (!done) {
@@ -258,6 +260,41 @@ TEST(NetworkSource, IsAnAddressOrWhatOneMachineMayHaveOfIpv6) {
   EXPECT_EQ(source(AF_INET6, "::ffff:10.0.0.1"), source(AF_INET, "10.0.0.1"));
   EXPECT_EQ(source(AF_INET6, "2001:db8:1:2::1"), source(AF_INET6, "2001:db8:1:2:a:b:c:d"));
   EXPECT_NE(source(AF_INET6, "2001:db8:1:2::1"), source(AF_INET6, "2001:db8:1:3::1"));
+}
+
+// As many as there are slots, and more: whichever end lacks the key, the one who knows it still comes in.
+TEST_F(AcceptorTest, AHandshakeThatAKeyEndsGivesItsSlotBack) {
+  const auto key = [&](const std::string& name) {
+    const std::string path = directory + "/" + name;
+    const Fd file(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    const std::string content = "the key that is " + name;
+    EXPECT_EQ(write(file.get(), content.data(), content.size()), static_cast<ssize_t>(content.size()));
+    return path;
+  };
+  const std::string right = key("right"), wrong = key("wrong");
+  start({.handshakes_max = 2, .handshakes_of_source_max = 2});
+  address = *link::Address::parse("tcp:127.0.0.1:0");
+  ASSERT_TRUE(acceptor->listen(address));
+  std::uint64_t refused = 0;
+  const auto expect_denied = [&](const std::string& path, const std::string& why) {
+    for (int i = 0; i < 3; ++i) {
+      const auto link = connect_really({.key_file = path});
+      ASSERT_FALSE(link);
+      EXPECT_EQ(link.error().code, Error::denied);
+      EXPECT_NE(link.error().message.find(why), std::string::npos) << link.error().message;
+      EXPECT_EQ(acceptor->counters().refused, ++refused);
+      EXPECT_EQ(acceptor->counters().handshakes, 0u);
+    }
+  };
+  expect_denied(right, "was started without a key file");
+  auto with_key = std::make_shared<link::AgentPolicy>();
+  with_key->key = std::move(*link::SharedKey::load(right));
+  acceptor->set_policy(with_key);
+  expect_denied(wrong, "does not know the agent's key");
+  auto link = connect_really({.key_file = right});
+  EXPECT_TRUE(link) << link.error().message;
+  EXPECT_EQ(acceptor->counters().handshakes, 0u);
+  for (const std::string& each : {right, wrong}) unlink(each.c_str());
 }
 
 TEST_F(AcceptorTest, OneThatGoesAwayMakesRoom) {

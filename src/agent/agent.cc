@@ -90,7 +90,7 @@ Status Agent::prepare(const Confine& confine) {
   };
   if (std::ranges::any_of(settings_.listen, by_a_card))
     settings_.dispatcher.buffers.lasting = std::make_shared<link::LastingMemory>();
-  mover::BufferCacheOptions& buffers = settings_.dispatcher.buffers;
+  service::BufferCacheOptions& buffers = settings_.dispatcher.buffers;
   if (buffers.buffers_max == 0) buffers.buffers_max = frames_that_fit();
   if (buffers.user_buffers_max == 0) buffers.user_buffers_max = share_of_user(buffers.buffers_max);
   const auto received = std::make_shared<ReceivedFds>(beside_frames(buffers.buffers_max, settings_.received));
@@ -193,10 +193,10 @@ Status Agent::join_parts() {
     disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
-        const mover::Service service = mover::service_of(token);
-        loop::JobPool& pool = service == mover::Service::disk   ? *disk_jobs_
-                              : service == mover::Service::pool ? *file_jobs_
-                                                                : *jobs_;
+        const service::ServiceId service = service::service_of(token);
+        loop::JobPool& pool = service == service::ServiceId::disk   ? *disk_jobs_
+                              : service == service::ServiceId::pool ? *file_jobs_
+                                                                    : *jobs_;
         pool.start(std::move(run),
                    [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
       });

@@ -122,11 +122,12 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
                                  const std::string& column_glob) override {
     std::vector<Item> items;
     for (bool more = true; more;) {
-      OFP_ASSIGN(OwnChannels::Reply page,
+      OFP_ASSIGN(service::OwnChannels::Reply page,
                  ask(wire::EntryKind::pool_list,
                      wire::PoolList{pool, row_glob, column_glob, items.empty() ? 0 : items.back().sequence}));
       more = page.more && !page.items.empty();
-      items.insert(items.end(), std::make_move_iterator(page.items.begin()), std::make_move_iterator(page.items.end()));
+      for (service::OwnChannels::Item& each : page.items)
+        items.push_back({each.sequence, each.bytes, each.rows, std::move(each.row), std::move(each.column)});
     }
     return items;
   }
@@ -135,18 +136,18 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
     std::vector<std::byte> bytes = encode(query);
     wire::PoolQuery asked{pool, row_glob, column_glob, -1, {}};
     asked.query.length = bytes.size();
-    OFP_ASSIGN(const OwnChannels::Reply begun, ask(wire::EntryKind::pool_query, asked, std::move(bytes)));
+    OFP_ASSIGN(const service::OwnChannels::Reply begun, ask(wire::EntryKind::pool_query, asked, std::move(bytes)));
     answer_ = begun.done;
     index_ = 0;
     return {};
   }
   Result<pool::FramePtr> next() override {
-    OFP_ASSIGN(OwnChannels::Reply reply, ask(wire::EntryKind::query_next, wire::QueryNext{answer_, index_++}));
+    OFP_ASSIGN(service::OwnChannels::Reply reply, ask(wire::EntryKind::query_next, wire::QueryNext{answer_, index_++}));
     return std::move(reply.frame);
   }
   Result<std::uint64_t> drop(const std::string& pool, const std::string& row_glob,
                              const std::string& column_glob) override {
-    OFP_ASSIGN(const OwnChannels::Reply reply,
+    OFP_ASSIGN(const service::OwnChannels::Reply reply,
                ask(wire::EntryKind::pool_drop, wire::PoolDrop{pool, row_glob, column_glob}));
     return reply.done;
   }
@@ -164,12 +165,13 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
 
  private:
   template <class Message>
-  Result<OwnChannels::Reply> ask(wire::EntryKind kind, const Message& message, std::vector<std::byte> body = {}) {
+  Result<service::OwnChannels::Reply> ask(wire::EntryKind kind, const Message& message,
+                                          std::vector<std::byte> body = {}) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
-    return backend_.wait_for<OwnChannels::Reply>(
+    return backend_.wait_for<service::OwnChannels::Reply>(
         cancelled_, [&dispatcher = backend_.dispatcher_, channel = channel_, kind, payload = std::move(payload),
-                     body = std::move(body)](TimeNs now, const Tell<OwnChannels::Reply>& tell) mutable {
+                     body = std::move(body)](TimeNs now, const Tell<service::OwnChannels::Reply>& tell) mutable {
           dispatcher.ask_own(channel, kind, payload, std::move(body), now, tell);
         });
   }

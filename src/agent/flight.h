@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "agent/services/dispatcher.h"
 #include "link/address.h"
 #include "loop/mailbox.h"
 #include "pool/flight/flight_server.h"
-#include "service/dispatcher.h"
 
 namespace offpath::agent {
 

@@ -25,8 +25,8 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 
 constexpr auto crc_table = make_table();
 
-// What `bytes` zeros behind it make of a register, by its four bytes: registers are added (xor), and so are their
-// parts.
+// The CRC register after `bytes` zero bytes, looked up by the register's four bytes. The CRC is linear: the shift of an
+// xor is the xor of the shifts.
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
 [[maybe_unused]] constexpr Shift make_shift(std::size_t bytes) {
@@ -66,8 +66,8 @@ OFP_WITH_CRC inline std::uint32_t step1(std::uint32_t crc, std::byte byte) noexc
 bool has_instruction() noexcept { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  // HWCAP_CRC32
 #endif
 
-// The instruction has its result after three cycles and can begin in each: three stretches at a time, put together
-// afterwards.
+// The instruction has a latency of three cycles and a throughput of one a cycle, so three stretches are computed at a
+// time and combined afterwards.
 constexpr std::size_t stretch = 512;
 constexpr Shift over_stretch = make_shift(stretch);
 

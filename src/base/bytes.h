@@ -1,4 +1,5 @@
 // Bytes: views, alignment, little-endian access, checksums. Everything on the wire is little endian.
+// Read this folder in any order: its files are independent. Most code needs status.h, bytes.h, clock.h and fd.h.
 #pragma once
 
 #include <bit>
@@ -16,17 +17,17 @@ static_assert(std::endian::native == std::endian::little, "Offpath's layouts are
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-inline constexpr std::uint64_t page_bytes = 4096;  // what layouts align to, whatever the machine's page is
+inline constexpr std::uint64_t page_bytes = 4096;  // layouts are aligned to this, whatever the machine's page size
 
 // `alignment` is a power of two. The caller bounds `value`: the sum must not overflow.
 [[nodiscard]] constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) noexcept {
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
-// Of a bitmap with one bit for each of `bits`.
+// Bytes of a bitmap with one bit for each of `bits`.
 [[nodiscard]] constexpr std::uint64_t bitmap_bytes(std::uint64_t bits) noexcept { return bits / 8 + (bits % 8 != 0); }
 
-// True and `sum` set if a + b fits; for arithmetic on numbers another process sent.
+// Returns true and sets `sum` if a + b fits. For arithmetic on numbers that another process sent.
 [[nodiscard]] constexpr bool checked_add(std::uint64_t a, std::uint64_t b, std::uint64_t& sum) noexcept {
   return !__builtin_add_overflow(a, b, &sum);
 }

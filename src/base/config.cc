@@ -11,7 +11,7 @@
 #define TOML_HEADER_ONLY 1  // Debian compiles it with exceptions
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
-// Its parser asserts on some texts that are merely wrong ("[" and a newline), and goes on to say so if it does not.
+// toml++ asserts on some texts that are merely invalid ("[" and a newline). Without the assertion it reports an error.
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #include <toml++/toml.h>
 
@@ -71,8 +71,8 @@ std::string format_quantity(std::int64_t value, std::span<const Unit> units) {
   return fmt::format("{}{}", value, units.back().name);
 }
 
-// Levenshtein's distance with transpositions (optimal string alignment): insertions, removals and changes of a letter,
-// and exchanges of two neighbours.
+// Levenshtein distance with transpositions (optimal string alignment): it counts inserted, removed and changed letters
+// and exchanges of two neighbouring letters.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -99,7 +99,8 @@ tl::unexpected<Failure> unknown_name(std::span<const ConfigKey> keys, std::span<
   if (keys.empty() && lists.empty())
     return fail(Error::invalid, "{}: unknown {} '{}'; there are none", source, kind, name);
   std::string_view nearest;
-  std::size_t distance = name.size() / 2 + 1;  // a name with more than half of its letters wrong is not a slip
+  std::size_t distance =
+      name.size() / 2 + 1;  // a name with more than half of its letters wrong is not taken for a typing error
   const auto try_name = [&](std::string_view known, std::string_view as_written) {
     if (const std::size_t found = edit_distance(as_written, name); !known.empty() && found < distance) {
       nearest = known;

@@ -39,23 +39,23 @@ struct ConfigKey {
   ConfigType type;
   std::string_view value;  // default, written as on the command line: 4GiB, 50us, one,two
   std::string_view doc;    // one or more sentences, in one line
-  // What is allowed, of integer, bytes (bytes) and duration (nanoseconds); both ends belong to it.
+  // Allowed range of integer, bytes (bytes) and duration (nanoseconds), both ends included.
   std::int64_t minimum = 0;
   std::int64_t maximum = std::numeric_limits<std::int64_t>::max();
 };
 
-// Tables that may stand there any number of times, [[plugin]] for example. Their keys are "plugin.name" and so on.
+// Tables that may occur any number of times, such as [[plugin]]. Their keys are "plugin.name" and so on.
 struct ConfigList {
   std::string_view name;
-  std::string_view doc;  // what one of them is
+  std::string_view doc;  // what one table of the list describes
   std::span<const ConfigKey> keys;
 };
 
-// Asking for a key that is not in the table, or as another type than it has, is a bug and asserted.
+// Asking for an undeclared key, or for a key as another type, is a bug and asserted.
 // `keys` and `lists` must outlive the Config.
 class Config {
  public:
-  // The defaults alone. A default that is no value of its key's type is a bug and asserted.
+  // The defaults alone. A default that does not parse as its key's type is a bug and asserted.
   explicit Config(std::span<const ConfigKey> keys, std::span<const ConfigList> lists = {});
 
   // Defaults, then `toml`. `source` names the text in errors: a file's path.
@@ -75,14 +75,14 @@ class Config {
   [[nodiscard]] TimeNs duration_ns(std::string_view name) const;
   [[nodiscard]] const std::vector<std::string>& texts(std::string_view name) const;
 
-  // Each [[name]] of a list, in their order. Only a file can have any.
+  // Each [[name]] of a list, in file order. Only files can contain lists.
   [[nodiscard]] const std::vector<Config>& list(std::string_view name) const;
 
-  // Where the value comes from: "default", "agent.toml:12", "command line". Of one of a list, instead of "default",
-  // where that begins.
+  // Where the value comes from: "default", "agent.toml:12", "command line". A default in a list's table gives the line
+  // where that table begins.
   [[nodiscard]] const std::string& source(std::string_view name) const;
 
-  // The configuration in force as TOML that parse() takes back, every key with its meaning.
+  // The configuration in force as TOML that parse() reads back, with the description of every key.
   [[nodiscard]] std::string to_toml() const;
 
  private:
@@ -103,14 +103,14 @@ class Config {
   std::vector<std::vector<Config>> listed_;  // one for each list, in their order
 };
 
-// What is wrong with a value, and where it comes from: "agent.toml:12: agent.listen: what is wrong".
+// An error about a value, with the value's source: "agent.toml:12: agent.listen: what is wrong".
 template <class... Args>
 [[nodiscard]] tl::unexpected<Failure> bad_value(const Config& config, std::string_view key,
                                                 fmt::format_string<Args...> format, Args&&... args) {
   return fail(Error::invalid, "{}: {}: {}", config.source(key), key, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A Markdown table of all keys, and one of each list's, for docs/.
+// A Markdown table of all keys, and one for each list, for docs/.
 [[nodiscard]] std::string config_reference(std::span<const ConfigKey> keys, std::span<const ConfigList> lists = {});
 
 // "4GiB" -> 4294967296. Units: none and B, KiB MiB GiB TiB, kB MB GB TB.

@@ -1,4 +1,5 @@
-// When each of many things is due. The first one costs a look, a change a search: neither a look at all of them.
+// When each of many keys is due. Finding the earliest costs one access, changing one costs a search; neither visits all
+// keys.
 #pragma once
 
 #include <map>
@@ -13,7 +14,7 @@ namespace offpath {
 template <class Key>
 class DueTimes {
  public:
-  // `never`: it is not due by itself.
+  // `never` removes the key.
   void set(const Key& key, TimeNs at) {
     const auto known = times_.find(key);
     if (known == times_.end()) {
@@ -36,7 +37,7 @@ class DueTimes {
     for (const auto& [key, at] : times_) keys.push_back(key);
     return keys;
   }
-  // Takes out what is due, in the order of time.
+  // Removes and returns the keys that are due, ordered by time.
   [[nodiscard]] std::vector<Key> take(TimeNs now) {
     std::vector<Key> due;
     while (!order_.empty() && order_.begin()->first <= now) {

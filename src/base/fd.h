@@ -8,12 +8,12 @@
 
 namespace offpath {
 
-// What is done in place of close(2) with descriptors whose close may wait for another process; see received_fds.h.
+// Takes descriptors instead of close(2), for those whose close may wait for another process; see received_fds.h.
 class FdCloser {
  public:
   virtual ~FdCloser() = default;
   virtual void close(int fd) noexcept = 0;
-  virtual void let_go(int fd) noexcept = 0;  // it is closed by somebody else
+  virtual void let_go(int fd) noexcept = 0;  // this object closes it from here on
 };
 
 class Fd {

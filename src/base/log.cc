@@ -21,7 +21,8 @@ constexpr std::size_t line_bytes_max = 4096;
 constexpr bool is_control(char byte) noexcept { return static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f; }
 constexpr bool may_begin_control(char byte) noexcept { return is_control(byte) || byte == '\xc2'; }
 
-// What comes from others (keys, names) may neither end a line nor steer a terminal. Controls of two bytes are C1's.
+// Text from other processes (keys, names) must neither end a log line nor steer a terminal. Control characters of two
+// bytes in UTF-8 are those of C1.
 std::string one_line(std::string_view line) {
   std::string text;
   const std::string_view shown = line.substr(0, line_bytes_max);

@@ -41,7 +41,7 @@ TEST_F(Log, LinesBelowTheLevelDoNot) {
   EXPECT_TRUE(log_enabled(LogLevel::error));
 }
 
-// What others wrote may be in it: keys, names, errors.
+// A line may contain text that other processes wrote: keys, names, errors.
 TEST_F(Log, ALineIsOneLineOfBoundedLength) {
   set_log(LogLevel::info, keep, &lines_);
   log(LogLevel::info, "key {}",

@@ -6,8 +6,8 @@
 
 namespace offpath {
 
-// An empty memfd that can be sealed, and that is never executable where the kernel supports it (Linux 6.3). `name` is
-// what /proc shows.
+// Creates an empty memfd that can be sealed, and that is never executable where the kernel supports it (Linux 6.3).
+// /proc shows it as `name`.
 [[nodiscard]] Result<Fd> memory_file(const char* name);
 
 }  // namespace offpath

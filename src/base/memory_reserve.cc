@@ -12,7 +12,7 @@ namespace {
 
 constinit thread_local bool is_protected = false;
 constinit MemoryReserve* reserve = nullptr;
-constinit std::mutex mutex;  // of the pieces: several threads may be protected
+constinit std::mutex mutex;  // guards the pieces: several threads may be protected
 
 }  // namespace
 
@@ -36,7 +36,7 @@ bool MemoryReserve::is_whole() noexcept {
   return reserve->take();
 }
 
-// Pages that were never touched may not be there when they are needed.
+// Touches the pages: untouched memory may be unavailable when it is needed.
 bool MemoryReserve::take() noexcept {
   for (void*& piece : pieces_) {
     if (piece != nullptr) continue;

@@ -1,9 +1,9 @@
-// Memory for the moment when there is no more: what stands between a loop and std::bad_alloc in the middle of a change
-// of its state.
+// A memory reserve for the moment when allocation fails. It keeps a loop from meeting std::bad_alloc in the middle of a
+// change of its state.
 //
-// Where an allocation of a protected thread fails, the reserve is given back to the allocator and the allocation tried
-// again (std::set_new_handler). Its owner takes no new work until it has the reserve again. Other threads get
-// std::bad_alloc as ever: they run jobs, whose errors it becomes.
+// When an allocation of a protected thread fails, the reserve is freed and the allocation is tried again
+// (std::set_new_handler). The reserve's owner accepts no new work until the reserve is whole again. Other threads get
+// std::bad_alloc as usual: they run jobs, and the job reports it as an error.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace offpath {
 
-// One in a process.
+// One for each process.
 class MemoryReserve {
  public:
   static constexpr std::size_t piece_bytes = 64 * 1024;  // from the heap, where small allocations come from
@@ -24,9 +24,9 @@ class MemoryReserve {
   MemoryReserve(const MemoryReserve&) = delete;
   MemoryReserve& operator=(const MemoryReserve&) = delete;
 
-  // The calling thread may use it from now on.
+  // Allows the calling thread to use the reserve from now on.
   static void protect_this_thread() noexcept;
-  // Takes what was given back. True if all of it is there. True without a reserve, too.
+  // Allocates the missing pieces again. Returns true if the reserve is whole, and also if there is no reserve.
   [[nodiscard]] static bool is_whole() noexcept;
 
  private:

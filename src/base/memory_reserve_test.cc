@@ -19,7 +19,7 @@
 namespace offpath {
 namespace {
 
-// What fails whatever is given back.
+// Fails even after the reserve was freed.
 void* allocate_too_much() { return ::operator new(std::size_t{1} << 62); }
 
 template <class Function>
@@ -33,12 +33,12 @@ TEST(MemoryReserve, IsGivenBackOnceBeforeAnAllocationFails) {
   ASSERT_TRUE(MemoryReserve::is_whole());
   in_a_thread([] {
     MemoryReserve::protect_this_thread();
-    EXPECT_THROW(allocate_too_much(), std::bad_alloc);  // it was given back, and was not enough
+    EXPECT_THROW(allocate_too_much(), std::bad_alloc);  // the reserve was freed, and was not enough
   });
   EXPECT_TRUE(MemoryReserve::is_whole()) << "it is taken again as soon as there is memory";
 }
 
-// The handler as operator new calls it, once for each time that the allocation fails.
+// Calls the handler as operator new does: once for each failed allocation.
 TEST(MemoryReserve, GivesAProtectedThreadOneMoreTry) {
   const MemoryReserve reserve;
   in_a_thread([] {

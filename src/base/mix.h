@@ -1,6 +1,6 @@
 // Spreads a number's bits: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Every bit of the value
-// changes about half of the result's bits, and two values never have the same result. It is no cipher: use siphash.h
-// where somebody else chooses the values.
+// changes about half of the result's bits, and different values have different results. It is not a cipher: use
+// siphash.h for values that an adversary may choose.
 #pragma once
 
 #include <cstdint>

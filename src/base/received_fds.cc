@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t message_descriptors_max = 253;  // the kernel's SCM_MAX_FD
 constexpr std::uint64_t overdraft = message_descriptors_max;
-constexpr std::uint64_t bytes_at_once = 4 * 1024 * 1024;  // of memory, given back in about 400 us
+constexpr std::uint64_t bytes_at_once = 4 * 1024 * 1024;  // bytes of memory freed in one step, about 400 us
 
 bool closes_at_once(int fd) noexcept {
   struct stat status{};
@@ -42,7 +42,7 @@ ReceivedFds::User::~User() {
 }
 
 Fd ReceivedFds::User::own(int fd) {
-  Fd kept(fd);  // closed here if there is no memory for a spare
+  Fd kept(fd);  // closes the descriptor if allocating a spare fails
   if (!kept) return kept;
   add_spare();
   ++descriptors_;
@@ -140,11 +140,11 @@ void ReceivedFds::begin_thread() noexcept {
     std::thread([all = shared_from_this()] { all->work(); }).detach();
     ++threads_;
   } catch (const std::exception&) {  // std::system_error, std::bad_alloc
-    // The next one that leaves tries again.
+    // The next descriptor that leaves tries to start a thread again.
   }
 }
 
-// One of each user, in turn.
+// Closes one item of each user in turn.
 void ReceivedFds::work() noexcept {
   std::unique_lock lock(mutex_);
   while (!turns_.empty()) {
@@ -167,7 +167,7 @@ void ReceivedFds::work() noexcept {
     user->served_ = false;
     if (!user->leaving_.empty()) user->take_turn();
     lock.unlock();
-    user.reset();  // it may be the last, and takes the lock
+    user.reset();  // may be the last reference, whose destructor takes the lock
     lock.lock();
   }
   --threads_;

@@ -1,15 +1,15 @@
-// What other processes hand to this one: descriptors, and memory that is mapped from them. Counted by user, and let go
-// of where that takes nobody else's time.
+// Resources that other processes send to this one: descriptors, and memory mapped from them. They are counted by user,
+// and released on threads where a slow release delays nobody else.
 //
-// The last close of a descriptor can wait for whoever serves the file: FUSE's flush, a file server that is gone, a TCP
-// socket that lingers. The last view of a large memfd is gone when all of its pages are free, 100 ms for a GiB. So an
-// Fd from here is closed by a thread of its own, unless it is memory of a few pages. One thread closes at a time for a
-// user and `threads_max` for all, so a user whose closes hang holds up that user's other ones alone. Nobody waits for
-// these threads, at the end of the process either.
+// The last close of a descriptor can wait for another party: a FUSE file system's flush, a file server that is
+// unreachable, a TCP socket that lingers. Unmapping the last view of a large memfd frees all of its pages, which takes
+// 100 ms for a GiB. So a separate thread closes each Fd from here, unless it is memory of a few pages. One thread at a
+// time closes for a user, and at most `threads_max` threads for all users: closes that hang delay only the same user's
+// other closes. Nothing waits for these threads, not even the end of the process.
 //
-// The kernel closes descriptors too: those of a message for which recvmsg was given no room, and those in a socket's
-// queue when the socket is closed. receive_with_descriptors has room for all of them; a socket over which descriptors
-// come is own()ed.
+// The kernel closes descriptors too: those of a message for which recvmsg had no room, and those left in a socket's
+// queue when the socket is closed. Therefore receive_with_descriptors has room for all descriptors of a message, and a
+// socket over which descriptors arrive is own()ed.
 #pragma once
 
 #include <sys/types.h>
@@ -29,8 +29,8 @@
 
 namespace offpath {
 
-// The limits hold for what is checked by may_take() and take_mapping(): what came in one message has to be taken, and
-// is counted.
+// The limits are enforced by may_take() and take_mapping(). Descriptors that have already arrived in a message are
+// always taken and counted.
 struct ReceivedLimits {
   std::uint64_t descriptors_max = 1 << 20, user_descriptors_max = 1 << 20;
   std::uint64_t mappings_max = 1 << 20, user_mappings_max = 1 << 20;
@@ -46,11 +46,11 @@ class ReceivedFds : public std::enable_shared_from_this<ReceivedFds> {
     ~User() override;
     [[nodiscard]] Fd own(int fd);
     [[nodiscard]] Fd own(Fd fd) { return own(fd.release()); }
-    // One more descriptor. Error::too_large.
+    // Whether one more descriptor may be taken. Error::too_large.
     [[nodiscard]] Status may_take() const;
-    // What goes on sending all the same is to be ended.
+    // True if the user has exceeded the limit so far that its connection should be closed.
     [[nodiscard]] bool overdrawn() const noexcept;
-    // One more mapping, until unmap() or return_mapping(). Error::too_large.
+    // Counts one more mapping, until unmap() or return_mapping(). Error::too_large.
     [[nodiscard]] Status take_mapping();
     void unmap(void* at, std::uint64_t length) noexcept;
     void return_mapping() noexcept;
@@ -75,16 +75,17 @@ class ReceivedFds : public std::enable_shared_from_this<ReceivedFds> {
     std::shared_ptr<ReceivedFds> all_;
     uid_t user_;
     std::atomic<std::uint64_t> descriptors_ = 0, mappings_ = 0;
-    // Under all_->mutex_. What leaves must not need memory: there is a spare for everything that is counted.
+    // Guarded by all_->mutex_. Releasing must not allocate: `spares_` holds a list node for everything that is counted.
     std::list<Leaving> leaving_, spares_;
-    std::list<std::shared_ptr<User>> turn_{1};  // its place in all_->turns_, while it is not there
-    bool served_ = false;                       // by a thread
+    std::list<std::shared_ptr<User>> turn_{
+        1};                // this user's place in all_->turns_; held here while the user is not queued
+    bool served_ = false;  // a thread is closing for this user
   };
 
   explicit ReceivedFds(const ReceivedLimits& limits = {}) : limits_(limits) {}
-  // Any thread, as everything here.
+  // Thread-safe, as all functions here.
   [[nodiscard]] std::shared_ptr<User> of(uid_t user);
-  // So many closes wait behind others that nothing should be taken whose refusal is one more.
+  // True if so many closes are queued that requests whose refusal closes another descriptor should not be accepted.
   [[nodiscard]] bool overrun() const noexcept { return waiting_ >= limits_.descriptors_max; }
   [[nodiscard]] std::uint64_t descriptors() const noexcept { return descriptors_; }
   [[nodiscard]] std::uint64_t mappings() const noexcept { return mappings_; }
@@ -98,12 +99,12 @@ class ReceivedFds : public std::enable_shared_from_this<ReceivedFds> {
   std::atomic<std::uint64_t> descriptors_ = 0, mappings_ = 0, waiting_ = 0;
   std::mutex mutex_;
   std::map<uid_t, std::weak_ptr<User>> users_;
-  std::list<std::shared_ptr<User>> turns_;  // those for whom something waits and no thread works
+  std::list<std::shared_ptr<User>> turns_;  // users with something to close and no thread that works for them
   unsigned threads_ = 0;
 };
 
-// As recvmsg, whose flags of the message are `said`: MSG_CTRUNC stands for more descriptors than this process may open.
-// They are appended to `descriptors`, owned by `user` (null: closed as any other).
+// As recvmsg. `said` receives the message's flags: MSG_CTRUNC means that this process had reached its limit of open
+// descriptors. The descriptors are appended to `descriptors` and owned by `user` (null: closed as any other).
 [[nodiscard]] ssize_t receive_with_descriptors(int socket, std::span<const iovec> to, int flags,
                                                const std::shared_ptr<ReceivedFds::User>& user,
                                                std::vector<Fd>& descriptors, int& said);

@@ -22,7 +22,7 @@ static void round_of(struct state* s) {
 }
 
 static uint64_t load(const uint8_t* from, size_t length) {
-  uint64_t word = 0;                            // little endian, as every machine is that Offpath runs on
+  uint64_t word = 0;                            // little endian, like every machine that Offpath supports
   if (length > 0) memcpy(&word, from, length);  // `from` may be null then
   return word;
 }

@@ -1,6 +1,6 @@
 // SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012), with 64 and with 128 bits of output.
-// Keyed, it authenticates datagrams of samplers and makes what strangers must not foresee; with a known key it names
-// schemas. Plain C, for the sampler on the host and the agent.
+// With a secret key it authenticates samplers' datagrams and makes values that outsiders cannot predict; with a known
+// key it names schemas. Plain C, for the sampler on the host and the agent.
 #pragma once
 
 #include <stddef.h>

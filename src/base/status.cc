@@ -21,7 +21,7 @@ std::string_view error_name(Error code) noexcept {
 std::string brief(std::string_view text) {
   constexpr std::size_t shown_bytes = 80;
   if (text.size() <= 2 * shown_bytes) return std::string(text);
-  std::size_t end = shown_bytes;  // not within a character of UTF-8
+  std::size_t end = shown_bytes;  // never cut within a UTF-8 character
   while (end > shown_bytes - 4 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80) --end;
   return fmt::format("{}… of {} bytes", text.substr(0, end), text.size());
 }

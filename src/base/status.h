@@ -15,7 +15,7 @@
 
 namespace offpath {
 
-// name, number, what it means
+// name, number, meaning
 // clang-format off: a list
 #define OFFPATH_ERRORS(X)                                                         \
   X(would_block, 1, "would block: no room or no credit right now")                \
@@ -65,10 +65,10 @@ template <class... Args>
   return tl::unexpected<Failure>(Failure{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
-// A failed system call: maps errno once, and says which call it was.
+// A failed system call: maps errno once, and names the call.
 [[nodiscard]] tl::unexpected<Failure> fail_errno(int error_number, std::string_view call);
 
-// A text of somebody else's, such as a key, as messages have it: of a long one how it begins, and its length.
+// A text from another process, such as a key, shortened for messages: the beginning of a long text, and its length.
 [[nodiscard]] std::string brief(std::string_view text);
 
 // Pass a failure on: OFP_TRY(call());   OFP_ASSIGN(auto value, call());

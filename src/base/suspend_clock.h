@@ -1,6 +1,6 @@
-// How long this machine has slept. CLOCK_MONOTONIC, by which everything here counts, stands still in suspend, and so do
-// timeouts: nobody is late because the machine slept. What was promised to another machine is not over later for that,
-// so whoever keeps such a promise asks here.
+// How long this machine has been suspended. CLOCK_MONOTONIC, which all timeouts here use, stops in suspend, so
+// suspending makes nobody late. A promise to another machine keeps running meanwhile, so code that keeps such a promise
+// asks here.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace offpath {
 
-// Nanoseconds of CLOCK_BOOTTIME, which goes on in suspend.
+// Nanoseconds of CLOCK_BOOTTIME, which continues in suspend.
 [[nodiscard]] inline TimeNs boottime_ns() noexcept {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec * second_ns + now.tv_nsec;
 }
 
-// In all, since the machine was started. Never more than it was: a pause between the two looks makes it less, until the
-// next call.
+// Total suspended time since boot. Never too large; if this thread is interrupted between its two clock reads the
+// result is too small, until the next call.
 [[nodiscard]] inline TimeNs suspended_ns() noexcept {
   const TimeNs boot = boottime_ns();
   return std::max<TimeNs>(boot - monotonic_ns(), 0);

@@ -1,4 +1,4 @@
-// Text that people and other programs write: blanks around it, and numbers that are all of it.
+// Text that people and other programs write: trimming blanks, and parsing a number that fills the whole text.
 #pragma once
 
 #include <charconv>
@@ -8,14 +8,14 @@
 
 namespace offpath {
 
-// Without the blanks at its two ends.
+// `text` without blanks at its two ends.
 [[nodiscard]] constexpr std::string_view trimmed(std::string_view text) noexcept {
   while (text.starts_with(' ')) text.remove_prefix(1);
   while (text.ends_with(' ')) text.remove_suffix(1);
   return text;
 }
 
-// The number that `text` is from its first byte to its last; nothing where it is none or does not fit Number.
+// Parses all of `text` as a number; nullopt if it is not a number or does not fit Number.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_of(std::string_view text) noexcept {
   Number number{};

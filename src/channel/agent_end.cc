@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/sleep_flag.h"
 #include "channel/agent_end_operations.h"
 #include "wire/messages/replies.h"
 #include "wire/region.h"
@@ -150,7 +151,7 @@ void AgentEnd::wake_up(TimeNs now) {
   if (sleep_ == Sleep::awake) return;
   sleep_ = Sleep::awake;
   if (mapped_ != nullptr)
-    word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).store(0, std::memory_order_release);
+    SleepFlag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).clear();
   else
     agent_line_dirty_ = true;
 }
@@ -358,64 +359,11 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::probe:
       reply(wire::ReplyKind::probed, entry.ticket, wire::Probed{time(now)});
       return {};
-    case EntryKind::open_stream:
-    case EntryKind::close_stream:
-    case EntryKind::send:
-    case EntryKind::move:
-    case EntryKind::step_end:
-    case EntryKind::need_credit:
-    case EntryKind::pool_get:
-    case EntryKind::pool_list:
-    case EntryKind::pool_drop:
-    case EntryKind::pool_write:
-    case EntryKind::push_lease:
-    case EntryKind::release:
-    case EntryKind::member_table:
-    case EntryKind::peer_put:
-    case EntryKind::peer_get:
-    case EntryKind::peer_deliver:
-    case EntryKind::peer_piece:
-    case EntryKind::sift_flush:
-    case EntryKind::peer_flush:
-    case EntryKind::sift_tracks:
-    case EntryKind::peer_tracks:
-    case EntryKind::sift_info:
-    case EntryKind::peer_list:
-    case EntryKind::peer_drop:
-    case EntryKind::peer_step_end:
-    case EntryKind::peer_define:
-    case EntryKind::pool_query:
-    case EntryKind::query_next:
-    case EntryKind::pool_compute:
-    case EntryKind::peer_compute:
-    case EntryKind::peer_compare:
-    case EntryKind::peer_query:
-    case EntryKind::peer_query_next:
-    case EntryKind::peer_cancel:
-    case EntryKind::gauges_open:
-    case EntryKind::gauges_close:
-    case EntryKind::exchange_open:
-    case EntryKind::exchange_info:
-    case EntryKind::exchange_wait:
-    case EntryKind::exchange_grant:
-    case EntryKind::exchange_close:
-    case EntryKind::peer_exchange:
-    case EntryKind::pool_cancel:
-    case EntryKind::task_open:
-    case EntryKind::task_run:
-    case EntryKind::task_wait:
-    case EntryKind::task_cancel:
-    case EntryKind::task_close:
-    case EntryKind::peer_lanes:
-    case EntryKind::peer_receive:
-    case EntryKind::peer_message:
-    case EntryKind::tcp_open:
-    case EntryKind::tcp_close:
-    case EntryKind::tcp_slow_path:
+    default:
+      OFP_TRY(events_.check(entry));
       events_.on_request(*this, entry, now);
       return {};
   }
-  return fail(Error::protocol, "request {} has the unknown kind {}", entry.ticket, entry.kind);
 }
 
 // ---- pulls and pushes
@@ -547,14 +495,11 @@ bool AgentEnd::fall_asleep(TimeNs now) {
   if (mapped_ != nullptr) {
     if (!pulls_.empty()) return false;
     if (sleep_ == Sleep::asleep) return true;
-    // We write the flag, fence, look at the tail; the host writes the tail, fences, looks at the flag.
-    const auto asleep = word(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
-    asleep.store(1, std::memory_order_release);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) > requests_.position()) {
-      asleep.store(0, std::memory_order_release);
+    const SleepFlag flag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
+    if (!flag.fall_asleep([&] {
+          return word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) > requests_.position();
+        }))
       return false;
-    }
     sleep_ = Sleep::asleep;
     ++counters_.sleeps;
     return true;

@@ -34,6 +34,8 @@ class AgentEnd;
 class AgentEvents {
  public:
   virtual ~AgentEvents() = default;
+  // Whether there are requests of this kind. A failure ends the channel.
+  [[nodiscard]] virtual Status check(const Entry&) const { return {}; }
   // A request other than those the channel serves itself (ranges, wakes, probes).
   virtual void on_request(AgentEnd& channel, const Entry& request, TimeNs now) = 0;
   // A pull or push ended. A pull counts only if the host was alive after it.

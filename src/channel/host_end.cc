@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/relax.h"
+#include "base/sleep_flag.h"
 #include "channel/interruption.h"
 
 namespace offpath::channel {
@@ -134,9 +135,8 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   }
   store_word(memory_ + ChannelLayout::tail_line, requests_.position());
   ++counters_.posted;
-  // The agent writes its flag, fences, looks at the tail; we write the tail, fence, look at its flag.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (load_word(memory_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)) != 0) [[unlikely]] {
+  fence_before_look();
+  if (SleepFlag(memory_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).value() != 0) [[unlikely]] {
     link_->wake();
     ++counters_.wakes_sent;
   }

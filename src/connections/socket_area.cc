@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/sleep_flag.h"
 #include "connections/socket_cells.h"
 
 namespace offpath::channel {
@@ -21,6 +22,8 @@ namespace {
 std::atomic_ref<std::uint64_t> word(MutableBytes memory, std::uint64_t offset) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
 }
+
+SleepFlag flag(MutableBytes memory, std::uint64_t offset) noexcept { return SleepFlag(memory.data() + offset); }
 
 }  // namespace
 
@@ -209,17 +212,17 @@ void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
 
 // All cores that have something to take, for who died before it had told may have posted to any.
 void SocketArea::tell_agent() noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence_before_look();
   for (std::uint32_t core = 0; core < cores_; ++core) {
     const std::uint64_t lines = wire::tcp_word::of_core(core);
-    if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 0) continue;
+    if (flag(memory_, lines + wire::tcp_word::agent_asleep).value() == 0) continue;
     if (word(memory_, lines + wire::tcp_word::wishes_taken).load(std::memory_order_relaxed) != shared_->wishes[core])
       tell_core(core);
   }
 }
 
 void SocketArea::tell_core(std::uint32_t core) noexcept {
-  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep).store(0, std::memory_order_relaxed);
+  flag(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::agent_asleep).clear();
   wake_(core);
 }
 
@@ -456,8 +459,8 @@ bool SocketArea::take_all(std::uint32_t core) noexcept {
     ++taken;
   }
   word(memory_, lines + wire::tcp_word::news_taken).store(taken, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (word(memory_, lines + wire::tcp_word::agent_asleep).load(std::memory_order_relaxed) == 2) tell_core(core);
+  fence_before_look();
+  if (flag(memory_, lines + wire::tcp_word::agent_asleep).value() == 2) tell_core(core);
   return true;
 }
 
@@ -484,26 +487,24 @@ bool SocketArea::take_in() {
 
 bool SocketArea::fall_asleep() {
   const Lock lock(*this);
-  const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
-  word(memory_, asleep).store(shared_->waits_for_room != 0 ? 2 : 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool something = process(process_).told != 0;
-  const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
-  for (std::uint32_t core = 0; core < cores_; ++core) {
-    if ((waited >> core & 1) != 0) something = room(core) || something;
-    something = something ||
-                word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
-                    shared_->news_taken[core];
-  }
-  if (!something) return true;
-  word(memory_, asleep).store(0, std::memory_order_relaxed);
-  return false;
+  const auto look = [&] {
+    bool something = process(process_).told != 0;
+    const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
+    for (std::uint32_t core = 0; core < cores_; ++core) {
+      if ((waited >> core & 1) != 0) something = room(core) || something;
+      something = something ||
+                  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
+                      shared_->news_taken[core];
+    }
+    return something;
+  };
+  return flag(memory_, wire::tcp_word::process_asleep(process_))
+      .fall_asleep(look, shared_->waits_for_room != 0 ? 2 : 1);
 }
 
 void SocketArea::stay_awake() {
-  const std::uint64_t asleep = wire::tcp_word::process_asleep(process_);
-  if (word(memory_, asleep).load(std::memory_order_relaxed) != 0)
-    word(memory_, asleep).store(0, std::memory_order_relaxed);
+  const SleepFlag own = flag(memory_, wire::tcp_word::process_asleep(process_));
+  if (own.value() != 0) own.clear();
 }
 
 }  // namespace offpath::channel

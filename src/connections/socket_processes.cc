@@ -3,6 +3,7 @@
 #include <atomic>
 #include <bit>
 
+#include "base/sleep_flag.h"
 #include "connections/socket_cells.h"
 
 namespace offpath::channel {
@@ -83,9 +84,7 @@ Result<std::uint32_t> SocketArea::new_process() noexcept {
     return fail(Error::no_space, "{} processes have these connections, as many as may", number);
   shared_->processes = std::max(shared_->processes, number + 1);
   process(number).is = Process::Is::alive;
-  std::atomic_ref<std::uint64_t>(
-      *reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::process_asleep(number)))
-      .store(0, std::memory_order_relaxed);
+  SleepFlag(memory_.data() + wire::tcp_word::process_asleep(number)).clear();
   return number;
 }
 

@@ -68,13 +68,13 @@ Status ChannelCarrier::poll(TimeNs, const Take& take) {
 }
 
 void ParcelReader::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
-                              channel::Effects& effects) {
+                              service::Effects& effects) {
   if (Status begun = begin(channel, request, is_member, token, effects); !begun)
-    effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
+    service::answer_outcome(effects, channel, request.ticket, std::move(begun));
 }
 
 Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
-                           channel::Effects& effects) {
+                           service::Effects& effects) {
   wire::PeerExchange message{};
   OFP_TRY(wire::decode(request.payload, message));
   if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
@@ -86,7 +86,7 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
     if (message.bytes.size() != message.total_bytes)
       return fail(Error::protocol, "a parcel of {} bytes encloses {}", message.total_bytes, message.bytes.size());
     deliver_(message.tag, std::make_shared<const std::vector<std::byte>>(message.bytes.begin(), message.bytes.end()));
-    effects.answers.push_back({channel, request.ticket, 0});
+    service::answer(effects, channel, request.ticket, 0);
     return {};
   }
   auto at = std::ranges::find_if(assembling_, [&](const auto& each) {
@@ -110,16 +110,16 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
   pulling.ticket = request.ticket;
   pulling.length = message.part.length;
   pulling.assembly = *at;
-  effects.pulls.push_back({channel, token, message.part, (*at)->bytes->data() + message.offset});
+  service::pull(effects, channel, token, message.part, (*at)->bytes->data() + message.offset);
   pulling_.emplace(token, std::move(pulling));
   return {};
 }
 
-bool ParcelReader::on_transfer(std::uint64_t token, const Status& status, channel::Effects& effects) {
+bool ParcelReader::on_transfer(std::uint64_t token, const Status& status, service::Effects& effects) {
   const auto node = pulling_.extract(token);
   if (!node) return false;
   Pulling& pulled = node.mapped();
-  effects.answers.push_back({pulled.channel, pulled.ticket, channel::number_of(status)});
+  service::answer_outcome(effects, pulled.channel, pulled.ticket, status);
   const std::shared_ptr<Assembly> assembly = std::move(pulled.assembly);
   if (!status)
     std::erase(assembling_, assembly);

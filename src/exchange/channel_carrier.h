@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "channel/effects.h"
 #include "channel/ring.h"
 #include "exchange/carrier.h"
 #include "group/reach.h"
+#include "service/effects.h"
 
 namespace offpath::exchange {
 
@@ -62,9 +62,9 @@ class ParcelReader {
       : bytes_max_(std::move(bytes_max)), deliver_(std::move(deliver)) {}
 
   void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
-                  channel::Effects& effects);
+                  service::Effects& effects);
   [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status,
-                                 channel::Effects& effects);  // false: the pull is another component's
+                                 service::Effects& effects);  // false: the pull is another component's
   void on_channel_closed(std::uint64_t channel);
 
  private:
@@ -78,7 +78,7 @@ class ParcelReader {
     std::shared_ptr<Assembly> assembly;
   };
   [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
-                             channel::Effects& effects);
+                             service::Effects& effects);
   void finish(const std::shared_ptr<Assembly>& assembly);
 
   std::function<std::uint64_t(std::uint64_t)> bytes_max_;

@@ -22,7 +22,7 @@ std::string text_of(const std::vector<wire::ExchangeField>& fields) {
 }  // namespace
 
 Status ExchangeService::open(std::uint64_t channel, const channel::Entry& request, TimeNs now,
-                             ServiceEffects& effects) {
+                             service::Effects& effects) {
   wire::ExchangeOpen message{};
   OFP_TRY(wire::decode(request.payload, message));
   const auto at =
@@ -77,11 +77,11 @@ Status ExchangeService::open(std::uint64_t channel, const channel::Entry& reques
     one.publisher = number;
     if (Grants* grants = one.exchange->grants(); grants != nullptr) grants->set_user(true);
   }
-  effects.answers.push_back({channel, request.ticket, number});
+  service::answer(effects, channel, request.ticket, number);
   return {};
 }
 
-Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& request, ServiceEffects& effects) {
+Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& request, service::Effects& effects) {
   wire::ExchangeInfo message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_ASSIGN(const Found found, own(channel, message.number));
@@ -103,11 +103,11 @@ Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& re
   auto bytes = std::make_shared<std::vector<std::byte>>();
   wire::encode_description(told, *bytes);
   if (bytes->size() > message.room.length || !wire::is_segment(message.room.region)) {
-    effects.answers.push_back({channel, request.ticket, bytes->size()});  // it asks again, with more room
+    service::answer(effects, channel, request.ticket, bytes->size());  // it asks again, with more room
     return {};
   }
-  const std::uint64_t token = next_++;
-  effects.pushes.push_back({channel, token, message.room.region, message.room.offset, *bytes});
+  const std::uint64_t token = next_token();
+  push(effects, channel, token, message.room.region, message.room.offset, *bytes);
   Transfer transfer{};
   transfer.kind = Transfer::Kind::describe;
   transfer.subscriber = message.number;
@@ -118,13 +118,13 @@ Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& re
 }
 
 Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& request, TimeNs now,
-                             ServiceEffects& effects) {
+                             service::Effects& effects) {
   wire::ExchangeWait message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_ASSIGN(const Found found, own(channel, message.number));
   Subscriber& subscriber = *found.subscriber;
   if (subscriber.shown > message.after || message.wait_ns == 0) {
-    effects.answers.push_back({channel, request.ticket, subscriber.shown});
+    service::answer(effects, channel, request.ticket, subscriber.shown);
     return {};
   }
   if (subscriber.waiters.size() >= waiters_max)
@@ -136,7 +136,7 @@ Status ExchangeService::wait(std::uint64_t channel, const channel::Entry& reques
 }
 
 Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& request, TimeNs now,
-                              ServiceEffects& effects) {
+                              service::Effects& effects) {
   wire::ExchangeGrant message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_ASSIGN(const Found found, own(channel, message.number));
@@ -150,24 +150,24 @@ Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& reque
                   found.one->settings.options.name, found.one->places.size());
   for (const wire::ExchangeWish& wish : message.wishes) grants->wish(wish.member, wish.amount);
   found.subscriber->wished = true;
-  effects.answers.push_back({channel, request.ticket, grants->may_grant(now) ? std::uint64_t{1} : 0});
+  service::answer(effects, channel, request.ticket, grants->may_grant(now) ? std::uint64_t{1} : 0);
   return {};
 }
 
-Status ExchangeService::end(std::uint64_t channel, const channel::Entry& request, TimeNs, ServiceEffects& effects) {
+Status ExchangeService::end(std::uint64_t channel, const channel::Entry& request, TimeNs, service::Effects& effects) {
   wire::ExchangeClose message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_ASSIGN(const Found found, own(channel, message.number));
   remove(*found.one, message.number, effects);
-  effects.answers.push_back({channel, request.ticket, 0});
+  service::answer(effects, channel, request.ticket, 0);
   return {};
 }
 
 // Grants that a program requested end with it.
-void ExchangeService::remove(One& one, std::uint64_t number, ServiceEffects& effects) {
+void ExchangeService::remove(One& one, std::uint64_t number, service::Effects& effects) {
   const auto node = one.subscribers.extract(number);
   for (const Waiter& each : node.mapped().waiters)
-    effects.answers.push_back({node.mapped().channel, each.ticket, fail(Error::closed, "the exchange was closed")});
+    service::answer(effects, node.mapped().channel, each.ticket, fail(Error::closed, "the exchange was closed"));
   Grants* grants = one.exchange ? one.exchange->grants() : nullptr;
   if (one.publisher == number) {
     one.publisher = 0;

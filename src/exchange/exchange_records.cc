@@ -28,7 +28,7 @@ bool ExchangeService::set_record(std::string_view name, Bytes record, TimeNs mad
   return false;
 }
 
-void ExchangeService::begin_read(One& one, TimeNs now, ServiceEffects& out) {
+void ExchangeService::begin_read(One& one, TimeNs now, service::Effects& out) {
   if (one.publisher == 0) return give_local(one, now, out);
   Subscriber& subscriber = one.subscribers.at(one.publisher);
   if (subscriber.read != Subscriber::Read::idle) {
@@ -44,14 +44,14 @@ void ExchangeService::begin_read(One& one, TimeNs now, ServiceEffects& out) {
   read_line(subscriber, out);
 }
 
-void ExchangeService::read_line(Subscriber& subscriber, ServiceEffects& out) {
+void ExchangeService::read_line(Subscriber& subscriber, service::Effects& out) {
   subscriber.read = Subscriber::Read::line;
   pull(subscriber, 0, line_bytes, 0, out);
 }
 
 void ExchangeService::pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length,
-                           std::uint64_t room_at, ServiceEffects& out) {
-  const std::uint64_t token = next_++;
+                           std::uint64_t room_at, service::Effects& out) {
+  const std::uint64_t token = next_token();
   wire::BufferRef from{};
   from.region = subscriber.area.region;
   from.generation = subscriber.area.generation;
@@ -62,16 +62,17 @@ void ExchangeService::pull(const Subscriber& subscriber, std::uint64_t offset, s
   transfer.subscriber = subscriber.number;
   transfer.bytes = subscriber.room;
   transfers_.emplace(token, std::move(transfer));
-  out.pulls.push_back({subscriber.channel, token, from, subscriber.room->data() + room_at});
+  service::pull(out, subscriber.channel, token, from, subscriber.room->data() + room_at);
 }
 
-void ExchangeService::give_local(One& one, TimeNs now, ServiceEffects& out) {
+void ExchangeService::give_local(One& one, TimeNs now, service::Effects& out) {
   ExchangeEffects effects;
   one.exchange->on_local(one.record, std::max<TimeNs>(now - one.record_made_at, 0), now, effects);
   carry_out(one, effects, now, out);
 }
 
-void ExchangeService::on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out) {
+void ExchangeService::on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now,
+                              service::Effects& out) {
   const std::uint64_t slot_bytes = wire::record_slot_bytes(subscriber.record_bytes);
   bool done = !status;
   if (status && subscriber.read == Subscriber::Read::line) {
@@ -102,7 +103,7 @@ void ExchangeService::on_read(One& one, Subscriber& subscriber, const Status& st
 }
 
 // True when the reading is over: the record is complete, or was torn too often and the previous one stands.
-bool ExchangeService::take_slot(One& one, Subscriber& subscriber, TimeNs now, ServiceEffects& out) {
+bool ExchangeService::take_slot(One& one, Subscriber& subscriber, TimeNs now, service::Effects& out) {
   const auto head = load<wire::RecordHead>(subscriber.room->data() + line_bytes);
   const bool fits = head.number == subscriber.reading && head.length <= subscriber.record_bytes;
   const Bytes record = fits ? Bytes(*subscriber.room).subspan(line_bytes + sizeof head, head.length) : Bytes();

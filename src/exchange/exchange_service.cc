@@ -80,7 +80,7 @@ void ExchangeService::set_self(std::string name, uid_t owner) {
 
 // ---- members
 
-void ExchangeService::on_members(const std::vector<GroupMember>& members, TimeNs now, ServiceEffects& effects) {
+void ExchangeService::on_members(const std::vector<GroupMember>& members, TimeNs now, service::Effects& effects) {
   for (auto& one : exchanges_) rebuild(*one, members, now);
   on_time(now, effects);
 }
@@ -141,18 +141,18 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
 // ---- requests
 
 void ExchangeService::on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now,
-                                 ServiceEffects& effects) {
+                                 service::Effects& effects) {
   notice_suspend();
   if (static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::peer_exchange) {
-    reader_.on_request(channel, request, is_member, next_++, effects);
+    reader_.on_request(channel, request, is_member, next_token(), effects);
     return take_arrived(now, effects);
   }
   if (Status served = serve(channel, request, now, effects); !served)
-    effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(served))});
+    service::answer_outcome(effects, channel, request.ticket, std::move(served));
 }
 
 Status ExchangeService::serve(std::uint64_t channel, const channel::Entry& request, TimeNs now,
-                              ServiceEffects& effects) {
+                              service::Effects& effects) {
   switch (static_cast<wire::EntryKind>(request.kind)) {
     case wire::EntryKind::exchange_open:
       return open(channel, request, now, effects);
@@ -182,7 +182,7 @@ Result<ExchangeService::Found> ExchangeService::own(std::uint64_t channel, std::
   return found;
 }
 
-void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs, ServiceEffects& effects) {
+void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs, service::Effects& effects) {
   channels_.erase(channel);
   reader_.on_channel_closed(channel);
   for (auto& one : exchanges_) {
@@ -205,7 +205,7 @@ void ExchangeService::notice_suspend() {
     if (one->exchange && one->exchange->grants() != nullptr) one->exchange->grants()->on_suspended(slept);
 }
 
-void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
+void ExchangeService::on_time(TimeNs now, service::Effects& out) {
   notice_suspend();
   for (auto& one : exchanges_) {
     if (one->exchange && one->exchange->next_deadline() <= now) {
@@ -218,7 +218,7 @@ void ExchangeService::on_time(TimeNs now, ServiceEffects& out) {
 }
 
 // Rounds whose time is over.
-void ExchangeService::answer_waiters(TimeNs now, ServiceEffects& out) {
+void ExchangeService::answer_waiters(TimeNs now, service::Effects& out) {
   waiters_due_ = never;
   for (auto& one : exchanges_) {
     for (auto& numbered : one->subscribers) {
@@ -228,7 +228,7 @@ void ExchangeService::answer_waiters(TimeNs now, ServiceEffects& out) {
           waiters_due_ = std::min(waiters_due_, each.until);
           return false;
         }
-        out.answers.push_back({subscriber.channel, each.ticket, subscriber.shown});
+        service::answer(out, subscriber.channel, each.ticket, subscriber.shown);
         return true;
       });
     }
@@ -242,11 +242,11 @@ TimeNs ExchangeService::next_deadline() const noexcept {
   return first;
 }
 
-void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, ServiceEffects& out) {
+void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, service::Effects& out) {
   const TimeNs began = clock_ != nullptr ? clock_() : 0;
   for (ExchangeEffects::Send& send : effects.sends)
     one.carrier->send(send.to, std::move(send.parcel), send.deadline, now);
-  for (ServiceEffects::Post& post : std::exchange(posts_, {})) out.posts.push_back(std::move(post));
+  for (Post& post : std::exchange(posts_, {})) ask(std::move(post), out);
   for (ViewPtr& view : effects.views) {
     one.view = std::move(view);
     for (auto& [number, subscriber] : one.subscribers) show(one, subscriber, one.view, now, out);
@@ -255,7 +255,7 @@ void ExchangeService::carry_out(One& one, ExchangeEffects& effects, TimeNs now, 
   if (clock_ != nullptr) one.cost_ns += clock_() - began;
 }
 
-void ExchangeService::take_arrived(TimeNs now, ServiceEffects& out) {
+void ExchangeService::take_arrived(TimeNs now, service::Effects& out) {
   for (auto& [one, parcel] : std::exchange(arrived_, {})) {
     if (!one->exchange) continue;
     one->carrier->deliver(std::move(parcel));
@@ -271,9 +271,36 @@ void ExchangeService::take_arrived(TimeNs now, ServiceEffects& out) {
   }
 }
 
+// ---- members asked
+
+void ExchangeService::ask(Post post, service::Effects& effects) {
+  group::Request& request = post.request;
+  service::AskEffect asked{.token = next_token(),
+                           .member = std::move(post.member),
+                           .kind = request.kind,
+                           .deadline = request.deadline,
+                           .object = nullptr,
+                           .compose = std::move(request.compose)};
+  asked.payload_bytes = request.payload_bytes;
+  asked.body = std::move(request.body);
+  asked.memory = request.object;
+  asked.owner = std::move(request.owner);
+  asked_.emplace(asked.token, std::move(request.answer));
+  effects.push_back(std::move(asked));
+}
+
+void ExchangeService::on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects&) {
+  if (const auto node = asked_.extract(token)) node.mapped()(std::move(answer), now);
+}
+
 // ---- completions
 
-void ExchangeService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, ServiceEffects& effects) {
+void ExchangeService::push(service::Effects& effects, service::ChannelNumber channel, std::uint64_t token,
+                           wire::RegionId region, std::uint64_t offset, Bytes bytes) {
+  effects.push_back(service::PushEffect{channel, token, {{region, offset, bytes.data(), bytes.size()}}, nullptr});
+}
+
+void ExchangeService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
   notice_suspend();
   if (reader_.on_transfer(token, status, effects)) return take_arrived(now, effects);
   const auto node = transfers_.extract(token);
@@ -288,9 +315,9 @@ void ExchangeService::on_transfer(std::uint64_t token, const Status& status, Tim
       return on_push(*found.one, *found.subscriber, status, now, effects);
     case Transfer::Kind::describe:
       if (status)
-        effects.answers.push_back({found.subscriber->channel, transfer.ticket, transfer.bytes->size()});
+        service::answer(effects, found.subscriber->channel, transfer.ticket, transfer.bytes->size());
       else
-        effects.answers.push_back({found.subscriber->channel, transfer.ticket, tl::unexpected(status.error())});
+        service::answer(effects, found.subscriber->channel, transfer.ticket, tl::unexpected(status.error()));
       return;
   }
 }

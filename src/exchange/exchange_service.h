@@ -14,16 +14,17 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "channel/effects.h"
 #include "channel/ring.h"
 #include "exchange/channel_carrier.h"
 #include "exchange/exchange.h"
+#include "service/service.h"
 #include "wire/areas/exchange_area.h"
 #include "wire/region.h"
 
@@ -47,22 +48,7 @@ struct GroupMember {
 
 // Answers have the number of what was opened, the number of the newest view, the size of a description, or whether this
 // agent may grant.
-struct ServiceEffects : channel::Effects {
-  struct Push {
-    std::uint64_t channel, token;
-    wire::RegionId region;
-    std::uint64_t offset;
-    Bytes bytes;  // stay until on_transfer
-  };
-  struct Post {
-    std::string member;
-    group::Request request;
-  };
-  std::vector<Push> pushes;
-  std::vector<Post> posts;
-};
-
-class ExchangeService {
+class ExchangeService final : public service::Service {
  public:
   static constexpr std::size_t subscribers_max = 64;  // programs of one exchange
   static constexpr std::size_t waiters_max = 256;     // of one program
@@ -72,20 +58,36 @@ class ExchangeService {
   // machine has slept in all, while `now` stopped; null: never.
   ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr,
                   TimeNs (*suspended)() = nullptr);
-  ~ExchangeService();
+  ~ExchangeService() override;
 
   void set_self(std::string name, uid_t owner);
   // All members of the group that are expected to take part, this agent included.
-  void on_members(const std::vector<GroupMember>& members, TimeNs now, ServiceEffects& effects);
+  void on_members(const std::vector<GroupMember>& members, TimeNs now, service::Effects& effects);
 
   // `same_clock`: the program's CLOCK_MONOTONIC is this agent's.
   void on_channel_open(std::uint64_t channel, uid_t user, bool same_clock) { channels_[channel] = {user, same_clock}; }
-  void on_channel_closed(std::uint64_t channel, TimeNs now, ServiceEffects& effects);
+  void on_channel_closed(std::uint64_t channel, TimeNs now, service::Effects& effects);
   void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, TimeNs now,
-                  ServiceEffects& effects);
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, ServiceEffects& effects);
-  void on_time(TimeNs now, ServiceEffects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+                  service::Effects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override;
+
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client.user, channel.same_clock);
+  }
+  void on_closed(std::uint64_t channel, bool /*usual*/, TimeNs now, service::Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
+    on_request(asked.channel, asked.entry, asked.is_member, now, effects);
+  }
+  void on_transfer(std::uint64_t /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   service::Effects& effects) override {
+    on_transfer(token, status, now, effects);
+  }
 
   // The newest record of an exchange whose source is the agent. False: there is no such exchange.
   bool set_record(std::string_view name, Bytes record, TimeNs made_at);
@@ -150,33 +152,46 @@ class ExchangeService {
     std::shared_ptr<std::vector<std::byte>> bytes{};
   };
 
+  struct Post {
+    std::string member;
+    group::Request request;
+  };
+  [[nodiscard]] std::uint64_t next_token() noexcept { return service::token_of(service::ServiceId::exchange, next_++); }
+  void ask(Post post, service::Effects& effects);
+  // `bytes` stay until on_transfer.
+  static void push(service::Effects& effects, service::ChannelNumber channel, std::uint64_t token,
+                   wire::RegionId region, std::uint64_t offset, Bytes bytes);
   void notice_suspend();
-  [[nodiscard]] Status serve(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
-  [[nodiscard]] Status open(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
-  [[nodiscard]] Status describe(std::uint64_t channel, const channel::Entry& request, ServiceEffects& effects);
-  [[nodiscard]] Status wait(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
-  [[nodiscard]] Status grant(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
-  [[nodiscard]] Status end(std::uint64_t channel, const channel::Entry& request, TimeNs now, ServiceEffects& effects);
+  [[nodiscard]] Status serve(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                             service::Effects& effects);
+  [[nodiscard]] Status open(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                            service::Effects& effects);
+  [[nodiscard]] Status describe(std::uint64_t channel, const channel::Entry& request, service::Effects& effects);
+  [[nodiscard]] Status wait(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                            service::Effects& effects);
+  [[nodiscard]] Status grant(std::uint64_t channel, const channel::Entry& request, TimeNs now,
+                             service::Effects& effects);
+  [[nodiscard]] Status end(std::uint64_t channel, const channel::Entry& request, TimeNs now, service::Effects& effects);
   struct Found {
     One* one = nullptr;
     Subscriber* subscriber = nullptr;
   };
   [[nodiscard]] Found find(std::uint64_t number) const;
   [[nodiscard]] Result<Found> own(std::uint64_t channel, std::uint64_t number) const;
-  void remove(One& one, std::uint64_t number, ServiceEffects& effects);
+  void remove(One& one, std::uint64_t number, service::Effects& effects);
   void rebuild(One& one, const std::vector<GroupMember>& members, TimeNs now);
-  void carry_out(One& one, ExchangeEffects& effects, TimeNs now, ServiceEffects& out);
-  void take_arrived(TimeNs now, ServiceEffects& out);
-  void answer_waiters(TimeNs now, ServiceEffects& out);
-  void begin_read(One& one, TimeNs now, ServiceEffects& out);
-  void on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
-  [[nodiscard]] bool take_slot(One& one, Subscriber& subscriber, TimeNs now, ServiceEffects& out);
-  void give_local(One& one, TimeNs now, ServiceEffects& out);
-  void read_line(Subscriber& subscriber, ServiceEffects& out);
+  void carry_out(One& one, ExchangeEffects& effects, TimeNs now, service::Effects& out);
+  void take_arrived(TimeNs now, service::Effects& out);
+  void answer_waiters(TimeNs now, service::Effects& out);
+  void begin_read(One& one, TimeNs now, service::Effects& out);
+  void on_read(One& one, Subscriber& subscriber, const Status& status, TimeNs now, service::Effects& out);
+  [[nodiscard]] bool take_slot(One& one, Subscriber& subscriber, TimeNs now, service::Effects& out);
+  void give_local(One& one, TimeNs now, service::Effects& out);
+  void read_line(Subscriber& subscriber, service::Effects& out);
   void pull(const Subscriber& subscriber, std::uint64_t offset, std::uint64_t length, std::uint64_t room_at,
-            ServiceEffects& out);
-  void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, ServiceEffects& out);
-  void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out);
+            service::Effects& out);
+  void show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, service::Effects& out);
+  void on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, service::Effects& out);
   [[nodiscard]] wire::ViewHead view_head(const One& one, const Subscriber& subscriber, const View& view,
                                          TimeNs now) const;
   [[nodiscard]] std::vector<std::byte> encode_view(const One& one, const Subscriber& subscriber, const View& view,
@@ -193,8 +208,9 @@ class ExchangeService {
   std::map<std::uint64_t, Transfer> transfers_;  // by token
   ParcelReader reader_;
   std::vector<std::pair<One*, SharedBytes>> arrived_;
-  std::vector<ServiceEffects::Post> posts_;  // by carriers, within a call
-  TimeNs waiters_due_ = never;               // not later than any of them is
+  std::vector<Post> posts_;  // by carriers, within a call
+  std::map<std::uint64_t, std::function<void(Result<service::Answer> answer, TimeNs now)>> asked_;  // by token
+  TimeNs waiters_due_ = never;  // not later than any of them is
   std::uint64_t next_ = 1;
 };
 

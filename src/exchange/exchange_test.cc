@@ -320,7 +320,7 @@ TEST(ExchangeService, GrantsEndForAnAgentWhoseMachineWasSuspended) {
   constexpr std::uint64_t program = 1;
   constexpr uid_t user = 1000;
   TimeNs now = second_ns;
-  ServiceEffects effects;
+  service::Effects effects;
   const auto request = [&](EntryKind kind, const auto& message) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
@@ -339,9 +339,10 @@ TEST(ExchangeService, GrantsEndForAnAgentWhoseMachineWasSuspended) {
   open.area = {
       .region = wire::segment_flag | 1, .generation = 1, .offset = 0, .length = wire::exchange_area_bytes(0, 4096)};
   request(EntryKind::exchange_open, open);
-  ASSERT_EQ(effects.answers.size(), 1u);
-  ASSERT_TRUE(effects.answers.front().number) << effects.answers.front().number.error().message;
-  const std::uint64_t number = *effects.answers.front().number;
+  ASSERT_EQ(effects.size(), 1u);
+  const auto* const opened = std::get_if<service::ReplyEffect>(&effects.front());
+  ASSERT_NE(opened, nullptr);
+  const std::uint64_t number = std::get<wire::Done>(opened->message).value;
   request(EntryKind::exchange_grant, wire::ExchangeGrant{number, {{0, 0, 40}}});
   const std::function<void()> ways[] = {
       [&] { service.on_time(now, effects); },

@@ -107,7 +107,7 @@ bool put_figures(const Reduced& reduced, const std::vector<Reduction>& reduction
 
 }  // namespace
 
-void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, ServiceEffects& out) {
+void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeNs now, service::Effects& out) {
   if (subscriber.push != Subscriber::Push::idle) {
     subscriber.next = std::move(view);  // any earlier waiting view is older
     return;
@@ -118,26 +118,27 @@ void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeN
     if (subscriber.shown_grants.size() > shown_grants_max) subscriber.shown_grants.pop_front();
   }
   subscriber.push = Subscriber::Push::slot;
-  const std::uint64_t token = next_++;
+  const std::uint64_t token = next_token();
   Transfer transfer{};
   transfer.kind = Transfer::Kind::push;
   transfer.subscriber = subscriber.number;
   transfer.bytes = std::make_shared<std::vector<std::byte>>(encode_view(one, subscriber, *view, now));
-  out.pushes.push_back({subscriber.channel, token, subscriber.area.region,
-                        subscriber.area.offset +
-                            wire::view_slot_at(subscriber.view_number, subscriber.record_bytes, subscriber.view_bytes),
-                        *transfer.bytes});
+  push(out, subscriber.channel, token, subscriber.area.region,
+       subscriber.area.offset +
+           wire::view_slot_at(subscriber.view_number, subscriber.record_bytes, subscriber.view_bytes),
+       *transfer.bytes);
   transfers_.emplace(token, std::move(transfer));
 }
 
-void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now, ServiceEffects& out) {
+void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now,
+                              service::Effects& out) {
   if (!status) {
     subscriber.push = Subscriber::Push::idle;  // the channel ends, or the area is not what it was said to be
     return;
   }
   if (subscriber.push == Subscriber::Push::slot) {
     subscriber.push = Subscriber::Push::line;
-    const std::uint64_t token = next_++;
+    const std::uint64_t token = next_token();
     Transfer transfer{};
     transfer.kind = Transfer::Kind::push;
     transfer.subscriber = subscriber.number;
@@ -146,9 +147,8 @@ void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& st
     line.number = subscriber.view_number;
     store(transfer.bytes->data(), line);
     // The number alone: one aligned word.
-    out.pushes.push_back({subscriber.channel, token, subscriber.area.region,
-                          subscriber.area.offset + sizeof(wire::PublishLine),
-                          Bytes(*transfer.bytes).first(sizeof line.number)});
+    push(out, subscriber.channel, token, subscriber.area.region, subscriber.area.offset + sizeof(wire::PublishLine),
+         Bytes(*transfer.bytes).first(sizeof line.number));
     transfers_.emplace(token, std::move(transfer));
     return;
   }
@@ -157,7 +157,7 @@ void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& st
   ++one.views_pushed;
   std::erase_if(subscriber.waiters, [&](const Waiter& each) {
     if (subscriber.shown <= each.after) return false;
-    out.answers.push_back({subscriber.channel, each.ticket, subscriber.shown});
+    service::answer(out, subscriber.channel, each.ticket, subscriber.shown);
     return true;
   });
   if (subscriber.next) show(one, subscriber, std::exchange(subscriber.next, nullptr), now, out);

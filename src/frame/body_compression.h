@@ -5,12 +5,12 @@
 //   buffer  = i64 bytes when plain | LZ4 or Zstandard frame
 //           = i64 -1               | the bytes as they are, where the codec would have made more of them
 //
-// It takes two passes, because how long anything becomes is known only afterwards, and memory of a frame cannot shrink:
+// It takes two passes, because compressed lengths are known only afterwards, and a frame's memory cannot shrink:
 //
 //   pack           every buffer through the codec into scratch memory, then the layout of what came out
 //   write_packed   messages and buffers into memory of exactly that size
 //
-// Nothing here lies at a page boundary, or where it was: who reads a compressed frame has it in memory of his own.
+// Nothing in a compressed frame is page aligned or keeps its place: its reader decompresses it into memory of its own.
 #pragma once
 
 #include <vector>
@@ -37,7 +37,7 @@ class BodyCompressor {
   [[nodiscard]] virtual Status compress(std::span<Task> tasks) const = 0;
 };
 
-// Where everything of the compressed frame goes.
+// Where every part of the compressed frame goes.
 struct PackedFrame {
   struct Piece {
     std::uint64_t target = 0;
@@ -46,14 +46,14 @@ struct PackedFrame {
   };
   Plan plan;  // messages and padding, for write_head
   std::vector<Piece> pieces;
-  std::size_t compressed = 0;  // how many of them are
+  std::size_t compressed = 0;  // number of compressed buffers
 };
 
 // Scratch memory that `pack` needs for a frame of this plan.
 [[nodiscard]] std::uint64_t packing_bytes(const BodyCompressor& compressor, const Plan& plan);
 
-// `form` is of the same schema as the frame's, with the compressor's codec and ipc_alignment. `frame` is finished. What
-// comes out points into `frame` and `scratch`.
+// `form` has the frame's schema, the compressor's codec and ipc_alignment. `frame` is finished. The result points into
+// `frame` and `scratch`.
 [[nodiscard]] Status pack(const Template& form, const BodyCompressor& compressor, const Plan& plan, Bytes frame,
                           MutableBytes scratch, PackedFrame& packed);
 

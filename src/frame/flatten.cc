@@ -247,10 +247,11 @@ Status plain_column(const Layout& layout, std::uint32_t index, std::int64_t rows
   source = {};
   const auto count = static_cast<std::uint64_t>(length);
   if (count == 0 || (leaf.value_bytes == 0 && !boolean)) return {};
-  if (column.address == 0)
+  if (column.address == 0 && column.memory == 0)
     return fail(Error::invalid, "the address of '{}' is null, for {} rows", path_of(layout, top), rows);
   const std::uint64_t width = boolean ? 1 : leaf.value_bytes;
   source.address = column.address;
+  source.memory = column.memory;
   bool fits = true;
   if (column.stride_bytes != 0 && (boolean || column.stride_bytes != width)) {
     source.stride_bytes = column.stride_bytes;

@@ -1,5 +1,5 @@
-// One batch as addresses: what a host program posts, and what the agent plans from. Nothing is
-// copied, and no value is read but the first and last offset of variable-size arrays.
+// One batch as addresses: a host program posts it, and the agent plans from it. Nothing is copied, and only the first
+// and last offset of variable-size arrays are read.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,18 @@ static_assert(sizeof(NodeShape) == 16);
 
 inline constexpr std::int64_t unknown_nulls = -1;
 
-// One buffer where it lies in the program that owns it. Fixed layout: it may be sent as it is.
-//
-//   0  address       u64
-//   8  bytes         u64   how many to read there; 0: the buffer is absent
-//  16  stride_bytes  u32   0: values side by side. Otherwise from one value to the next one, in an array
-//                          of records; a boolean is then a byte per value. Only values and bits
-//  20  bit_offset    u8    validity and bits: where in the first byte the first bit is, 0..7
-//  21  zero          u8[3]
+// One buffer where it lies in the program that owns it.
 struct BufferSource {
   std::uint64_t address = 0;
-  std::uint64_t bytes = 0;
-  std::uint32_t stride_bytes = 0;
-  std::uint8_t bit_offset = 0;
+  std::uint64_t bytes = 0;         // how many to read there; 0: the buffer is absent
+  std::uint32_t stride_bytes = 0;  // 0: values side by side. Otherwise from one value to the next one, in an array of
+                                   // records; a boolean is then a byte per value. Only values and bits
+  std::uint8_t bit_offset = 0;     // validity and bits: where in the first byte the first bit is, 0..7
   std::uint8_t zero[3] = {0, 0, 0};
+  std::uint32_t memory = 0;  // 0: the address is a pointer of this process. Otherwise an offset into that memory
 
   bool operator==(const BufferSource&) const = default;
 };
-static_assert(sizeof(BufferSource) == 24);
 
 // Reusable: a second batch of the same layout allocates nothing.
 struct BatchView {
@@ -60,6 +54,7 @@ struct PlainColumn {
   std::uint32_t stride_bytes = 0;  // as in BufferSource
   std::uint64_t validity = 0;      // address of its bitmap; 0: no nulls
   std::int64_t null_count = 0;     // read only with a bitmap; -1: not known
+  std::uint32_t memory = 0;        // as in BufferSource
 };
 
 // Columns of fixed width, boolean, or fixed_list of fixed width (whose values lie one list after

@@ -155,7 +155,11 @@ Result<std::optional<MessageRange>> find_message(Bytes frame, std::uint64_t at) 
   return range;
 }
 
-// What a buffer has to have at least.
+Bytes metadata_of(Bytes frame, const MessageRange& message) {
+  return frame.subspan(message.begin + message_prefix_bytes, message.body - message.begin - message_prefix_bytes);
+}
+
+// The bytes that a buffer needs at least.
 Status check_size(const Layout& layout, std::uint32_t index, const NodeShape& shape, std::uint64_t bytes) {
   const BufferLayout& buffer = layout.buffers[index];
   const auto length = static_cast<std::uint64_t>(shape.length);
@@ -185,7 +189,7 @@ Status check_size(const Layout& layout, std::uint32_t index, const NodeShape& sh
               bytes, length, needed);
 }
 
-// The last offset lies within the data or the child. Those between are not looked at.
+// Checks that the last offset lies within the data or the child. The other offsets are not checked.
 template <class Offset>
 Status check_last_offset(const Layout& layout, Bytes frame, std::uint32_t node, const NodeShape* nodes,
                          const BufferPlace* buffers) {

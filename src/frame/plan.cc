@@ -246,20 +246,22 @@ class Planner {
 
   // A buffer read straight into its place.
   Status pull(std::uint32_t index, const BufferSource& source, std::uint64_t bytes) {
-    OFP_TRY(readable(index, source.address, source.bytes));
+    OFP_TRY(readable(index, source));
     OFP_TRY(room(index, bytes, std::max(bytes, source.bytes)));
     const std::uint64_t target = plan_.buffers[index].offset;
-    plan_.pulls.push_back({source.address, source.bytes, target});
+    plan_.pulls.push_back({source.address, source.bytes, target, source.memory});
     plan_.pulled_bytes += source.bytes;
     filled_ = target + source.bytes;
     return {};
   }
 
-  Status readable(std::uint32_t index, std::uint64_t address, std::uint64_t bytes) const {
+  Status readable(std::uint32_t index, const BufferSource& source) const {
     std::uint64_t end = 0;
-    if (address != 0 && bytes <= plan_bytes_max && checked_add(address, bytes, end)) return {};
-    return fail(Error::schema, "{}: no memory has {} bytes at address {:#x}", path_of_buffer(layout_, index), bytes,
-                address);
+    if ((source.address != 0 || source.memory != 0) && source.bytes <= plan_bytes_max &&
+        checked_add(source.address, source.bytes, end))
+      return {};
+    return fail(Error::schema, "{}: no memory has {} bytes at address {:#x}", path_of_buffer(layout_, index),
+                source.bytes, source.address);
   }
 
   // Gives a buffer the next aligned place; `reserved` may be more than its bytes.
@@ -297,7 +299,7 @@ class Planner {
                   source.stride_bytes);
     }
     OFP_TRY(expect_bytes(index, source, expected, length));
-    OFP_TRY(readable(index, source.address, source.bytes));
+    OFP_TRY(readable(index, source));
     const std::uint64_t bytes = boolean ? bitmap_bytes(length) : length * width;
     OFP_TRY(room(index, bytes, bytes));
     if (width > page_bytes) return pull_values(index, source, length, width);
@@ -310,7 +312,7 @@ class Planner {
   Status pull_values(std::uint32_t index, const BufferSource& source, std::uint64_t length, std::uint64_t width) {
     const std::uint64_t target = plan_.buffers[index].offset;
     for (std::uint64_t i = 0; i < length; ++i)
-      plan_.pulls.push_back({source.address + i * source.stride_bytes, width, target + i * width});
+      plan_.pulls.push_back({source.address + i * source.stride_bytes, width, target + i * width, source.memory});
     plan_.pulled_bytes += length * width;
     filled_ = at_;
     return {};
@@ -330,7 +332,7 @@ class Planner {
     const std::size_t first = blocks.size() > blocks_searched ? blocks.size() - blocks_searched : 0;
     for (std::size_t i = blocks.size(); i-- > first;) {
       Block& block = blocks[i];
-      if (block.stride_bytes != source.stride_bytes || block.rows != rows) continue;
+      if (block.stride_bytes != source.stride_bytes || block.rows != rows || block.memory != source.memory) continue;
       const std::uint64_t begin = std::min(block.address, source.address);
       const std::uint64_t end = std::max(block.address + block.row_bytes, source.address + width);
       if (!may_share(block, source, begin, end)) continue;
@@ -353,6 +355,7 @@ class Planner {
     blocks.push_back({.address = source.address,
                       .bytes = source.bytes,
                       .rows = rows,
+                      .memory = source.memory,
                       .stride_bytes = source.stride_bytes,
                       .row_bytes = width,
                       .lane_begin = at,

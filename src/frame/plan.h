@@ -1,4 +1,4 @@
-// Where everything of one batch goes. One plan serves Arrow IPC and C structs (c_arrays.h) alike.
+// Where each part of a batch goes in the frame. One plan serves Arrow IPC and C structs (c_arrays.h) alike.
 //
 //   make_plan    checks what the other process said about the batch, then lays the frame out
 //   (the caller reads: each Pull into the frame, each Block into scratch)
@@ -18,11 +18,12 @@
 
 namespace offpath::frame {
 
-// `bytes` at `address` in the other process go to `target` in the frame.
+// `bytes` at `address` of `memory` (BufferSource) go to `target` in the frame.
 struct Pull {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   std::uint64_t target = 0;
+  std::uint32_t memory = 0;
 };
 
 // A column in an array of records: one value in each row of a Block.
@@ -41,13 +42,14 @@ struct Block {
   std::uint64_t address = 0;  // of the first lane of row 0
   std::uint64_t bytes = 0;    // (rows - 1) * stride_bytes + row_bytes
   std::uint64_t rows = 0;
+  std::uint32_t memory = 0;  // of the address
   std::uint32_t stride_bytes = 0;
   std::uint32_t row_bytes = 0;                 // from the first lane to the end of the last one
   std::uint32_t lane_begin = 0, lane_end = 0;  // in Plan::lanes
   std::uint64_t scratch = 0;                   // its place if all blocks are read at once
 
-  // The rows are so far apart that the bytes between them are not read: each row is read by itself, right behind the
-  // one before it. So what is read stays in proportion to the frame, however large the stride is.
+  // True if the rows are so far apart that the bytes between them are not read: each row is read by itself, right
+  // behind the one before it. The bytes read stay in proportion to the frame, however large the stride is.
   [[nodiscard]] bool apart() const noexcept { return stride_bytes - row_bytes > page_bytes; }
   [[nodiscard]] std::uint32_t read_stride() const noexcept { return apart() ? row_bytes : stride_bytes; }
   [[nodiscard]] std::uint64_t read_bytes(std::uint64_t of_rows) const noexcept {

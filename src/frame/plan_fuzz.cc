@@ -47,7 +47,7 @@ std::uint64_t odd_number(FuzzedDataProvider& data) {
 
 void change_one(BatchView& view, FuzzedDataProvider& data) {
   const auto number = static_cast<std::int64_t>(odd_number(data));
-  const int kind = data.ConsumeIntegralInRange(0, 6);
+  const int kind = data.ConsumeIntegralInRange(0, 7);
   if (kind == 0) view.rows = number;
   if (kind <= 2 && !view.nodes.empty()) {
     NodeShape& node = view.nodes[data.ConsumeIntegralInRange<std::size_t>(0, view.nodes.size() - 1)];
@@ -58,6 +58,7 @@ void change_one(BatchView& view, FuzzedDataProvider& data) {
     if (kind == 3) source.address = static_cast<std::uint64_t>(number);
     if (kind == 4) source.bytes = static_cast<std::uint64_t>(number);
     if (kind == 5) source.stride_bytes = static_cast<std::uint32_t>(number);
+    if (kind == 7) source.memory = static_cast<std::uint32_t>(number);
     if (kind == 6) source.bit_offset = static_cast<std::uint8_t>(number);
   }
 }

@@ -153,6 +153,31 @@ TEST(Plan, LongRecordsAreSeveralBlocksWhoseRowsAreReadAlone) {
   EXPECT_EQ(plan.pulled_bytes, 10 * values * 8) << "no byte twice, none for nothing";
 }
 
+TEST(Plan, ColumnsOfDifferentMemoryShareNoRecordsThoughTheirAddressesAreNear) {
+  std::vector<Field> fields;
+  for (const char* const name : {"x", "y", "z", "w"}) fields.push_back({.name = name, .type = Type::float64});
+  const auto form = template_of(fields, ipc_alignment);
+  const std::vector<PlainColumn> columns{{.address = 0, .stride_bytes = 16, .memory = 1},
+                                         {.address = 8, .stride_bytes = 16, .memory = 1},
+                                         {.address = 0, .stride_bytes = 16, .memory = 2},
+                                         {.address = 8, .memory = 2}};
+  BatchView view;
+  ASSERT_TRUE(flatten_plain(form->layout, 10, columns, view));
+  Plan plan;
+  ASSERT_TRUE(make_plan(*form, view, {}, plan));
+  EXPECT_EQ(unsound(*form, plan), "");
+  ASSERT_EQ(plan.blocks.size(), 2u);
+  EXPECT_EQ(plan.blocks[0].memory, 1u);
+  EXPECT_EQ(plan.blocks[0].row_bytes, 16u);
+  EXPECT_EQ(plan.blocks[1].memory, 2u);
+  EXPECT_EQ(plan.blocks[1].row_bytes, 8u);
+  ASSERT_EQ(plan.pulls.size(), 1u);
+  EXPECT_EQ(plan.pulls[0].memory, 2u);
+  EXPECT_EQ(plan.pulls[0].address, 8u);
+  EXPECT_EQ(flatten_plain(form->layout, 10, std::vector<PlainColumn>(4), view).error().message,
+            "the address of 'x' is null, for 10 rows");
+}
+
 TEST(Plan, ValidityWithoutNullsIsNotRead) {
   const auto form = template_of({{.name = "a", .type = Type::int8}});
   const BatchView view{.rows = 16, .nodes = {{16, 0}}, .buffers = {{64, 2}, {128, 16}}};

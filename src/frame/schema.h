@@ -92,7 +92,7 @@ struct Schema {
   bool operator==(const Schema&) const = default;
 };
 
-// What a schema may be at most. Bounds on what another process may make us build.
+// Bounds of a schema: they limit what another process can make this one build.
 inline constexpr int depth_max = 32;                          // nesting of fields
 inline constexpr std::size_t fields_max = 4096;               // in the whole tree
 inline constexpr std::size_t name_bytes_max = 4096;           // of a field or a time zone
@@ -107,8 +107,8 @@ inline constexpr std::size_t schema_bytes_max = 1024 * 1024;  // encoded
 // Bytes of one value of a fixed-width type; 0 for every other type, boolean included.
 [[nodiscard]] std::uint32_t value_bytes_of(const Field& field) noexcept;
 
-// Is it a schema that can be stored: children where they belong, widths and precisions in range,
-// within the bounds above. Everything below returns only schemas that pass.
+// Checks that the schema can be stored: children where they belong, widths and precisions in range, within the bounds
+// above. Everything below returns only schemas that pass.
 [[nodiscard]] Status check(const Schema& schema);
 
 // The struct schema of a record batch, as every Arrow library exports it. Types that are not

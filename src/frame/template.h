@@ -1,5 +1,5 @@
-// What all batches of a stream have in common, made once: the schema message, and for each part of
-// the layout a record batch message whose numbers are overwritten in place for every batch.
+// The part that all batches of a stream share, made once: the schema message, and for each part of the layout a record
+// batch message whose numbers are overwritten in place for every batch.
 //
 // A frame is an Arrow IPC stream of one batch, which any reader opens by itself:
 //

@@ -41,10 +41,10 @@ class Group final : public loop::Poller {
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
 
   // ---- for the owner of the channels on which others ask
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects) {
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, service::Effects& effects) {
     reader_.on_request(channel, request, may_post, effects);
   }
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, channel::Effects& effects) {
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
     reader_.on_transfer(token, status, now, effects);
   }
   void on_channel_closed(std::uint64_t channel) { reader_.on_channel_closed(channel); }

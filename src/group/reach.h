@@ -22,23 +22,14 @@
 #include "base/due_times.h"
 #include "base/status.h"
 #include "channel/host_end.h"
+#include "service/effects.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/region.h"
 
 namespace offpath::group {
 
-// Memory of this agent that a request names, until it is answered.
-struct Named {
-  wire::BufferRef bytes{};  // to be pulled: the request's body or object
-  std::uint64_t offer = 0;  // not 0: the bytes are in the descriptor of that number instead, from its beginning
-  wire::BufferRef inbox{};  // may be written
-};
-
-struct Answer {
-  wire::ReplyKind kind{};
-  std::vector<std::byte> payload{};
-  Bytes inbox{};  // the bytes that lie there now; during the call only
-};
+using Named = service::AskedMemory;
+using service::Answer;
 
 // A request to one member.
 struct Request {

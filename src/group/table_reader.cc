@@ -6,13 +6,13 @@
 namespace offpath::group {
 
 void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post,
-                             channel::Effects& effects) {
+                             service::Effects& effects) {
   if (Status begun = begin(channel, request, may_post, effects); !begun)
-    effects.answers.push_back({channel, request.ticket, channel::number_of(std::move(begun))});
+    service::answer_outcome(effects, channel, request.ticket, std::move(begun));
 }
 
 Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post,
-                          channel::Effects& effects) {
+                          service::Effects& effects) {
   wire::PostTable post{};
   OFP_TRY(wire::decode(request.payload, post));
   // A table makes this agent connect to the addresses in it.
@@ -21,14 +21,14 @@ Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, 
       std::ranges::count_if(pulling_, [&](const auto& each) { return each.second.channel == channel; });
   if (static_cast<std::size_t>(of_channel) >= pulls_of_channel_max)
     return fail(Error::would_block, "{} tables of this channel are being read", of_channel);
-  const std::uint64_t token = next_token_++;
+  const std::uint64_t token = service::token_of(service::ServiceId::group, next_token_++);
   Pulling& pulling = pulling_[token];
   pulling = {channel, request.ticket, std::vector<std::byte>(post.table.length)};
-  effects.pulls.push_back({channel, token, post.table, pulling.bytes.data()});
+  service::pull(effects, channel, token, post.table, pulling.bytes.data());
   return {};
 }
 
-void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs now, channel::Effects& effects) {
+void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
   const auto node = pulling_.extract(token);
   if (!node) return;
   const Pulling& pulled = node.mapped();
@@ -36,7 +36,7 @@ void TableReader::on_transfer(std::uint64_t token, const Status& status, TimeNs 
   wire::MemberTable table{};
   if (outcome) outcome = wire::decode(pulled.bytes, table);
   if (outcome) outcome = take_(table, now);
-  effects.answers.push_back({pulled.channel, pulled.ticket, channel::number_of(std::move(outcome))});
+  service::answer_outcome(effects, pulled.channel, pulled.ticket, std::move(outcome));
 }
 
 void TableReader::on_channel_closed(std::uint64_t channel) {

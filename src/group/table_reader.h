@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "channel/effects.h"
 #include "channel/ring.h"
+#include "service/effects.h"
 #include "wire/messages/peer_messages.h"
 
 namespace offpath::group {
@@ -25,8 +25,8 @@ class TableReader {
       : take_(std::move(take)) {}
 
   // `may_post`: the channel is of the agent's own user or of root, as members of a group are.
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, channel::Effects& effects);
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, channel::Effects& effects);
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, service::Effects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
 
  private:
@@ -35,7 +35,7 @@ class TableReader {
     std::vector<std::byte> bytes;
   };
   [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post,
-                             channel::Effects& effects);
+                             service::Effects& effects);
 
   std::function<Status(const wire::MemberTable&, TimeNs)> take_;
   std::map<std::uint64_t, Pulling> pulling_;  // by token

@@ -271,8 +271,9 @@ void tune_network_socket(int socket) noexcept {
   end_when_silent(socket, silence_default_ns);
 }
 
-// The kernel looks at an idle connection when it asks, so it ends up to one interval after the user timeout, and one
-// with bytes under way counts from when it sent them again for the first time: both are taken off, and it ends in time.
+// The kernel checks an idle connection only when it probes, so the connection ends up to one interval after the user
+// timeout. With unacknowledged data the timeout counts from the first retransmission. Both are subtracted, so that the
+// connection ends in time.
 void end_when_silent(int socket, TimeNs silence_ns) noexcept {
   const int silence_s = static_cast<int>(silence_ns / second_ns);
   const int interval_s = std::max(1, silence_s / 4);

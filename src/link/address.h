@@ -32,9 +32,9 @@ struct Address {
 // Error::invalid: no socket exists at either.
 [[nodiscard]] Result<Address> find_default_agent();
 
-// A non-blocking listening socket. A socket file that nobody listens on any more is replaced; one that answers is
-// Error::exists. `everyone`: users other than this process's may connect (who is let in, the handshake decides).
-// Fills in the port that was chosen where `address` left it open.
+// Makes a non-blocking listening socket. A socket file without a listener is replaced; one with a listener is
+// Error::exists. `everyone`: other users may connect (the handshake decides about access). Sets the chosen port if
+// `address` left it open.
 [[nodiscard]] Result<Fd> listen_at(Address& address, bool everyone);
 
 // The next connection, non-blocking; an empty Fd if none waits.
@@ -43,12 +43,12 @@ struct Address {
 // A connected, non-blocking socket. Says what to do if nobody listens.
 [[nodiscard]] Result<Fd> dial(const Address& address, TimeNs deadline);
 
-// No delay for small frames, and an end to a connection whose other machine is silent.
+// Disables Nagle's algorithm, and ends a connection whose other machine does not answer.
 void tune_network_socket(int socket) noexcept;
 
-// Of one that is switched off, or behind a cable that was cut: nothing tells of it but silence. The kernel asks an idle
-// connection's other end from half of this time on, and gives what it sent as long to be acknowledged. So no program
-// needs a thread for it, and a socket that is waited on becomes readable. Between the two bounds, in whole seconds.
+// A machine that was switched off or disconnected can only be detected by its silence. The kernel probes an idle
+// connection from half of this time on, and waits as long for sent data to be acknowledged: no program needs a thread
+// for it, and a waiting socket becomes readable. Whole seconds, between the two bounds.
 inline constexpr TimeNs silence_default_ns = wire::silence_ms_default * millisecond_ns;
 void end_when_silent(int socket, TimeNs silence_ns) noexcept;
 

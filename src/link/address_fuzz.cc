@@ -1,4 +1,4 @@
-// Any text as an address: what is taken says the same again when it is printed.
+// Any text as an address: an accepted address survives printing and parsing.
 #include <cstddef>
 #include <cstdint>
 

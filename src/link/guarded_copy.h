@@ -1,5 +1,5 @@
-// Copying from memory of this very process that may have been unmapped: a program can free what it announced, and
-// that must fail one transfer, not raise SIGSEGV. The kernel copies (write(2) into a memfd): it answers EFAULT.
+// Copies memory of this process that may have been unmapped: a program can free what it announced, and that must fail
+// one transfer, not raise SIGSEGV. The kernel copies (write(2) into a memfd) and returns EFAULT.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What a decorator of a link holds back: events that are not due yet, and the descriptor a sleeping loop waits on.
+// Events that a link's decorator delays, and the descriptor that a sleeping loop waits on.
 #pragma once
 
 #include <cstdint>

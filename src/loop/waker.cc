@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "base/sleep_flag.h"
+
 namespace offpath::loop {
 
 Result<Waker> Waker::make() {
@@ -13,13 +15,9 @@ Result<Waker> Waker::make() {
   return Waker(std::move(event));
 }
 
-void Waker::before_sleep() noexcept {
-  asleep_.store(true, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-}
+void Waker::before_sleep() noexcept { SleepFlag(asleep_).set(); }
 
-// A thread that took the flag earlier may write after this, which ends one later sleep early.
-void Waker::after_sleep() noexcept { asleep_.store(false, std::memory_order_relaxed); }
+void Waker::after_sleep() noexcept { SleepFlag(asleep_).clear(); }
 
 void Waker::clear() noexcept {
   std::uint64_t count = 0;
@@ -27,8 +25,8 @@ void Waker::clear() noexcept {
 }
 
 void Waker::wake() noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!asleep_.load(std::memory_order_relaxed) || !asleep_.exchange(false, std::memory_order_relaxed)) return;
+  fence_before_look();
+  if (!SleepFlag(asleep_).take()) return;
   std::uint64_t one = 1;
   [[maybe_unused]] auto ignored = write(event_.get(), &one, sizeof one);
 }

@@ -1,9 +1,8 @@
-// The sleeping rule between threads. The sleeper writes its flag, fences, looks once more, and sleeps. A publisher
-// publishes, fences, reads the flag, and writes to the eventfd if it is set. Both fences are sequentially consistent,
-// so at least one side sees the other's store: no wake is lost, and an awake thread gets no system call.
+// A thread that sleeps by base/sleep_flag.h, on an eventfd: no wake is lost, and a thread that is awake costs those
+// that wake it no system call.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -28,7 +27,7 @@ class Waker {
   explicit Waker(Fd event) noexcept : event_(std::move(event)) {}
 
   Fd event_;
-  alignas(64) std::atomic<bool> asleep_{false};
+  alignas(64) std::uint64_t asleep_ = 0;  // a SleepFlag
 };
 
 }  // namespace offpath::loop

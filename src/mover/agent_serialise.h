@@ -14,10 +14,15 @@
 #include "base/status.h"
 #include "frame/plan.h"
 #include "frame/template.h"
-#include "mover/buffer_cache.h"
+#include "service/frame.h"
 #include "wire/messages/stream_messages.h"
 
 namespace offpath::mover {
+
+using service::Buffer;
+using service::BufferCache;
+using service::Frame;
+using service::FramePtr;
 
 class AgentSerialiser {
  public:

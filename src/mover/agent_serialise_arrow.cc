@@ -124,19 +124,19 @@ std::shared_ptr<arrow::Field> field_of(const frame::Field& field) {
 // A buffer of the frame that keeps all of it alive.
 class PlacedBuffer final : public arrow::Buffer {
  public:
-  PlacedBuffer(std::shared_ptr<const mover::Buffer> owner, const frame::BufferPlace& place)
+  PlacedBuffer(std::shared_ptr<const service::Buffer> owner, const frame::BufferPlace& place)
       : arrow::Buffer(reinterpret_cast<const std::uint8_t*>(owner->data()) + place.offset,
                       static_cast<std::int64_t>(place.bytes)),
         owner_(std::move(owner)) {}
 
  private:
-  std::shared_ptr<const mover::Buffer> owner_;
+  std::shared_ptr<const service::Buffer> owner_;
 };
 
 struct Placed {
   const frame::Layout& layout;
   const frame::Plan& plan;
-  const std::shared_ptr<const Buffer>& owner;
+  const std::shared_ptr<const service::Buffer>& owner;
 
   std::shared_ptr<arrow::ArrayData> array(std::uint32_t index, const std::shared_ptr<arrow::DataType>& type) const {
     const frame::NodeLayout& node = layout.nodes[index];
@@ -186,7 +186,7 @@ Result<std::shared_ptr<arrow::Schema>> arrow_schema(const frame::Schema& schema)
 }
 
 arrow::ArrayVector placed_arrays(const frame::Layout& layout, const frame::Plan& plan,
-                                 const std::shared_ptr<const Buffer>& placed, const arrow::Schema& schema) {
+                                 const std::shared_ptr<const service::Buffer>& placed, const arrow::Schema& schema) {
   Placed placed_frame{layout, plan, placed};
   arrow::ArrayVector arrays;
   for (std::size_t i = 0; i < layout.columns.size(); ++i) {

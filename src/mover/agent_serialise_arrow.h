@@ -8,7 +8,7 @@
 
 #include "frame/plan.h"
 #include "frame/template.h"
-#include "mover/buffer_cache.h"
+#include "service/buffer_cache.h"
 
 namespace offpath::mover {
 
@@ -20,7 +20,7 @@ namespace offpath::mover {
 
 // The columns of a batch over the buffers `plan` placed: no byte is copied, `placed` is held.
 [[nodiscard]] arrow::ArrayVector placed_arrays(const frame::Layout& layout, const frame::Plan& plan,
-                                               const std::shared_ptr<const Buffer>& placed,
+                                               const std::shared_ptr<const service::Buffer>& placed,
                                                const arrow::Schema& schema);
 
 }  // namespace offpath::mover

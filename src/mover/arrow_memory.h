@@ -9,7 +9,7 @@
 
 #include <arrow/memory_pool.h>
 
-#include "mover/buffer_cache.h"
+#include "service/buffer_cache.h"
 
 namespace offpath::mover {
 
@@ -18,9 +18,9 @@ class ArrowMemory final : public arrow::MemoryPool {
  public:
   // `setting` names the bound to whoever needs more.
   ArrowMemory(std::uint64_t bytes_max, std::string_view setting) : bytes_max_(bytes_max), setting_(setting) {}
-  // Everything that is held for the user in this way, at whatever place, is within the bound (BufferCache::hold), and
-  // what is held here within `own_bytes_max` besides.
-  ArrowMemory(BufferCache& cache, uid_t user, std::uint64_t bytes_max, std::string_view setting,
+  // Everything that is held for the user in this way, at whatever place, is within the bound
+  // (service::BufferCache::hold), and what is held here within `own_bytes_max` besides.
+  ArrowMemory(service::BufferCache& cache, uid_t user, std::uint64_t bytes_max, std::string_view setting,
               std::uint64_t own_bytes_max = UINT64_MAX)
       : cache_(cache.shared_from_this()),
         user_(user),
@@ -41,7 +41,7 @@ class ArrowMemory final : public arrow::MemoryPool {
   [[nodiscard]] arrow::Status take(std::int64_t bytes);
   void give_back(std::int64_t bytes) noexcept;
 
-  std::shared_ptr<BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   uid_t user_ = 0;
   std::uint64_t bytes_max_, own_bytes_max_ = UINT64_MAX;
   std::string setting_;

@@ -53,8 +53,8 @@ Mover::Stream* Mover::find_stream(Channel& channel, std::uint32_t stream) noexce
 Mover::Stream* Mover::stream_of(Channel& channel, std::uint32_t number, std::uint64_t ticket, Effects& effects) {
   Stream* stream = find_stream(channel, number);
   if (stream != nullptr && !stream->closing) return stream;
-  effects.push_back(
-      FailEffect{channel.number, ticket, number, {Error::closed, fmt::format("stream number {} is not open", number)}});
+  effects.push_back(service::FailEffect{
+      channel.number, ticket, number, {Error::closed, fmt::format("stream number {} is not open", number)}});
   return nullptr;
 }
 
@@ -133,7 +133,7 @@ void Mover::recycle(Operation* operation) {
 
 void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   if (auto status = wire::decode(request.payload, send_); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   Stream* stream = stream_of(channel, send_.stream, request.ticket, effects);
@@ -174,7 +174,7 @@ Status Mover::take_set(Stream& stream, Operation& operation) {
 
 void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   if (auto status = wire::decode(request.payload, move_); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   Stream* stream = stream_of(channel, move_.stream, request.ticket, effects);
@@ -191,7 +191,7 @@ void Mover::move(Channel& channel, const channel::Entry& request, TimeNs now, Ef
 void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::StepEnd step{};
   if (auto status = wire::decode(request.payload, step); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   Stream* stream = stream_of(channel, step.stream, request.ticket, effects);
@@ -270,8 +270,9 @@ void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
   counters_.bytes += operation.bytes;
   ++stream.channel->pulls;
   stream.channel->pulling_bytes += operation.bytes;
-  effects.push_back(
-      PullEffect{stream.channel->number, token_of(Service::mover, operation.number), std::move(operation.pieces)});
+  effects.push_back(service::PullEffect{stream.channel->number,
+                                        service::token_of(service::ServiceId::mover, operation.number),
+                                        std::move(operation.pieces)});
   operation.pieces = {};
   if (operation.buffer) prepare_buffer(stream, operation.buffer.length(), effects);
 }
@@ -281,12 +282,12 @@ void Mover::fail_operation(Operation& operation, Failure failure, Effects& effec
   operation.state = Operation::State::over;
   ++counters_.failures;
   if (operation.stream == nullptr) return;
-  effects.push_back(
-      FailEffect{operation.stream->channel->number,
-                 operation.ticket,
-                 operation.stream->id,
-                 {failure.code, fmt::format("stream \"{}\" ({}, {}): {}", operation.stream->name,
-                                            brief(operation.row_key), brief(operation.column_key), failure.message)}});
+  effects.push_back(service::FailEffect{
+      operation.stream->channel->number,
+      operation.ticket,
+      operation.stream->id,
+      {failure.code, fmt::format("stream \"{}\" ({}, {}): {}", operation.stream->name, brief(operation.row_key),
+                                 brief(operation.column_key), failure.message)}});
 }
 
 void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeNs now, Effects& effects) {
@@ -296,7 +297,8 @@ void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeN
   if (status && operation.has_more_rows()) {
     operation.split_slices();
     operation.next_slices();
-    effects.push_back(PullEffect{operation.stream->channel->number, token, std::exchange(operation.pieces, {})});
+    effects.push_back(
+        service::PullEffect{operation.stream->channel->number, token, std::exchange(operation.pieces, {})});
     return;
   }
   operation.pulled_at = now;
@@ -349,8 +351,8 @@ void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
     finished(operation, finish_bytes(operation, *cache_), now, effects);
     return;
   }
-  effects.push_back(JobEffect{token_of(Service::mover, operation.number),
-                              [&operation, cache = cache_] { return finish_bytes(operation, *cache); }});
+  effects.push_back(service::JobEffect{service::token_of(service::ServiceId::mover, operation.number),
+                                       [&operation, cache = cache_] { return finish_bytes(operation, *cache); }});
 }
 
 // Touches nothing but the operation: it may run in a job.
@@ -447,7 +449,7 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
     }
     auto stored = store_.put(
         {stream.pool, operation.row_key, operation.column_key, operation.user, stream.keep, stream.ranks > 0},
-        std::move(operation.frame), token_of(Service::mover, operation.number), now, effects);
+        std::move(operation.frame), service::token_of(service::ServiceId::mover, operation.number), now, effects);
     if (stored && *stored == Stored::later) return;  // it stays unfinished until on_stored
     if (!stored) status = tl::unexpected(std::move(stored).error());
   }
@@ -485,13 +487,13 @@ void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
     recycle(first);
   }
   if (pulled != stream.pulled)
-    effects.push_back(LineEffect{LineEffect::Word::pulled, channel.number, stream.id, pulled});
+    effects.push_back(service::LineEffect{service::LineEffect::Word::pulled, channel.number, stream.id, pulled});
   if (stored != stream.stored)
-    effects.push_back(LineEffect{LineEffect::Word::stored, channel.number, stream.id, stored});
+    effects.push_back(service::LineEffect{service::LineEffect::Word::stored, channel.number, stream.id, stored});
   stream.pulled = pulled;
   stream.stored = stored;
   if (close) {
-    effects.push_back(ReplyEffect{channel.number, close_ticket, wire::Done{0}});
+    effects.push_back(service::ReplyEffect{channel.number, close_ticket, wire::Done{0}});
     release(channel, stream.id);
     memory_freed = true;
   }

@@ -18,12 +18,19 @@
 #include "channel/ring.h"
 #include "frame/plan.h"
 #include "mover/agent_serialise.h"
-#include "mover/effects.h"
-#include "wire/control.h"
+#include "service/service.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
 namespace offpath::mover {
+
+using service::Buffer;
+using service::BufferCache;
+using service::ChannelNumber;
+using service::Client;
+using service::Effects;
+using service::Frame;
+using service::FramePtr;
 
 // A put that is not done when it returns: by a StoredEffect with the same token, whatever becomes of it.
 enum class Stored { now, later };
@@ -75,18 +82,10 @@ struct MoverCounters {
   std::uint64_t packed_frames = 0, plain_bytes = 0, packed_bytes = 0, pack_ns = 0;
 };
 
-struct Client {
-  std::string program;
-  uid_t user = 0;
-  std::int64_t pid = 0;
-  wire::JobLabels job_labels{};  // what it is part of: labels
-  std::optional<gid_t> group{};  // of a user that the kernel vouches for; none: whoever knows a key
-};
-
-class Mover {
+class Mover final : public service::Service {
  public:
   Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store);
-  ~Mover();
+  ~Mover() override;
 
   // Beyond `pull_ahead_bytes` under way (and one request), requests wait with neither plan nor buffer, so that a buffer
   // given back by one frame serves the next while it is in the cache. 0 for links whose reads are done when posted.
@@ -96,15 +95,18 @@ class Mover {
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
   // open_stream, close_stream, send, move, step_end, need_credit.
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_request(const service::Request& asked, TimeNs now, Effects& effects) override {
+    on_request(asked.channel, asked.entry, now, effects);
+  }
+  void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   // Finishes frames whose arrays the program may have back first: to be called when it has been told so.
   void finish_pulled(TimeNs now, Effects& effects);
   [[nodiscard]] bool has_pulled() const noexcept { return !pulled_.empty(); }
-  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   // A put that was to be done later is done, or has failed.
-  void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects);
+  void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   // So many requests of the channel wait that no more should come.
-  [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept;
+  [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept override;
   // So much of the memory is for objects of other members: without, two agents whose programs have filled them, each
   // with what is to go to the other one, would wait for each other. A batch that is larger than all the rest may have
   // it, too.
@@ -119,6 +121,21 @@ class Mover {
   void on_memory_freed(Effects& effects);
   // Starts a job that gives the cache's leaving buffers to the kernel, unless one is at it.
   void drop_buffers(Effects& effects);
+
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client, channel.streams_max, channel.pull_ahead_bytes);
+  }
+  void on_closed(ChannelNumber channel, bool /*usual*/, TimeNs now, Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_transfers_told(TimeNs now, Effects& effects) override { finish_pulled(now, effects); }
+  bool on_round(TimeNs, Effects& effects) override {
+    drop_buffers(effects);
+    return false;
+  }
+  [[nodiscard]] bool waits_for_memory() const override { return true; }
+  void on_memory_freed(TimeNs, Effects& effects) override { on_memory_freed(effects); }
 
   [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t memory_free() const;

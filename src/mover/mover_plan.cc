@@ -1,10 +1,7 @@
 // The mover's planning: from a request's buffers to pieces of one read.
 //
-// frame::make_plan works on addresses. A buffer of another process has none here: it has a region and an offset,
-// which are made one word, so that buffers of one region lie as they lie there:
-//
-//   63        62..43          42..0
-//   segment | region number | offset
+// frame::make_plan works on addresses. A buffer of another process has none here: it has a region, which the plan takes
+// for the memory that it lies in, and an offset.
 #include <algorithm>
 
 #include "mover/mover.h"
@@ -20,22 +17,11 @@ using wire::RegionId;
 
 namespace {
 
-constexpr unsigned offset_bits = 43;
-constexpr std::uint64_t offset_mask = (1ull << offset_bits) - 1;
 constexpr std::uint64_t plain_alignment = 64;
 constexpr std::uint64_t slice_bytes = 256 << 10;  // of records that are not read at once; split by the loop itself
 constexpr std::size_t slice_pieces_max = 1024;    // what one vectored read takes
 constexpr std::uint64_t whole_ratio_max = 4;      // records that are read at once to the frame they become
 static_assert(8 * (frame::row_bytes_max + page_bytes) <= slice_bytes, "a slice makes progress, by 8 rows for booleans");
-
-std::uint64_t word_of(const BufferRef& ref) noexcept {
-  return (wire::is_segment(ref.region) ? 1ull << 63 : 0) |
-         (static_cast<std::uint64_t>(ref.region & ~wire::segment_flag) << offset_bits) | ref.offset;
-}
-
-RegionId region_of(std::uint64_t word) noexcept {
-  return static_cast<RegionId>((word & ~(1ull << 63)) >> offset_bits) | ((word >> 63) != 0 ? wire::segment_flag : 0);
-}
 
 Status check_ref(const BufferRef& ref, std::size_t index) {
   std::uint64_t end = 0;
@@ -70,8 +56,11 @@ Status Mover::view_of(const Stream& stream) {
     for (const wire::Node& node : send_.nodes) view_.nodes.push_back({node.length, node.null_count});
     view_.buffers.clear();
     for (const BufferRef& ref : send_.buffers) {
-      frame::BufferSource source{
-          .address = word_of(ref), .bytes = ref.length, .stride_bytes = ref.stride_bytes, .bit_offset = ref.bit_offset};
+      frame::BufferSource source{.address = ref.offset,
+                                 .bytes = ref.length,
+                                 .stride_bytes = ref.stride_bytes,
+                                 .bit_offset = ref.bit_offset,
+                                 .memory = ref.region};
       std::copy(std::begin(ref.zero), std::end(ref.zero), std::begin(source.zero));
       view_.buffers.push_back(source);
     }
@@ -81,7 +70,7 @@ Status Mover::view_of(const Stream& stream) {
     return fail(Error::schema, "{} columns; the schema has {}", send_.buffers.size(), layout.columns.size());
   plain_.clear();
   for (const BufferRef& ref : send_.buffers)
-    plain_.push_back({.address = word_of(ref), .stride_bytes = ref.stride_bytes});
+    plain_.push_back({.address = ref.offset, .stride_bytes = ref.stride_bytes, .memory = ref.region});
   OFP_TRY(frame::flatten_plain(layout, rows, plain_, view_));
   // The rows say how long each column is; the request must say the same.
   std::size_t column = 0;
@@ -109,8 +98,7 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   operation.pieces.clear();
   const bool unshared = !operation.buffer.is_shared();
   for (const frame::Pull& pull : plan.pulls) {
-    const RegionId region = region_of(pull.address);
-    operation.pieces.push_back({region, generation_of(region), pull.address & offset_mask,
+    operation.pieces.push_back({pull.memory, generation_of(pull.memory), pull.address,
                                 operation.buffer.data() + pull.target, pull.bytes, unshared});
   }
   operation.sources.clear();
@@ -118,7 +106,7 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   operation.next_block = 0;
   operation.next_row = 0;
   for (const frame::Block& block : plan.blocks) {
-    const RegionId region = region_of(block.address);
+    const RegionId region = block.memory;
     const std::uint32_t generation = generation_of(region);
     // A block stands for several buffers: they must all have named the same memory.
     for (const BufferRef& ref : refs)
@@ -161,7 +149,7 @@ void Mover::Operation::next_slices() {
     if (taken < left) taken &= ~std::uint64_t{7};
     if (taken == 0) break;
     const Source& source = sources[next_block];
-    const std::uint64_t from = (block.address & offset_mask) + next_row * block.stride_bytes;
+    const std::uint64_t from = block.address + next_row * block.stride_bytes;
     if (block.apart()) {
       for (std::uint64_t row = 0; row < taken; ++row)
         pieces.push_back({source.region, source.generation, from + row * block.stride_bytes,

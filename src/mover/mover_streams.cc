@@ -96,7 +96,7 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   if (status) status = prepare_stream(open, channel, *stream, effects);
   if (!status) {
     if (!stream->pool.empty()) store_.leave(stream->pool);
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   stream->channel = &channel;
@@ -109,9 +109,10 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
   stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)),
                             memory_free_for(channel.client.user) / 8);
-  effects.push_back(LineEffect{LineEffect::Word::reset, channel.number, stream->id, 0});
+  effects.push_back(service::LineEffect{service::LineEffect::Word::reset, channel.number, stream->id, 0});
   grant(*stream, effects);
-  effects.push_back(ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
+  effects.push_back(
+      service::ReplyEffect{channel.number, request.ticket, wire::Opened{stream->id, stream->charge_base}});
   Stream& opened = *(channel.streams[stream->id] = std::move(stream));
   if (opened.form) prepare_buffer(opened, largest, effects);
 }
@@ -133,14 +134,14 @@ void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects
   stream.preparing = true;
   const std::uint64_t number = preparation_flag | next_preparation_++;
   preparing_.emplace(number, std::pair{stream.channel->number, stream.id});
-  effects.push_back(JobEffect{token_of(Service::mover, number),
-                              [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
+  effects.push_back(service::JobEffect{service::token_of(service::ServiceId::mover, number),
+                                       [cache = cache_, bytes, user] { return cache->prepare(bytes, user); }});
 }
 
 void Mover::close_stream(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::CloseStream close{};
   if (auto status = wire::decode(request.payload, close); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   Stream* stream = stream_of(channel, close.stream, request.ticket, effects);
@@ -238,13 +239,14 @@ void Mover::grant(Stream& stream, Effects& effects) {
   stream.granted += granted;
   counters_.promised_bytes += granted;
   stream.account->promised_bytes += granted;
-  effects.push_back(LineEffect{LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
+  effects.push_back(
+      service::LineEffect{service::LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
 }
 
 void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects& effects) {
   wire::NeedCredit need{};
   if (auto status = wire::decode(request.payload, need); !status) {
-    effects.push_back(FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
+    effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
     return;
   }
   Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
@@ -265,10 +267,11 @@ void Mover::on_memory_freed(Effects& effects) {
 void Mover::drop_buffers(Effects& effects) {
   if (dropping_ || cache_->leaving_bytes() == 0) return;
   dropping_ = true;
-  effects.push_back(JobEffect{token_of(Service::mover, drop_number), [cache = cache_]() -> Status {
-                                cache->drop_leaving();
-                                return {};
-                              }});
+  effects.push_back(
+      service::JobEffect{service::token_of(service::ServiceId::mover, drop_number), [cache = cache_]() -> Status {
+                           cache->drop_leaving();
+                           return {};
+                         }});
 }
 
 Status Mover::spend(Stream& stream, std::uint64_t charge) {

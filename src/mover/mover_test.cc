@@ -108,7 +108,7 @@ TEST_F(MoverTest, SetsServeBytesAsTheyAreToo) {
   send(1, 5);
   send(1, std::nullopt);
   EXPECT_EQ(end_pull().pieces.front().region, 5u);
-  const PullEffect again = end_pull();
+  const service::PullEffect again = end_pull();
   ASSERT_EQ(again.pieces.size(), 1u);
   EXPECT_EQ(again.pieces.front().region, 5u);
   EXPECT_TRUE(failures.empty());
@@ -294,8 +294,8 @@ TEST(SmallObjects, SeventyThousandOfOneProgramTakeTensOfMappings) {
                                                      .name = "s",
                                                      .pool = "local:/s",
                                                      .schema = {}});
-  for (const Effect& effect : effects)
-    if (const auto* const reply = std::get_if<ReplyEffect>(&effect))
+  for (const service::Effect& effect : effects)
+    if (const auto* const reply = std::get_if<service::ReplyEffect>(&effect))
       charge = std::get<wire::Opened>(reply->message).charge_base + page_bytes;
   ask(wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = count * charge});
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -311,10 +311,10 @@ TEST(SmallObjects, SeventyThousandOfOneProgramTakeTensOfMappings) {
                    .buffers = {{.region = 1, .generation = 1, .offset = 0, .length = 8 + i % 4089}},
                    .set = 0});
     std::uint64_t token = 0;
-    for (const Effect& effect : effects) {
-      const auto* const failed = std::get_if<FailEffect>(&effect);
+    for (const service::Effect& effect : effects) {
+      const auto* const failed = std::get_if<service::FailEffect>(&effect);
       ASSERT_EQ(failed, nullptr) << failed->failure.message;
-      if (const auto* const pull = std::get_if<PullEffect>(&effect)) {
+      if (const auto* const pull = std::get_if<service::PullEffect>(&effect)) {
         token = pull->token;
         offpath::store(pull->pieces.at(0).to, i);
       }
@@ -403,7 +403,7 @@ TEST_F(MoverTest, ABufferIsReadIntoDirectlyUntilItHasBeenShared) {
   make(0);
   const auto unshared = [&] {
     send(0, 1);
-    const PullEffect pull = end_pull();
+    const service::PullEffect pull = end_pull();
     finish();
     return std::ranges::all_of(pull.pieces, &link::ReadPiece::unshared);
   };
@@ -481,7 +481,7 @@ TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
   failures.clear();
   move(true, "created");
   EXPECT_TRUE(failures.empty()) << failures[0];
-  const PullEffect update = end_pull();
+  const service::PullEffect update = end_pull();
   EXPECT_EQ(update.pieces.at(0).to, store.kept->buffer.data() + 16);
   EXPECT_FALSE(update.pieces.at(0).unshared) << "it is published";
   // What another put brings under the same keys is another object.
@@ -623,10 +623,10 @@ class TwoUsers : public MoverTest {
     wire::encode(message, payload);
     mover->on_request(number, {++ticket, static_cast<std::uint8_t>(kind), payload}, 0, effects);
     credit.clear();
-    for (Effect& effect : effects) {
-      if (const auto* failed = std::get_if<FailEffect>(&effect)) failures.push_back(failed->failure.message);
-      if (const auto* line = std::get_if<LineEffect>(&effect);
-          line != nullptr && line->word == LineEffect::Word::credit)
+    for (service::Effect& effect : effects) {
+      if (const auto* failed = std::get_if<service::FailEffect>(&effect)) failures.push_back(failed->failure.message);
+      if (const auto* line = std::get_if<service::LineEffect>(&effect);
+          line != nullptr && line->word == service::LineEffect::Word::credit)
         credit[line->channel] = line->value;
     }
     effects.clear();

@@ -1,85 +1,19 @@
 #include "service/dispatcher.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
 
 #include "base/log.h"
-#include "wire/messages/peer_messages.h"
-#include "wire/messages/pool_messages.h"
 #include "wire/messages/replies.h"
 
-namespace offpath::agent {
+namespace offpath::service {
 
 using channel::AgentEnd;
 using channel::Entry;
-using mover::Service;
 using wire::EntryKind;
 
 namespace {
-
-bool is_of_sift(const Entry& request) noexcept {
-  const auto kind = static_cast<EntryKind>(request.kind);
-  if (kind >= EntryKind::peer_piece && kind <= EntryKind::sift_info) return true;
-  wire::PeerDefine definition{};
-  wire::PeerDrop peer{};
-  wire::PoolDrop drop{};
-  if (kind == EntryKind::peer_define)
-    return wire::decode(request.payload, definition) && sift::SiftService::is_own(definition.pool);
-  if (kind == EntryKind::peer_drop) return wire::decode(request.payload, peer) && sift::SiftService::is_own(peer.pool);
-  return kind == EntryKind::pool_drop && wire::decode(request.payload, drop) && sift::SiftService::is_own(drop.pool);
-}
-
-bool is_of_peer(EntryKind kind) noexcept {
-  return (kind >= EntryKind::peer_put && kind <= EntryKind::peer_define) || kind == EntryKind::peer_compute ||
-         kind == EntryKind::peer_compare || kind == EntryKind::peer_cancel;
-}
-
-bool is_of_pool(EntryKind kind) noexcept {
-  return kind == EntryKind::pool_get || kind == EntryKind::pool_list || kind == EntryKind::pool_drop ||
-         kind == EntryKind::pool_write || kind == EntryKind::pool_compute || kind == EntryKind::push_lease ||
-         kind == EntryKind::release || kind == EntryKind::pool_cancel;
-}
-
-bool is_of_queries(const Entry& request) noexcept {
-  const auto kind = static_cast<EntryKind>(request.kind);
-  wire::PeerCancel cancel{};
-  return kind == EntryKind::pool_query || kind == EntryKind::query_next || kind == EntryKind::peer_query ||
-         kind == EntryKind::peer_query_next ||
-         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) &&
-          cancel.what == wire::PeerCancel::What::query) ||
-         (kind == EntryKind::release && pool::QueryService::is_own(request));
-}
-
-bool is_of_exchange(EntryKind kind) noexcept {
-  return kind >= EntryKind::exchange_open && kind <= EntryKind::peer_exchange;
-}
-
-bool is_of_lanes(const Entry& request) noexcept {
-  const auto kind = static_cast<EntryKind>(request.kind);
-  wire::PeerCancel cancel{};
-  return (kind >= EntryKind::peer_lanes && kind <= EntryKind::peer_message) ||
-         (kind == EntryKind::peer_cancel && wire::decode(request.payload, cancel) &&
-          cancel.what == wire::PeerCancel::What::receive);
-}
-
-bool is_of_tasks(EntryKind kind) noexcept { return kind >= EntryKind::task_open && kind <= EntryKind::task_close; }
-
-constexpr std::uint64_t keys_share = 8;      // as much as an eighth of the memory, besides it, may be taken by keys
-constexpr std::uint64_t reserves_share = 2;  // at most half of the memory is set aside for copies
-// an eighth of the memory is kept for objects of other members, if there are any
-constexpr std::uint64_t members_share = 8;
-
-DispatcherOptions with_limits(DispatcherOptions options) {
-  options.pools.object_bytes_max = options.sifts.object_bytes_max = options.mover.memory_bytes_max;
-  options.pools.real_clock = options.real_clock;
-  options.pools.reserved_bytes_max = options.mover.memory_bytes_max / reserves_share;
-  options.sifts.user_pools_max = options.pools.table.user_pools_max;
-  options.pools.table.key_bytes_max = options.mover.memory_bytes_max / keys_share;
-  return options;
-}
 
 std::string job_text(const wire::JobLabels& labels) {
   if (labels.job.empty()) return {};
@@ -88,41 +22,44 @@ std::string job_text(const wire::JobLabels& labels) {
 
 }  // namespace
 
-Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
-    : options_(with_limits(options)),
-      start_job_(std::move(start_job)),
-      buffers_(mover::BufferCache::make(options.buffers)),
-      pools_(
-          options_.pools, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; },
-          [this] { return memory_wanted(); }, [this](std::uint64_t bytes) { return mover_.memory_unused() >= bytes; }),
-      sifts_(
-          options_.sifts, buffers_, [this](std::uint64_t bytes) { return mover_.memory_free() >= bytes; }, pools_),
-      queries_(options.queries, buffers_, track_queries_),
-      computes_(options.computes, buffers_, pools_,
-                [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
-      tasks_(options.tasks, buffers_,
-             [this](std::uint64_t bytes) { return mover_.memory_free_for_programs() >= bytes; }),
-      exchanges_(options.exchanges, options.nonce, options.channels.clock, options.suspended),
-      mover_(options.mover, buffers_, stores_),
-      gauges_(options.gauges_interval_ns) {
-  mover_.set_aside([this] { return mover::Mover::Aside{pools_.reserved(), pools_.reserved_left()}; });
-  tasks_.messages().set_take_offer(
-      [this](std::uint64_t channel, std::uint64_t number) { return pools_.take_offer(channel, number); });
-  tasks_.set_memory_max([this] { return mover_.memory_max_for_programs(); });
+Dispatcher::Dispatcher(const channel::AgentEndOptions& channels, bool (*memory_is_there)(), StartJob start_job)
+    : channel_options_(channels), memory_is_there_now_(memory_is_there), start_job_(std::move(start_job)) {
+  to_tell_.reserve(services_max);
 }
 
 Dispatcher::~Dispatcher() = default;
 
+// ---- put together
+
+void Dispatcher::serve(ServiceId id, Service& service) {
+  by_id_[static_cast<std::size_t>(id)] = &service;
+  if (std::ranges::find(services(), &service) == services().end()) in_turn_[count_++] = &service;
+}
+
+void Dispatcher::watch_memory(std::function<std::uint64_t()> free, std::vector<Service*> in_order) {
+  memory_free_ = std::move(free);
+  want_memory_ = std::move(in_order);
+}
+
+void Dispatcher::serve_members(uid_t owner, AskMember ask) {
+  owner_ = owner;
+  ask_ = std::move(ask);
+}
+
+Service* Dispatcher::service(ServiceId id) const noexcept {
+  const auto place = static_cast<std::size_t>(id);
+  return place < services_max ? by_id_[place] : nullptr;
+}
+
+// ---- channels
+
 std::uint64_t Dispatcher::add_channel(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout,
-                                      const mover::Client& client, TimeNs now) {
+                                      const Client& client, TimeNs now) {
   const std::uint64_t number = next_channel_++;
-  auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, options_.channels);
-  mover_.on_channel_open(number, client, layout.streams_max, end->pull_ahead_bytes());
-  pools_.on_channel_open(number, client.user);
-  sifts_.on_channel_open(number, client.user);
-  queries_.on_channel_open(number, client.user);
-  tasks_.on_channel_open(number, client.user, client.group);
-  exchanges_.on_channel_open(number, client.user, end->traits().name == "local");
+  auto end = std::make_unique<AgentEnd>(number, client.program, std::move(link), layout, *this, channel_options_);
+  const OpenedChannel opened{number, client, layout.streams_max, end->pull_ahead_bytes(),
+                             end->traits().name == "local"};
+  for (Service* each : services()) each->on_opened(opened);
   const auto& added = *members_.emplace(number, Member{std::move(end), client}).first->second.end;
   log(LogLevel::info, "channel {}: {} (process {}, user {}{}) over {}: {}", number, client.program, client.pid,
       client.user, job_text(client.job_labels), added.traits().name, added.traits().reason);
@@ -157,8 +94,9 @@ bool Dispatcher::serve(Member& member, TimeNs now) {
     member.end->close({Error::no_memory, "no memory"});  // so short that it takes none
     did = true;
   }
-  if (mover_.has_pulled()) {
-    mover_.finish_pulled(now, effects_);
+  if (!to_tell_.empty()) {
+    for (Service* each : to_tell_) each->on_transfers_told(now, effects_);
+    to_tell_.clear();
     carry_out(now);
     did = true;
   }
@@ -167,69 +105,37 @@ bool Dispatcher::serve(Member& member, TimeNs now) {
 
 // Requests that wait in their rings take none, and those under way give theirs back.
 void Dispatcher::look_for_memory() {
-  if (options_.memory_is_there == nullptr) return;
-  const bool is_there = options_.memory_is_there();
+  if (memory_is_there_now_ == nullptr) return;
+  const bool is_there = memory_is_there_now_();
   if (is_there == std::exchange(memory_is_there_, is_there)) return;
   log(LogLevel::warning, "{}",
       is_there ? "there is memory again: requests are taken"
                : "no memory is left: new requests wait until there is some");
-  for (auto& [number, member] : members_) member.end->hold_requests(!is_there || mover_.is_full(number));
+  for (auto& [number, member] : members_) member.end->hold_requests(is_held(number));
+}
+
+bool Dispatcher::is_held(std::uint64_t channel) const {
+  return !memory_is_there_ ||
+         std::ranges::any_of(bounded_, [channel](const Service* each) { return each->is_full(channel); });
 }
 
 bool Dispatcher::poll(TimeNs now) {
   bool did = false;
   look_for_memory();
   for (auto& [number, member] : members_) did |= serve(member, now);
-  if (sifts_.next_deadline() <= now) {
-    sifts_.on_time(now, effects_);
+  for (Service* each : services()) {
+    if (each->next_deadline() > now) continue;
+    each->on_time(now, effects_);
     did = true;
   }
-  if (pools_.next_deadline() <= now) {
-    pools_.on_time(now, effects_);
-    did = true;
+  // Each batch gives a buffer back: services that wait for none are not bothered with it.
+  if (memory_free_) {
+    const std::uint64_t free = memory_free_();
+    if (free > std::exchange(free_bytes_before_, free))
+      for (Service* each : want_memory_)
+        if (each->waits_for_memory()) each->on_memory_freed(now, effects_);
   }
-  if (queries_.next_deadline() <= now) {
-    queries_.on_time(now, effects_);
-    did = true;
-  }
-  if (computes_.next_deadline() <= now) {
-    computes_.on_time(now, effects_);
-    did = true;
-  }
-  if (tasks_.next_deadline() <= now) {
-    tasks_.on_time(now, effects_);
-    did = true;
-  }
-  if (tasks_.messages().next_deadline() <= now) {
-    tasks_.messages().on_time(now, effects_);
-    did = true;
-  }
-  if (gauges_.next_deadline() <= now) {
-    channel::Effects effects;
-    gauges_.on_time(now, effects);
-    carry_out(effects, Service::gauges);
-    did = true;
-  }
-  if (exchanges_.next_deadline() <= now) {
-    exchange::ServiceEffects effects;
-    exchanges_.on_time(now, effects);
-    carry_out(effects);
-    did = true;
-  }
-  // Each batch gives a buffer back: who waits for none is not bothered with it.
-  const std::uint64_t free = mover_.memory_free();
-  if (free > std::exchange(free_bytes_before_, free)) {
-    mover_.on_memory_freed(effects_);
-    if (pools_.waits_for_memory()) pools_.on_memory_freed(now, effects_);
-    if (sifts_.waits_for_memory()) sifts_.on_memory_freed(now, effects_);
-    if (tasks_.waits_for_memory()) tasks_.on_memory_freed(now, effects_);
-  }
-  if (pools_.has_disk()) {
-    const std::uint64_t freed = pools_.table().freed();
-    pools_.spill(now, effects_);
-    did |= !effects_.empty() || freed != pools_.table().freed();  // who waits for that is told in the next round
-  }
-  mover_.drop_buffers(effects_);
+  for (Service* each : services()) did |= each->on_round(now, effects_);
   carry_out(now);
   if (!closed_.empty()) remove_closed();
   return did;
@@ -246,107 +152,63 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 }
 
 TimeNs Dispatcher::next_deadline() const {
-  return std::min({pools_.next_deadline(), queries_.next_deadline(), computes_.next_deadline(), sifts_.next_deadline(),
-                   exchanges_.next_deadline(), tasks_.next_deadline(), tasks_.messages().next_deadline(),
-                   gauges_.next_deadline()});
+  TimeNs first = never;
+  for (const Service* each : services()) first = std::min(first, each->next_deadline());
+  return first;
 }
 
 // ---- events
 
-void Dispatcher::on_request(AgentEnd& channel, const Entry& request, TimeNs now) {
-  const auto kind = static_cast<EntryKind>(request.kind);
-  if (kind == EntryKind::member_table) return ask_group(channel, request);
-  if (kind == EntryKind::tcp_open || kind == EntryKind::tcp_close || kind == EntryKind::tcp_slow_path) {
-    if (tcp_.on_request) return tcp_.on_request(channel, request, members_.at(channel.number()).client.user, now);
-    return channel.reply_failure(request.ticket, wire::any_reply,
-                                 {Error::unsupported, "this agent has no device for TCP connections (tcp.device)"});
-  }
-  if (kind == EntryKind::gauges_open || kind == EntryKind::gauges_close) {
-    channel::Effects effects;
-    gauges_.on_request(channel.number(), channel.program(), request, now, effects);
-    return carry_out(effects, Service::gauges);
-  }
-  if (is_of_exchange(kind)) {
-    exchange::ServiceEffects effects;
-    exchanges_.on_request(channel.number(), request, is_member(channel), now, effects);
-    return carry_out(effects);
-  }
-  if (kind == EntryKind::pool_cancel)
-    queries_.on_request(channel.number(), request, false, now, effects_);  // or it is of a get: below
-  if (is_of_lanes(request))
-    tasks_.messages().on_peer_request(channel.number(), request, is_member(channel), now, effects_);
-  else if (is_of_tasks(kind))
-    tasks_.on_request(channel.number(), request, now, effects_);
-  else if (is_of_queries(request))
-    queries_.on_request(channel.number(), request, is_member(channel), now, effects_);
-  else if (is_of_sift(request))
-    sifts_.on_request(channel.number(), request, is_member(channel), now, effects_);
-  else if (is_of_pool(kind))
-    pools_.on_request(channel.number(), request, now, effects_);
-  else if (is_of_peer(kind))
-    pools_.on_peer_request(channel.number(), request, is_member(channel), now, effects_);
-  else
-    mover_.on_request(channel.number(), request, now, effects_);
+Status Dispatcher::check(const Entry& request) const {
+  if (row_of(request.kind) != nullptr) return {};
+  return fail(Error::protocol, "request {} has the unknown kind {}", request.ticket, request.kind);
+}
+
+Status Dispatcher::check(const RequestRow& row, const Request& request) const {
+  const std::uint64_t bytes = request.entry.payload.size();
+  if (bytes > row.bytes_max)
+    return fail(Error::too_large, "a request {} of {} bytes, at most {} are possible", row.name, bytes, row.bytes_max);
+  if (row.who != Who::member || request.is_member) return {};
+  return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+}
+
+void Dispatcher::route(const Request& request, TimeNs now) {
+  const RequestRow* row = row_of(request.entry.kind);
+  OFP_ASSERT(row != nullptr);
+  Service* const one = service(service_of(*row, request.entry.payload));
+  if (Status may = one != nullptr ? check(*row, request) : without_service(*row); !may)
+    return answer_outcome(effects_, request.channel, request.entry.ticket, std::move(may));
+  if (Service* also = service(row->also); also != nullptr) also->on_request(request, now, effects_);
+  one->on_request(request, now, effects_);
+}
+
+// The agent was put together without the service.
+Status Dispatcher::without_service(const RequestRow& row) const {
+  if (row.who == Who::member && !owner_) return fail(Error::unsupported, "this agent belongs to no group");
+  return fail(Error::unsupported, "this agent does not serve requests {}", row.name);
+}
+
+void Dispatcher::on_request(AgentEnd& channel, const Entry& entry, TimeNs now) {
+  const Client& client = members_.at(channel.number()).client;
+  const bool is_member = owner_ && (client.user == *owner_ || client.user == 0);
+  route({channel.number(), entry, client.program, client.user, is_member}, now);
   // At once: the request's bytes are the reader's, and its pull may start in this very round.
   carry_out(now);
-  channel.hold_requests(!memory_is_there_ || mover_.is_full(channel.number()));
+  channel.hold_requests(is_held(channel.number()));
 }
 
 void Dispatcher::on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) {
   pushing_.erase(token);
-  const Service service = mover::service_of(token);
-  if (service == Service::group) {
-    channel::Effects effects;
-    group_->on_transfer(mover::number_of(token), status, now, effects);
-    return carry_out(effects, service);
-  }
-  if (service == Service::gauges) {
-    channel::Effects effects;
-    gauges_.on_transfer(mover::number_of(token), status, now,
-                        options_.real_clock != nullptr ? options_.real_clock() : now, effects);
-    return carry_out(effects, service);
-  }
-  if (service == Service::exchange) {
-    exchange::ServiceEffects effects;
-    exchanges_.on_transfer(mover::number_of(token), status, now, effects);
-    return carry_out(effects);
-  }
-  if (service == Service::message)
-    tasks_.messages().on_transfer(token, status, now, effects_);
-  else if (service == Service::task)
-    tasks_.on_transfer(token, status, now, effects_);
-  else if (service == Service::mover)
-    mover_.on_transfer(channel.number(), token, std::move(status), now, effects_);
-  else if (service == Service::query)
-    queries_.on_transfer(token, std::move(status), now, effects_);
-  else if (service == Service::sift)
-    sifts_.on_transfer(token, status, now, effects_);
-  else
-    pools_.on_transfer(token, std::move(status), now, effects_);
+  Service* const one = service(service_of(token));
+  OFP_ASSERT(one != nullptr);
+  one->on_transfer(channel.number(), token, std::move(status), now, effects_);
+  if (std::ranges::find(to_tell_, one) == to_tell_.end()) to_tell_.push_back(one);
   carry_out(now);
-  channel.hold_requests(!memory_is_there_ || mover_.is_full(channel.number()));
-}
-
-// So much that streams find room: from an eighth of the memory to a quarter, or what the hungriest of them lacks.
-std::uint64_t Dispatcher::memory_wanted() const {
-  const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
-  const std::uint64_t tasks = tasks_.memory_wanted();
-  const std::uint64_t wanted =
-      std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
-  return wanted - std::min(wanted, buffers_->leaving_bytes());  // which will be free without anybody's help
-}
-
-Status Dispatcher::recover(TimeNs now) {
-  OFP_TRY(pools_.recover(now, effects_));
-  sifts_.recover(now, effects_);
-  carry_out(now);
-  return {};
+  channel.hold_requests(is_held(channel.number()));
 }
 
 void Dispatcher::on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) {
-  pools_.on_offer(channel.number(), number, std::move(fd), now, effects_);
-  sifts_.on_descriptor(now, effects_);
-  tasks_.messages().on_descriptor(now, effects_);
+  for (Service* each : services()) each->on_descriptor(channel.number(), number, fd, now, effects_);
   carry_out(now);
 }
 
@@ -358,19 +220,7 @@ void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
   const bool usual = why.code == Error::closed || why.code == Error::peer_lost;  // programs end
   log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(), channel.program(),
       why.message);
-  pools_.on_channel_closed(channel.number(), now, effects_);
-  sifts_.on_channel_closed(channel.number(), now, effects_);
-  if (group_ != nullptr) group_->on_channel_closed(channel.number());
-  gauges_.on_channel_closed(channel.number());
-  queries_.on_channel_closed(channel.number(), now, effects_);
-  computes_.on_channel_closed(channel.number(), effects_);
-  if (tcp_.on_channel_closed) tcp_.on_channel_closed(channel.number(), usual, now);
-  tasks_.on_channel_closed(channel.number(), now, effects_);
-  tasks_.messages().on_channel_closed(channel.number(), now, effects_);
-  exchange::ServiceEffects left;
-  exchanges_.on_channel_closed(channel.number(), now, left);
-  carry_out(left);
-  mover_.on_channel_closed(channel.number(), now, effects_);
+  for (Service* each : services()) each->on_closed(channel.number(), usual, now, effects_);
   closed_.push_back(channel.number());
 }
 
@@ -380,156 +230,46 @@ void Dispatcher::on_job(std::uint64_t token, Status status, TimeNs now) {
 }
 
 void Dispatcher::pass_job(std::uint64_t token, Status status, TimeNs now) {
-  const Service service = mover::service_of(token);
-  if (service == Service::mover)
-    mover_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::compute)
-    computes_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::query)
-    queries_.on_job(token, std::move(status), now, effects_);
-  else if (service == Service::sift)
-    sifts_.on_job(token, status, now, effects_);
-  else if (service == Service::disk)
-    pools_.on_disk_job(token, status, now, effects_);
-  else
-    pools_.on_job(token, std::move(status), now, effects_);
+  Service* const one = service(service_of(token));
+  OFP_ASSERT(one != nullptr);
+  one->on_job(token, std::move(status), now, effects_);
 }
 
-// ---- the group
-
-void Dispatcher::ask_group(AgentEnd& channel, const Entry& request) {
-  if (group_ == nullptr)
-    return channel.reply_failure(request.ticket, wire::any_reply,
-                                 {Error::unsupported, "this agent belongs to no group"});
-  channel::Effects effects;
-  group_->on_request(channel.number(), request, is_member(channel), effects);
-  carry_out(effects, Service::group);
-}
-
-bool Dispatcher::is_member(const AgentEnd& channel) const {
-  const uid_t user = members_.at(channel.number()).client.user;
-  return group_ != nullptr && (user == owner_ || user == 0);
-}
-
-void Dispatcher::serve_group(group::Group& group, uid_t owner, TimeNs now) {
-  group_ = &group;
-  owner_ = owner;
-  const group::Identity& self = group.membership().self().id;
-  pools_.set_self(self.name, self.process);
-  sifts_.set_self(self.name, self.process);
-  pools_.set_own_user(owner);
-  exchanges_.set_self(self.name, owner);
-  tasks_.messages().set_self(self.name, self.process);
-  group.on_change([this](const group::Change& change, TimeNs at) { on_change(change, at); });
-  tell_exchanges(now);  // before the first program asks for one
-}
-
-Status Dispatcher::make_pool(const std::string& name, uid_t user) {
-  return sift::SiftService::is_own(name) ? sifts_.make(name, user, effects_) : pools_.make(name, user, effects_);
-}
-
-// A suspect is a member yet: it is one opinion, and moving rows for it would be dear.
-void Dispatcher::on_change(const group::Change& change, TimeNs now) {
-  const group::Membership& membership = group_->membership();
-  std::vector<std::string> alive{membership.self().id.name};
-  for (const auto& [name, member] : membership.others())
-    if (member.state == group::MemberState::alive || member.state == group::MemberState::suspect) alive.push_back(name);
-  std::ranges::sort(alive);
-  std::vector<std::string> anew;
-  if (change.instead_of && change.instead_of->process != change.member.process) anew.push_back(change.member.name);
-  mover_.keep_for_members(alive.size() > 1 ? options_.mover.memory_bytes_max / members_share : 0, effects_);
-  sifts_.on_members(alive, anew, now, effects_);
-  std::optional<std::pair<std::string, std::uint64_t>> before;
-  if (!anew.empty()) before.emplace(anew.front(), change.instead_of->process);
-  tasks_.messages().on_members(alive, before, now, effects_);
-  pools_.on_members(std::move(alive), anew, now, effects_);
+void Dispatcher::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now) {
+  Service* const one = service(service_of(token));
+  OFP_ASSERT(one != nullptr);
+  one->on_answer(token, std::move(answer), now, effects_);
   carry_out(now);
-  tell_exchanges(now);
-}
-
-// The dead are expected: an exchange says that they are missing. Who has left is not.
-void Dispatcher::tell_exchanges(TimeNs now) {
-  if (!exchanges_.is_any()) return;
-  const auto host_of = [](const std::string& address) {
-    const std::size_t from = address.find(':') + 1, to = address.rfind(':');
-    return address.starts_with("unix:") || to <= from ? std::string() : address.substr(from, to - from);
-  };
-  const group::Membership& membership = group_->membership();
-  std::vector<exchange::GroupMember> members{{membership.self().id.name, host_of(membership.self().id.address), true}};
-  for (const auto& [name, member] : membership.others())
-    if (member.state != group::MemberState::left)
-      members.push_back({name, host_of(member.id.address), member.state != group::MemberState::dead});
-  exchange::ServiceEffects effects;
-  exchanges_.on_members(members, now, effects);
-  carry_out(effects);
 }
 
 void Dispatcher::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now) {
-  if (mover::service_of(token) == Service::task)
-    tasks_.on_called(token, std::move(outcome), now, effects_);
-  else
-    computes_.on_called(token, std::move(outcome), now, effects_);
+  Service* const one = service(service_of(token));
+  OFP_ASSERT(one != nullptr);
+  one->on_called(token, std::move(outcome), now, effects_);
 }
 
-void Dispatcher::on_operation(plugin::Operation operation, TimeNs now) {
-  tasks_.messages().on_operation(std::move(operation), now, effects_);
-  carry_out(now);
-}
-
-void Dispatcher::on_call_ended(plugin::CallNumber call, TimeNs now) {
-  tasks_.messages().on_call_ended(call, now, effects_);
-  carry_out(now);
-}
-
-// ---- asked otherwise
-
-void Dispatcher::put(mover::Store::Place place, mover::FramePtr frame, TimeNs now, std::function<void(Status)> done) {
-  auto admitted = stores_.admit(place.pool, place.user, effects_);
-  if (!admitted) return done(tl::unexpected(std::move(admitted).error()));
-  place.pool = std::move(*admitted);
-  const std::uint64_t token = mover::token_of(Service::asked, next_put_++);
-  const auto stored = stores_.put(place, std::move(frame), token, now, effects_);
-  stores_.leave(place.pool);
-  if (stored && *stored == mover::Stored::later)
-    putting_.emplace(token, std::move(done));
-  else
-    done(stored ? Status{} : tl::unexpected(stored.error()));
-  carry_out(now);  // it may have been waited for
-}
-
-void Dispatcher::on_stored(std::uint64_t token, Status status, TimeNs now) {
-  if (mover::service_of(token) == Service::mover) return mover_.on_stored(token, std::move(status), now, effects_);
-  if (mover::service_of(token) == Service::compute) return computes_.on_stored(token, std::move(status), now, effects_);
-  if (const auto node = putting_.extract(token)) node.mapped()(std::move(status));
-}
+// ---- parts of this agent
 
 std::uint64_t Dispatcher::open_own(uid_t user) {
   const std::uint64_t number = next_channel_++;
-  own_.open(number);
-  pools_.on_channel_open(number, user);
-  sifts_.on_channel_open(number, user);
-  queries_.on_channel_open(number, user);
+  const Client client{.program = "this agent", .user = user};
+  for (Service* each : services()) each->on_opened({number, client});
+  own_.open(number, client);
   return number;
 }
 
 void Dispatcher::close_own(std::uint64_t channel, TimeNs now) {
   own_.close(channel);
-  pools_.on_channel_closed(channel, now, effects_);
-  sifts_.on_channel_closed(channel, now, effects_);
-  queries_.on_channel_closed(channel, now, effects_);
+  for (Service* each : services()) each->on_closed(channel, true, now, effects_);
   carry_out(now);
 }
 
 void Dispatcher::ask_own(std::uint64_t channel, EntryKind kind, Bytes payload, std::vector<std::byte> body, TimeNs now,
                          OwnChannels::Replied replied) {
-  const Entry request{own_.expect(channel, std::move(body), std::move(replied)), static_cast<std::uint8_t>(kind),
-                      payload};
-  if (is_of_queries(request))
-    queries_.on_request(channel, request, false, now, effects_);
-  else if (is_of_sift(request))
-    sifts_.on_request(channel, request, false, now, effects_);
-  else
-    pools_.on_request(channel, request, now, effects_);
+  const Client& client = own_.client(channel);
+  const Entry entry{own_.expect(channel, std::move(body), std::move(replied)), static_cast<std::uint8_t>(kind),
+                    payload};
+  route({channel, entry, client.program, client.user, false}, now);
   carry_out(now);
 }
 
@@ -545,4 +285,4 @@ std::vector<Dispatcher::ChannelStatus> Dispatcher::channels() const {
   return all;
 }
 
-}  // namespace offpath::agent
+}  // namespace offpath::service

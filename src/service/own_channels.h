@@ -9,44 +9,50 @@
 #include <string>
 #include <vector>
 
-#include "mover/effects.h"
-#include "pool/table/frame_table.h"
+#include "service/service.h"
 
-namespace offpath::agent {
+namespace offpath::service {
 
 class OwnChannels {
  public:
+  struct Item {
+    std::uint64_t sequence, bytes, rows;
+    std::string row, column;
+  };
   struct Reply {
     std::uint64_t done = 0;
-    mover::FramePtr frame;                      // of a get, or a query's next
-    std::uint64_t lease = 0;                    // of the frame; the frame needs none here
-    std::vector<pool::FrameTable::Item> items;  // of a list, whose texts are its own
+    FramePtr frame;           // of a get, or a query's next
+    std::uint64_t lease = 0;  // of the frame; the frame needs none here
+    std::vector<Item> items;  // of a list, whose texts are its own
     bool more = false;
   };
   using Replied = std::function<void(Result<Reply>)>;
 
-  void open(mover::ChannelNumber number) { channels_.try_emplace(number); }
-  void close(mover::ChannelNumber number) { channels_.erase(number); }
-  [[nodiscard]] bool has(mover::ChannelNumber number) const noexcept { return channels_.contains(number); }
+  void open(ChannelNumber number, Client client) { channels_[number].client = std::move(client); }
+  void close(ChannelNumber number) { channels_.erase(number); }
+  [[nodiscard]] bool has(ChannelNumber number) const noexcept { return channels_.contains(number); }
+
+  [[nodiscard]] const Client& client(ChannelNumber number) const { return channels_.at(number).client; }
 
   // Returns the ticket of a request whose bytes, if it names any, are `body`: of one at a time.
-  [[nodiscard]] std::uint64_t expect(mover::ChannelNumber number, std::vector<std::byte> body, Replied replied);
+  [[nodiscard]] std::uint64_t expect(ChannelNumber number, std::vector<std::byte> body, Replied replied);
 
   // Carries out what is for one of them; false: it is for another channel, or nobody's.
-  [[nodiscard]] bool reply(mover::Effect& effect);
-  [[nodiscard]] static mover::ChannelNumber channel_of(const mover::Effect& effect) noexcept;  // 0: none
+  [[nodiscard]] bool reply(Effect& effect);
+  [[nodiscard]] static ChannelNumber channel_of(const Effect& effect) noexcept;  // 0: none
   // What a pull of such a channel reads.
-  [[nodiscard]] Status copy(const mover::PullEffect& pull) const;
+  [[nodiscard]] Status copy(const PullEffect& pull) const;
 
  private:
   struct Channel {
+    Client client;
     std::uint64_t next_ticket = 1;
     std::vector<std::byte> body;
     std::map<std::uint64_t, Replied> waiting;
   };
-  void tell(mover::ChannelNumber number, std::uint64_t ticket, Result<Reply> reply);
+  void tell(ChannelNumber number, std::uint64_t ticket, Result<Reply> reply);
 
-  std::map<mover::ChannelNumber, Channel> channels_;
+  std::map<ChannelNumber, Channel> channels_;
 };
 
-}  // namespace offpath::agent
+}  // namespace offpath::service

@@ -28,7 +28,7 @@
 
 namespace offpath::sift {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -89,7 +89,7 @@ std::vector<std::string> SiftService::missing(const Pool& pool, TimeNs now) cons
   return all;
 }
 
-void SiftService::work_on_agreement(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::work_on_agreement(Pool& pool, TimeNs now, service::Effects& effects) {
   std::erase_if(pool.refused, [&](const auto& each) { return !std::ranges::binary_search(alive_, each.first); });
   std::erase_if(pool.asking, [&](const auto& each) { return !std::ranges::binary_search(alive_, each); });
   if (pool.refused.empty()) pool.refused_since = never;
@@ -111,28 +111,28 @@ void SiftService::work_on_agreement(Pool& pool, TimeNs now, mover::Effects& effe
   for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);  // which fail
 }
 
-void SiftService::tell(Pool& pool, const std::string& member, TimeNs now, mover::Effects& effects) {
+void SiftService::tell(Pool& pool, const std::string& member, TimeNs now, service::Effects& effects) {
   if (!pool.asking.insert(member).second) return;
   const std::uint64_t token = work(Work::Kind::tell, &pool, 0);
-  works_.at(mover::number_of(token)).member = member;
+  works_.at(service::number_of(token)).member = member;
   if (pool.agreed &&
       pool.refused.contains(member)) {  // a flush that is none: it says that this definition was agreed on
     effects.push_back(
-        mover::AskEffect{token, member, EntryKind::peer_flush, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-                         [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
-                           wire::encode(wire::PeerFlush{user, 0, 1, full}, payload);
-                         }});
+        service::AskEffect{token, member, EntryKind::peer_flush, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+                           [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
+                             wire::encode(wire::PeerFlush{user, 0, 1, full}, payload);
+                           }});
     return;
   }
   effects.push_back(
-      mover::AskEffect{token, member, EntryKind::peer_define, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-                       [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
-                         wire::encode(wire::PeerDefine{user, full}, payload);
-                       }});
+      service::AskEffect{token, member, EntryKind::peer_define, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+                         [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
+                           wire::encode(wire::PeerDefine{user, full}, payload);
+                         }});
 }
 
-void SiftService::on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now,
-                          mover::Effects& effects) {
+void SiftService::on_told(Pool& pool, const std::string& member, const Result<service::Answer>& answer, TimeNs now,
+                          service::Effects& effects) {
   pool.asking.erase(member);
   wire::Done done{};
   const Status status = answer ? wire::decode(answer->payload, done) : Status(tl::unexpected(answer.error()));
@@ -166,7 +166,7 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<po
   }
 }
 
-void SiftService::agree(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::agree(Pool& pool, TimeNs now, service::Effects& effects) {
   if (std::exchange(pool.agreed, true)) return;
   set_ask_at(pool, deadline_after(now, tell_rivals_every_ns));
   if (!pool.own.empty()) set_due(pool, now);
@@ -175,7 +175,7 @@ void SiftService::agree(Pool& pool, TimeNs now, mover::Effects& effects) {
 
 // Another member's definition. Answers whether all agreed on it, as far as is known here.
 Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t user, TimeNs now,
-                                                    mover::Effects& effects) {
+                                                    service::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
   if (known == by_name_.end() || known->second->text == text) {
     if (known != by_name_.end()) OFP_TRY(may_use(*known->second, user));
@@ -206,7 +206,7 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
 
 // Replaces a definition that was not agreed on, and so has no objects.
 Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view text, uid_t user, TimeNs now,
-                                                mover::Effects& effects) {
+                                                service::Effects& effects) {
   OFP_ASSIGN(const Settings settings, parse_settings(text));
   if (!has_member(settings, self_))
     return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", text, self_);
@@ -229,7 +229,7 @@ Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view tex
 
 // A member asks something of the pool only after all have agreed on it.
 Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid_t user, TimeNs now,
-                                                      mover::Effects& effects) {
+                                                      service::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
   const bool other = known != by_name_.end() && known->second->text != text;
   if (other) {
@@ -273,7 +273,7 @@ Result<std::string> SiftService::await(std::string_view text, uid_t user, const 
   return fail(Error::exists, "pool \"{}\" waits for members already, as \"{}\"", text, known->second.text);
 }
 
-void SiftService::make_awaited(TimeNs now, mover::Effects& effects) {
+void SiftService::make_awaited(TimeNs now, service::Effects& effects) {
   std::vector<std::pair<std::string, uid_t>> all;
   for (const auto& [name, awaited] : awaited_) all.emplace_back(awaited.text, awaited.user);
   for (const auto& [text, user] : all) {

@@ -12,7 +12,7 @@
 
 namespace offpath::sift {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -24,13 +24,13 @@ constexpr std::uint64_t rows_at_once_max = 1024;
 }  // namespace
 
 void SiftService::on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                             mover::Effects& effects) {
+                             service::Effects& effects) {
   if (Status served = serve(channel, request, is_member, now, effects); !served)
-    effects.push_back(mover::FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
+    effects.push_back(service::FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
 }
 
 Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                          mover::Effects& effects) {
+                          service::Effects& effects) {
   const auto kind = static_cast<EntryKind>(request.kind);
   const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks &&
                          kind != EntryKind::sift_info && kind != EntryKind::pool_drop;
@@ -56,15 +56,15 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
       OFP_TRY(wire::decode(request.payload, definition));
       OFP_ASSIGN(const std::uint64_t agreed,
                  serve_definition(definition.pool, static_cast<uid_t>(definition.user), now, effects));
-      effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{agreed}});
+      effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{agreed}});
       return {};
     }
     case EntryKind::sift_info: {
       wire::SiftInfo info{};
       OFP_TRY(wire::decode(request.payload, info));
       OFP_ASSIGN(const Pool* const pool, existing(info.pool, channels_.at(channel)));
-      effects.push_back(mover::ReplyEffect{channel, request.ticket,
-                                           wire::Done{pool->settings.elements(pool->settings.track_stage())}});
+      effects.push_back(service::ReplyEffect{channel, request.ticket,
+                                             wire::Done{pool->settings.elements(pool->settings.track_stage())}});
       return {};
     }
     default:
@@ -73,7 +73,7 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
 }
 
 Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                mover::Effects& effects) {
+                                service::Effects& effects) {
   wire::PeerPiece piece{};
   OFP_TRY(wire::decode(request.payload, piece));
   OFP_ASSIGN(Pool* const pool, define_agreed(piece.pool, static_cast<uid_t>(piece.user), now, effects));
@@ -98,7 +98,7 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
 // ---- flush
 
 Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                mover::Effects& effects) {
+                                service::Effects& effects) {
   wire::SiftFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, existing(flush.pool, channels_.at(channel)));
@@ -110,7 +110,7 @@ Status SiftService::serve_flush(ChannelNumber channel, const channel::Entry& req
   return {};
 }
 
-void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effects) {
+void SiftService::begin_flush(std::uint64_t id, TimeNs now, service::Effects& effects) {
   Flush& flush = flushes_.at(id);
   Pool* const pool = flush.pool;
   const auto members = pool->sift->geometry().members();
@@ -123,12 +123,12 @@ void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effe
   const std::int64_t wait_ns = std::max<TimeNs>(deadline - now, 1);
   for (const std::string& member : members) {
     if (member == self_) continue;
-    effects.push_back(mover::AskEffect{work(Work::Kind::flush, pool, id), member, EntryKind::peer_flush,
-                                       deadline_after(deadline, options_.ask_wait_ns), nullptr, 0,
-                                       [number, wait_ns, user = std::uint64_t{pool->user}, text = pool->text](
-                                           const AskedMemory&, std::vector<std::byte>& payload) {
-                                         wire::encode(wire::PeerFlush{user, number, wait_ns, text}, payload);
-                                       }});
+    effects.push_back(service::AskEffect{work(Work::Kind::flush, pool, id), member, EntryKind::peer_flush,
+                                         deadline_after(deadline, options_.ask_wait_ns), nullptr, 0,
+                                         [number, wait_ns, user = std::uint64_t{pool->user}, text = pool->text](
+                                             const AskedMemory&, std::vector<std::byte>& payload) {
+                                           wire::encode(wire::PeerFlush{user, number, wait_ns, text}, payload);
+                                         }});
   }
   const std::uint64_t token = next_++;
   sources_.emplace(token, Source{.kind = Source::Kind::flush, .pool = pool, .token = id});
@@ -137,14 +137,14 @@ void SiftService::begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effe
 }
 
 Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                     mover::Effects& effects) {
+                                     service::Effects& effects) {
   wire::PeerFlush flush{};
   OFP_TRY(wire::decode(request.payload, flush));
   OFP_ASSIGN(Pool* const pool, define_agreed(flush.pool, static_cast<uid_t>(flush.user), now, effects));
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
   if (waits) return {};
   if (flush.number <= pool->newest_flush) {  // a later one began before what this one is to be behind may have been put
-    effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{pool->newest_flush}});
+    effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{pool->newest_flush}});
     return {};
   }
   pool->newest_flush = flush.number;
@@ -157,7 +157,7 @@ Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry
 }
 
 void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now,
-                          mover::Effects& effects) {
+                          service::Effects& effects) {
   const auto at = flushes_.find(number);
   if (at == flushes_.end()) return;
   Flush& flush = at->second;
@@ -168,9 +168,9 @@ void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& new
   if (flush.status && flush.newer != 0)
     flush.status = fail(Error::timeout, "pool \"{}\": later flushes began before this one", flush.pool->name);
   if (flush.status)
-    effects.push_back(mover::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
+    effects.push_back(service::ReplyEffect{flush.channel, flush.ticket, wire::Done{0}});
   else
-    effects.push_back(mover::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
+    effects.push_back(service::FailEffect{flush.channel, flush.ticket, wire::any_reply, flush.status.error()});
   flushes_.erase(at);
 }
 
@@ -178,7 +178,7 @@ void SiftService::flushed(std::uint64_t number, const Result<std::uint64_t>& new
 
 // The pool as a whole, on all its members: tracks cannot be dropped one by one.
 Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now,
-                               mover::Effects& effects) {
+                               service::Effects& effects) {
   wire::PoolDrop asked{};
   wire::PeerDrop peer{};
   OFP_TRY(of_member ? wire::decode(request.payload, peer) : wire::decode(request.payload, asked));
@@ -192,8 +192,8 @@ Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& requ
   if (!of_member) {
     for (const std::string& member : pool->sift->geometry().members()) {
       if (member == self_) continue;
-      effects.push_back(mover::AskEffect{
-          mover::token_of(mover::Service::sift, next_++), member, EntryKind::peer_drop,
+      effects.push_back(service::AskEffect{
+          service::token_of(service::ServiceId::sift, next_++), member, EntryKind::peer_drop,
           deadline_after(now, options_.ask_wait_ns), nullptr, 0,
           [user = std::uint64_t{pool->user}, full = pool->text](const AskedMemory&, std::vector<std::byte>& payload) {
             wire::encode(wire::PeerDrop{user, full, "*", "*"}, payload);
@@ -201,11 +201,11 @@ Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& requ
     }
   }
   drop(*pool, now, effects);
-  effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{1}});
+  effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{1}});
   return {};
 }
 
-void SiftService::drop(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::drop(Pool& pool, TimeNs now, service::Effects& effects) {
   pool.sift->drop(pool.pending);
   carry_out(pool, now, effects);
   if (!pool.own.empty()) pools_.forget_all(pool.own, now, effects);
@@ -245,7 +245,7 @@ Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const 
 }
 
 Status SiftService::serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                 mover::Effects& effects) {
+                                 service::Effects& effects) {
   wire::SiftTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Pool* const pool, existing(asked.pool, channels_.at(channel)));
@@ -283,7 +283,8 @@ Result<std::pair<std::string, std::vector<std::string>>> SiftService::members_of
   return std::pair{pool->text, std::vector<std::string>(members.begin(), members.end())};
 }
 
-Result<SiftService::TrackSource> SiftService::track_source(std::string_view text, uid_t user, mover::Effects& effects) {
+Result<SiftService::TrackSource> SiftService::track_source(std::string_view text, uid_t user,
+                                                           service::Effects& effects) {
   const bool with_options = text.find('?') != std::string_view::npos;
   OFP_ASSIGN(const Pool* const pool, with_options ? define(text, user, effects) : existing(text, user));
   const Geometry& geometry = pool->sift->geometry();
@@ -297,7 +298,7 @@ Result<SiftService::TrackSource> SiftService::track_source(std::string_view text
 }
 
 Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                      mover::Effects& effects) {
+                                      service::Effects& effects) {
   wire::PeerTracks asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_ASSIGN(Pool* const pool, define_agreed(asked.pool, static_cast<uid_t>(asked.user), now, effects));
@@ -318,7 +319,7 @@ Status SiftService::serve_peer_tracks(ChannelNumber channel, const channel::Entr
 }
 
 Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now,
-                                mover::Effects& effects) {
+                                service::Effects& effects) {
   // An element's number is the low bits of its identifiers, so it stands for one of them.
   const std::uint64_t of_element = wanted.element;
   const auto snapshot = std::make_shared<TrackSnapshot>(
@@ -330,13 +331,13 @@ Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wan
   if (!wanted.all) query.identifiers = std::move(wanted.identifiers);
   const std::uint64_t row_bytes = pool.sift->form() ? pool.sift->form()->rows->row_bytes() + sizeof(std::int64_t) : 1;
   const std::uint64_t rows_max = std::max<std::uint64_t>(options_.tracks_bytes_max / row_bytes, 1);
-  const auto frame = std::make_shared<mover::FramePtr>();
+  const auto frame = std::make_shared<service::FramePtr>();
   auto read = [snapshot, query = std::move(query), rows_max, frame, name = pool.name,
                memory = FrameMemory{buffers_, pool.user}]() mutable -> Status {
     TrackReader reader(std::move(*snapshot), std::move(query), rows_max);
     OFP_ASSIGN(*frame, reader.next(memory));
     if (*frame == nullptr) return fail(Error::not_found, "pool \"{}\" has no such tracks", name);
-    OFP_ASSIGN(const mover::FramePtr more, reader.next(memory));
+    OFP_ASSIGN(const service::FramePtr more, reader.next(memory));
     if (more != nullptr)
       return fail(Error::too_large, "pool \"{}\": these tracks have more than {} rows; ask for fewer steps", name,
                   rows_max);
@@ -349,7 +350,7 @@ Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wan
   }
   const std::uint64_t id = next_++;
   reading_.emplace(id, Reading{std::move(get), frame});
-  effects.push_back(mover::JobEffect{work(Work::Kind::tracks, nullptr, id), std::move(read)});
+  effects.push_back(service::JobEffect{work(Work::Kind::tracks, nullptr, id), std::move(read)});
   return {};
 }
 

@@ -15,7 +15,7 @@
 
 namespace offpath::sift {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -53,7 +53,7 @@ bool same_names(std::string_view one, std::string_view other) {
 
 }  // namespace
 
-SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+SiftService::SiftService(const SiftServiceOptions& options, std::shared_ptr<service::BufferCache> buffers,
                          std::function<bool(std::uint64_t)> room, pool::Pools& pools)
     : options_(options),
       buffers_(std::move(buffers)),
@@ -128,7 +128,7 @@ Result<SiftService::Pool*> SiftService::existing(std::string_view text, uid_t us
   return pool;
 }
 
-Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user, mover::Effects& effects) {
+Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user, service::Effects& effects) {
   OFP_ASSIGN(Pool* const known, find(text));
   if (known != nullptr) {
     OFP_TRY(may_use(*known, user));
@@ -188,7 +188,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
 
 // A restarted member has lost its pools, unless they were on its disk.
 void SiftService::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
-                             mover::Effects& effects) {
+                             service::Effects& effects) {
   const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
   for (const auto& [name, pool] : by_name_) {
     for (const std::string& member : anew) pool->heard.erase(member);
@@ -202,23 +202,23 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
 }
 
 // The name with all its settings: a pool that was dropped meanwhile is made again by it.
-Result<std::string> SiftService::admit(const std::string& pool, uid_t user, mover::Effects& effects) {
+Result<std::string> SiftService::admit(const std::string& pool, uid_t user, service::Effects& effects) {
   auto made = define(pool, user, effects);
   if (made) return (*made)->text;
   if (made.error().code != Error::would_block) return tl::unexpected(std::move(made).error());
   return await(pool, user, made.error());
 }
 
-Status SiftService::make(const std::string& pool, uid_t user, mover::Effects& effects) {
+Status SiftService::make(const std::string& pool, uid_t user, service::Effects& effects) {
   OFP_TRY(admit(pool, user, effects));
   return {};
 }
 
-Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token,
-                                       TimeNs now, mover::Effects& effects) {
-  const Deferred again = [this, place, frame, token](TimeNs then, mover::Effects& more) {
+Result<mover::Stored> SiftService::put(const mover::Store::Place& place, service::FramePtr frame, std::uint64_t token,
+                                       TimeNs now, service::Effects& effects) {
+  const Deferred again = [this, place, frame, token](TimeNs then, service::Effects& more) {
     if (auto stored = put(place, frame, token, then, more); !stored)
-      more.push_back(mover::StoredEffect{token, tl::unexpected(stored.error())});
+      more.push_back(service::StoredEffect{token, tl::unexpected(stored.error())});
   };
   auto defined = define(place.pool, place.user, effects);
   if (!defined && defined.error().code == Error::would_block) {
@@ -245,11 +245,11 @@ Result<mover::Stored> SiftService::put(const mover::Store::Place& place, mover::
 std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token) {
   const std::uint64_t number = next_++;
   works_.emplace(number, Work{kind, pool, token});
-  return mover::token_of(mover::Service::sift, number);
+  return service::token_of(service::ServiceId::sift, number);
 }
 
 // Effects may cause others, which are appended and carried out in order.
-void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::carry_out(Pool& pool, TimeNs now, service::Effects& effects) {
   if (pool.carrying) return;  // from within: its turn comes
   pool.carrying = true;
   for (std::size_t i = 0; i < pool.pending.size(); ++i) {
@@ -261,7 +261,7 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
     } else if (auto* offered = std::get_if<PublishEffect>(&effect)) {
       publish(pool, *offered, now, effects);
     } else if (auto* job = std::get_if<JobEffect>(&effect)) {
-      effects.push_back(mover::JobEffect{work(Work::Kind::job, &pool, job->token), std::move(job->run)});
+      effects.push_back(service::JobEffect{work(Work::Kind::job, &pool, job->token), std::move(job->run)});
     } else if (auto* over = std::get_if<FlushedEffect>(&effect)) {
       const auto node = sources_.extract(over->token);
       const Source& source = node.mapped();
@@ -269,9 +269,9 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
         flushed(source.token, over->status ? Result<std::uint64_t>(0) : tl::unexpected(over->status.error()), now,
                 effects);
       else if (over->status)
-        effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
+        effects.push_back(service::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
       else
-        effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
+        effects.push_back(service::FailEffect{source.channel, source.ticket, wire::any_reply, over->status.error()});
     } else if (auto* kept = std::get_if<KeepEffect>(&effect)) {
       keep(pool, *kept, now, effects);
     } else if (auto* forgotten = std::get_if<ForgetEffect>(&effect)) {
@@ -286,29 +286,29 @@ void SiftService::carry_out(Pool& pool, TimeNs now, mover::Effects& effects) {
   serve_deferred(pool, now, effects);
 }
 
-void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects) {
+void SiftService::answered(Pool& pool, const AnswerEffect& answer, TimeNs now, service::Effects& effects) {
   const auto node = sources_.extract(answer.token);
   if (!node) return;
   const Source& source = node.mapped();
   switch (source.kind) {
     case Source::Kind::put:
-      effects.push_back(mover::StoredEffect{source.token, answer.status});
+      effects.push_back(service::StoredEffect{source.token, answer.status});
       return;
     case Source::Kind::own:
       pool.sift->on_published(source.token, answer.status, now, pool.pending);
       return;
     case Source::Kind::offer:
       if (answer.status)
-        effects.push_back(mover::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
+        effects.push_back(service::ReplyEffect{source.channel, source.ticket, wire::Done{0}});
       else
-        effects.push_back(mover::FailEffect{source.channel, source.ticket, wire::any_reply, answer.status.error()});
+        effects.push_back(service::FailEffect{source.channel, source.ticket, wire::any_reply, answer.status.error()});
       return;
     case Source::Kind::flush:
       return;
   }
 }
 
-void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects) {
+void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, service::Effects& effects) {
   const std::uint64_t bytes = publish.frame ? publish.frame->bytes : 0;
   if (publish.member == self_) {
     const std::uint64_t number = next_++;
@@ -317,30 +317,30 @@ void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, mover:
     return;
   }
   const auto header = std::make_shared<std::vector<std::byte>>(encode(publish.header));
-  mover::AskEffect ask{work(Work::Kind::publish, &pool, publish.token),
-                       publish.member,
-                       EntryKind::peer_piece,
-                       deadline_after(now, options_.piece_wait_ns),
-                       publish.frame,
-                       0,
-                       [header, bytes, user = std::uint64_t{pool.user}, text = pool.text](
-                           const AskedMemory& memory, std::vector<std::byte>& payload) {
-                         wire::PeerPiece piece{user, memory.offer, memory.bytes, text, *header};
-                         piece.object.length = bytes;
-                         wire::encode(piece, payload);
-                       }};
+  service::AskEffect ask{work(Work::Kind::publish, &pool, publish.token),
+                         publish.member,
+                         EntryKind::peer_piece,
+                         deadline_after(now, options_.piece_wait_ns),
+                         publish.frame,
+                         0,
+                         [header, bytes, user = std::uint64_t{pool.user}, text = pool.text](
+                             const AskedMemory& memory, std::vector<std::byte>& payload) {
+                           wire::PeerPiece piece{user, memory.offer, memory.bytes, text, *header};
+                           piece.object.length = bytes;
+                           wire::encode(piece, payload);
+                         }};
   ask.payload_bytes = header->size() + pool.text.size() + 128;
   effects.push_back(std::move(ask));
 }
 
 // False: there is no room, or its descriptor has not come.
-bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects) {
+bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, service::Effects& effects) {
   const auto source = sources_.find(token);
   if (source == sources_.end()) return true;  // its channel is gone
   const std::uint64_t mine = work(Work::Kind::pull, &pool, token);
   auto begun = intake_.begin(mine, source->second.object, now, effects);
   if (begun && *begun == pool::Intake::Begun::later) return true;
-  works_.erase(mover::number_of(mine));
+  works_.erase(service::number_of(mine));
   if (begun && *begun == pool::Intake::Begun::not_yet) return false;
   if (begun)
     pool.sift->on_pulled(token, intake_.end(mine, {}), now, pool.pending);
@@ -355,7 +355,7 @@ void SiftService::wait_for_pull(Pool& pool, std::uint64_t token) {
     waiting_times_.set(token, source->second.object.deadline());
 }
 
-void SiftService::pull_waiting(TimeNs now, mover::Effects& effects) {
+void SiftService::pull_waiting(TimeNs now, service::Effects& effects) {
   (void)waiting_times_.take(now);
   for (std::size_t left = waiting_.size(); left > 0; --left) {
     const auto [pool, token] = waiting_.front();
@@ -368,12 +368,12 @@ void SiftService::pull_waiting(TimeNs now, mover::Effects& effects) {
 
 // ---- completions
 
-void SiftService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects) {
+void SiftService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
   on_job(token, status, now, effects);
 }
 
-void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects) {
-  const auto node = works_.extract(mover::number_of(token));
+void SiftService::on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) {
+  const auto node = works_.extract(service::number_of(token));
   if (!node) return;
   const Work& done = node.mapped();
   switch (done.kind) {
@@ -389,7 +389,7 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
       if (status)
         pools_.answer(get, *read.mapped().frame, now, effects);
       else
-        effects.push_back(mover::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
+        effects.push_back(service::FailEffect{get.channel, get.ticket, wire::any_reply, status.error()});
       return;
     }
     case Work::Kind::publish:
@@ -404,9 +404,9 @@ void SiftService::on_job(std::uint64_t token, const Status& status, TimeNs now, 
   forget_dropped();
 }
 
-void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now,
-                            mover::Effects& effects) {
-  const auto node = works_.extract(mover::number_of(token));
+void SiftService::on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now,
+                            service::Effects& effects) {
+  const auto node = works_.extract(service::number_of(token));
   if (!node) return;
   const Work& done = node.mapped();
   Status status;
@@ -428,11 +428,11 @@ void SiftService::on_answer(std::uint64_t token, const Result<pool::Answer>& ans
   forget_dropped();
 }
 
-void SiftService::on_descriptor(TimeNs now, mover::Effects& effects) {
+void SiftService::on_descriptor(TimeNs now, service::Effects& effects) {
   if (!waiting_.empty()) pull_waiting(now, effects);
 }
 
-void SiftService::on_time(TimeNs now, mover::Effects& effects) {
+void SiftService::on_time(TimeNs now, service::Effects& effects) {
   pull_waiting(now, effects);
   read_identities(now, effects);
   for (const std::string& name : times_.take(now)) {
@@ -474,7 +474,7 @@ void SiftService::note_deadline(const Pool& pool) {
     times_.set(pool.name, std::min({pool.sift->next_deadline(), pool.due, pool.ask_at}));
 }
 
-void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects) {
+void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, service::Effects& effects) {
   channels_.erase(channel);
   std::vector<std::pair<Pool*, std::uint64_t>> gone;
   for (const auto& [token, source] : sources_)
@@ -484,7 +484,7 @@ void SiftService::on_channel_closed(ChannelNumber channel, TimeNs now, mover::Ef
     waiting_times_.erase(token);
     for (auto at = works_.begin(); at != works_.end();) {
       const bool its = at->second.kind == Work::Kind::pull && at->second.token == token;
-      if (its) intake_.forget(mover::token_of(mover::Service::sift, at->first));
+      if (its) intake_.forget(service::token_of(service::ServiceId::sift, at->first));
       at = its ? works_.erase(at) : std::next(at);
     }
     sources_.erase(token);

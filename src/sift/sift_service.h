@@ -21,10 +21,10 @@
 #include "base/clock.h"
 #include "base/due_times.h"
 #include "channel/ring.h"
-#include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/members/intake.h"
 #include "pool/members/pools.h"
+#include "service/service.h"
 #include "sift/sift.h"
 
 namespace offpath::sift {
@@ -37,48 +37,67 @@ struct SiftServiceOptions {
   std::size_t user_pools_max = 16384;           // as of FrameTable::Limits
 };
 
-class SiftService {
+class SiftService final : public service::Service {
  public:
-  using ChannelNumber = mover::ChannelNumber;
+  using ChannelNumber = service::ChannelNumber;
 
   // `pools` answers gets, and keeps received descriptors. Both outlive this.
-  SiftService(const SiftServiceOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+  SiftService(const SiftServiceOptions& options, std::shared_ptr<service::BufferCache> buffers,
               std::function<bool(std::uint64_t)> room, pool::Pools& pools);
-  ~SiftService();
+  ~SiftService() override;
 
   [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
   void set_self(std::string name, std::uint64_t process);
   // Pools that were kept on this agent's disk: when `pools` has found them.
-  void recover(TimeNs now, mover::Effects& effects);
+  void recover(TimeNs now, service::Effects& effects);
   // `anew`: members that restarted.
   void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
-                  mover::Effects& effects);
+                  service::Effects& effects);
 
   // ---- of a program's streams (mover::Store)
-  [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, service::Effects& effects);
   // A pool of the configuration. It is made when as many members live as its wait= says.
-  [[nodiscard]] Status make(const std::string& pool, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Status make(const std::string& pool, uid_t user, service::Effects& effects);
   // Completed later, by a StoredEffect with the token: when this agent is responsible for the frame's rows.
-  [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, mover::FramePtr frame, std::uint64_t token,
-                                          TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, service::FramePtr frame,
+                                          std::uint64_t token, TimeNs now, service::Effects& effects);
 
   // ---- requests: sift_flush, sift_tracks, sift_info; pool_drop; of members peer_piece, peer_flush, peer_tracks,
   // peer_define, peer_drop
   void on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel] = user; }
-  void on_channel_closed(ChannelNumber channel, TimeNs now, mover::Effects& effects);
+  void on_channel_closed(ChannelNumber channel, TimeNs now, service::Effects& effects);
   void on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                  mover::Effects& effects);
-  void on_descriptor(TimeNs now, mover::Effects& effects);  // one came that a piece may wait for
+                  service::Effects& effects);
+  void on_descriptor(TimeNs now, service::Effects& effects);  // one came that a piece may wait for
 
   // ---- completions
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
-  void on_job(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
-  void on_answer(std::uint64_t token, const Result<pool::Answer>& answer, TimeNs now, mover::Effects& effects);
-  void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
+  void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override;
   // Called when memory becomes free.
-  [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
-  void on_memory_freed(TimeNs now, mover::Effects& effects) { pull_waiting(now, effects); }
+  [[nodiscard]] bool waits_for_memory() const noexcept override { return !waiting_.empty(); }
+  void on_memory_freed(TimeNs now, service::Effects& effects) override { pull_waiting(now, effects); }
+
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client.user);
+  }
+  void on_closed(service::ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
+    on_request(asked.channel, asked.entry, asked.is_member, now, effects);
+  }
+  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   service::Effects& effects) override {
+    on_transfer(token, std::move(status), now, effects);
+  }
+  void on_descriptor(service::ChannelNumber /*channel*/, std::uint64_t /*number*/, Result<Fd>&, TimeNs now,
+                     service::Effects& effects) override {
+    on_descriptor(now, effects);
+  }
 
   // ---- queries (track_queries.h)
   struct TrackSource {
@@ -88,7 +107,7 @@ class SiftService {
     FrameMemory memory;
   };
   // By its name alone, or, from another member, with its whole definition.
-  [[nodiscard]] Result<TrackSource> track_source(std::string_view text, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<TrackSource> track_source(std::string_view text, uid_t user, service::Effects& effects);
   [[nodiscard]] Result<std::pair<std::string, std::vector<std::string>>> members_of(std::string_view text);
 
   struct PoolStatus {
@@ -103,7 +122,7 @@ class SiftService {
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
  private:
-  using Deferred = std::function<void(TimeNs now, mover::Effects& effects)>;
+  using Deferred = std::function<void(TimeNs now, service::Effects& effects)>;
   // Another member's objects of this one's row.
   struct Elsewhere {
     std::string member;
@@ -177,7 +196,7 @@ class SiftService {
   };
   struct Reading {
     pool::FrameTable::Get get;
-    std::shared_ptr<mover::FramePtr> frame;
+    std::shared_ptr<service::FramePtr> frame;
   };
   // The requested tracks, as wire::SiftTracks.
   struct Wanted {
@@ -188,83 +207,84 @@ class SiftService {
   };
 
   [[nodiscard]] Result<Pool*> find(std::string_view text);
-  [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, mover::Effects& effects);
+  [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, service::Effects& effects);
   [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
   [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
   // `due` and `ask_at` change by these alone; the deadlines of its Sift by what carry_out() follows.
   void set_due(Pool& pool, TimeNs at);
   void set_ask_at(Pool& pool, TimeNs at);
   void note_deadline(const Pool& pool);
-  void carry_out(Pool& pool, TimeNs now, mover::Effects& effects);
-  void publish(Pool& pool, PublishEffect& publish, TimeNs now, mover::Effects& effects);
-  void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, mover::Effects& effects);
+  void carry_out(Pool& pool, TimeNs now, service::Effects& effects);
+  void publish(Pool& pool, PublishEffect& publish, TimeNs now, service::Effects& effects);
+  void answered(Pool& pool, const AnswerEffect& answer, TimeNs now, service::Effects& effects);
   void wait_for_pull(Pool& pool, std::uint64_t token);
-  void pull_waiting(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] bool begin_pull(Pool& pool, std::uint64_t token, TimeNs now, mover::Effects& effects);
+  void pull_waiting(TimeNs now, service::Effects& effects);
+  [[nodiscard]] bool begin_pull(Pool& pool, std::uint64_t token, TimeNs now, service::Effects& effects);
   std::uint64_t work(Work::Kind kind, Pool* pool, std::uint64_t token);
 
   [[nodiscard]] Status serve(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                             mover::Effects& effects);
+                             service::Effects& effects);
   [[nodiscard]] Status serve_piece(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                   mover::Effects& effects);
+                                   service::Effects& effects);
   [[nodiscard]] Status serve_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                   mover::Effects& effects);
+                                   service::Effects& effects);
   [[nodiscard]] Status serve_peer_flush(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                        mover::Effects& effects);
+                                        service::Effects& effects);
   [[nodiscard]] Status serve_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                    mover::Effects& effects);
+                                    service::Effects& effects);
   [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, bool of_member, TimeNs now,
-                                  mover::Effects& effects);
-  void drop(Pool& pool, TimeNs now, mover::Effects& effects);
+                                  service::Effects& effects);
+  void drop(Pool& pool, TimeNs now, service::Effects& effects);
   void forget_dropped();
   [[nodiscard]] Status serve_peer_tracks(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                         mover::Effects& effects);
+                                         service::Effects& effects);
   [[nodiscard]] Status read_tracks(const Pool& pool, pool::FrameTable::Get get, Wanted wanted, TimeNs now,
-                                   mover::Effects& effects);
+                                   service::Effects& effects);
   [[nodiscard]] static Result<std::uint32_t> element_of(const Pool& pool, std::span<const std::uint64_t> identifiers);
-  void begin_flush(std::uint64_t id, TimeNs now, mover::Effects& effects);
-  void flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, mover::Effects& effects);
+  void begin_flush(std::uint64_t id, TimeNs now, service::Effects& effects);
+  void flushed(std::uint64_t number, const Result<std::uint64_t>& newer, TimeNs now, service::Effects& effects);
 
   // sift_agree.cc
   [[nodiscard]] static bool is_ready(const Pool& pool) noexcept;
   [[nodiscard]] Status may_put(const Pool& pool, TimeNs now) const;
   [[nodiscard]] std::vector<std::string> missing(const Pool& pool, TimeNs now) const;
-  void work_on_agreement(Pool& pool, TimeNs now, mover::Effects& effects);
-  void tell(Pool& pool, const std::string& member, TimeNs now, mover::Effects& effects);
-  void on_told(Pool& pool, const std::string& member, const Result<pool::Answer>& answer, TimeNs now,
-               mover::Effects& effects);
-  void agree(Pool& pool, TimeNs now, mover::Effects& effects);
+  void work_on_agreement(Pool& pool, TimeNs now, service::Effects& effects);
+  void tell(Pool& pool, const std::string& member, TimeNs now, service::Effects& effects);
+  void on_told(Pool& pool, const std::string& member, const Result<service::Answer>& answer, TimeNs now,
+               service::Effects& effects);
+  void agree(Pool& pool, TimeNs now, service::Effects& effects);
   [[nodiscard]] Result<std::uint64_t> serve_definition(std::string_view text, uid_t user, TimeNs now,
-                                                       mover::Effects& effects);
-  [[nodiscard]] Result<Pool*> define_agreed(std::string_view text, uid_t user, TimeNs now, mover::Effects& effects);
+                                                       service::Effects& effects);
+  [[nodiscard]] Result<Pool*> define_agreed(std::string_view text, uid_t user, TimeNs now, service::Effects& effects);
   [[nodiscard]] Result<Pool*> replace(Pool& pool, std::string_view text, uid_t user, TimeNs now,
-                                      mover::Effects& effects);
+                                      service::Effects& effects);
   [[nodiscard]] Result<std::string> await(std::string_view text, uid_t user, const Failure& why);
-  void make_awaited(TimeNs now, mover::Effects& effects);
+  void make_awaited(TimeNs now, service::Effects& effects);
 
   // sift_kept.cc
-  void read_identities(TimeNs now, mover::Effects& effects);
-  void on_identity(const std::string& own, const Result<mover::FramePtr>& object, TimeNs now, mover::Effects& effects);
+  void read_identities(TimeNs now, service::Effects& effects);
+  void on_identity(const std::string& own, const Result<service::FramePtr>& object, TimeNs now,
+                   service::Effects& effects);
   [[nodiscard]] Status may_make(std::string_view text) const;
   [[nodiscard]] static std::string own_name(const Settings& settings, std::string_view text, uid_t user);
-  [[nodiscard]] Status open_own(Pool& pool, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Status open_own(Pool& pool, TimeNs now, service::Effects& effects);
   [[nodiscard]] Status set_aside(const Pool& pool);
-  void work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects);
+  void work_on_opening(Pool& pool, TimeNs now, service::Effects& effects);
   void on_listed(std::uint64_t number, const std::string& member,
                  const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs now);
-  void begin_restore(Pool& pool, TimeNs now, mover::Effects& effects);
+  void begin_restore(Pool& pool, TimeNs now, service::Effects& effects);
   void identified(std::uint64_t number, Result<std::uint64_t> incarnation, const std::vector<KeptItem>& items,
-                  TimeNs now, mover::Effects& effects);
+                  TimeNs now, service::Effects& effects);
   [[nodiscard]] static mover::Store::Place place_of(const Pool& pool, std::string name);
   [[nodiscard]] static std::string member_with(const Pool& pool, std::string_view name);
-  void keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effects& effects);
-  void read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::Effects& effects);
+  void keep(Pool& pool, KeepEffect& effect, TimeNs now, service::Effects& effects);
+  void read(Pool& pool, const ReadEffect& effect, TimeNs now, service::Effects& effects);
   [[nodiscard]] Result<bool> must_wait(Pool& pool, TimeNs now, ChannelNumber channel, const channel::Entry& request,
                                        bool is_member);
-  static void serve_deferred(Pool& pool, TimeNs now, mover::Effects& effects);
+  static void serve_deferred(Pool& pool, TimeNs now, service::Effects& effects);
 
   SiftServiceOptions options_;
-  std::shared_ptr<mover::BufferCache> buffers_;
+  std::shared_ptr<service::BufferCache> buffers_;
   pool::Pools& pools_;
   pool::Intake intake_;
   std::string self_;

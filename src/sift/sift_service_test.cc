@@ -47,12 +47,12 @@ struct OneAgent {
       pools.on_time(now, effects);
       if (sifts.next_deadline() <= now) sifts.on_time(now, effects);
       for (bool any = true; std::exchange(any, false);)
-        for (const mover::Effect& effect : std::exchange(effects, {}))
-          if (const auto* job = std::get_if<mover::JobEffect>(&effect);
-              job != nullptr && mover::service_of(job->token) == mover::Service::disk) {
+        for (const service::Effect& effect : std::exchange(effects, {}))
+          if (const auto* job = std::get_if<service::JobEffect>(&effect);
+              job != nullptr && service::service_of(job->token) == service::ServiceId::disk) {
             pools.on_disk_job(job->token, job->run(), now, effects);
             any = true;
-          } else if (const auto* stored = std::get_if<mover::StoredEffect>(&effect)) {
+          } else if (const auto* stored = std::get_if<service::StoredEffect>(&effect)) {
             outcomes.push_back(stored->status);
           }
       if (now == end) return;
@@ -65,10 +65,10 @@ struct OneAgent {
   }
 
   TimeNs now = second_ns;
-  std::shared_ptr<mover::BufferCache> buffers = mover::BufferCache::make({.huge_pages = false});
+  std::shared_ptr<service::BufferCache> buffers = service::BufferCache::make({.huge_pages = false});
   pool::Pools pools;
   SiftService sifts;
-  mover::Effects effects;
+  service::Effects effects;
   std::vector<Status> outcomes;  // of puts
 };
 
@@ -190,12 +190,12 @@ class Agents {
  private:
   void later(std::function<void()> what) { messages_.emplace(now_ + delay(), std::move(what)); }
   void take(std::size_t i) {
-    for (mover::Effect& effect : std::exchange(agents_[i]->effects, {})) {
-      if (auto* stored = std::get_if<mover::StoredEffect>(&effect)) {
+    for (service::Effect& effect : std::exchange(agents_[i]->effects, {})) {
+      if (auto* stored = std::get_if<service::StoredEffect>(&effect)) {
         EXPECT_TRUE(!stored->status || pool(i).agreed) << "stored before it was agreed on";
         outcomes.emplace(stored->token, std::move(stored->status));
-      } else if (auto* ask = std::get_if<mover::AskEffect>(&effect);
-                 ask != nullptr && mover::service_of(ask->token) == mover::Service::sift) {
+      } else if (auto* ask = std::get_if<service::AskEffect>(&effect);
+                 ask != nullptr && service::service_of(ask->token) == service::ServiceId::sift) {
         std::vector<std::byte> payload;
         ask->compose({}, payload);
         later([this, i, token = ask->token, to = static_cast<std::size_t>(ask->member[0] - 'a'), kind = ask->kind,
@@ -211,9 +211,9 @@ class Agents {
       take(to);
       agents_[to]->sifts.on_request(100 + from, {token, static_cast<std::uint8_t>(kind), payload}, true, now_,
                                     agents_[to]->effects);
-      for (const mover::Effect& effect : agents_[to]->effects) {
-        if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) answer = tl::unexpected(failed->failure);
-        if (const auto* reply = std::get_if<mover::ReplyEffect>(&effect)) {
+      for (const service::Effect& effect : agents_[to]->effects) {
+        if (const auto* failed = std::get_if<service::FailEffect>(&effect)) answer = tl::unexpected(failed->failure);
+        if (const auto* reply = std::get_if<service::ReplyEffect>(&effect)) {
           answer = pool::Answer{wire::ReplyKind::done, {}, {}};
           wire::encode(std::get<wire::Done>(reply->message), answer->payload);
         }

@@ -158,7 +158,7 @@ TEST(Sift, BadPutsAreAnsweredAndLeaveNothing) {
   };
   EXPECT_THAT(refused("step", agent.frame(0, 10, 0)), HasSubstr("does not end in the number"));
   EXPECT_THAT(refused("1", nullptr), HasSubstr("no Arrow frame"));
-  auto plain = std::make_shared<mover::Frame>();
+  auto plain = std::make_shared<service::Frame>();
   plain->buffer = agent.program.cache->take(1000, 7).value();
   plain->bytes = 1000;
   EXPECT_THAT(refused("1", plain), HasSubstr("no Arrow frame"));

@@ -85,9 +85,7 @@ SocketArea* Program::open() {
     say("no connections over " + policy_.agent, opened.error());
     return nullptr;
   }
-  auto* const kept = reinterpret_cast<Socket*>((*opened)->area().kept().data());
-  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
-    (new (kept + handle) Socket)->init(), kept[handle].handle = handle;
+  Socket::make_all((*opened)->area().kept());
   begin(std::move(*opened));
   return area_.load();
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "sockets/kernel.h"
@@ -45,7 +46,17 @@ Ends::~Ends() {
   errno = before;
 }
 
+void Socket::make_all(MutableBytes memory) noexcept {
+  auto* const sockets = reinterpret_cast<Socket*>(memory.data());
+  for (SocketArea::Handle handle = 0; handle < memory.size() / sizeof(Socket); ++handle) {
+    Socket& made = *new (sockets + handle) Socket;
+    made.showing_.init();
+    made.handle = handle;
+  }
+}
+
 int Socket::take(Ends ends) {
+  const std::lock_guard lock(showing_);  // a thread that takes in news may know the socket already, and show it
   own().signal = std::exchange(ends.own_, -1);
   shown_ = readable_ = full_ = finished_ = closed_ = false;
   non_blocking = (ends.flags_ & SOCK_NONBLOCK) != 0;
@@ -144,9 +155,9 @@ void Socket::fill(int fd) {
 void Socket::end_signal() {
   const std::lock_guard lock(showing_);
   OwnPart& mine = own();
-  own_descriptors().remove(mine.signal);
-  if (mine.signal >= 0) kernel::close(mine.signal);
-  mine.signal = -1;
+  const int ended = mine.signal.exchange(-1);  // first: once it is closed, the number may be another socket's
+  own_descriptors().remove(ended);
+  if (ended >= 0) kernel::close(ended);
   mine.shows = false;
 }
 

@@ -30,7 +30,7 @@ struct OwnPart {
   std::atomic<std::uint32_t> descriptors = 0;
   std::atomic<bool> listens = false;  // counted among Program's listeners: since somebody waited for it first
   std::atomic<bool> shows = false;    // sees to it that the descriptor shows what can be done
-  int signal = -1;                    // the other end
+  std::atomic<int> signal = -1;       // the other end
   std::atomic<std::uint32_t> changes = 0, waiting = 0;  // how often it changed; threads that sleep until it does
 };
 
@@ -89,7 +89,8 @@ struct Socket : Settings {
             .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s),
             .user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms)};
   }
-  void init() noexcept { showing_.init(); }  // once, by who makes the memory
+  // Of handles from 0 on, once, by the process that makes the memory.
+  static void make_all(MutableBytes memory) noexcept;
   // The socket's descriptor is at the number that it has, or takes the place of `fd`. The descriptor; -1: errno tells.
   [[nodiscard]] int take(Ends ends);
   [[nodiscard]] int take_place(int fd, int flags);

@@ -12,13 +12,13 @@
 
 namespace offpath::task {
 
-using mover::AskedMemory;
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::FailEffect;
-using mover::ReplyEffect;
-using mover::Service;
 using plugin::OperationAnswer;
+using service::AskedMemory;
+using service::ChannelNumber;
+using service::Effects;
+using service::FailEffect;
+using service::ReplyEffect;
+using service::ServiceId;
 using wire::EntryKind;
 
 namespace {
@@ -90,9 +90,9 @@ Status LaneMessages::serve_table(ChannelNumber channel, const channel::Entry& re
            asked.version,
            std::string(asked.sender),
            std::vector<std::byte>(asked.table.length)};
-  effects.push_back(mover::PullEffect{
+  effects.push_back(service::PullEffect{
       channel,
-      mover::token_of(Service::message, number),
+      service::token_of(ServiceId::message, number),
       {{asked.table.region, asked.table.generation, asked.table.offset, table.bytes.data(), table.bytes.size()}}});
   return {};
 }
@@ -160,7 +160,7 @@ void LaneMessages::serve_wants(Lane& lane, TimeNs now, Effects& effects) {
 
 void LaneMessages::deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now,
                            Effects& effects) {
-  mover::AskEffect ask{};
+  service::AskEffect ask{};
   ask.member = want.reader;
   ask.kind = EntryKind::peer_message;
   ask.deadline = deadline_after(now, delivery_ns);
@@ -190,7 +190,7 @@ void LaneMessages::deliver(Lane& lane, const Slot& slot, Message& message, const
     wire::encode(wire::PeerMessage{number, id, length, memory.offer, memory.bytes, enclosed}, payload);
   };
   const std::uint64_t number = next_number_++;
-  ask.token = mover::token_of(Service::message, number);
+  ask.token = service::token_of(ServiceId::message, number);
   deliveries_.emplace(number, Delivery{lane.session, slot, message.number, want.channel, want.ticket});
   message.going = true;
   effects.push_back(std::move(ask));
@@ -232,8 +232,8 @@ void LaneMessages::ask(Lane& lane, Pending& pending, const Place& place, Effects
   const auto& taken = members_.at(asked.member).taken;
   if (const auto at = taken.find({place.session, lane.session, operation.tag}); at != taken.end())
     asked.got = at->second;
-  mover::AskEffect request{};
-  request.token = mover::token_of(Service::message, number);
+  service::AskEffect request{};
+  request.token = service::token_of(ServiceId::message, number);
   request.member = asked.member;
   request.kind = EntryKind::peer_receive;
   request.deadline = deadline_after(operation.deadline_ns, answer_ns);
@@ -249,8 +249,8 @@ void LaneMessages::ask(Lane& lane, Pending& pending, const Place& place, Effects
 void LaneMessages::cancel(Pending& pending, Effects& effects) {
   const auto asked = asked_.find(std::exchange(pending.asked, 0));
   if (asked == asked_.end()) return;
-  mover::AskEffect request{};
-  request.token = mover::token_of(Service::message, 0);  // whatever it answers
+  service::AskEffect request{};
+  request.token = service::token_of(ServiceId::message, 0);  // whatever it answers
   request.member = asked->second.member;
   request.kind = EntryKind::peer_cancel;
   request.deadline = deadline_after(pending.operation.deadline_ns, answer_ns);
@@ -305,14 +305,14 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
   } else {
     if (!room_(message.length))
       return fail(Error::no_memory, "there is no memory for a message of {} bytes", message.length);
-    OFP_ASSIGN(mover::Buffer buffer, cache_->take_file(message.length, lane.team.user));
-    asked.buffer = std::make_shared<mover::Buffer>(std::move(buffer));
+    OFP_ASSIGN(service::Buffer buffer, cache_->take_file(message.length, lane.team.user));
+    asked.buffer = std::make_shared<service::Buffer>(std::move(buffer));
     to = asked.buffer->data();
     unshared = !asked.buffer->is_shared();
   }
-  effects.push_back(mover::PullEffect{
+  effects.push_back(service::PullEffect{
       asked.channel,
-      mover::token_of(Service::message, number),
+      service::token_of(ServiceId::message, number),
       {{message.object.region, message.object.generation, message.object.offset, to, message.length, unshared}}});
   return {};
 }
@@ -372,7 +372,7 @@ void LaneMessages::arrived(std::uint64_t number, Asked& asked, OperationAnswer g
 }
 
 void LaneMessages::on_transfer(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
-  const std::uint64_t number = mover::number_of(token);
+  const std::uint64_t number = service::number_of(token);
   if (const auto asked = asked_.find(number); asked != asked_.end() && asked->second.channel != 0) {
     Asked& coming = asked->second;
     if (!status) {
@@ -410,8 +410,8 @@ void LaneMessages::on_transfer(std::uint64_t token, const Status& status, TimeNs
   settle(now, effects);
 }
 
-void LaneMessages::on_answer(std::uint64_t token, const Result<group::Answer>& answer, TimeNs now, Effects& effects) {
-  const std::uint64_t number = mover::number_of(token);
+void LaneMessages::on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, Effects& effects) {
+  const std::uint64_t number = service::number_of(token);
   if (asked_.contains(number)) {
     end_ask(number, answer, now, effects);
   } else if (const auto delivery = deliveries_.extract(number)) {
@@ -553,8 +553,8 @@ void LaneMessages::tell(TimeNs now, Effects& effects) {
     const std::uint64_t number = next_number_++;
     member.telling = version_;
     telling_.emplace(number, name);
-    mover::AskEffect ask{};
-    ask.token = mover::token_of(Service::message, number);
+    service::AskEffect ask{};
+    ask.token = service::token_of(ServiceId::message, number);
     ask.member = name;
     ask.kind = EntryKind::peer_lanes;
     ask.deadline = deadline_after(now, answer_ns);

@@ -8,11 +8,11 @@
 
 namespace offpath::task {
 
-using mover::Effects;
 using plugin::Operation;
 using plugin::OperationAnswer;
+using service::Effects;
 
-LaneMessages::LaneMessages(Limits limits, std::shared_ptr<mover::BufferCache> cache,
+LaneMessages::LaneMessages(Limits limits, std::shared_ptr<service::BufferCache> cache,
                            std::function<bool(std::uint64_t)> room)
     : limits_(limits), cache_(std::move(cache)), room_(std::move(room)) {}
 
@@ -128,7 +128,7 @@ void LaneMessages::close(std::uint64_t session, TimeNs now, Effects& effects) {
   }
   for (const auto& [slot, wants] : lane.wants)
     for (const Want& want : wants)
-      effects.push_back(mover::FailEffect{
+      effects.push_back(service::FailEffect{
           want.channel, want.ticket, wire::any_reply, {Error::not_found, "the lane's session was closed"}});
   bytes_ -= lane.bytes;
   descriptors_ -= lane.descriptors;
@@ -155,8 +155,8 @@ void LaneMessages::answer(const Pending& pending, OperationAnswer given, TimeNs 
     counters_.received_bytes += given.bytes;
     if (given.fd >= 0) reading_[{operation.call, operation.number}] = given.owner;
   }
-  effects.push_back(mover::AnswerOperationEffect{operation.worker, operation.call, operation.number,
-                                                 std::make_shared<OperationAnswer>(std::move(given))});
+  effects.push_back(service::AnswerOperationEffect{operation.worker, operation.call, operation.number,
+                                                   std::make_shared<OperationAnswer>(std::move(given))});
 }
 
 Status LaneMessages::check(Lane& lane, const Operation& operation) {

@@ -33,8 +33,8 @@
 #include "base/due_times.h"
 #include "channel/ring.h"
 #include "group/reach.h"
-#include "mover/effects.h"
 #include "plugin/call.h"
+#include "service/service.h"
 #include "wire/messages/lane_messages.h"
 
 namespace offpath::task {
@@ -47,7 +47,7 @@ struct MessageCounters {
   TimeNs sending_ns = 0, receiving_ns = 0;            // that functions waited
 };
 
-class LaneMessages {
+class LaneMessages final : public service::Service {
  public:
   struct Limits {
     std::uint64_t lane_bytes_max = wire::message_bytes_max;  // that one lane has sent and that were not received
@@ -58,36 +58,53 @@ class LaneMessages {
     std::size_t lane_operations_max = 1024;
   };
   // `room` says whether so many bytes of memory may be taken.
-  LaneMessages(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t bytes)> room);
+  LaneMessages(Limits limits, std::shared_ptr<service::BufferCache> cache,
+               std::function<bool(std::uint64_t bytes)> room);
 
   void set_self(std::string name, std::uint64_t process);
-  void set_take_offer(std::function<Fd(mover::ChannelNumber, std::uint64_t)> take) { take_offer_ = std::move(take); }
+  void set_take_offer(std::function<Fd(service::ChannelNumber, std::uint64_t)> take) { take_offer_ = std::move(take); }
 
   // A session's lane of a team. Error::exists: another session has it.
   [[nodiscard]] Status open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane,
-                            std::uint32_t lanes, TimeNs now, mover::Effects& effects);
-  void close(std::uint64_t session, TimeNs now, mover::Effects& effects);  // also of one without a team
+                            std::uint32_t lanes, TimeNs now, service::Effects& effects);
+  void close(std::uint64_t session, TimeNs now, service::Effects& effects);  // also of one without a team
 
-  void on_operation(plugin::Operation operation, TimeNs now, mover::Effects& effects);
+  void on_operation(plugin::Operation operation, TimeNs now, service::Effects& effects);
   void on_taken(plugin::CallNumber call, plugin::OperationNumber operation) { reading_.erase({call, operation}); }
-  void on_call_ended(plugin::CallNumber call, TimeNs now, mover::Effects& effects);
+  void on_call_ended(plugin::CallNumber call, TimeNs now, service::Effects& effects);
 
   // ---- the group
-  void on_peer_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                       mover::Effects& effects);
-  void on_descriptor(TimeNs now, mover::Effects& effects);  // one was offered
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
-  void on_answer(std::uint64_t token, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
-  void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
+  void on_peer_request(service::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                       service::Effects& effects);
+  void on_descriptor(TimeNs now, service::Effects& effects);  // one was offered
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
+  void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
   // All living members, this one included; `anew`: the name and the previous process of a member that restarted.
   void on_members(const std::vector<std::string>& alive,
                   const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
-                  mover::Effects& effects);
+                  service::Effects& effects);
 
-  void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept {
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override {
     return std::min({lane_times_.first(), offer_times_.first(), tell_at_});
   }
+  // ---- Service
+  void on_closed(service::ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
+    on_peer_request(asked.channel, asked.entry, asked.is_member, now, effects);
+  }
+  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   service::Effects& effects) override {
+    on_transfer(token, std::move(status), now, effects);
+  }
+  void on_descriptor(service::ChannelNumber /*channel*/, std::uint64_t /*number*/, Result<Fd>&, TimeNs now,
+                     service::Effects& effects) override {
+    on_descriptor(now, effects);
+  }
+
   [[nodiscard]] MessageCounters counters() const;
 
  private:
@@ -113,7 +130,7 @@ class LaneMessages {
     TimeNs ask_at = 0;
   };
   struct Want {  // of a member
-    mover::ChannelNumber channel;
+    service::ChannelNumber channel;
     std::uint64_t ticket, number, room;
     std::string reader;
   };
@@ -138,17 +155,17 @@ class LaneMessages {
     std::uint64_t taken = 0;  // the message that has come
     bool answered = false;    // not again: only what is being pulled is waited for
     // What is coming:
-    mover::ChannelNumber channel = 0;
+    service::ChannelNumber channel = 0;
     std::uint64_t ticket = 0, message = 0, length = 0, offer = 0;
     TimeNs offer_until = never;  // by await_offer
     std::vector<std::byte> small{};
-    std::shared_ptr<mover::Buffer> buffer{};
+    std::shared_ptr<service::Buffer> buffer{};
   };
   struct Delivery {
     std::uint64_t session;
     Slot slot;
     std::uint64_t message;
-    mover::ChannelNumber channel;
+    service::ChannelNumber channel;
     std::uint64_t ticket;
   };
   using Claims = std::map<Team, std::map<std::uint32_t, std::uint64_t>>;  // sessions by lane
@@ -163,7 +180,7 @@ class LaneMessages {
     TimeNs tell_at = 0;
   };
   struct TableComing {
-    mover::ChannelNumber channel;
+    service::ChannelNumber channel;
     std::uint64_t ticket, process, version;
     std::string sender;
     std::vector<std::byte> bytes;
@@ -188,42 +205,43 @@ class LaneMessages {
   void take_table(Member& member, const wire::LaneTable& table);
 
   // lane_messages.cc
-  void settle(TimeNs now, mover::Effects& effects);
-  void admit(Lane& lane, TimeNs now, mover::Effects& effects);
+  void settle(TimeNs now, service::Effects& effects);
+  void admit(Lane& lane, TimeNs now, service::Effects& effects);
   void keep(Lane& lane, plugin::Operation& operation);
   void drop(Lane& lane, Sent::iterator queue, std::deque<Message>::iterator message);
-  [[nodiscard]] bool receive(Lane& lane, Pending& pending, TimeNs now, mover::Effects& effects);
-  void answer(const Pending& pending, plugin::OperationAnswer answer, TimeNs now, mover::Effects& effects);
-  void end_late(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] bool receive(Lane& lane, Pending& pending, TimeNs now, service::Effects& effects);
+  void answer(const Pending& pending, plugin::OperationAnswer answer, TimeNs now, service::Effects& effects);
+  void end_late(TimeNs now, service::Effects& effects);
   void note_deadline(const Lane& lane);
 
   // lane_members.cc
-  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                             mover::Effects& effects);
-  [[nodiscard]] Status serve_table(mover::ChannelNumber channel, const channel::Entry& request,
-                                   mover::Effects& effects);
-  [[nodiscard]] Status serve_receive(mover::ChannelNumber channel, const channel::Entry& request);
-  [[nodiscard]] Status serve_message(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                     mover::Effects& effects);
-  void serve_cancel(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
-  void serve_wants(Lane& lane, TimeNs now, mover::Effects& effects);
-  void deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now, mover::Effects& effects);
-  void ask(Lane& lane, Pending& pending, const Place& place, mover::Effects& effects);
-  void cancel(Pending& pending, mover::Effects& effects);
+  [[nodiscard]] Status serve(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                             service::Effects& effects);
+  [[nodiscard]] Status serve_table(service::ChannelNumber channel, const channel::Entry& request,
+                                   service::Effects& effects);
+  [[nodiscard]] Status serve_receive(service::ChannelNumber channel, const channel::Entry& request);
+  [[nodiscard]] Status serve_message(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                                     service::Effects& effects);
+  void serve_cancel(service::ChannelNumber channel, const channel::Entry& request, service::Effects& effects);
+  void serve_wants(Lane& lane, TimeNs now, service::Effects& effects);
+  void deliver(Lane& lane, const Slot& slot, Message& message, const Want& want, TimeNs now, service::Effects& effects);
+  void ask(Lane& lane, Pending& pending, const Place& place, service::Effects& effects);
+  void cancel(Pending& pending, service::Effects& effects);
   [[nodiscard]] Status begin_arrival(std::uint64_t number, Asked& asked, const wire::PeerMessage& message, TimeNs now,
-                                     mover::Effects& effects);
-  void arrived(std::uint64_t number, Asked& asked, plugin::OperationAnswer given, TimeNs now, mover::Effects& effects);
+                                     service::Effects& effects);
+  void arrived(std::uint64_t number, Asked& asked, plugin::OperationAnswer given, TimeNs now,
+               service::Effects& effects);
   void await_offer(std::uint64_t number, Asked& asked, std::uint64_t offer, TimeNs until);
-  void refuse_arrival(Asked& asked, Failure why, mover::Effects& effects);
+  void refuse_arrival(Asked& asked, Failure why, service::Effects& effects);
   void close_ask(std::uint64_t number, bool certain, TimeNs now);
-  void end_ask(std::uint64_t number, const Result<group::Answer>& answer, TimeNs now, mover::Effects& effects);
-  void end_delivery(const Delivery& delivery, const Status& outcome, mover::Effects& effects);
-  void tell(TimeNs now, mover::Effects& effects);
+  void end_ask(std::uint64_t number, const Result<service::Answer>& answer, TimeNs now, service::Effects& effects);
+  void end_delivery(const Delivery& delivery, const Status& outcome, service::Effects& effects);
+  void tell(TimeNs now, service::Effects& effects);
 
   Limits limits_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   std::function<bool(std::uint64_t)> room_;
-  std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
+  std::function<Fd(service::ChannelNumber, std::uint64_t)> take_offer_;
   std::string self_;
   std::uint64_t process_ = 0, version_ = 0;  // of the own table
   std::map<std::uint64_t, Lane> lanes_;      // by session

@@ -310,13 +310,13 @@ TEST(LaneMessages, DescriptorsAreCountedToo) {
 TEST(LaneMessages, OnlyMembersMayAsk) {
   LaneAgents agents(1);
   ASSERT_TRUE(agents.open(0, one, 0, 1));
-  mover::Effects effects;
+  service::Effects effects;
   std::vector<std::byte> payload;
   wire::encode(wire::PeerReceive{1000, one, 1, 100, 0, 1, 0, 0, 0, "x", "job"}, payload);
   agents.lanes(0).on_peer_request(7, {1, static_cast<std::uint8_t>(wire::EntryKind::peer_receive), payload}, false, 0,
                                   effects);
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<mover::FailEffect>(effects[0]).failure.code, Error::denied);
+  EXPECT_EQ(std::get<service::FailEffect>(effects[0]).failure.code, Error::denied);
   // And of a lane of another user, or one that has been another session's, nothing is told.
   effects.clear();
   payload.clear();
@@ -324,7 +324,7 @@ TEST(LaneMessages, OnlyMembersMayAsk) {
   agents.lanes(0).on_peer_request(7, {2, static_cast<std::uint8_t>(wire::EntryKind::peer_receive), payload}, true, 0,
                                   effects);
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<mover::FailEffect>(effects[0]).failure.code, Error::not_found);
+  EXPECT_EQ(std::get<service::FailEffect>(effects[0]).failure.code, Error::not_found);
 }
 
 // Messages between two lanes take as long whatever the other lanes of the agent wait for.

@@ -13,7 +13,7 @@ namespace offpath::task {
 Result<TargetPtr> TargetMemory::make(std::uint64_t number, std::uint64_t bytes) {
   TargetPtr made(new TargetMemory());
   made->number_ = number;
-  made->capacity_ = mover::BufferCache::class_bytes(bytes);
+  made->capacity_ = service::BufferCache::class_bytes(bytes);
   OFP_ASSIGN(made->fd_, memory_file("offpath-target"));
   if (ftruncate(made->fd(), static_cast<off_t>(made->capacity_)) != 0)
     return fail_errno(errno, fmt::format("ftruncate of room for an output of {} bytes", bytes));

@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "mover/buffer_cache.h"
+#include "service/buffer_cache.h"
 
 namespace offpath::task {
 
 struct Memory {
   std::uint64_t number = 0;  // for workers
-  mover::Buffer buffer;      // pulled
+  service::Buffer buffer;    // pulled
   Fd made;                   // or made by a function
   std::uint64_t bytes = 0;
   enum class State : std::uint8_t { filling, filled, failed } state = State::filling;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "mover/effects.h"
 #include "plugin/call.h"
+#include "service/effects.h"
 #include "task/resident_memory.h"
 #include "wire/messages/task_messages.h"
 #include "wire/region.h"
@@ -82,7 +82,7 @@ struct Task {
 
 struct Session {
   std::uint64_t number = 0;
-  mover::ChannelNumber channel = 0;
+  service::ChannelNumber channel = 0;
   std::uint32_t lane = wire::task_any_lane, lanes = 0;
   wire::BufferRef lines;
   struct OwnPlugin {

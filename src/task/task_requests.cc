@@ -9,11 +9,11 @@
 
 namespace offpath::task {
 
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::FailEffect;
-using mover::ReplyEffect;
-using mover::Service;
+using service::ChannelNumber;
+using service::Effects;
+using service::FailEffect;
+using service::ReplyEffect;
+using service::ServiceId;
 using wire::EntryKind;
 
 namespace {
@@ -185,7 +185,7 @@ Status TaskService::close(ChannelNumber channel, const channel::Entry& request, 
 void TaskService::cancel_task(Task& task, const std::string& why, TimeNs now, Effects& effects) {
   if (task.state == Task::State::over || task.state == Task::State::pushing) return;
   if (task.state == Task::State::calling)
-    effects.push_back(mover::CancelCallEffect{mover::token_of(Service::task, task.number)});
+    effects.push_back(service::CancelCallEffect{service::token_of(ServiceId::task, task.number)});
   ++counters_.cancelled;
   end_task(task, fail(Error::cancelled, "{} was cancelled by {}", task.name(), why), now, effects);
 }

@@ -7,13 +7,13 @@
 
 namespace offpath::task {
 
-using mover::Effects;
-using mover::FailEffect;
-using mover::ReplyEffect;
-using mover::Service;
+using service::Effects;
+using service::FailEffect;
+using service::ReplyEffect;
+using service::ServiceId;
 
 void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, Effects& effects) {
-  Task* const task = find(mover::number_of(token));
+  Task* const task = find(service::number_of(token));
   if (task == nullptr) return;  // cancelled
   OFP_ASSERT(task->state == Task::State::calling);
   std::vector<link::WritePiece> pieces;
@@ -33,8 +33,8 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
     for (const Output& output : task->outputs) transfer.rooms.push_back(output.room);
     transfer.mapped = std::move(task->mapped);
     const std::uint64_t number = begin_transfer(std::move(transfer));
-    effects.push_back(
-        mover::PushEffect{task->session->channel, mover::token_of(Service::task, number), std::move(pieces), nullptr});
+    effects.push_back(service::PushEffect{task->session->channel, service::token_of(ServiceId::task, number),
+                                          std::move(pieces), nullptr});
     task->session->dirty = true;
   }
   settle(now, effects);
@@ -77,7 +77,7 @@ Status TaskService::take_outputs(Task& task, plugin::Outputs outputs, std::vecto
 }
 
 void TaskService::on_transfer(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
-  const auto node = transfers_.extract(mover::number_of(token));
+  const auto node = transfers_.extract(service::number_of(token));
   if (!node) return;  // its session or its channel has ended
   const Transfer& transfer = node.mapped();
   Task* const task = find(transfer.task);

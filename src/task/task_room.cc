@@ -7,7 +7,7 @@
 
 namespace offpath::task {
 
-using mover::Effects;
+using service::Effects;
 
 namespace {
 

@@ -5,11 +5,11 @@
 
 namespace offpath::task {
 
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::Service;
+using service::ChannelNumber;
+using service::Effects;
+using service::ServiceId;
 
-TaskService::TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache,
+TaskService::TaskService(Limits limits, std::shared_ptr<service::BufferCache> cache,
                          std::function<bool(std::uint64_t)> room)
     : limits_(limits),
       user_plugins_(limits.user_plugins),
@@ -28,7 +28,7 @@ void TaskService::on_channel_open(ChannelNumber channel, uid_t user, std::option
 void TaskService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
   for (const auto& [ticket, task] : channels_[channel].by_ticket) {
     if (task->state == Task::State::calling) {
-      effects.push_back(mover::CancelCallEffect{mover::token_of(Service::task, task->number)});
+      effects.push_back(service::CancelCallEffect{service::token_of(ServiceId::task, task->number)});
       --counters_.running;
     }
     if (task->state < Task::State::calling) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "channel/ring.h"
+#include "service/service.h"
 #include "task/lane_messages.h"
 #include "task/session.h"
 #include "task/user_plugins.h"
@@ -41,7 +42,7 @@ struct TaskCounters {
   TimeNs pulling_ns = 0, queued_ns = 0, running_ns = 0, pushing_ns = 0;
 };
 
-class TaskService {
+class TaskService final : public service::Service {
  public:
   struct Limits {
     std::size_t sessions_max = 64;                  // of one channel
@@ -53,23 +54,39 @@ class TaskService {
     LaneMessages::Limits messages{};
   };
   // `room` says whether so many bytes of memory may be taken.
-  TaskService(Limits limits, std::shared_ptr<mover::BufferCache> cache, std::function<bool(std::uint64_t bytes)> room);
-  ~TaskService();
+  TaskService(Limits limits, std::shared_ptr<service::BufferCache> cache,
+              std::function<bool(std::uint64_t bytes)> room);
+  ~TaskService() override;
 
-  void on_channel_open(mover::ChannelNumber channel, uid_t user, std::optional<gid_t> group = {});
-  void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
-  void on_request(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now, mover::Effects& effects);
-  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, mover::Effects& effects);
-  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
-  void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  void on_channel_open(service::ChannelNumber channel, uid_t user, std::optional<gid_t> group = {});
+  void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
+  void on_request(service::ChannelNumber channel, const channel::Entry& request, TimeNs now, service::Effects& effects);
+  void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
+  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects& effects) override;
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override;
   void set_memory_max(std::function<std::uint64_t()> bytes) {
     memory_max_ = std::move(bytes);
   }  // a task that needs more fails
   // Tasks that wait for room look again when there may be more.
-  [[nodiscard]] bool waits_for_memory() const noexcept;
-  void on_memory_freed(TimeNs now, mover::Effects& effects);
+  [[nodiscard]] bool waits_for_memory() const noexcept override;
+  void on_memory_freed(TimeNs now, service::Effects& effects) override;
   [[nodiscard]] std::uint64_t memory_wanted() const;  // by the task that has waited longest
+
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client.user, channel.client.group);
+  }
+  void on_closed(service::ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
+    on_request(asked.channel, asked.entry, now, effects);
+  }
+  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   service::Effects& effects) override {
+    on_transfer(token, std::move(status), now, effects);
+  }
 
   [[nodiscard]] TaskCounters counters() const;
   // Messages between functions of its sessions. Sessions are opened and closed here; the owner calls everything else.
@@ -88,41 +105,41 @@ class TaskService {
   };
   struct Transfer {
     enum class Kind : std::uint8_t { pull, told, push } kind;
-    mover::ChannelNumber channel;
+    service::ChannelNumber channel;
     std::uint64_t task;
     std::vector<MemoryPtr> memory{};  // that is being pulled to
     std::uint64_t word = 0;           // told: what is pushed
     std::vector<TargetPtr> rooms{};   // push: where it comes from. It may outlive its task
     std::vector<MappedOutput> mapped{};
   };
-  [[nodiscard]] Status serve(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                             mover::Effects& effects);
-  [[nodiscard]] Status open(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                            mover::Effects& effects);
-  [[nodiscard]] Status run(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                           mover::Effects& effects);
-  [[nodiscard]] Status wait(mover::ChannelNumber channel, const channel::Entry& request, mover::Effects& effects);
-  [[nodiscard]] Status cancel(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                              mover::Effects& effects);
-  [[nodiscard]] Status close(mover::ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                             mover::Effects& effects);
-  [[nodiscard]] Result<Session*> own(mover::ChannelNumber channel, std::uint64_t number);
+  [[nodiscard]] Status serve(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                             service::Effects& effects);
+  [[nodiscard]] Status open(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                            service::Effects& effects);
+  [[nodiscard]] Status run(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                           service::Effects& effects);
+  [[nodiscard]] Status wait(service::ChannelNumber channel, const channel::Entry& request, service::Effects& effects);
+  [[nodiscard]] Status cancel(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                              service::Effects& effects);
+  [[nodiscard]] Status close(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
+                             service::Effects& effects);
+  [[nodiscard]] Result<Session*> own(service::ChannelNumber channel, std::uint64_t number);
   [[nodiscard]] Result<std::unique_ptr<Task>> make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked,
                                                         TimeNs now) const;
 
-  void settle(TimeNs now, mover::Effects& effects);
-  void advance(Session& session, TimeNs now, mover::Effects& effects);
+  void settle(TimeNs now, service::Effects& effects);
+  void advance(Session& session, TimeNs now, service::Effects& effects);
   enum class Begun : std::uint8_t { yes, later, no_room };
-  [[nodiscard]] Result<Begun> begin(Task& task, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Begun> begin(Task& task, TimeNs now, service::Effects& effects);
   [[nodiscard]] Result<std::vector<ResidentMemory::Found>> find_inputs(const Task& task) const;
-  void begin_pulls(Task& task, std::vector<ResidentMemory::Found> found, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status check_pulled(Task& task, TimeNs now, mover::Effects& effects);
-  void call(Task& task, TimeNs now, mover::Effects& effects);
+  void begin_pulls(Task& task, std::vector<ResidentMemory::Found> found, TimeNs now, service::Effects& effects);
+  [[nodiscard]] Status check_pulled(Task& task, TimeNs now, service::Effects& effects);
+  void call(Task& task, TimeNs now, service::Effects& effects);
   [[nodiscard]] Status take_outputs(Task& task, plugin::Outputs outputs, std::vector<link::WritePiece>& pieces);
-  void cancel_task(Task& task, const std::string& why, TimeNs now, mover::Effects& effects);
-  void end_task(Task& task, Status status, TimeNs now, mover::Effects& effects);
+  void cancel_task(Task& task, const std::string& why, TimeNs now, service::Effects& effects);
+  void end_task(Task& task, Status status, TimeNs now, service::Effects& effects);
   [[nodiscard]] static Status comes_after(const Task& task);  // that has failed
-  void end_one(Task& task, const Status& status, TimeNs now, mover::Effects& effects);
+  void end_one(Task& task, const Status& status, TimeNs now, service::Effects& effects);
   [[nodiscard]] Result<bool> take_room(Task& task, std::vector<ResidentMemory::Found>& found);
   [[nodiscard]] Result<bool> try_room(Task& task, std::vector<ResidentMemory::Found>& found);
   [[nodiscard]] bool has_room(const Task& task, std::uint64_t bytes) const;
@@ -130,17 +147,17 @@ class TaskService {
   [[nodiscard]] Result<TargetPtr> take_target(const Task& task, std::uint64_t bytes);
   void drop_spares();
   void look_again_for_room();
-  void answer_waiters(Task& task, mover::Effects& effects);
+  void answer_waiters(Task& task, service::Effects& effects);
   void enter(Task& task, Task::State state, TimeNs now);
   [[nodiscard]] Task* find(std::uint64_t number);
-  [[nodiscard]] Task* find_ticket(mover::ChannelNumber channel, std::uint64_t ticket);
+  [[nodiscard]] Task* find_ticket(service::ChannelNumber channel, std::uint64_t ticket);
   [[nodiscard]] std::uint64_t begin_transfer(Transfer transfer);
   Limits limits_;
   UserPlugins user_plugins_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   std::function<bool(std::uint64_t)> room_;
   LaneMessages messages_;
-  std::map<mover::ChannelNumber, Channel> channels_;
+  std::map<service::ChannelNumber, Channel> channels_;
   std::map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<std::uint64_t, Task*> tasks_;  // by number
   std::map<std::uint64_t, Transfer> transfers_;

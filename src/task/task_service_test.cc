@@ -18,7 +18,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, stranger = 2;
+constexpr service::ChannelNumber program = 1, stranger = 2;
 constexpr wire::RegionId segment = wire::segment_flag | 1;
 
 class TaskServiceTest : public ::testing::Test {
@@ -28,7 +28,7 @@ class TaskServiceTest : public ::testing::Test {
     service_.on_channel_open(stranger, 1001);
   }
   template <class Message>
-  std::uint64_t post(EntryKind kind, const Message& message, mover::ChannelNumber channel = program) {
+  std::uint64_t post(EntryKind kind, const Message& message, service::ChannelNumber channel = program) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     service_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, now_, effects_);
@@ -37,7 +37,7 @@ class TaskServiceTest : public ::testing::Test {
   std::uint64_t open(std::uint32_t lane = wire::task_any_lane, std::uint32_t lanes = 0) {
     post(EntryKind::task_open,
          wire::TaskOpen{lane, lanes, {.region = segment, .generation = 0, .offset = 0, .length = 64 * 64}});
-    const auto done = take<mover::ReplyEffect>();
+    const auto done = take<service::ReplyEffect>();
     return done ? std::get<wire::Done>(done->message).value : 0;
   }
   static wire::TaskInput input(std::string_view name = "x", std::uint64_t bytes = 8, std::uint64_t version = 0) {
@@ -53,8 +53,8 @@ class TaskServiceTest : public ::testing::Test {
   // The oldest effect of this kind, taken out.
   template <class Effect>
   std::optional<Effect> take() {
-    const auto at =
-        std::ranges::find_if(effects_, [](const mover::Effect& each) { return std::holds_alternative<Effect>(each); });
+    const auto at = std::ranges::find_if(
+        effects_, [](const service::Effect& each) { return std::holds_alternative<Effect>(each); });
     if (at == effects_.end()) return std::nullopt;
     Effect taken = std::move(std::get<Effect>(*at));
     effects_.erase(at);
@@ -62,7 +62,7 @@ class TaskServiceTest : public ::testing::Test {
   }
   // The oldest pull is answered, with bytes of this value.
   bool pull(std::byte value = std::byte{7}, const Status& status = {}) {
-    auto pull = take<mover::PullEffect>();
+    auto pull = take<service::PullEffect>();
     if (!pull) return false;
     if (status)
       for (const link::ReadPiece& piece : pull->pieces) std::memset(piece.to, static_cast<int>(value), piece.length);
@@ -72,7 +72,7 @@ class TaskServiceTest : public ::testing::Test {
   }
   // The word of the newest task that was told.
   std::optional<std::uint64_t> told() {
-    auto push = take<mover::PushEffect>();
+    auto push = take<service::PushEffect>();
     if (!push || push->pieces.size() != 1 || push->pieces[0].length != 8) return std::nullopt;
     const auto word = load<std::uint64_t>(push->pieces[0].from);
     service_.on_transfer(push->token, {}, now_, effects_);
@@ -83,7 +83,7 @@ class TaskServiceTest : public ::testing::Test {
     std::shared_ptr<plugin::Call> call;
   };
   std::optional<Called> called() {
-    auto call = take<mover::CallEffect>();
+    auto call = take<service::CallEffect>();
     if (!call) return std::nullopt;
     return Called{call->token, call->call};
   }
@@ -96,27 +96,27 @@ class TaskServiceTest : public ::testing::Test {
   void returns(const Called& call, plugin::Outputs outputs) {
     service_.on_called(call.token, std::move(outputs), now_, effects_);
   }
-  std::optional<mover::FailEffect> failed() { return take<mover::FailEffect>(); }
+  std::optional<service::FailEffect> failed() { return take<service::FailEffect>(); }
   std::optional<wire::TaskDone> done() {
-    auto reply = take<mover::ReplyEffect>();
+    auto reply = take<service::ReplyEffect>();
     if (!reply || !std::holds_alternative<wire::TaskDone>(reply->message)) return std::nullopt;
     return std::get<wire::TaskDone>(reply->message);
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({.huge_pages = false});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({.huge_pages = false});
   bool room_ = true;
   TaskService service_{{.ahead_max = 2, .resident_bytes_max = 64}, cache_, [this](std::uint64_t) { return room_; }};
-  mover::Effects effects_;
+  service::Effects effects_;
   std::vector<link::ReadPiece> pulled_;
   TimeNs now_ = 1000;
   std::uint64_t ticket_ = 0;
 };
 
 TEST_F(TaskServiceTest, ALaneOfATeamIsFreeAgainWhenItsSessionOrItsProgramEnds) {
-  const auto claim = [this](mover::ChannelNumber channel) {
+  const auto claim = [this](service::ChannelNumber channel) {
     const wire::BufferRef lines{.region = segment, .generation = 0, .offset = 0, .length = 64};
     post(EntryKind::task_open, wire::TaskOpen{1, 2, lines, {}, "job"}, channel);
-    const auto done = take<mover::ReplyEffect>();
+    const auto done = take<service::ReplyEffect>();
     return done ? std::get<wire::Done>(done->message).value : 0;
   };
   service_.on_channel_open(3, 1000);  // another program of the first one's user
@@ -129,7 +129,7 @@ TEST_F(TaskServiceTest, ALaneOfATeamIsFreeAgainWhenItsSessionOrItsProgramEnds) {
   EXPECT_EQ(refused->failure.code, Error::exists);
   EXPECT_NE(refused->failure.message.find("lane 1 of 2"), std::string::npos);
   post(EntryKind::task_close, wire::TaskClose{session});
-  EXPECT_TRUE(take<mover::ReplyEffect>());
+  EXPECT_TRUE(take<service::ReplyEffect>());
   EXPECT_NE(claim(3), 0u);
   service_.on_channel_closed(3, now_, effects_);
   EXPECT_NE(claim(program), 0u);
@@ -156,7 +156,7 @@ TEST_F(TaskServiceTest, PullsRunsAndPushes) {
   plugin::Outputs outputs;
   outputs.push_back(made("y", "12345"));
   returns(*call, std::move(outputs));
-  auto push = take<mover::PushEffect>();
+  auto push = take<service::PushEffect>();
   ASSERT_TRUE(push);
   ASSERT_EQ(push->pieces.size(), 1u);
   EXPECT_EQ(push->pieces[0].segment, segment);
@@ -357,7 +357,7 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   const std::uint64_t calling = post(EntryKind::task_run, task(session, {}, {}));
   const auto call = called();
   post(EntryKind::task_cancel, wire::TaskCancel{calling});
-  const auto cancelled = take<mover::CancelCallEffect>();
+  const auto cancelled = take<service::CancelCallEffect>();
   ASSERT_TRUE(cancelled);
   EXPECT_EQ(cancelled->token, call->token);
   EXPECT_EQ(failed()->failure.code, Error::cancelled);
@@ -369,7 +369,7 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   plugin::Outputs outputs;
   outputs.push_back(made("y", "123"));
   returns(*second, std::move(outputs));
-  const auto push = take<mover::PushEffect>();
+  const auto push = take<service::PushEffect>();
   ASSERT_TRUE(push);
   post(EntryKind::task_cancel, wire::TaskCancel{pushing});
   EXPECT_FALSE(failed());
@@ -379,7 +379,7 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   // Another program's tasks are none of its business.
   const std::uint64_t own = post(EntryKind::task_run, task(session, {}, {}));
   post(EntryKind::task_cancel, wire::TaskCancel{own}, stranger);
-  EXPECT_FALSE(take<mover::CancelCallEffect>());
+  EXPECT_FALSE(take<service::CancelCallEffect>());
   post(EntryKind::task_run, task(session), stranger);
   EXPECT_EQ(failed()->failure.code, Error::not_found);
 }
@@ -399,7 +399,7 @@ TEST_F(TaskServiceTest, WhatIsBeingPushedIsThereUntilItIsPushedWhateverEnds) {
   outputs.push_back(std::move(output));
   returns(*call, std::move(outputs));
   call->call->rooms.clear();  // the worker is done with it
-  const auto push = take<mover::PushEffect>();
+  const auto push = take<service::PushEffect>();
   ASSERT_TRUE(push);
   post(EntryKind::task_close, wire::TaskClose{session});
   EXPECT_EQ(failed()->failure.code, Error::cancelled);
@@ -453,7 +453,7 @@ TEST_F(TaskServiceTest, WhatAFunctionMakesHasToFit) {
   };
   EXPECT_EQ(made_of("z", "1"), Error::invalid);
   EXPECT_EQ(made_of("y", "123456789"), Error::too_large);
-  EXPECT_FALSE(take<mover::PushEffect>());
+  EXPECT_FALSE(take<service::PushEffect>());
 }
 
 TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
@@ -463,7 +463,7 @@ TEST_F(TaskServiceTest, AProgramThatGoesCancelsItsCalls) {
   post(EntryKind::task_run, task(session));
   ASSERT_TRUE(pull());
   service_.on_channel_closed(program, now_, effects_);
-  EXPECT_EQ(take<mover::CancelCallEffect>()->token, call->token);
+  EXPECT_EQ(take<service::CancelCallEffect>()->token, call->token);
   effects_.clear();
   returns(*call, {});
   EXPECT_TRUE(effects_.empty());
@@ -475,15 +475,15 @@ TEST_F(TaskServiceTest, WaitingForInputsIsAnsweredWhenTheyArePulledOrTheTaskHasE
   const std::uint64_t session = open();
   const std::uint64_t first = post(EntryKind::task_run, task(session));
   const std::uint64_t question = post(EntryKind::task_wait, wire::TaskWait{first});
-  EXPECT_FALSE(take<mover::ReplyEffect>());
+  EXPECT_FALSE(take<service::ReplyEffect>());
   ASSERT_TRUE(pull());
-  const auto answer = take<mover::ReplyEffect>();
+  const auto answer = take<service::ReplyEffect>();
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->ticket, question);
   const std::uint64_t second = post(EntryKind::task_run, task(session));
   const std::uint64_t again = post(EntryKind::task_wait, wire::TaskWait{second});
   post(EntryKind::task_cancel, wire::TaskCancel{second});
-  EXPECT_EQ(take<mover::ReplyEffect>()->ticket, again);
+  EXPECT_EQ(take<service::ReplyEffect>()->ticket, again);
 }
 
 TEST_F(TaskServiceTest, WaitsForOneTasksInputsAreBounded) {
@@ -570,9 +570,10 @@ TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
   EXPECT_EQ(never_fits->failure.code, Error::too_large);
   free_bytes = 8192;  // an output takes whole pages
   service.on_memory_freed(now_, effects_);
-  EXPECT_EQ(std::ranges::count_if(
-                effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::PullEffect>(each); }),
-            2);
+  EXPECT_EQ(
+      std::ranges::count_if(
+          effects_, [](const service::Effect& each) { return std::holds_alternative<service::PullEffect>(each); }),
+      2);
   service.on_channel_closed(program, now_, effects_);
   EXPECT_EQ(cache_->used_bytes(), 0u);
 }
@@ -593,12 +594,12 @@ TEST_F(TaskServiceTest, RoomThatATaskGivesBackIsTheNextOnes) {
 }
 
 TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) {
-  constexpr mover::ChannelNumber known = 8, unknown = 9;
+  constexpr service::ChannelNumber known = 8, unknown = 9;
   TaskService service({.user_plugins = {.permitted = true, .agent = 1000}}, cache_, [](std::uint64_t) { return true; });
   service.on_channel_open(known, 1000, 100);
   service.on_channel_open(unknown, 1000);
   std::vector<std::shared_ptr<plugin::Call>> calls;
-  for (const mover::ChannelNumber channel : {known, unknown}) {
+  for (const service::ChannelNumber channel : {known, unknown}) {
     const auto ask = [&](EntryKind kind, const auto& message) {
       std::vector<std::byte> payload;
       wire::encode(message, payload);
@@ -607,7 +608,7 @@ TEST_F(TaskServiceTest, APlugInOfTheProgramsGoesWithItsCallsAsLongAsItsSession) 
     ask(EntryKind::task_open,
         wire::TaskOpen{
             wire::task_any_lane, 0, {.region = segment, .generation = 0, .offset = 0, .length = 64}, {{"p", "/a.so"}}});
-    wire::TaskRun run = task(std::get<wire::Done>(take<mover::ReplyEffect>()->message).value, {}, {});
+    wire::TaskRun run = task(std::get<wire::Done>(take<service::ReplyEffect>()->message).value, {}, {});
     run.line = 0;
     ask(EntryKind::task_run, run);
     const auto call = called();

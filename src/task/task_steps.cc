@@ -7,8 +7,8 @@
 
 namespace offpath::task {
 
-using mover::Effects;
-using mover::Service;
+using service::Effects;
+using service::ServiceId;
 
 namespace {
 
@@ -142,8 +142,8 @@ void TaskService::begin_pulls(Task& task, std::vector<ResidentMemory::Found> fou
   }
   enter(task, Task::State::pulling, now);
   if (pieces.empty()) return;
-  effects.push_back(mover::PullEffect{
-      session.channel, mover::token_of(Service::task, begin_transfer(std::move(transfer))), std::move(pieces)});
+  effects.push_back(service::PullEffect{
+      session.channel, service::token_of(ServiceId::task, begin_transfer(std::move(transfer))), std::move(pieces)});
 }
 
 // Some of it may be pulled by another task.
@@ -161,9 +161,9 @@ Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
   const Session& session = *task.session;
   const std::uint64_t number = begin_transfer({Transfer::Kind::told, session.channel, task.number, {}, task.ticket});
   const auto* const word = reinterpret_cast<const std::byte*>(&transfers_.at(number).word);
-  effects.push_back(mover::PushEffect{
+  effects.push_back(service::PushEffect{
       session.channel,
-      mover::token_of(Service::task, number),
+      service::token_of(ServiceId::task, number),
       {{session.lines.region, session.lines.offset + task.line * wire::task_line_bytes, word, sizeof(std::uint64_t)}},
       nullptr});
   return {};
@@ -211,7 +211,7 @@ void TaskService::call(Task& task, TimeNs now, Effects& effects) {
     asked->inputs.push_back(std::move(given));
   }
   enter(task, Task::State::calling, now);
-  effects.push_back(mover::CallEffect{mover::token_of(Service::task, task.number), std::move(asked)});
+  effects.push_back(service::CallEffect{service::token_of(ServiceId::task, task.number), std::move(asked)});
 }
 
 }  // namespace offpath::task

@@ -8,10 +8,10 @@
 namespace offpath::exchange {
 
 void Gauges::on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now,
-                        channel::Effects& effects) {
+                        service::Effects& effects) {
   const bool opens = static_cast<wire::EntryKind>(request.kind) == wire::EntryKind::gauges_open;
-  effects.answers.push_back(
-      {channel, request.ticket, opens ? open(channel, program, request, now) : close(channel, request)});
+  service::answer(effects, channel, request.ticket,
+                  opens ? open(channel, program, request, now) : close(channel, request));
 }
 
 Result<std::uint64_t> Gauges::open(std::uint64_t channel, const std::string& program, const channel::Entry& request,
@@ -65,7 +65,7 @@ void Gauges::on_channel_closed(std::uint64_t channel) {
   std::erase_if(readings_, [&](const auto& each) { return each.second.set.channel == channel; });
 }
 
-void Gauges::on_time(TimeNs now, channel::Effects& effects) {
+void Gauges::on_time(TimeNs now, service::Effects& effects) {
   due_ = never;
   for (auto& [number, reading] : readings_) {
     if (reading.step != Step::waiting) continue;
@@ -76,7 +76,7 @@ void Gauges::on_time(TimeNs now, channel::Effects& effects) {
   }
 }
 
-void Gauges::begin(Reading& reading, TimeNs now, channel::Effects& effects) {
+void Gauges::begin(Reading& reading, TimeNs now, service::Effects& effects) {
   reading.step = Step::first_lap;
   reading.looks = 0;
   reading.began_at = now;
@@ -84,7 +84,7 @@ void Gauges::begin(Reading& reading, TimeNs now, channel::Effects& effects) {
   look(reading, effects);
 }
 
-void Gauges::look(const Reading& reading, channel::Effects& effects) {
+void Gauges::look(const Reading& reading, service::Effects& effects) {
   wire::BufferRef from = reading.memory;
   auto* to = const_cast<std::byte*>(reading.bytes.data());
   if (reading.step != Step::values) {
@@ -93,7 +93,8 @@ void Gauges::look(const Reading& reading, channel::Effects& effects) {
     to = reinterpret_cast<std::byte*>(
         const_cast<std::uint64_t*>(reading.step == Step::first_lap ? &reading.first_lap : &reading.second_lap));
   }
-  effects.pulls.push_back({reading.set.channel, reading.set.number, from, to});
+  service::pull(effects, reading.set.channel, service::token_of(service::ServiceId::gauges, reading.set.number), from,
+                to);
 }
 
 void Gauges::end(Reading& reading, TimeNs now) {
@@ -103,8 +104,8 @@ void Gauges::end(Reading& reading, TimeNs now) {
 }
 
 void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns,
-                         channel::Effects& effects) {
-  const auto found = readings_.find(token);
+                         service::Effects& effects) {
+  const auto found = readings_.find(service::number_of(token));
   if (found == readings_.end()) return;
   Reading& reading = found->second;
   if (reading.closing) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "channel/effects.h"
 #include "channel/ring.h"
+#include "service/service.h"
 #include "telemetry/sample.h"
 #include "wire/areas/gauges_layout.h"
 #include "wire/region.h"
@@ -24,7 +24,7 @@ struct GaugeCounters {
   std::uint64_t read_ns = 0;                          // from the first look to the values, summed over samples
 };
 
-class Gauges {
+class Gauges final : public service::Service {
  public:
   static constexpr std::size_t of_channel_max = 16;
   static constexpr unsigned looks_max = 8;  // for one sample
@@ -41,17 +41,31 @@ class Gauges {
   };
 
   // 0: the next read follows at once, for measurements.
-  explicit Gauges(TimeNs interval_ns) : interval_ns_(interval_ns) {}
+  // `real_clock`: CLOCK_REALTIME; null: the time that is given, as in a simulation.
+  explicit Gauges(TimeNs interval_ns, std::int64_t (*real_clock)() = nullptr)
+      : interval_ns_(interval_ns), real_clock_(real_clock) {}
 
   // gauges_open and gauges_close; the answer is the number of the gauges.
   void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now,
-                  channel::Effects& effects);
+                  service::Effects& effects);
   // `real_ns` is this agent's CLOCK_REALTIME.
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, std::int64_t real_ns,
-                   channel::Effects& effects);
+                   service::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
-  void on_time(TimeNs now, channel::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept { return due_; }
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override { return due_; }
+
+  // ---- Service
+  void on_closed(std::uint64_t channel, bool /*usual*/, TimeNs, service::Effects&) override {
+    on_channel_closed(channel);
+  }
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
+    on_request(asked.channel, asked.program, asked.entry, now, effects);
+  }
+  void on_transfer(std::uint64_t /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   service::Effects& effects) override {
+    on_transfer(token, status, now, real_clock_ != nullptr ? real_clock_() : now, effects);
+  }
 
   [[nodiscard]] std::vector<const Set*> sets() const;
 
@@ -72,12 +86,13 @@ class Gauges {
   [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program,
                                            const channel::Entry& request, TimeNs now);
   [[nodiscard]] Result<std::uint64_t> close(std::uint64_t channel, const channel::Entry& request);
-  void begin(Reading& reading, TimeNs now, channel::Effects& effects);
-  static void look(const Reading& reading, channel::Effects& effects);
+  void begin(Reading& reading, TimeNs now, service::Effects& effects);
+  static void look(const Reading& reading, service::Effects& effects);
   void end(Reading& reading, TimeNs now);
   [[nodiscard]] static bool take(Reading& reading, TimeNs now, std::int64_t real_ns);
 
   TimeNs interval_ns_;
+  std::int64_t (*real_clock_)();
   std::map<std::uint64_t, Reading> readings_;  // by number
   std::uint64_t next_number_ = 1;
   TimeNs due_ = never;  // not later than any of them is

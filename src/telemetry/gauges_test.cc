@@ -35,17 +35,25 @@ struct Read {
         channel, "solver",
         {.ticket = 5, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_open), .payload = payload}, now,
         effects);
-    return std::exchange(effects.answers, {}).at(0).number;
+    return answered();
+  }
+  Result<std::uint64_t> answered() {
+    service::Effect last = std::move(effects.back());  // a pull may wait before it
+    effects.pop_back();
+    if (auto* const failed = std::get_if<service::FailEffect>(&last)) return tl::unexpected(std::move(failed->failure));
+    return std::get<wire::Done>(std::get<service::ReplyEffect>(last).message).value;
   }
   // Carries out the one read that is wanted; false: none is.
   bool step(const Status& status = {}) {
-    const auto pulls = std::exchange(effects.pulls, {});
-    if (pulls.empty()) return false;
-    EXPECT_EQ(pulls.size(), 1u);
-    EXPECT_EQ(pulls[0].from.region, wire::segment_flag | 7);
-    EXPECT_LE(pulls[0].from.offset + pulls[0].from.length, memory.size());
-    std::memcpy(pulls[0].to, memory.data() + pulls[0].from.offset, pulls[0].from.length);
-    gauges.on_transfer(pulls[0].token, status, now, 1000 + now, effects);
+    const service::Effects asked = std::exchange(effects, {});
+    if (asked.empty()) return false;
+    EXPECT_EQ(asked.size(), 1u);
+    const auto& pull = std::get<service::PullEffect>(asked[0]);
+    const link::ReadPiece& piece = pull.pieces.at(0);
+    EXPECT_EQ(piece.region, wire::segment_flag | 7);
+    EXPECT_LE(piece.offset + piece.length, memory.size());
+    std::memcpy(piece.to, memory.data() + piece.offset, piece.length);
+    gauges.on_transfer(pull.token, status, now, 1000 + now, effects);
     return true;
   }
   void begin() {
@@ -58,7 +66,7 @@ struct Read {
   std::vector<std::byte> schema;
   alignas(8) std::vector<std::byte> memory;
   Gauges gauges{second_ns};
-  channel::Effects effects;
+  service::Effects effects;
 };
 
 TEST(Gauges, AreReadEachInterval) {
@@ -157,7 +165,7 @@ TEST(Gauges, AreClosedByWhoOpenedThemAndNotWhileTheyAreRead) {
         channel, "solver",
         {.ticket = 6, .kind = static_cast<std::uint8_t>(wire::EntryKind::gauges_close), .payload = payload}, all.now,
         all.effects);
-    return std::exchange(all.effects.answers, {}).at(0).number;
+    return all.answered();
   };
   EXPECT_EQ(close(2).error().code, Error::not_found);
   all.begin();

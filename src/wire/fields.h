@@ -9,6 +9,7 @@
 //   way.error(m.code)                                        i32; one this side does not know is Error::protocol
 //   way.bytes(m.schema)                                      u32 length, then the bytes
 //   way.counted(m.nodes, count)                              so many plain structs, counted elsewhere
+//   way.plain(head)                                          one plain struct
 //   way.each(m.entries, [&](auto& entry) { … })              u32 count, then the fields of each
 #pragma once
 
@@ -52,6 +53,10 @@ class FieldWriter {
   template <class T>
   void counted(const std::vector<T>& values, std::uint64_t) {
     writer_.put_bytes(std::as_bytes(std::span(values)));
+  }
+  template <class T>
+  void plain(const T& value) {
+    writer_.put_bytes(std::as_bytes(std::span(&value, 1)));
   }
   template <class T, class Fields>
   void each(const std::vector<T>& values, Fields fields_of) {
@@ -117,6 +122,11 @@ class FieldReader {
     const Bytes bytes = reader_.take_bytes(count > reader_.left() / sizeof(T) ? ~0ull : count * sizeof(T));
     values.resize(bytes.size() / sizeof(T));
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  template <class T>
+  void plain(T& value) {
+    const Bytes bytes = reader_.take_bytes(sizeof value);
+    if (!bytes.empty()) std::memcpy(&value, bytes.data(), sizeof value);
   }
   template <class T, class Fields>
   void each(std::vector<T>& values, Fields fields_of) {

@@ -32,7 +32,7 @@ struct BufferRef {
 };
 static_assert(sizeof(BufferRef) == 32);
 
-// Bounds of what a region may be, so that a region's number and an offset fit one word.
+// Bounds of what a region may be.
 inline constexpr std::uint64_t region_bytes_max = 1ull << 43;
 inline constexpr std::uint32_t regions_max = 1u << 20;  // of each kind, for one channel
 

@@ -66,7 +66,12 @@ class AgentProcess:
         return self.process.pid
 
     def log(self) -> str:
+        """What was written so far. A thread of the agent writes it, soon after what it tells of: see `says`."""
         return self.log_path.read_text()
+
+    def says(self, text: str) -> bool:
+        """Waits until `text` is in the log."""
+        return until(lambda: text in self.log())
 
     def get(self, path: str) -> tuple[int, str, str]:
         """(status, content type, text) of a GET on the agent's HTTP address, TCP."""

@@ -49,7 +49,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
         assert a.stop(number) == 0
         assert waiting.recv(1) == b""
     assert not (tmp_path / "agent.sock").exists()
-    assert "stopping" in a.log()
+    assert a.says("stopping")
 
 
 def test_a_port_that_was_left_open_is_told(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_plugin_is_loaded_and_seen(tmp_path: Path, plugin: Path) -> None:
         assert [each["name"] for each in status["functions"]] == ["mean", "bounding_box"]  # type: ignore[attr-defined]
         assert (status["workers"], status["failure"]) == (1, "")
         assert 'offpath_plugin_usable{plugin="particles"} 1' in a.get("/metrics")[2]
-        assert "has mean, bounding_box" in a.log()
+        assert a.says("has mean, bounding_box")
         assert a.stop() == 0
 
 
@@ -67,7 +67,7 @@ def test_an_idle_worker_that_is_killed_is_noticed_and_the_agent_goes_on(tmp_path
         assert until(lambda: plugin_status(a, "particles")["functions"])
         os.kill(workers_of(a.pid)[0], signal.SIGKILL)
         assert until(lambda: plugin_status(a, "particles")["unexpected_exits"] == 1)
-        assert "a worker was killed by SIGKILL" in a.log()
+        assert a.says("a worker was killed by SIGKILL")
         assert a.stop() == 0
 
 
@@ -79,7 +79,7 @@ def test_one_that_cannot_be_loaded_is_said_and_the_agent_goes_on(tmp_path: Path,
     ) as a:
         assert until(lambda: plugin_status(a, "broken")["failure"])
         assert f"{broken} cannot be used: " in str(plugin_status(a, "broken")["failure"])
-        assert "broken.so cannot be used" in a.log()
+        assert a.says("broken.so cannot be used")
         assert until(lambda: plugin_status(a, "good")["functions"])
         assert a.stop() == 0
 

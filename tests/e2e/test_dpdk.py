@@ -89,7 +89,7 @@ def capabilities(pid: int) -> dict[str, list[int]]:
 @needs_namespaces
 def test_programs_serve_and_connect_over_dpdk(tmp_path: Path, pair: NetworkPair, on_dpdk: AgentProcess) -> None:
     env = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS)
-    assert "driver net_af_packet" in on_dpdk.log()
+    assert on_dpdk.says("driver net_af_packet")
     for command, its, address, other, others in (
         (pair.near_command, env, AGENT_ADDRESS, pair.far_command, None),
         (pair.far_command, None, KERNEL_ADDRESS, pair.near_command, env),

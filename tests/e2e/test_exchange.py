@@ -233,6 +233,6 @@ def test_agents_tell_each_other_of_their_hosts_without_a_program(group: Group) -
     assert until(lambda: total() == 7.0)
     (group.directory / "a.level").write_text("30\n")
     assert until(lambda: total() == 34.0)
-    assert "samples of host have no field nowhere" in group.running["a"].log()
+    assert group.running["a"].says("samples of host have no field nowhere")
     view = group.connect("a").exchange("hosts").view(timeout=PATIENCE_S)
     assert view.entries["b"].values == {"level": 4.0, "nowhere": None}

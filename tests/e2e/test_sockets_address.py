@@ -90,7 +90,7 @@ def test_the_interfaces_address_is_the_agents_for_tcp_and_the_kernels_for_the_re
         try:
             assert ask(pair, 7601, "tcp") == f"hello by tcp to {KERNEL_ADDRESS}"
             with agent_of_near(tmp_path, pair.near_command()) as running:
-                assert f"{AGENT_ADDRESS}/24 of near by {KERNEL_ADDRESS}" in running.log()
+                assert running.says(f"{AGENT_ADDRESS}/24 of near by {KERNEL_ADDRESS}")
                 env = sockets.environment(f"unix:{tmp_path}/agent.sock", address=AGENT_ADDRESS)
                 offloaded = serve(pair, 7602, env)
                 try:
@@ -124,7 +124,7 @@ def test_what_the_agent_takes_it_has_by_the_drop_in_for_systemd(open_path: Path)
         with agent_of_near(open_path, [*pair.near_command(), *become]) as running:
             status = Path(f"/proc/{running.pid}/status").read_text()
             assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), status
-            assert f"{AGENT_ADDRESS}/24 of near" in running.log()
+            assert running.says(f"{AGENT_ADDRESS}/24 of near")
 
 
 def test_an_interface_without_an_address_wants_one_to_be_named() -> None:

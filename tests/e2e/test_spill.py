@@ -167,7 +167,7 @@ def test_a_full_disk_holds_the_program_back_and_loses_nothing(tmp_path: Path, sm
             ticket.wait_stored(PATIENCE_S)
         check_steps(session, pool, range(14))
         assert until(lambda: disk_of(running)["failure"] == "")
-        assert "objects stay in memory" in running.log() and "can be written again" in running.log()
+        assert running.says("objects stay in memory") and running.says("can be written again")
 
 
 def test_a_durable_put_waits_for_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
@@ -212,7 +212,7 @@ def test_corrupt_files_are_named_and_the_others_go_on(tmp_path: Path, spill: Pat
         check_steps(session, pool, range(3, 4))
         for file in files[1:3]:
             assert Path(f"{file}.corrupt").exists() and not file.exists()
-            assert file.name in running.log()
+            assert running.says(file.name)
         assert disk_of(running)["corrupt"] == 1
         put_steps(session, pool, range(1, 3))
         check_steps(session, pool, range(4))

@@ -48,6 +48,7 @@ class PlainColumn(ctypes.Structure):
         ("stride_bytes", ctypes.c_uint32),
         ("validity", ctypes.c_uint64),
         ("null_count", ctypes.c_int64),
+        ("memory", ctypes.c_uint32),
     ]
 
 

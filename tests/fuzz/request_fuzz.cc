@@ -1,21 +1,24 @@
 // A hostile host program against the real agent: whatever it writes into its ring, with right checksums, ends at
 // most its own channel; the agent stays whole and gets all its memory back.
 //
-// The input is a list of requests, {kind u8, length u16, payload}; the payload's bytes are taken as they are, in the
-// ring or, with bit 6 of `kind` and where they are too many, outside of it; with bit 7 too, more of it than there is.
-// Every eighth byte value of `kind` scribbles over the ring's control words instead. The last 32 values are requests
-// that make sense, so that their services are reached: objects of Arrow beside plain ones that are updated in place,
-// queries over both, and the same of another user. Whatever comes, an object of Arrow never changes once it is stored,
-// and nothing of the other user's does.
+// The input is a list of requests, {way u8, kind u8, length u16, payload}. `kind` is one of service/request_table.h;
+// other numbers count its rows, and 0 is an unknown kind. The payload's bytes are taken as they are, in the ring or,
+// with bit 6 of `way` and where they are too many, outside of it; with bit 7 too, more of it than there is. Every
+// eighth value of `way` scribbles over the ring's control words instead. The last 32 values are requests that make
+// sense, so that their services are reached: objects of Arrow beside plain ones that are updated in place, queries
+// over both, and the same of another user. Whatever comes, an object of Arrow never changes once it is stored, and
+// nothing of the other user's does.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "base/log.h"
 #include "channel/ring.h"
 #include "pool/query/query.h"
+#include "service/request_table.h"
 #include "tests/sim/sim_agent.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
@@ -119,6 +122,12 @@ struct Requests {
   }
 };
 
+// A row of the table for every number but 0, so that inputs reach services instead of ending their channel at once.
+std::uint8_t kind_of(std::uint8_t number) {
+  if (number == 0 || service::row_of(number) != nullptr) return number;
+  return static_cast<std::uint8_t>(service::request_rows[number % std::size(service::request_rows)].kind);
+}
+
 // What may never change, as it was when it was first seen.
 class Unchanged {
  public:
@@ -213,24 +222,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   look();
 
   std::size_t at = 0;
-  while (at + 3 <= size) {
-    const std::uint8_t kind = data[at];
-    const std::size_t length = std::min<std::size_t>(data[at + 1] | (data[at + 2] << 8), size - at - 3);
-    const Bytes payload = std::as_bytes(std::span(data + at + 3, length));
-    at += 3 + length;
-    if (kind >= 0xE0) {
-      const auto [made, bytes] = (kind < 0xF0 ? own : of_other).make(kind % 16, payload);
+  while (at + 4 <= size) {
+    const std::uint8_t way = data[at], kind = kind_of(data[at + 1]);
+    const std::size_t length = std::min<std::size_t>(data[at + 2] | (data[at + 3] << 8), size - at - 4);
+    const Bytes payload = std::as_bytes(std::span(data + at + 4, length));
+    at += 4 + length;
+    if (way >= 0xE0) {
+      const auto [made, bytes] = (way < 0xF0 ? own : of_other).make(way % 16, payload);
       post_kind(made, bytes);
       agent.run_for(millisecond_ns);
-    } else if (kind % 8 == 7 && kind > 15 && length >= 9) {
+    } else if (way % 8 == 7 && length >= 9) {
       const std::uint64_t line = static_cast<std::uint64_t>(payload[0]) % 24;  // tail, heads, flag, reply tail
       word(memory + line * 8).store(load<std::uint64_t>(payload.data() + 1));
       agent.run_for(10 * microsecond_ns);
-    } else if (kind % 8 == 6 && kind > 15) {
-      post(static_cast<std::uint8_t>(static_cast<unsigned>(wire::EntryKind::task_open) + kind / 8 % 8), payload);
     } else {
-      const bool outside = (kind & 0x40) != 0;
-      post(kind > 15 ? kind % 16 : kind, payload, outside, outside && (kind & 0x80) != 0 ? 1u << (length % 32) : 0);
+      const bool outside = (way & 0x40) != 0;
+      post(kind, payload, outside, outside && (way & 0x80) != 0 ? 1u << (length % 32) : 0);
     }
     look();
   }

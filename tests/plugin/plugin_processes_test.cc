@@ -29,7 +29,11 @@ using plugin::Outcome;
 using plugin::PluginOptions;
 using testing::HasSubstr;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifndef __has_feature  // Clang's; GCC defines the others
+#define __has_feature(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer)
 constexpr bool sanitized = true;  // its shadow is private memory, too
 #else
 constexpr bool sanitized = false;

@@ -175,11 +175,11 @@ def test_a_snapshot_beyond_the_staging_memory_names_both_sizes(agent, name):
 @pytest.mark.parametrize(
     ("change", "expected", "given"),
     [
-        ({"id": np.zeros(ROWS, np.int64)}, "int32", "'l'"),
+        ({"id": np.zeros(ROWS, np.int64)}, "int32", "given int64"),
         ({"x": np.zeros((ROWS, 2))}, r"\(rows, 3\)", rf"\({ROWS}, 2\)"),
         ({"x": np.zeros((ROWS, 6))[:, :3]}, "side by side", r"\(48, 8\)"),
-        ({"vz": np.zeros(ROWS, np.float32)[::-1]}, "upwards", r"\(-4\)"),
-        ({"vz": np.zeros(ROWS, ">f4")}, "float", "'>f'"),
+        ({"vz": np.zeros(ROWS, np.float32)[::-1]}, "upwards", r"\(-4,\)"),
+        ({"vz": np.zeros(ROWS, ">f4")}, "float32", "given >f4"),
         ({"vz": np.zeros(5, np.float32)}, f"{ROWS}", "5 rows"),
         ({"other": np.zeros(ROWS)}, "other", "schema"),
         ({"fixed": None}, "bool", "None"),

@@ -331,7 +331,7 @@ class World {
       return fail(Error::not_found, "none");
     }
     const auto& bytes = found->second.bytes;
-    auto copy = std::make_shared<mover::Frame>();
+    auto copy = std::make_shared<service::Frame>();
     OFP_ASSIGN(copy->buffer, agent.memory.cache->take(bytes.size(), 7));
     std::memcpy(copy->buffer.data(), bytes.data(), bytes.size());
     copy->bytes = bytes.size();
@@ -451,7 +451,7 @@ class World {
   Result<FramePtr> pull(Agent& agent, std::uint64_t token) {
     const FramePtr source = agent.offered.at(token);
     if (random_.chance(faults_.pull_fails)) return fail(Error::peer_lost, "the link broke");
-    auto copy = std::make_shared<mover::Frame>();
+    auto copy = std::make_shared<service::Frame>();
     OFP_ASSIGN(copy->buffer, agent.memory.cache->take(source->bytes, 7));
     std::memcpy(copy->buffer.data(), source->buffer.data(), source->bytes);
     copy->bytes = source->bytes;

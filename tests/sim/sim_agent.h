@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "service/dispatcher.h"
+#include "agent/services/dispatcher.h"
 #include "testing/link/loopback_link.h"
 
 namespace offpath::sim {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/services/dispatcher.h"
 #include "group/group.h"
-#include "service/dispatcher.h"
 #include "testing/link/loopback_link.h"
 
 namespace offpath::sim {

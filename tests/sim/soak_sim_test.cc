@@ -30,7 +30,7 @@ constexpr std::uint64_t rows_max = 500, steps = 3, pools_max = 12;
 using Held = std::map<std::string, std::uint64_t>;
 
 Held held_by(const agent::Dispatcher& dispatcher) {
-  const mover::BufferCacheCounters buffers = dispatcher.buffers().counters();
+  const service::BufferCacheCounters buffers = dispatcher.buffers().counters();
   const mover::MoverCounters mover = dispatcher.mover().counters();
   const pool::FrameTableCounters table = dispatcher.pools().table().counters();
   const pool::PoolsCounters pools = dispatcher.pools().counters();

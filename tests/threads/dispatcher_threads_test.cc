@@ -14,11 +14,11 @@
 
 #include "agent/acceptor.h"
 #include "agent/plugin_processes.h"
+#include "agent/services/dispatcher.h"
 #include "group/group.h"
 #include "loop/job_pool.h"
 #include "pool/query/query.h"
 #include "pool/table/spill_directory.h"
-#include "service/dispatcher.h"
 #include "testing/link/emulated.h"
 #include "tests/threads/programs.h"
 
@@ -94,10 +94,10 @@ class RunningAgent {
     options.buffers.cached_bytes_max = 16 << 20;
     options.pools.store = std::move(*store);
     dispatcher_ = std::make_unique<Dispatcher>(options, [this](std::uint64_t token, std::function<Status()> run) {
-      const mover::Service service = mover::service_of(token);
-      loop::JobPool& pool = service == mover::Service::disk   ? *disk_jobs_
-                            : service == mover::Service::pool ? *file_jobs_
-                                                              : *jobs_;
+      const service::ServiceId service = service::service_of(token);
+      loop::JobPool& pool = service == service::ServiceId::disk   ? *disk_jobs_
+                            : service == service::ServiceId::pool ? *file_jobs_
+                                                                  : *jobs_;
       pool.start(std::move(run),
                  [this, token](Status status, TimeNs now) { dispatcher_->on_job(token, std::move(status), now); });
     });

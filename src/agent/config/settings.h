@@ -13,6 +13,7 @@
 #include "agent/config/sampling_settings.h"
 #include "agent/config/tcp_settings.h"
 #include "agent/flight.h"
+#include "agent/services/dispatcher.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "group/group.h"
@@ -21,7 +22,6 @@
 #include "loop/job_pool.h"
 #include "loop/loop.h"
 #include "plugin/call.h"
-#include "service/dispatcher.h"
 
 namespace offpath::agent {
 

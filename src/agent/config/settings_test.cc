@@ -47,8 +47,8 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   EXPECT_EQ(settings->dispatcher.mover.window_bytes, mover::MoverOptions{}.window_bytes);
   EXPECT_EQ(settings->dispatcher.mover.prepared_bytes_max, mover::MoverOptions{}.prepared_bytes_max);
   EXPECT_EQ(settings->dispatcher.mover.streams_max, mover::MoverOptions{}.streams_max);
-  EXPECT_EQ(settings->dispatcher.buffers.cached_bytes_max, mover::BufferCacheOptions{}.cached_bytes_max);
-  EXPECT_EQ(settings->dispatcher.buffers.huge_pages, mover::BufferCacheOptions{}.huge_pages);
+  EXPECT_EQ(settings->dispatcher.buffers.cached_bytes_max, service::BufferCacheOptions{}.cached_bytes_max);
+  EXPECT_EQ(settings->dispatcher.buffers.huge_pages, service::BufferCacheOptions{}.huge_pages);
   EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, channel::AgentEndOptions{}.pull_slice_bytes);
   EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, channel::AgentEndOptions{}.asked_slice_bytes);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, channel::AgentEndOptions{}.idle_before_sleep_ns);

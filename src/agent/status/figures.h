@@ -80,22 +80,22 @@ inline constexpr Figure<AgentStatus> cache_figures[] = {
     {"cached_bytes_max", value<&AgentStatus::cached_bytes_max>, "buffers_cached_max_bytes",
      "The most bytes of unused buffers that the cache keeps."},
 };
-inline constexpr Figure<mover::BufferCacheCounters> buffer_figures[] = {
-    {"hits", value<&mover::BufferCacheCounters::hits>, "buffers_total", buffers_help, "cache", "hit"},
-    {"misses", value<&mover::BufferCacheCounters::misses>, "buffers_total", buffers_help, "cache", "miss"},
+inline constexpr Figure<service::BufferCacheCounters> buffer_figures[] = {
+    {"hits", value<&service::BufferCacheCounters::hits>, "buffers_total", buffers_help, "cache", "hit"},
+    {"misses", value<&service::BufferCacheCounters::misses>, "buffers_total", buffers_help, "cache", "miss"},
     {"hit_rate",
-     [](const mover::BufferCacheCounters& buffers) -> FigureValue {
+     [](const service::BufferCacheCounters& buffers) -> FigureValue {
        const std::uint64_t taken = buffers.hits + buffers.misses;
        return taken == 0 ? 0.0 : static_cast<double>(buffers.hits) / static_cast<double>(taken);
      }},
-    {"dropped", value<&mover::BufferCacheCounters::dropped>, "buffers_dropped_total",
+    {"dropped", value<&service::BufferCacheCounters::dropped>, "buffers_dropped_total",
      "Buffers that found no room in the cache."},
-    {"cached_bytes", value<&mover::BufferCacheCounters::cached_bytes>, "buffers_cached_bytes",
+    {"cached_bytes", value<&service::BufferCacheCounters::cached_bytes>, "buffers_cached_bytes",
      "Memory of buffers nobody uses."},
-    {"leaving_bytes", value<&mover::BufferCacheCounters::leaving_bytes>, "buffers_leaving_bytes",
+    {"leaving_bytes", value<&service::BufferCacheCounters::leaving_bytes>, "buffers_leaving_bytes",
      "Memory of dropped buffers that the kernel has not got back yet."},
-    {"cached_buffers", value<&mover::BufferCacheCounters::cached_buffers>},
-    {"used_buffers", value<&mover::BufferCacheCounters::used_buffers>},
+    {"cached_buffers", value<&service::BufferCacheCounters::cached_buffers>},
+    {"used_buffers", value<&service::BufferCacheCounters::used_buffers>},
 };
 
 inline constexpr std::string_view requests_help = "Requests of programs to the move service.";

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/connections/tcp_programs.h"
+#include "agent/services/dispatcher.h"
 #include "agent/telemetry/alarm_watch.h"
 #include "agent/telemetry/sampled.h"
 #include "loop/job_pool.h"
@@ -18,7 +19,6 @@
 #include "plugin/workers.h"
 #include "pool/compute/compute_service.h"
 #include "pool/query/query_service.h"
-#include "service/dispatcher.h"
 #include "sift/sift_service.h"
 #include "task/task_service.h"
 
@@ -50,7 +50,7 @@ struct AgentStatus {
   loop::JobPoolCounters jobs;
   AcceptorCounters acceptor;
   mover::MoverCounters mover;
-  mover::BufferCacheCounters buffers;
+  service::BufferCacheCounters buffers;
   std::uint64_t used_bytes = 0, free_bytes = 0, reserved_bytes = 0;
   pool::FrameTableCounters table;
   std::vector<pool::Pools::PoolStatus> pools;

@@ -21,19 +21,6 @@ namespace {
 
 constexpr std::uint64_t copy_alignment = 64;
 
-// As wire::encode(Send) writes it, with no nodes.
-struct SendHeader {
-  std::uint16_t stream;
-  std::uint16_t nodes;
-  std::uint16_t buffers;
-  std::uint16_t set;
-  std::uint32_t row_key_bytes;
-  std::uint32_t column_key_bytes;
-  std::uint64_t charge;
-  std::uint64_t rows;
-};
-static_assert(sizeof(SendHeader) == 32);
-
 std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 std::uint64_t charge_of(std::uint64_t bytes) noexcept { return wire::charge_of_buffer(bytes); }
@@ -99,13 +86,13 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
                       [&](std::size_t i) { return fmt::format("column \"{}\"", columns_[i].name); });
 }
 
-// Composes the payload from the columns as they lie. Error::unannounced leaves the first such column in missing_.
-Status Stream::name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                            const SendRequest& request, std::uint32_t set) {
+// Composes the payload from the columns as they lie. With Error::unannounced it names the first such column.
+Result<Stream::Composed> Stream::name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
+                                              const SendRequest& request, std::uint32_t set, std::size_t& unannounced) {
   HostEnd& end = connection_->end;
   const std::size_t count = columns_.size();
   end.expect(posting,
-             sizeof(SendHeader) + request.row_key.size() + request.column_key.size() + count * sizeof(BufferRef));
+             sizeof(wire::SendHead) + request.row_key.size() + request.column_key.size() + count * sizeof(BufferRef));
   const bool as_they_are = bytes_as_they_are();
   std::uint64_t charge = charge_base_, span_bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -121,7 +108,7 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
     if (!end.name_again(posting, data[i], span, hints_[i], names_[i])) [[unlikely]] {
       auto named = end.name_memory(posting, data[i], span, hints_[i]);
       if (!named) {
-        missing_ = static_cast<std::uint32_t>(i);
+        unannounced = i;
         return fail(named.error().code, "column \"{}\": {}", column.name, named.error().message);
       }
       names_[i] = *named;
@@ -130,34 +117,25 @@ Status Stream::name_columns(Posting& posting, const void* const* data, const std
     span_bytes += span;
     charge += charge_of(as_they_are ? span : column.dense_bytes(request.rows));
   }
-  charge_ = charge;
-  span_bytes_ = span_bytes;
-  compose(request, names_, set);
   channel::find_uses(names_, uses_);
-  return {};
+  return Composed{compose(request, names_, set, charge), charge, span_bytes};
 }
 
-void Stream::compose(const SendRequest& request, std::span<const BufferRef> names, std::uint32_t set) {
-  const SendHeader header{static_cast<std::uint16_t>(number_),
-                          0,
-                          static_cast<std::uint16_t>(names.size()),
-                          static_cast<std::uint16_t>(set),
-                          static_cast<std::uint32_t>(request.row_key.size()),
-                          static_cast<std::uint32_t>(request.column_key.size()),
-                          charge_ + wire::charge_of_keys(request.row_key, request.column_key),
-                          request.rows};
-  payload_bytes_ = sizeof header + request.row_key.size() + request.column_key.size() + names.size_bytes();
-  if (payload_bytes_ > payload_.size()) [[unlikely]]
-    payload_.resize(payload_bytes_);
-  std::byte* to = payload_.data();
-  const auto put = [&to](const void* from, std::size_t bytes) {
-    std::memcpy(to, from, bytes);
-    to += bytes;
-  };
-  put(&header, sizeof header);
-  if (!request.row_key.empty()) put(request.row_key.data(), request.row_key.size());
-  if (!request.column_key.empty()) put(request.column_key.data(), request.column_key.size());
-  if (!names.empty()) put(names.data(), names.size_bytes());
+Bytes Stream::compose(const SendRequest& request, std::span<const BufferRef> names, std::uint32_t set,
+                      std::uint64_t charge) {
+  const wire::SendHead head{static_cast<std::uint16_t>(number_),
+                            0,
+                            static_cast<std::uint16_t>(names.size()),
+                            static_cast<std::uint16_t>(set),
+                            static_cast<std::uint32_t>(request.row_key.size()),
+                            static_cast<std::uint32_t>(request.column_key.size()),
+                            charge + wire::charge_of_keys(request.row_key, request.column_key),
+                            request.rows};
+  const std::size_t bytes = sizeof head + request.row_key.size() + request.column_key.size() + names.size_bytes();
+  if (bytes > payload_.size()) [[unlikely]]
+    payload_.resize(bytes);
+  wire::write_send(head, request.row_key, request.column_key, names, payload_.data());
+  return {payload_.data(), bytes};
 }
 
 // Whether the channel has room for another set.
@@ -167,11 +145,12 @@ bool Stream::may_name(Posting& posting, std::size_t place) const {
 }
 
 // As name_columns left them.
-void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named) {
+void Stream::remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, const Composed& composed,
+                      bool named) {
   KnownColumns::Record record{.epoch = connection_->end.memory_epoch(posting),
                               .rows = arrays.rows,
-                              .charge = charge_,
-                              .span_bytes = span_bytes_,
+                              .charge = composed.charge,
+                              .span_bytes = composed.span_bytes,
                               .set_bytes = known_[place].set_bytes,
                               .uses = 0,
                               .named = named};
@@ -218,52 +197,54 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
     const bool seen = at != KnownColumns::nowhere;
     bool naming = false;
     std::span<const HostEnd::RangeName> uses;
+    Composed composed;
     if (seen && known_[at].named) [[likely]] {
-      end.expect(posting, sizeof(SendHeader) + request.row_key.size() + request.column_key.size());
-      charge_ = known_[at].charge;
-      span_bytes_ = known_[at].span_bytes;
+      end.expect(posting, sizeof(wire::SendHead) + request.row_key.size() + request.column_key.size());
+      const std::uint64_t charge = known_[at].charge;
       uses = known_.uses(at);
-      compose(request, {}, static_cast<std::uint32_t>(at + 1));
+      composed = {compose(request, {}, static_cast<std::uint32_t>(at + 1), charge), charge, known_[at].span_bytes};
     } else {
       naming = seen && may_name(posting, at);
-      OFP_TRY(
-          name_announcing(posting, data, strides, request, naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
+      OFP_ASSIGN(composed, name_announcing(posting, data, strides, request,
+                                           naming ? static_cast<std::uint32_t>(at + 1) : 0, announced));
       uses = uses_;
     }
     const std::uint64_t keys_charge = wire::charge_of_keys(request.row_key, request.column_key);
-    ticket = end.post_data(posting, EntryKind::send, number_, {payload_.data(), payload_bytes_}, charge_ + keys_charge,
-                           span_bytes_, uses, 0);
+    ticket = end.post_data(posting, EntryKind::send, number_, composed.payload, composed.charge + keys_charge,
+                           composed.span_bytes, uses, 0);
     if (ticket && known_.keeps()) {
       // Only what was posted is remembered; what was announced for this send was forgotten with the epoch before.
       if (!seen) at = known_.take_oldest();
-      if (!seen || naming) remember(posting, at, arrays, naming);
+      if (!seen || naming) remember(posting, at, arrays, composed, naming);
     }
     if (!ticket && ticket.error().code == Error::would_block && (request.flags & OFP_SEND_WAIT) != 0) {
       // While it waits another thread may send on this stream and give its sets to other memory: names and payload are
       // this send's own.
-      OFP_TRY(name_announcing(posting, data, strides, request, 0, announced));
-      const std::vector<std::byte> own_payload(payload_.data(), payload_.data() + payload_bytes_);
+      OFP_ASSIGN(composed, name_announcing(posting, data, strides, request, 0, announced));
+      const std::vector<std::byte> own_payload(composed.payload.begin(), composed.payload.end());
       const std::vector<HostEnd::RangeName> own_uses = uses_;
-      ticket = post_waiting(end, posting, name_, EntryKind::send, number_, own_payload, charge_ + keys_charge,
-                            span_bytes_, own_uses);
+      ticket = post_waiting(end, posting, name_, EntryKind::send, number_, own_payload, composed.charge + keys_charge,
+                            composed.span_bytes, own_uses);
     }
     if (ticket) note(*ticket, false);
   }
   return ticket;
 }
 
-Status Stream::name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                               const SendRequest& request, std::uint32_t set, Announced& announced) {
+Result<Stream::Composed> Stream::name_announcing(Posting& posting, const void* const* data,
+                                                 const std::uint32_t* strides, const SendRequest& request,
+                                                 std::uint32_t set, Announced& announced) {
   HostEnd& end = connection_->end;
-  Status named = name_columns(posting, data, strides, request, set);
+  std::size_t unannounced = 0;
+  Result<Composed> named = name_columns(posting, data, strides, request, set, unannounced);
   // Announcing may let go of the lock, and with it of names_: all columns are named anew after it.
   while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
-    const Extent extent = extent_of(missing_, data, strides, request.rows);
+    const Extent extent = extent_of(unannounced, data, strides, request.rows);
     std::uint32_t hint = 0;
     OFP_ASSIGN(const BufferRef name,
                end.name_or_announce(posting, extent.begin, extent.bytes, hint, wait_of(request.flags)));
     announced.add({name.region, name.generation});
-    named = name_columns(posting, data, strides, request, set);
+    named = name_columns(posting, data, strides, request, set, unannounced);
   }
   return named;
 }

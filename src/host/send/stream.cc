@@ -11,7 +11,6 @@ namespace {
 
 constexpr TimeNs open_wait_ns = 30 * second_ns;  // an agent that is stopped does not hold a program up for ever
 constexpr TimeNs close_wait_min_ns = 100 * millisecond_ns;
-constexpr std::uint64_t send_header_bytes = 32;
 constexpr std::uint64_t short_keys_bytes = 512;  // for longer ones it grows
 constexpr const char* bytes_column = "bytes";
 
@@ -163,7 +162,7 @@ Status Stream::prepare(frame::Schema schema, std::span<const std::uint32_t> stri
   hints_.resize(columns_.size());
   uses_.reserve(columns_.size());
   known_ = KnownColumns(columns_.size());
-  payload_.resize(send_header_bytes + short_keys_bytes + columns_.size() * sizeof(wire::BufferRef));
+  payload_.resize(sizeof(wire::SendHead) + short_keys_bytes + columns_.size() * sizeof(wire::BufferRef));
   return {};
 }
 

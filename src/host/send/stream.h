@@ -122,13 +122,20 @@ class Stream {
 
   [[nodiscard]] Result<std::uint64_t> post_columns(const void* const* data, const std::uint32_t* strides,
                                                    const SendRequest& request);
-  [[nodiscard]] Status name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                                    const SendRequest& request, std::uint32_t set = 0);
-  [[nodiscard]] Status name_announcing(Posting& posting, const void* const* data, const std::uint32_t* strides,
-                                       const SendRequest& request, std::uint32_t set, Announced& announced);
-  void compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set);
+  struct Composed {
+    Bytes payload{};                           // in payload_
+    std::uint64_t charge = 0, span_bytes = 0;  // of the columns, without keys
+  };
+  [[nodiscard]] Result<Composed> name_columns(Posting& posting, const void* const* data, const std::uint32_t* strides,
+                                              const SendRequest& request, std::uint32_t set, std::size_t& unannounced);
+  [[nodiscard]] Result<Composed> name_announcing(Posting& posting, const void* const* data,
+                                                 const std::uint32_t* strides, const SendRequest& request,
+                                                 std::uint32_t set, Announced& announced);
+  [[nodiscard]] Bytes compose(const SendRequest& request, std::span<const wire::BufferRef> names, std::uint32_t set,
+                              std::uint64_t charge);
   [[nodiscard]] bool may_name(Posting& posting, std::size_t place) const;
-  void remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, bool named);
+  void remember(Posting& posting, std::size_t place, const KnownColumns::Arrays& arrays, const Composed& composed,
+                bool named);
   struct Extent {
     const std::byte* begin;
     std::uint64_t bytes;
@@ -171,10 +178,7 @@ class Stream {
   std::vector<wire::BufferRef> names_;
   std::vector<HostEnd::RangeName> uses_;
   std::vector<std::uint32_t> hints_;
-  std::size_t payload_bytes_ = 0;
-  std::uint64_t charge_ = 0, span_bytes_ = 0;
   KnownColumns known_;
-  std::uint32_t missing_ = 0;  // the first column that is not announced
 
   // Reused by send_batch.
   std::mutex batch_mutex_;

@@ -1,5 +1,5 @@
-// What a program announced to a card, until the agent has let go of it: of hosts whose agents have to be asked before a
-// key ends (verbs_link, doca_link).
+// Memory that a program announced to a card, until the agent has released it. For host ends whose agent must confirm
+// before a key ends (verbs_link, doca_link).
 //
 // A key ends in this order: the agent is told (`withdraw`), it answers once nothing that uses the key is under way,
 // then the registration goes. A segment is the link's own memory, so nobody waits for that: its pages are kept until
@@ -34,7 +34,7 @@ class AnnouncedMemory {
     kept_.insert_or_assign(region, Kept{generation, std::move(registered)});
   }
 
-  // Of what the agent did not take.
+  // For memory that the agent refused.
   void drop(wire::RegionId region) { kept_.erase(region); }
 
   // Fails where there is nothing to wait for.
@@ -77,7 +77,7 @@ class AnnouncedMemory {
     kept_.clear();
     leaving_.clear();
   }
-  // In a forked child: what is registered is the parent's.
+  // In a forked child: registrations belong to the parent.
   void abandon() noexcept {
     for (auto& [region, kept] : kept_) (void)kept.registered.release();
     for (auto& [name, kept] : leaving_) (void)kept.registered.release();

@@ -81,7 +81,7 @@ void CardAgentLink::close() {
   regions_ = RegionTable();
 }
 
-// Whatever was under way is over when its event is given out: the card stops first.
+// The card stops before the events of failed operations are delivered: it moves nothing afterwards.
 void CardAgentLink::lose(Failure why) {
   if (lost_) return;
   lost_ = true;
@@ -137,7 +137,7 @@ CardAgentLink::Operation* CardAgentLink::new_operation(bool is_read, std::uint64
   return operation;
 }
 
-// The host may have withdrawn a range although the ring has not told of it yet.
+// The host may have withdrawn a range before the ring says so.
 Result<const Region*> CardAgentLink::resolve(const ReadPiece& piece) const {
   OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
   if (!wire::is_segment(piece.region) && piece.region < range_gone_.size() &&
@@ -235,7 +235,7 @@ Status CardAgentLink::pump(std::deque<Operation*>& lane) {
   return {};
 }
 
-// Registers what is worth it, once the operation has its turn: memory of those that wait stays unpinned.
+// Registers memory for which it pays, once the operation has its turn: memory of waiting operations stays unpinned.
 void CardAgentLink::cover(Operation& operation) {
   operation.covered = true;
   std::uint64_t bytes = 0;

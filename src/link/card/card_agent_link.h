@@ -89,8 +89,8 @@ class CardAgentLink : public AgentLink, protected Registrar {
     std::uint64_t request_bytes_max = 0;
     std::uint64_t inside_bytes_max = 0;
   };
-  // Whether what is written becomes visible in the order of posting. Where the card promises none, a write is posted
-  // when the one before was moved; reads go past it.
+  // Whether writes become visible in the order of posting. If the card does not promise it, a write is posted after the
+  // one before it has completed; reads may overtake it.
   enum class WriteOrder { of_posting, none };
 
   CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, std::uint64_t channel_segment_bytes,
@@ -105,7 +105,7 @@ class CardAgentLink : public AgentLink, protected Registrar {
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] TimeNs time() const noexcept { return now_; }  // of the poll under way
   void stop_posting() noexcept { halted_ = true; }
-  // Somebody has to call poll again although no descriptor will say so.
+  // Asks for another poll that no descriptor will announce.
   void look_again() noexcept { again_ = true; }
 
   // Of a segment the host announced: checked against what the agent permits.

@@ -26,7 +26,7 @@ std::byte* BounceRing::take(std::uint64_t length) noexcept {
   return memory_.data() + begin % bytes;
 }
 
-// Nothing that is under way uses memory that was removed: its owner waits for that.
+// No operation under way uses removed memory: its owner waits for that.
 void KeptRegions::forget_removed() {
   newest_ = {};
   for (auto at = windows_.begin(); at != windows_.end();) {

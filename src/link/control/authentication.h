@@ -18,7 +18,7 @@ namespace offpath::link {
 
 struct Crypto;
 
-// A regular file that nobody but its owner may use. `what` names it in errors.
+// Opens a regular file that only its owner may use. `what` names it in errors.
 [[nodiscard]] Result<Fd> open_key_file(const std::string& path, std::string_view what);
 
 class SharedKey {
@@ -26,7 +26,7 @@ class SharedKey {
   static constexpr std::size_t bytes_min = 16;
   static constexpr std::size_t bytes_max = 4096;
 
-  // The whole file is the key, but for one newline at its end. Refuses a file that others may read.
+  // The whole file is the key, except for one newline at its end. Refuses a file that others may read.
   [[nodiscard]] static Result<SharedKey> load(const std::string& path);
   [[nodiscard]] static Result<SharedKey> from_bytes(Bytes key);
 

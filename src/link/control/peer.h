@@ -1,4 +1,5 @@
-// Who is at the other end of a Unix socket, whether it still lives, and whether its memory may be read.
+// The process at the other end of a Unix socket: its identity, whether it still lives, and whether its memory may be
+// read.
 #pragma once
 
 #include <sys/types.h>

@@ -1,8 +1,7 @@
-// That what a pid names is still the address space that shook hands. A pid and its pidfd outlive an exec, and
-// descriptors that tell of one are held by children: so the proof is in the memory itself. One call of process_vm_readv
-// finds its address space once, for all its vectors. Each call's first vector is the channel's WitnessLine, in which
-// the agent has just stored a random value: it comes back only from a process that has the channel's memory mapped
-// where the program said.
+// Proof that a pid still names the address space that shook hands. A pid and its pidfd survive an exec, and children
+// may hold descriptors, so the proof is in the memory itself. One call of process_vm_readv resolves its address space
+// once, for all its vectors. Each call's first vector is the channel's WitnessLine, in which the agent has just stored
+// a random value: it is read back only from a process that has the channel's memory mapped where the program said.
 #pragma once
 
 #include <sys/uio.h>

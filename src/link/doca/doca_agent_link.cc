@@ -180,7 +180,7 @@ Status DocaAgentLink::import(const wire::MemoryExport& exported) {
   return {};
 }
 
-// What the ring says of a range has to be what was exported.
+// The ring's entry for a range must match the export.
 Status DocaAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                    std::uint32_t key) {
   const auto at = imports_.find(key);
@@ -291,7 +291,7 @@ void DocaAgentLink::on_state(doca_data link, doca_ctx*, doca_ctx_states, doca_ct
     static_cast<DocaAgentLink*>(link.ptr)->failed({Error::io, "the card's DMA context stopped"});
 }
 
-// The first failure is the one to tell of.
+// Only the first failure is reported.
 void DocaAgentLink::failed(Failure why) {
   if (ending_ || failed_) return;
   failed_ = std::move(why);

@@ -1,4 +1,4 @@
-// Of a build without DOCA's SDK: every call says so.
+// For builds without DOCA's SDK: every call fails and says so.
 #include "link/doca/doca_link.h"
 
 namespace offpath::link {

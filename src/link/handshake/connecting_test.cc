@@ -1,4 +1,4 @@
-// Before anybody speaks: addresses, and what a program is told that finds nobody, or something else.
+// Before the handshake: addresses, and the errors of a program that finds no agent or another service.
 #include "link/handshake/handshake.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// What an agent makes of a program that says something else than it should, or nothing.
+// How an agent handles a program that says something unexpected, or nothing.
 #include "link/handshake/handshake.h"
 
 #include <fcntl.h>

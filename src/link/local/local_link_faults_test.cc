@@ -1,4 +1,4 @@
-// What a host or an agent gets that dies, or does what it must not.
+// A host or agent that dies, or breaks the protocol, and what the other end gets.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -100,7 +100,7 @@ TEST(HostKilled, IsNoticedThoughAGrandchildHoldsTheSocket) {
   kill(static_cast<pid_t>(board->grandchild.load()), SIGKILL);
 }
 
-// Nobody but the socket tells here: the process lives on as another program.
+// Only the socket reveals it: the process lives on as another program.
 TEST(HostReplaced, ByAnotherProgramIsNoticed) {
   TestAgent agent;
   Child host([&] {

@@ -39,7 +39,7 @@ void ProgramReads::clear() noexcept {
   bounced_ = 0;
 }
 
-// Afterwards nothing is gathered, and each read knows how it ended.
+// Afterwards nothing is gathered, and each read has its result.
 void ProgramReads::run() {
   for (; next_read_ < reads_.size() && !lost_; ++next_read_) {
     Read& read = reads_[next_read_];
@@ -154,7 +154,7 @@ void ProgramReads::read_gathered() {
   bounced_ = 0;
 }
 
-// False: what it would write to may be gone.
+// Returns false if the target memory may be gone.
 bool ProgramReads::renew_witness() {
   const std::lock_guard lock(mutex_);
   if (abandoned_) {

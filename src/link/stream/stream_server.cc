@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/sleep_flag.h"
 #include "wire/region.h"
 
 namespace offpath::link {
@@ -499,9 +500,9 @@ void StreamServer::release_output(std::unique_lock<std::mutex>& lock) {
   send_pending_wake();
 }
 
-// Whoever finds the socket busy leaves the wake to the one who holds it: that one comes here after unlocking.
+// A thread that finds the socket busy leaves the wake to the one that holds it, which comes here after unlocking.
 void StreamServer::send_pending_wake() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence_before_look();
   while (wake_pending_.load()) {
     std::unique_lock lock(output_, std::try_to_lock);
     if (!lock) return;
@@ -512,7 +513,7 @@ void StreamServer::send_pending_wake() {
     }
     lock.unlock();
     if (waits) set(kick_);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    fence_before_look();
   }
 }
 

@@ -1,6 +1,6 @@
-// Who misbehaves over RDMA: agents with forged keys, addresses and lengths, programs that reach for agent memory,
-// strangers. Everything here posts work requests by hand. Needs an RDMA device; ./dev hw runs it in a guest that has
-// one.
+// Misbehaviour over RDMA: agents with forged keys, addresses and lengths, programs that try to reach agent memory, and
+// third parties. Everything here posts work requests by hand. Needs an RDMA device; ./dev hw runs it in a guest that
+// has one.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -194,7 +194,7 @@ TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
   }
 }
 
-// Of the real agent's end: the program that connected tries to read and write what the agent uses.
+// The program that connected tries to read and write the real agent's memory.
 TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     Sockets sockets = connect_sockets(address_);

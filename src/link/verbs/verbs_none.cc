@@ -1,4 +1,4 @@
-// Of a build without the headers of rdma-core: every call says so.
+// For builds without the headers of rdma-core: every call fails and says so.
 #include "link/verbs/verbs_link.h"
 
 namespace offpath::link {

@@ -13,10 +13,10 @@
 
 namespace offpath::pool {
 
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::FailEffect;
-using mover::ReplyEffect;
+using service::ChannelNumber;
+using service::Effects;
+using service::FailEffect;
+using service::ReplyEffect;
 
 namespace {
 
@@ -24,7 +24,7 @@ constexpr TimeNs read_wait_ns = 30 * second_ns;  // for memory to read an input 
 
 std::string name_of(const Computation& what) { return fmt::format("{}.{}", what.plugin, what.function); }
 
-Status copy_output(const plugin::Output& output, const mover::Frame& frame) {
+Status copy_output(const plugin::Output& output, const service::Frame& frame) {
   const MutableBytes to = frame.buffer.bytes();
   for (std::size_t at = 0; at < to.size();) {
     const ssize_t got = pread(output.memory.get(), to.data() + at, to.size() - at, static_cast<off_t>(at));
@@ -47,7 +47,7 @@ struct ComputeService::Copies {
   // The flag is the function's word: only what can be read as Arrow is called so.
   [[nodiscard]] Status fill() {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      mover::Frame& frame = *frames[i];
+      service::Frame& frame = *frames[i];
       OFP_TRY(copy_output(outputs[i], frame));
       outputs[i].memory = {};
       if (!outputs[i].arrow) continue;
@@ -74,10 +74,10 @@ struct ComputeService::Work {
   std::size_t storing = 0;
   std::optional<Failure> failure;
 
-  [[nodiscard]] std::uint64_t token() const noexcept { return mover::token_of(mover::Service::compute, number); }
+  [[nodiscard]] std::uint64_t token() const noexcept { return service::token_of(service::ServiceId::compute, number); }
 };
 
-ComputeService::ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools,
+ComputeService::ComputeService(Limits limits, std::shared_ptr<service::BufferCache> cache, Pools& pools,
                                std::function<bool(std::uint64_t)> room)
     : limits_(std::move(limits)),
       cache_(std::move(cache)),
@@ -90,7 +90,7 @@ ComputeService::ComputeService(Limits limits, std::shared_ptr<mover::BufferCache
 ComputeService::~ComputeService() = default;
 
 ComputeService::Work* ComputeService::find(std::uint64_t token) {
-  const auto at = works_.find(mover::number_of(token));
+  const auto at = works_.find(service::number_of(token));
   return at != works_.end() ? at->second.get() : nullptr;
 }
 
@@ -182,7 +182,7 @@ void ComputeService::call(Work& work, std::vector<QuerySource> inputs, Effects& 
                              .data = {frame->buffer.data(), frame->bytes},
                              .owner = frame});
   }
-  effects.push_back(mover::CallEffect{work.token(), std::move(asked)});
+  effects.push_back(service::CallEffect{work.token(), std::move(asked)});
 }
 
 // Those that lie on disk, one after the other; then the call.
@@ -220,7 +220,7 @@ void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Ef
                        pools_.now(), effects);
     auto buffer = cache_->take(each.frame->bytes, work.get.user);
     if (!buffer) return fail_call(work, std::move(buffer).error(), pools_.now(), effects);
-    auto copy = std::make_shared<mover::Frame>();
+    auto copy = std::make_shared<service::Frame>();
     copy->buffer = std::move(*buffer);
     copy->bytes = each.frame->bytes;
     copy->rows = each.frame->rows;
@@ -236,7 +236,7 @@ void ComputeService::copy_inputs(Work& work, std::vector<QuerySource> inputs, Ef
     return call(work, std::move(inputs), effects);
   }
   work.inputs = std::move(inputs);
-  effects.push_back(mover::JobEffect{work.token(), std::move(copy_all)});
+  effects.push_back(service::JobEffect{work.token(), std::move(copy_all)});
 }
 
 void ComputeService::on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame,
@@ -279,7 +279,7 @@ void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outc
   for (const plugin::Output& output : *outcome) {
     auto buffer = cache_->take(output.bytes, work->get.user);
     if (!buffer) return fail_call(*work, std::move(buffer).error(), now, effects);
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = std::move(*buffer);
     frame->bytes = output.bytes;
     copies->frames.push_back(std::move(frame));
@@ -290,7 +290,7 @@ void ComputeService::on_called(std::uint64_t token, Result<plugin::Outputs> outc
   copies->outputs = std::move(*outcome);
   work->copies = copies;
   if (bytes <= limits_.copied_bytes_max) return on_job(token, copies->fill(), now, effects);
-  effects.push_back(mover::JobEffect{token, [copies] { return copies->fill(); }});
+  effects.push_back(service::JobEffect{token, [copies] { return copies->fill(); }});
 }
 
 Status ComputeService::check_outputs(const Work& work, const plugin::Outputs& outputs) {
@@ -424,7 +424,7 @@ void ComputeService::forget(std::uint64_t number, Effects& effects) {
   if (work.state == Work::State::storing) return;
   if (work.state == Work::State::calling) {
     --counters_.calling;
-    effects.push_back(mover::CancelCallEffect{work.token()});
+    effects.push_back(service::CancelCallEffect{work.token()});
   }
   (void)take(number);
 }

@@ -22,11 +22,11 @@
 
 #include "base/clock.h"
 #include "base/due_times.h"
-#include "mover/effects.h"
 #include "plugin/call.h"
 #include "pool/compute/triggers.h"
 #include "pool/members/computation.h"
 #include "pool/members/pools.h"
+#include "service/service.h"
 
 namespace offpath::pool {
 
@@ -36,7 +36,7 @@ struct ComputeCounters {
   std::uint64_t waiting = 0, calling = 0;
 };
 
-class ComputeService final : public Computes {
+class ComputeService final : public Computes, public service::Service {
  public:
   struct Limits {
     std::size_t waiting_max = 4096;              // computations that wait for objects; a user has seven eighths
@@ -44,23 +44,26 @@ class ComputeService final : public Computes {
     std::vector<TriggerOptions> triggers;
   };
   // `room` says whether so many bytes of memory may be taken.
-  ComputeService(Limits limits, std::shared_ptr<mover::BufferCache> cache, Pools& pools,
+  ComputeService(Limits limits, std::shared_ptr<service::BufferCache> cache, Pools& pools,
                  std::function<bool(std::uint64_t bytes)> room);
-  ~ComputeService();
+  ~ComputeService() override;
 
-  void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, mover::Effects& effects) override;
+  void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, service::Effects& effects) override;
   void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) override;
-  void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) override;
-  void cancel_request(mover::ChannelNumber channel, std::uint64_t ticket, mover::Effects& effects) override;
+  void cancel(service::ChannelNumber channel, std::uint64_t delivery, service::Effects& effects) override;
+  void cancel_request(service::ChannelNumber channel, std::uint64_t ticket, service::Effects& effects) override;
   [[nodiscard]] std::vector<Waiting> take_waiting(
       const std::function<bool(const FrameTable::Get& get)>& chosen) override;
 
-  void on_channel_closed(mover::ChannelNumber channel, mover::Effects& effects);
-  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, mover::Effects& effects);
-  void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
-  void on_stored(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
-  void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept {
+  void on_channel_closed(service::ChannelNumber channel, service::Effects& effects);
+  void on_closed(service::ChannelNumber channel, bool /*usual*/, TimeNs, service::Effects& effects) override {
+    on_channel_closed(channel, effects);
+  }
+  void on_called(std::uint64_t token, Result<plugin::Outputs> outcome, TimeNs now, service::Effects& effects) override;
+  void on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
+  void on_stored(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override {
     return shown_.empty() ? std::min(times_.first(), triggers_.next_deadline()) : 0;
   }
 
@@ -74,27 +77,28 @@ class ComputeService final : public Computes {
   [[nodiscard]] Status may_wait(const Work& work) const;
   void begin_waiting(Work& work);
   void end_waiting(Work& work);
-  void try_inputs(Work& work, TimeNs now, mover::Effects& effects);
-  void call(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
-  void read_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
-  void copy_inputs(Work& work, std::vector<QuerySource> inputs, mover::Effects& effects);
+  void try_inputs(Work& work, TimeNs now, service::Effects& effects);
+  void call(Work& work, std::vector<QuerySource> inputs, service::Effects& effects);
+  void read_inputs(Work& work, std::vector<QuerySource> inputs, service::Effects& effects);
+  void copy_inputs(Work& work, std::vector<QuerySource> inputs, service::Effects& effects);
   [[nodiscard]] Status check_outputs(const Work& work, const plugin::Outputs& outputs);
-  void give(Work& work, TimeNs now, mover::Effects& effects);
-  void fail_work(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
-  void fail_call(Work& work, Failure failure, TimeNs now, mover::Effects& effects);
+  void give(Work& work, TimeNs now, service::Effects& effects);
+  void fail_work(Work& work, Failure failure, TimeNs now, service::Effects& effects);
+  void fail_call(Work& work, Failure failure, TimeNs now, service::Effects& effects);
   [[nodiscard]] std::unique_ptr<Work> take(std::uint64_t number);
-  void cancel_named(mover::ChannelNumber channel, bool of_member, std::uint64_t name, mover::Effects& effects);
-  void forget(std::uint64_t number, mover::Effects& effects);
-  void end_work(Work& work, Status status, TimeNs now, mover::Effects& effects);
-  void run_triggers(TimeNs now, mover::Effects& effects);
+  void cancel_named(service::ChannelNumber channel, bool of_member, std::uint64_t name, service::Effects& effects);
+  void forget(std::uint64_t number, service::Effects& effects);
+  void end_work(Work& work, Status status, TimeNs now, service::Effects& effects);
+  void run_triggers(TimeNs now, service::Effects& effects);
   [[nodiscard]] Work* find(std::uint64_t token);
 
   Limits limits_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   Pools& pools_;
   std::function<bool(std::uint64_t)> room_;
   std::map<std::uint64_t, std::unique_ptr<Work>> works_;  // by number, in the order of asking
-  std::set<std::tuple<mover::ChannelNumber, bool, std::uint64_t, std::uint64_t>> by_name_;  // of requests: their works
+  std::set<std::tuple<service::ChannelNumber, bool, std::uint64_t, std::uint64_t>>
+      by_name_;  // of requests: their works
   // Of works that wait: by the row they wait for, when their time is over, and those whose row has another object.
   std::set<std::tuple<std::string, std::string, std::uint64_t>> by_row_;
   DueTimes<std::uint64_t> times_;

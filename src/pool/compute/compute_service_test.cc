@@ -17,7 +17,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber asker = 1, stranger = 2, member = 3;
+constexpr service::ChannelNumber asker = 1, stranger = 2, member = 3;
 
 class ComputeServiceTest : public ::testing::Test {
  protected:
@@ -40,7 +40,7 @@ class ComputeServiceTest : public ::testing::Test {
   }
   void put(const std::string& row, const std::string& column, const std::string& bytes,
            const std::string& pool = "local:/p", bool updatable = false) {
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = *cache_->take(bytes.size(), 1000);
     frame->bytes = bytes.size();
     frame->updatable = updatable;
@@ -59,7 +59,7 @@ class ComputeServiceTest : public ::testing::Test {
     made.function = "f";
     return made;
   }
-  void ask(const wire::PoolCompute& asked, mover::ChannelNumber channel = asker) {
+  void ask(const wire::PoolCompute& asked, service::ChannelNumber channel = asker) {
     std::vector<std::byte> payload;
     wire::encode(asked, payload);
     pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::pool_compute), payload}, now_,
@@ -75,7 +75,7 @@ class ComputeServiceTest : public ::testing::Test {
   }
   // The one call that is to be made.
   std::shared_ptr<plugin::Call> call() {
-    auto* const effect = only<mover::CallEffect>();
+    auto* const effect = only<service::CallEffect>();
     if (effect == nullptr) return nullptr;
     token_ = effect->token;
     auto taken = std::move(effect->call);
@@ -95,14 +95,14 @@ class ComputeServiceTest : public ::testing::Test {
     answer(std::move(outputs));
   }
   std::string failure() {
-    const auto* const failed = only<mover::FailEffect>();
+    const auto* const failed = only<service::FailEffect>();
     const std::string message = failed != nullptr ? failed->failure.message : "no failure";
     code_ = failed != nullptr ? failed->failure.code : Error{};
     effects_.clear();
     return message;
   }
   std::uint64_t done() {
-    const auto* const reply = only<mover::ReplyEffect>();
+    const auto* const reply = only<service::ReplyEffect>();
     const auto* const said = reply != nullptr ? std::get_if<wire::Done>(&reply->message) : nullptr;
     const std::uint64_t value = said != nullptr ? said->value : UINT64_MAX;
     effects_.clear();
@@ -113,11 +113,11 @@ class ComputeServiceTest : public ::testing::Test {
     return frame ? std::string(reinterpret_cast<const char*>((*frame)->buffer.data()), (*frame)->bytes) : "nothing";
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   bool room_ = true;
   Pools pools_{{}, cache_, [](std::uint64_t) { return true; }};
   ComputeService service_{limits(), cache_, pools_, [this](std::uint64_t) { return room_; }};
-  mover::Effects effects_;
+  service::Effects effects_;
   TimeNs now_ = 0;
   std::uint64_t ticket_ = 0, token_ = 0;
   Error code_{};
@@ -137,14 +137,14 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   EXPECT_EQ(text_of(made->inputs[1].data), "de");
   EXPECT_EQ(made->deadline_ns, never);
   answer_with(output("o", std::string(6000, 'r')));
-  const auto* const over = only<mover::HandOverEffect>();
+  const auto* const over = only<service::HandOverEffect>();
   ASSERT_NE(over, nullptr);
   EXPECT_EQ(over->got.length, 6000u);
   EXPECT_FALSE(over->got.arrow);
   // It could not be handed over, so it is pushed, and nothing is called once more.
   const std::uint64_t lease = over->got.lease;
   effects_.clear();
-  const auto push = [&](mover::ChannelNumber channel) {
+  const auto push = [&](service::ChannelNumber channel) {
     std::vector<std::byte> payload;
     wire::encode(wire::PushLease{lease, wire::segment_flag | 3}, payload);
     pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::push_lease), payload}, now_, effects_);
@@ -152,7 +152,7 @@ TEST_F(ComputeServiceTest, InputsAreTheObjectsOwnMemoryAndTheOutputIsHandedOver)
   push(stranger);
   EXPECT_NE(failure().find("there is no lease"), std::string::npos);
   push(asker);
-  EXPECT_NE(only<mover::PushEffect>(), nullptr);
+  EXPECT_NE(only<service::PushEffect>(), nullptr);
   EXPECT_EQ(service_.counters().calls, 1u);
 }
 
@@ -174,7 +174,7 @@ TEST_F(ComputeServiceTest, InputsThatMayBeUpdatedMeanwhileAreCopiedFirst) {
   // Much is copied by a job.
   put("large", "c", large, "local:/p", true);
   ask(request("large"));
-  auto* const job = only<mover::JobEffect>();
+  auto* const job = only<service::JobEffect>();
   ASSERT_NE(job, nullptr);
   const auto run = std::move(job->run);
   const std::uint64_t token = job->token;
@@ -271,12 +271,12 @@ TEST_F(ComputeServiceTest, ALargeOutputIsCopiedByAJob) {
   ask(request());
   ASSERT_NE(call(), nullptr);
   answer_with(output("o", std::string(300'000, 'z')));
-  auto* const job = only<mover::JobEffect>();
+  auto* const job = only<service::JobEffect>();
   ASSERT_NE(job, nullptr);
-  const mover::JobEffect taken = std::move(*job);
+  const service::JobEffect taken = std::move(*job);
   effects_.clear();
   service_.on_job(taken.token, taken.run(), 0, effects_);
-  const auto* const over = only<mover::HandOverEffect>();
+  const auto* const over = only<service::HandOverEffect>();
   ASSERT_NE(over, nullptr);
   EXPECT_EQ(over->frame->buffer.bytes()[299'999], std::byte{'z'});
 }
@@ -348,8 +348,8 @@ TEST_F(ComputeServiceTest, AProgramThatGoesCancelsItsCalls) {
   ask(request());
   ASSERT_NE(call(), nullptr);
   service_.on_channel_closed(asker, effects_);
-  ASSERT_NE(only<mover::CancelCallEffect>(), nullptr);
-  EXPECT_EQ(only<mover::CancelCallEffect>()->token, token_);
+  ASSERT_NE(only<service::CancelCallEffect>(), nullptr);
+  EXPECT_EQ(only<service::CancelCallEffect>()->token, token_);
   effects_.clear();
   answer(fail(Error::cancelled, "cancelled"));
   EXPECT_TRUE(effects_.empty());
@@ -381,8 +381,8 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
   EXPECT_EQ(service_.counters().calling, 1u);
   cancel_as_member(8, true);
   ASSERT_EQ(effects_.size(), 3u);  // what was asked fails, the call ends, and the cancellation is answered
-  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).failure.code, Error::cancelled);
-  EXPECT_EQ(std::get<mover::CancelCallEffect>(effects_[1]).token, token_);
+  EXPECT_EQ(std::get<service::FailEffect>(effects_[0]).failure.code, Error::cancelled);
+  EXPECT_EQ(std::get<service::CancelCallEffect>(effects_[1]).token, token_);
   EXPECT_EQ(service_.counters().calling, 0u);
   effects_.clear();
   answer(fail(Error::cancelled, "cancelled"));
@@ -391,7 +391,7 @@ TEST_F(ComputeServiceTest, AMemberThatWantsItNoMoreCancelsIt) {
 
 TEST_F(ComputeServiceTest, AProgramThatWantsItNoMoreCancelsIt) {
   put("r", "c", "abc");
-  const auto cancel = [this](std::uint64_t ticket, mover::ChannelNumber channel) {
+  const auto cancel = [this](std::uint64_t ticket, service::ChannelNumber channel) {
     std::vector<std::byte> payload;
     wire::encode(wire::PoolCancel{ticket}, payload);
     pools_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(EntryKind::pool_cancel), payload}, now_, effects_);
@@ -403,13 +403,13 @@ TEST_F(ComputeServiceTest, AProgramThatWantsItNoMoreCancelsIt) {
   EXPECT_TRUE(effects_.empty());
   cancel(called, asker);
   ASSERT_EQ(effects_.size(), 2u);
-  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).ticket, called);
-  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).failure.code, Error::cancelled);
-  EXPECT_EQ(std::get<mover::CancelCallEffect>(effects_[1]).token, token_);
+  EXPECT_EQ(std::get<service::FailEffect>(effects_[0]).ticket, called);
+  EXPECT_EQ(std::get<service::FailEffect>(effects_[0]).failure.code, Error::cancelled);
+  EXPECT_EQ(std::get<service::CancelCallEffect>(effects_[1]).token, token_);
   effects_.clear();
   ask(request("later", "c", 100));
   cancel(ticket_, asker);
-  EXPECT_NE(only<mover::FailEffect>(), nullptr);
+  EXPECT_NE(only<service::FailEffect>(), nullptr);
   EXPECT_EQ(service_.counters().waiting + service_.counters().calling, 0u);
 }
 

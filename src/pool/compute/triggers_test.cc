@@ -20,7 +20,7 @@ TriggerOptions on_objects() {
 class TriggersTest : public ::testing::Test {
  protected:
   void show(const std::string& row, const std::string& column, const std::string& pool = "hash:/p") {
-    triggers_.on_shown(pool, {row, column}, std::make_shared<mover::Frame>());
+    triggers_.on_shown(pool, {row, column}, std::make_shared<service::Frame>());
   }
   // The rows of the calls that are due, "-" for a timer's.
   std::string run(TimeNs now) {

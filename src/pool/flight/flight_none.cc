@@ -3,7 +3,7 @@
 namespace offpath::pool {
 
 Result<std::unique_ptr<FlightServer>> FlightServer::start(FlightOptions, FlightBackend&,
-                                                          std::shared_ptr<mover::BufferCache>) {
+                                                          std::shared_ptr<service::BufferCache>) {
   return fail(Error::unsupported, "flight.listen is set, and this agent was built without Arrow's Flight library");
 }
 

@@ -158,7 +158,7 @@ class AnswerReader final : public arrow::RecordBatchReader {
 
 class Service final : public fl::FlightServerBase {
  public:
-  Service(FlightOptions options, FlightBackend& backend, std::shared_ptr<mover::BufferCache> cache)
+  Service(FlightOptions options, FlightBackend& backend, std::shared_ptr<service::BufferCache> cache)
       : options_(std::move(options)), backend_(backend), cache_(std::move(cache)) {}
 
   arrow::Status ListFlights(const fl::ServerCallContext& context, const fl::Criteria*,
@@ -316,7 +316,7 @@ class Service final : public fl::FlightServerBase {
   FlightOptions options_;
   mover::ArrowMemory memory_{options_.memory_bytes_max, "memory.bytes_max"};
   FlightBackend& backend_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
 };
 
@@ -341,7 +341,7 @@ class Running final : public FlightServer {
 }  // namespace
 
 Result<std::unique_ptr<FlightServer>> FlightServer::start(FlightOptions options, FlightBackend& backend,
-                                                          std::shared_ptr<mover::BufferCache> cache) {
+                                                          std::shared_ptr<service::BufferCache> cache) {
   if (options.token.empty()) return fail(Error::invalid, "a Flight endpoint needs a token");
   const bool tls = !options.certificate.empty();
   const auto make_location = tls ? fl::Location::ForGrpcTls : fl::Location::ForGrpcTcp;

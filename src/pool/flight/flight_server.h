@@ -68,7 +68,7 @@ struct FlightOptions {
 class FlightServer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<FlightServer>> start(FlightOptions options, FlightBackend& backend,
-                                                                   std::shared_ptr<mover::BufferCache> cache);
+                                                                   std::shared_ptr<service::BufferCache> cache);
   virtual ~FlightServer() = default;  // ends calls under way; the backend is closed before
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   virtual void change_token(std::string token) = 0;  // for calls to come; on any thread

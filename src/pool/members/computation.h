@@ -22,14 +22,14 @@ using ComputationPtr = std::shared_ptr<const Computation>;
 class Computes {
  public:
   // `get` says the objects, whom the output goes to, and until when.
-  virtual void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, mover::Effects& effects) = 0;
+  virtual void begin(FrameTable::Get get, ComputationPtr computation, TimeNs now, service::Effects& effects) = 0;
   // An object is visible from now on. `first`: here first of all members, and not because members changed. Called from
   // within the table: nothing may be asked of it now.
   virtual void on_shown(const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame, bool first) = 0;
   // What another member asked for under this number is not wanted any more; its request is answered by a failure.
-  virtual void cancel(mover::ChannelNumber channel, std::uint64_t delivery, mover::Effects& effects) = 0;
+  virtual void cancel(service::ChannelNumber channel, std::uint64_t delivery, service::Effects& effects) = 0;
   // The same of what a program of this member asked for, by the ticket of its request.
-  virtual void cancel_request(mover::ChannelNumber channel, std::uint64_t ticket, mover::Effects& effects) = 0;
+  virtual void cancel_request(service::ChannelNumber channel, std::uint64_t ticket, service::Effects& effects) = 0;
   // Takes out those that wait for objects, if `chosen`: their rows lie elsewhere now.
   struct Waiting {
     FrameTable::Get get;

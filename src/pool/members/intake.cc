@@ -40,7 +40,7 @@ bool Intake::find_room(const Object& object, std::shared_ptr<const void>& room) 
   return room != nullptr || (!object.stays && room_(object.bytes));
 }
 
-Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects) {
+Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs now, service::Effects& effects) {
   OFP_TRY(may_fit(object.bytes));
   if (object.offer != 0 && !object.descriptor) {
     object.descriptor = take_offer_(object.channel, object.offer);
@@ -55,15 +55,15 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
   if (fd && fcntl(fd.get(), F_GET_SEALS) < 0)
     return fail(Error::invalid, "the descriptor offered under number {} cannot be sealed, a memfd is needed",
                 object.offer);
-  OFP_ASSIGN(mover::Buffer taken, buffers_->take(object.bytes, object.user));
-  const auto buffer = std::make_shared<mover::Buffer>(std::move(taken));
+  OFP_ASSIGN(service::Buffer taken, buffers_->take(object.bytes, object.user));
+  const auto buffer = std::make_shared<service::Buffer>(std::move(taken));
   taken_.insert_or_assign(token, Taken{buffer, std::move(room)});
   if (object.bytes == 0) return Begun::now;
   if (object.offer == 0) {
-    effects.push_back(mover::PullEffect{object.channel,
-                                        token,
-                                        {{object.from.region, object.from.generation, object.from.offset,
-                                          buffer->data(), object.bytes, !buffer->is_shared()}}});
+    effects.push_back(service::PullEffect{object.channel,
+                                          token,
+                                          {{object.from.region, object.from.generation, object.from.offset,
+                                            buffer->data(), object.bytes, !buffer->is_shared()}}});
     return Begun::later;
   }
   if (object.bytes <= inline_bytes_max) {
@@ -72,16 +72,16 @@ Result<Intake::Begun> Intake::begin(std::uint64_t token, Object& object, TimeNs 
     forget(token);
     return tl::unexpected(std::move(read).error());
   }
-  effects.push_back(mover::JobEffect{
+  effects.push_back(service::JobEffect{
       token, [buffer, fd = std::make_shared<Fd>(std::move(fd))] { return read_whole(fd->get(), buffer->bytes()); }});
   return Begun::later;
 }
 
-Result<mover::FramePtr> Intake::end(std::uint64_t token, const Status& status) {
+Result<service::FramePtr> Intake::end(std::uint64_t token, const Status& status) {
   auto node = taken_.extract(token);
   OFP_ASSERT(node);
   if (!status) return tl::unexpected(status.error());
-  auto frame = std::make_shared<mover::Frame>();
+  auto frame = std::make_shared<service::Frame>();
   frame->bytes = node.mapped().buffer->length();
   frame->buffer = std::move(*node.mapped().buffer);
   frame->room = std::move(node.mapped().room);

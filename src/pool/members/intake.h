@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/table/reserve.h"
+#include "service/effects.h"
 #include "wire/region.h"
 
 namespace offpath::pool {
@@ -18,7 +18,7 @@ namespace offpath::pool {
 class Intake {
  public:
   struct Object {
-    mover::ChannelNumber channel = 0;
+    service::ChannelNumber channel = 0;
     std::uint64_t offer = 0;  // not 0: the number of a descriptor
     wire::BufferRef from{};   // otherwise
     std::uint64_t bytes = 0;
@@ -39,8 +39,8 @@ class Intake {
   // `bytes_max`: of an object, which larger ones never fit. `room`: may so many bytes be taken now. `take_offer`: a
   // descriptor that came, none if it has not. `unused`: may so many bytes of a reserve be taken now, where they are
   // left there.
-  Intake(std::shared_ptr<mover::BufferCache> buffers, std::uint64_t bytes_max, std::function<bool(std::uint64_t)> room,
-         std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer,
+  Intake(std::shared_ptr<service::BufferCache> buffers, std::uint64_t bytes_max,
+         std::function<bool(std::uint64_t)> room, std::function<Fd(service::ChannelNumber, std::uint64_t)> take_offer,
          std::function<bool(std::uint64_t)> unused = {})
       : buffers_(std::move(buffers)),
         bytes_max_(bytes_max),
@@ -51,23 +51,23 @@ class Intake {
   // Error::too_large: there is no use in waiting.
   [[nodiscard]] Status may_fit(std::uint64_t bytes) const;
 
-  [[nodiscard]] Result<Begun> begin(std::uint64_t token, Object& object, TimeNs now, mover::Effects& effects);
+  [[nodiscard]] Result<Begun> begin(std::uint64_t token, Object& object, TimeNs now, service::Effects& effects);
   // The object, once begun: a frame without rows and kind.
-  [[nodiscard]] Result<mover::FramePtr> end(std::uint64_t token, const Status& status);
+  [[nodiscard]] Result<service::FramePtr> end(std::uint64_t token, const Status& status);
   // Its channel is gone: nothing is pulled into the buffer any more.
   void forget(std::uint64_t token) { taken_.erase(token); }
 
  private:
   struct Taken {
-    std::shared_ptr<mover::Buffer> buffer;  // a job that reads holds it, too
+    std::shared_ptr<service::Buffer> buffer;  // a job that reads holds it, too
     std::shared_ptr<const void> room;
   };
   [[nodiscard]] bool find_room(const Object& object, std::shared_ptr<const void>& room) const;
 
-  std::shared_ptr<mover::BufferCache> buffers_;
+  std::shared_ptr<service::BufferCache> buffers_;
   std::uint64_t bytes_max_;
   std::function<bool(std::uint64_t)> room_;
-  std::function<Fd(mover::ChannelNumber, std::uint64_t)> take_offer_;
+  std::function<Fd(service::ChannelNumber, std::uint64_t)> take_offer_;
   std::function<bool(std::uint64_t)> unused_;
   std::unordered_map<std::uint64_t, Taken> taken_;
 };

@@ -9,10 +9,10 @@
 
 namespace offpath::pool {
 
-using mover::FailEffect;
+using service::FailEffect;
 using wire::EntryKind;
 
-Pools::Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
              std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
              std::function<bool(std::uint64_t)> unused)
     : options_(options),
@@ -49,7 +49,7 @@ PoolsCounters Pools::counters() const {
   PoolsCounters all = counters_;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
-  all.moves_waiting = moves_.size() + again_.size() + moving_ + repairs_.size();
+  all.moves_waiting = moves_.size() + reading_.size() + moving_.size() + repairs_.size();
   all.comparisons_waiting = comparing_ + (compare_at_ != never ? 1 : 0);
   return all;
 }
@@ -182,13 +182,13 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
 std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                          ComposeAsk compose, Effects& effects, std::vector<std::byte> body) {
   const std::uint64_t number = next_number_++;
-  mover::AskEffect asked{mover::token_of(mover::Service::peers, number),
-                         asking.member,
-                         kind,
-                         deadline,
-                         std::move(object),
-                         inbox_bytes,
-                         std::move(compose)};
+  service::AskEffect asked{service::token_of(service::ServiceId::peers, number),
+                           asking.member,
+                           kind,
+                           deadline,
+                           std::move(object),
+                           inbox_bytes,
+                           std::move(compose)};
   asked.body = std::move(body);
   effects.emplace_back(std::move(asked));
   askings_.emplace(number, std::move(asking));
@@ -197,7 +197,7 @@ std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePt
 
 void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) {
   now_ = now;
-  const auto node = askings_.extract(mover::number_of(token));
+  const auto node = askings_.extract(service::number_of(token));
   if (!node) return;  // not wanted any more
   const Asking& asked = node.mapped();
   const auto status = [&]() -> Status {
@@ -240,7 +240,7 @@ void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::
   asking.charge = std::move(charge);
   ask(
       std::move(asking), EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-      [what, number](const mover::AskedMemory&, std::vector<std::byte>& payload) {
+      [what, number](const service::AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerCancel{what, number}, payload);
       },
       effects);
@@ -284,12 +284,37 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     if (at->second.object.channel == channel) {
       arriving_bytes_[at->second.place.pool] -= at->second.object.bytes;
-      intake_.forget(mover::token_of(mover::Service::peers, at->first));
+      intake_.forget(service::token_of(service::ServiceId::peers, at->first));
       at = incoming_.erase(at);
     } else {
       ++at;
     }
   }
+}
+
+void Pools::on_request(const service::Request& asked, TimeNs now, Effects& effects) {
+  switch (static_cast<EntryKind>(asked.entry.kind)) {
+    case EntryKind::pool_get:
+    case EntryKind::pool_list:
+    case EntryKind::pool_drop:
+    case EntryKind::pool_write:
+    case EntryKind::pool_compute:
+    case EntryKind::pool_cancel:
+    case EntryKind::push_lease:
+    case EntryKind::release:
+      return on_request(asked.channel, asked.entry, now, effects);
+    default:
+      return on_peer_request(asked.channel, asked.entry, asked.is_member, now, effects);
+  }
+}
+
+// In each round: what waits for it is told in the next one.
+bool Pools::on_round(TimeNs now, Effects& effects) {
+  if (!has_disk()) return false;
+  const std::uint64_t freed = table_.freed();
+  const std::size_t before = effects.size();
+  spill(now, effects);
+  return effects.size() != before || freed != table_.freed();
 }
 
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
@@ -338,14 +363,16 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
 
 void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   now_ = now;
-  if (mover::service_of(token) == mover::Service::pool) return table_.on_transfer(token, std::move(status), effects);
+  if (service::service_of(token) == service::ServiceId::pool)
+    return table_.on_transfer(token, std::move(status), effects);
   on_job(token, std::move(status), now, effects);
 }
 
 void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
+  if (service::service_of(token) == service::ServiceId::disk) return on_disk_job(token, status, now, effects);
   now_ = now;
-  if (mover::service_of(token) == mover::Service::pool) return table_.on_job(token, std::move(status), effects);
-  auto node = incoming_.extract(mover::number_of(token));
+  if (service::service_of(token) == service::ServiceId::pool) return table_.on_job(token, std::move(status), effects);
+  auto node = incoming_.extract(service::number_of(token));
   if (!node) return;
   arriving_bytes_[node.mapped().place.pool] -= node.mapped().object.bytes;
   arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
@@ -357,8 +384,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   next_ = never;
   waits_for_budget_ = false;
   std::vector<std::uint64_t> ready = put_times_.take(now);
-  if (std::exchange(freed_seen_, table_.freed()) != table_.freed())
-    ready.insert(ready.end(), budget_waiting_.begin(), budget_waiting_.end());
+  if (std::exchange(freed_seen_, table_.freed()) != table_.freed()) take_budget_waiting(ready);
   std::ranges::sort(ready);  // the oldest first
   ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
   for (const std::uint64_t number : ready) work(number, now, effects);
@@ -375,7 +401,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   ask_removals_again(now, effects);
   ask_for_copies_again(now, effects);
   due(std::min(joining_until_, compare_at_));
-  if (!again_.empty()) due(again_.front().begin_at);
+  if (has_room_to_move()) due(moves_.first());  // otherwise when one of those under way is over
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {

@@ -44,14 +44,15 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
 #include "pool/members/computation.h"
 #include "pool/members/intake.h"
+#include "pool/members/moves.h"
 #include "pool/members/remote_gets.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
+#include "service/service.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
@@ -83,18 +84,14 @@ struct PoolsCounters {
   std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
 };
 
-struct Answer {
-  wire::ReplyKind kind{};
-  std::vector<std::byte> payload{};
-  Bytes inbox{};
-};
+using service::Answer;
 
-class Pools final : public mover::Store, public QueryMembers {
+class Pools final : public mover::Store, public QueryMembers, public service::Service {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
   // are free, or set aside.
-  Pools(const PoolsOptions& options, std::shared_ptr<mover::BufferCache> buffers,
+  Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
         std::function<bool(std::uint64_t bytes)> room, std::function<std::uint64_t()> wanted = {},
         std::function<bool(std::uint64_t bytes)> unused = {});
 
@@ -142,6 +139,9 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
+  [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return table_.charge(user, bytes);
+  }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                   Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
@@ -149,7 +149,7 @@ class Pools final : public mover::Store, public QueryMembers {
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
   using ComposeFetch =
-      std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+      std::function<void(const service::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
              TimeNs now, Effects& effects);
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
@@ -195,8 +195,8 @@ class Pools final : public mover::Store, public QueryMembers {
 
   // ---- completions
   void on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects);
-  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects);
-  void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
+  void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) override;
   // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
   [[nodiscard]] bool has_disk() const noexcept { return table_.disk() != nullptr; }
   void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
@@ -206,11 +206,29 @@ class Pools final : public mover::Store, public QueryMembers {
     table_.read_back(frame, until, std::move(done), effects);
   }
 
-  void on_time(TimeNs now, Effects& effects);
+  void on_time(TimeNs now, Effects& effects) override;
   // To be told when memory becomes free.
-  [[nodiscard]] bool waits_for_memory() const noexcept { return !waiting_.empty(); }
-  void on_memory_freed(TimeNs now, Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  [[nodiscard]] bool waits_for_memory() const noexcept override { return !waiting_.empty(); }
+  void on_memory_freed(TimeNs now, Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override;
+
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client.user);
+  }
+  void on_closed(ChannelNumber channel, bool /*usual*/, TimeNs now, Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, Effects& effects) override;
+  void on_transfer(ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   Effects& effects) override {
+    on_transfer(token, std::move(status), now, effects);
+  }
+  void on_descriptor(ChannelNumber channel, std::uint64_t number, Result<Fd>& fd, TimeNs now,
+                     Effects& effects) override {
+    on_offer(channel, number, std::move(fd), now, effects);
+  }
+  bool on_round(TimeNs now, Effects& effects) override;
 
   [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
   [[nodiscard]] PoolsCounters counters() const;
@@ -381,7 +399,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] const std::string& text_of(const std::string& pool) const {
     return definitions_.find(pool)->second.text;
   }  // one that is there
-  using ComposeAsk = std::function<void(const mover::AskedMemory& memory, std::vector<std::byte>& payload)>;
+  using ComposeAsk = std::function<void(const service::AskedMemory& memory, std::vector<std::byte>& payload)>;
   std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
                     ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
   void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
@@ -401,6 +419,8 @@ class Pools final : public mover::Store, public QueryMembers {
   void start(Put put, TimeNs now, Effects& effects);
   void work(std::uint64_t number, TimeNs now, Effects& effects);
   void set_due(const Put& put, TimeNs now);
+  void end_budget_wait(const Put& put);
+  void take_budget_waiting(std::vector<std::uint64_t>& ready);
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
@@ -422,7 +442,7 @@ class Pools final : public mover::Store, public QueryMembers {
                                           std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects);
   [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                      Effects& effects);
-  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote) noexcept;
+  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept;
 
   // pools_query.cc
   [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
@@ -461,7 +481,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
   void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
-  static void on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status,
+  static void on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
                                 Effects& effects);
   void admit_incoming(TimeNs now, Effects& effects);
   [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
@@ -506,7 +526,7 @@ class Pools final : public mover::Store, public QueryMembers {
   [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
 
   PoolsOptions options_;
-  std::shared_ptr<mover::BufferCache> buffers_;
+  std::shared_ptr<service::BufferCache> buffers_;
   FrameTable table_;
   Intake intake_;
   Computes* computes_ = nullptr;
@@ -518,8 +538,9 @@ class Pools final : public mover::Store, public QueryMembers {
   std::map<std::string, Definition, std::less<>> definitions_;
   std::unordered_map<ChannelNumber, Peer> channels_;
   std::map<std::uint64_t, Put> puts_;
-  DueTimes<std::uint64_t> put_times_;       // when each is looked at again
-  std::set<std::uint64_t> budget_waiting_;  // puts that wait for the budget of their pool here
+  DueTimes<std::uint64_t> put_times_;  // when each is looked at again
+  // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
+  std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
   RemoteGets gets_;
   std::map<std::uint64_t, Gather> gathers_;
   Removals removals_;
@@ -560,26 +581,24 @@ class Pools final : public mover::Store, public QueryMembers {
     std::function<bool(std::string_view column)> stays;
   };
   std::map<std::string, SetAside> reserves_;  // by pool
-  struct Move {
-    std::string pool;
-    FrameTable::Keys keys;
-    std::vector<std::string> to;
-    bool drop_after;
-    std::uint32_t failures = 0;
-    TimeNs begin_at = 0;
-  };
-  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
-  // Whether a move that is not a put yet, whatever it waits for, is such a one.
+  TimeNs joining_until_ = never;              // with rows from disk: never, when that is over
+  // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
   template <class Matches>
-  [[nodiscard]] bool any_waiting_move(Matches matches) const {
-    return std::ranges::any_of(moves_, matches) || std::ranges::any_of(again_, matches) ||
-           std::ranges::any_of(reading_, [&](const auto& each) { return matches(each.second); });
+  [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {
+    const auto of_move = [&](const Move& move) { return matches(move.keys.first, move.to); };
+    return moves_.any(pool, of_move) ||
+           std::ranges::any_of(reading_,
+                               [&](const auto& each) { return each.second.pool == pool && of_move(each.second); }) ||
+           std::ranges::any_of(moving_, [&](std::uint64_t number) {
+             const Put& put = puts_.at(number);
+             return put.place.pool == pool && matches(put.place.row_key, put.owners);
+           });
   }
-  void start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects);
-  std::deque<Move> moves_;
+  [[nodiscard]] bool has_room_to_move() const noexcept { return reading_.size() + moving_.size() < options_.moves_max; }
+  void start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects);
+  Moves moves_;
   std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
-  std::deque<Move> again_;                 // moves that failed, by time
-  std::uint32_t moving_ = 0;
+  std::set<std::uint64_t> moving_;         // puts that are moves
   std::uint64_t next_number_ = 1;
   PoolsCounters counters_;
 };

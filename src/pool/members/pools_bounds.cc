@@ -28,9 +28,8 @@ std::set<std::string_view> Pools::in_use() const {
   for (const auto& [pool, reserve] : reserves_) names.insert(pool);
   for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
   for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
-  for (const Move& move : moves_) names.insert(move.pool);
   for (const auto& [number, move] : reading_) names.insert(move.pool);
-  for (const Move& move : again_) names.insert(move.pool);
+  moves_.add_pools(names);
   table_.add_waited_for(names);
   return names;
 }

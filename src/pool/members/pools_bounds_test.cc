@@ -13,7 +13,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, member = 2;
+constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t user = 1000;
 
 class FewPools : public ::testing::Test {
@@ -40,12 +40,12 @@ class FewPools : public ::testing::Test {
   }
   void make_time_pass() { few_.on_time(now_ += 2 * second_ns, effects_); }
   FramePtr frame_of(std::size_t bytes) {
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = *cache_->take(bytes, user);
     frame->bytes = bytes;
     return frame;
   }
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   Pools few_{few(), cache_, [](std::uint64_t) { return true; }};
   Effects effects_;
   TimeNs now_ = second_ns;

@@ -43,8 +43,9 @@ bool Pools::is_compared(const Definition& definition, const FrameTable::Held& he
 // Their moves failed, and are made again by and by.
 std::set<FrameTable::Keys> Pools::tried_again(const std::string& pool) const {
   std::set<FrameTable::Keys> keys;
-  for (const Move& move : again_)
-    if (move.pool == pool) keys.insert(move.keys);
+  moves_.each(pool, [&](const Move& move) {
+    if (move.failures > 0) keys.insert(move.keys);
+  });
   return keys;
 }
 
@@ -65,7 +66,7 @@ const std::map<std::string, Pools::Digests>& Pools::digests_of(const Definition&
 }
 
 void Pools::compare(TimeNs now, Effects& effects) {
-  if (moving_ > 0 || !moves_.empty() || joining_until_ != never || comparing_ > 0)
+  if (!reading_.empty() || !moving_.empty() || moves_.first() <= now || joining_until_ != never || comparing_ > 0)
     return compare_later(now + options_.retry_ns);
   compare_at_ = never;
   compared_.clear();
@@ -75,7 +76,7 @@ void Pools::compare(TimeNs now, Effects& effects) {
     for (const FrameTable::Held& held : table_.held(name)) {
       std::vector<std::string> all = owners(definition, held.keys.first);
       if (!all.empty() && std::ranges::find(all, self_) == all.end() && !tried.contains(held.keys))
-        moves_.push_back({name, held.keys, std::move(all), true});
+        moves_.add({name, held.keys, std::move(all), true});
     }
     for (const auto& [member, digests] : digests_of(definition)) {
       ++comparing_;
@@ -84,7 +85,7 @@ void Pools::compare(TimeNs now, Effects& effects) {
       ask(
           std::move(asking), EntryKind::peer_compare, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
           [user = std::uint64_t{table_.user_of(name)}, view = view_of(definition), reader = self_,
-           text = definition.text, digests = digests](const mover::AskedMemory&, std::vector<std::byte>& payload) {
+           text = definition.text, digests = digests](const service::AskedMemory&, std::vector<std::byte>& payload) {
             wire::encode(wire::PeerCompare{user, view, reader, text, std::as_bytes(std::span(digests))}, payload);
           },
           effects);
@@ -108,7 +109,9 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
   std::uint64_t differs = 0;
   for (std::size_t part = 0; part < theirs.size(); ++part)
     if (theirs[part] != (own != all.end() ? own->second[part] : 0)) differs |= 1ull << part;
-  effects.push_back(mover::ReplyEffect{channel, request.ticket, wire::Done{differs}});
+  // The other sends what it has and this member lacks. What it lacks itself, this member finds by asking in its turn.
+  if (differs != 0) compare_later(deadline_after(now_, options_.move_retry_ns));
+  effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{differs}});
   return {};
 }
 
@@ -124,7 +127,7 @@ void Pools::on_compared(const Asking& asked, Result<std::uint64_t> differs) {
       continue;
     const std::vector<std::string> all = owners(known->second, held.keys.first);
     if (std::ranges::find(all, self_) == all.end() || std::ranges::find(all, asked.member) == all.end()) continue;
-    moves_.push_back({asked.get.pool, held.keys, {asked.member}, false});
+    moves_.add({asked.get.pool, held.keys, {asked.member}, false});
   }
   due(now_);
 }

@@ -8,7 +8,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -113,8 +113,8 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
 
 // A function that failed is not called once more: what it does at another owner would be the same, or happen twice.
 // Asked again is only what nobody has answered, or what lies elsewhere.
-bool Pools::may_compute_elsewhere(const RemoteGet& remote) noexcept {
-  switch (remote.last.code) {
+bool Pools::may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept {
+  switch (said) {
     case Error::peer_lost:
     case Error::closed:
       return true;

@@ -15,7 +15,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 // After a move has ended, whatever came of it: its answer may be lost.
@@ -39,8 +39,9 @@ void Pools::follow_rows(const std::string& pool, uid_t user, std::string_view ro
     if (each.at > now_ - options_.ask_wait_ns) sent.push_back(std::move(each));
     return true;
   });
-  for (auto& [move, put] : puts_) {
-    if (!put.moves || !is_meant(put.place.pool, put.place.row_key, put.place.column_key)) continue;
+  for (const std::uint64_t move : moving_) {
+    Put& put = puts_.at(move);
+    if (!is_meant(put.place.pool, put.place.row_key, put.place.column_key)) continue;
     put.followed_by.push_back(number);
     ++following.open;
   }

@@ -11,7 +11,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -198,7 +198,7 @@ void Pools::gathered(std::uint64_t number, Effects& effects) {
     return refuse(gather.channel, gather.ticket,
                   {Error::not_found, fmt::format("there is no pool \"{}\"", gather.pool)}, effects);
   if (gather.drops) {
-    effects.push_back(mover::ReplyEffect{gather.channel, gather.ticket, wire::Done{gather.dropped}});
+    effects.push_back(service::ReplyEffect{gather.channel, gather.ticket, wire::Done{gather.dropped}});
     return;
   }
   auto items = std::make_shared<std::vector<FrameTable::Item>>();
@@ -225,7 +225,7 @@ void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, Listing& li
       listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
   }
   const bool last = !listed.more;
-  effects.push_back(mover::ListedEffect{channel, ticket, std::move(listed), listing.items});
+  effects.push_back(service::ListedEffect{channel, ticket, std::move(listed), listing.items});
   if (last) listing = {};
 }
 

@@ -12,7 +12,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -118,7 +118,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     remote.last = {Error::not_found,
                    fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
   if (!wanted_later) return give_up();
-  remote.tried.clear();
+  remote.ask_all_again();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
   gets_.set_due(number, std::min(now + options_.retry_ns, get.deadline));
 }
@@ -165,7 +165,7 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     const FrameTable::Get get = gets_.take(number).get;
     status = wire::decode(answer->payload, done);
     if (status)
-      effects.push_back(mover::ReplyEffect{get.channel, get.ticket, done});
+      effects.push_back(service::ReplyEffect{get.channel, get.ticket, done});
     else
       refuse(get.channel, get.ticket, std::move(status).error(), effects);
     return;
@@ -188,12 +188,12 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     if (over.repairs) return repair(over.repairs, over.owner, std::move(frame), now, effects);
     return table_.answer(over.get, frame, effects);
   }
+  const Error said = status.error().code;
   remote.note(std::move(status).error());
-  const bool elsewhere = remote.computation
-                             ? may_compute_elsewhere(remote)
-                             : remote.repairs || remote.last.code == Error::io || may_pass(remote.last.code);
+  const bool elsewhere =
+      remote.computation ? may_compute_elsewhere(remote, said) : remote.repairs || said == Error::io || may_pass(said);
   if (remote.fetched || !elsewhere ||
-      (remote.last.code == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
+      (said == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
     refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
     gets_.take(number);
     return;
@@ -233,7 +233,7 @@ Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, 
   if (got.how != wire::Got::How::pushed || got.length > inbox.size())
     return fail(Error::protocol, "member {} has pushed {} bytes to an inbox of {}", remote.owner, got.length,
                 inbox.size());
-  auto frame = std::make_shared<mover::Frame>();
+  auto frame = std::make_shared<service::Frame>();
   OFP_ASSIGN(frame->buffer, buffers_->take(got.length, remote.get.user));
   if (got.length > 0) std::memcpy(frame->buffer.data(), inbox.data(), got.length);
   frame->bytes = got.length;
@@ -258,7 +258,7 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
     // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
     if (remote.asking != 0 && remote.computation && std::ranges::binary_search(alive_, remote.owner)) continue;
     if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
-    remote.tried.clear();
+    remote.ask_all_again();
     remote.waits = false;
     again.push_back(number);
   }

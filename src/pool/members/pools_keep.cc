@@ -12,7 +12,7 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
+using service::AskedMemory;
 using wire::EntryKind;
 
 namespace {
@@ -167,6 +167,8 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
         fail(Error::not_found, "pool \"{}\" has no object ({}, {}) here", pool, brief(keys.first), brief(keys.second)),
         now, effects);
   const uid_t user = table_.user_of(pool);
+  auto charge = table_.charge(user, keys.first.size() + keys.second.size());
+  if (!charge) return done(tl::unexpected(std::move(charge).error()), now, effects);
   fetch_part(
       member, user, EntryKind::peer_get, deadline_after(now, options_.put_wait_ns), {},
       [user, keys, text = known->second.text, self = self_](const AskedMemory& memory, std::uint64_t delivery,
@@ -182,7 +184,7 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
                                    .column_key = keys.second},
                      payload);
       },
-      [done = std::move(done)](Result<Reply> reply, TimeNs then_now, Effects& then) {
+      [done = std::move(done), charge = std::move(*charge)](Result<Reply> reply, TimeNs then_now, Effects& then) {
         if (!reply) return done(tl::unexpected(std::move(reply).error()), then_now, then);
         done(std::move(reply->frame), then_now, then);
       },

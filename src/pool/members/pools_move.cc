@@ -26,18 +26,14 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost.
 // Members that are back are what they are: with their disk, or without anything.
 void Pools::note_losses(Definition& definition, const std::vector<std::string>& before) {
-  const std::string& pool = definition.name.name;
   std::erase_if(definition.lost, [&](const std::string& member) { return contains(definition.members, member); });
   std::erase_if(definition.missed, [&](const std::string& member) { return contains(definition.members, member); });
-  const auto of_pool = [&](const Move& move) { return move.pool == pool; };
-  const bool moving = any_waiting_move(of_pool) || std::ranges::any_of(puts_, [&](const auto& each) {
-                        return each.second.moves && each.second.place.pool == pool;
-                      });
   std::vector<std::string> gone;
   for (const std::string& member : before)
     if (!contains(definition.members, member)) gone.push_back(member);
   if (gone.empty()) return;
-  if (!moving) definition.missed.clear();
+  const auto any = [](const std::string&, const std::vector<std::string>&) { return true; };
+  if (!any_move(definition.name.name, any)) definition.missed.clear();
   definition.missed.insert(definition.missed.end(), gone.begin(), gone.end());
   if (definition.missed.size() < definition.name.options.replicas) return;
   definition.lost.insert(definition.lost.end(), definition.missed.begin(), definition.missed.end());
@@ -61,17 +57,16 @@ void Pools::plan_moves(const std::vector<std::string>& anew) {
       for (const std::string& owner : now)
         if (owner != self_ && (!stays || !contains(before, owner))) to.push_back(owner);
       const bool first = before.empty() || before.front() == self_;
-      if (!to.empty() && (first || !stays)) moves_.push_back({name, held.keys, std::move(to), !stays});
+      if (!to.empty() && (first || !stays)) moves_.add({name, held.keys, std::move(to), !stays});
     }
   }
 }
 
 void Pools::start_moves(TimeNs now, Effects& effects) {
-  for (; !again_.empty() && again_.front().begin_at <= now; again_.pop_front())
-    moves_.push_back(std::move(again_.front()));
-  while (moving_ < options_.moves_max && !moves_.empty()) {
-    Move move = std::move(moves_.front());
-    moves_.pop_front();
+  while (has_room_to_move()) {
+    std::optional<Move> next = moves_.take(now);
+    if (!next) return;
+    Move& move = *next;
     const auto known = definitions_.find(move.pool);
     const auto held = table_.held(move.pool, move.keys);
     if (known == definitions_.end() || !held) continue;  // dropped meanwhile
@@ -80,42 +75,43 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
       std::erase_if(move.to, [&](const std::string& member) { return !contains(owners_now, member); });
       if (move.to.empty()) continue;
     }
-    ++moving_;
     if (!held->frame->unread) {
-      start_move(move, held->frame, now, effects);
+      start_move(move, *held, now, effects);
       continue;
     }
     const std::uint64_t number = next_number_++;
     reading_.emplace(number, std::move(move));
     table_.read_back(
         held->frame, deadline_after(now, options_.put_wait_ns),
-        [this, number](Result<FramePtr> read, Effects& then) {
-          const Move read_for = std::move(reading_.extract(number).mapped());
-          if (read) return start_move(read_for, *read, now_, then);
+        [this, number, version = held->id.version()](Result<FramePtr> read, Effects& then) {
+          Move read_for = std::move(reading_.extract(number).mapped());
+          if (read) {
+            auto there = table_.held(read_for.pool, read_for.keys);
+            if (there && there->id.version() == version) {
+              there->frame = *read;
+              return start_move(read_for, *there, now_, then);
+            }
+            if (there) moves_.add(std::move(read_for));  // put anew: what was read are the bytes before
+            return due(now_);
+          }
           log(read_for.failures == 0 ? LogLevel::warning : LogLevel::debug,
               "a row that belongs to other members stays here, and is tried again in {} s: {}",
               options_.move_retry_ns / second_ns, read.error().message);
-          --moving_;
           // An object that is lost here is in the table no more: then its move ends above.
-          again_.push_back({read_for.pool, read_for.keys, read_for.to, read_for.drop_after, read_for.failures + 1,
-                            now_ + options_.move_retry_ns});
+          ++read_for.failures;
+          read_for.begin_at = now_ + options_.move_retry_ns;
+          moves_.add(std::move(read_for));
           due(now_);
         },
         effects);
   }
 }
 
-void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& effects) {
-  const auto known = definitions_.find(move.pool);
-  const auto held = table_.held(move.pool, move.keys);
-  if (known == definitions_.end() || !held) {  // dropped while it was read back
-    --moving_;
-    return due(now);
-  }
+void Pools::start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects) {
   Put put;
-  put.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held->keep, held->hidden};
-  put.frame = std::move(frame);
-  put.id = held->id;
+  put.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held.keep, held.hidden};
+  put.frame = held.frame;
+  put.id = held.id;
   put.moves = true;
   put.drop_after = move.drop_after;
   put.failures = move.failures;
@@ -125,7 +121,6 @@ void Pools::start_move(const Move& move, FramePtr frame, TimeNs now, Effects& ef
 }
 
 void Pools::moved(const Put& put, const Status& status) {
-  --moving_;
   due(now_);  // for the next one
   const FrameTable::Keys keys{put.place.row_key, put.place.column_key};
   const auto known = definitions_.find(put.place.pool);
@@ -148,8 +143,7 @@ void Pools::moved(const Put& put, const Status& status) {
   log(put.failures == 0 ? LogLevel::warning : LogLevel::debug,
       "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s", put.place.pool,
       keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
-  again_.push_back(
-      {put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
+  moves_.add({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
 }
 
 // ---- which of two objects of the same keys stays

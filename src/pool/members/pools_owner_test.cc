@@ -14,7 +14,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, member = 2;
+constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t owner = 1000, reader = 1001, stranger = 1002;
 constexpr const char* shared = "hash:/p?members=b&readers=1001";
 
@@ -36,7 +36,7 @@ class PoolsOwner : public ::testing::Test {
       pools.set_self(name, 7);
       pools.serve_computes(computes);
     }
-    std::shared_ptr<mover::BufferCache> cache = mover::BufferCache::make({});
+    std::shared_ptr<service::BufferCache> cache = service::BufferCache::make({});
     Pools pools{PoolsOptions{}, cache, [](std::uint64_t) { return true; }};
     NoComputes computes;
     QueryService queries{{}, cache, pools};
@@ -64,9 +64,9 @@ class PoolsOwner : public ::testing::Test {
   }
   // The last request of "a" reaches "b". Returns why it is refused; empty: it is not.
   std::string deliver() {
-    std::optional<mover::AskEffect> asked;
-    for (const mover::Effect& effect : a_.effects)
-      if (const auto* each = std::get_if<mover::AskEffect>(&effect)) asked = *each;
+    std::optional<service::AskEffect> asked;
+    for (const service::Effect& effect : a_.effects)
+      if (const auto* each = std::get_if<service::AskEffect>(&effect)) asked = *each;
     a_.effects.clear();
     if (!asked) return "nothing was asked";
     std::vector<std::byte> payload;
@@ -74,15 +74,15 @@ class PoolsOwner : public ::testing::Test {
     const channel::Entry request{++ticket_, static_cast<std::uint8_t>(asked->kind), payload};
     if (asked->kind == EntryKind::peer_query) {
       b_.queries.on_request(member, request, true, now_, b_.effects);
-      const auto* const pull = std::get_if<mover::PullEffect>(&b_.effects.back());
+      const auto* const pull = std::get_if<service::PullEffect>(&b_.effects.back());
       std::memcpy(pull->pieces.at(0).to, asked->body.data(), asked->body.size());
       b_.queries.on_transfer(pull->token, {}, now_, b_.effects);
     } else {
       b_.pools.on_peer_request(member, request, true, now_, b_.effects);
     }
     std::string why;
-    for (const mover::Effect& effect : b_.effects)
-      if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) why = failed->failure.message;
+    for (const service::Effect& effect : b_.effects)
+      if (const auto* failed = std::get_if<service::FailEffect>(&effect)) why = failed->failure.message;
     b_.effects.clear();
     return why;
   }
@@ -92,7 +92,7 @@ class PoolsOwner : public ::testing::Test {
     return pools.size() == 1 ? std::optional(pools.front().user) : std::nullopt;
   }
   FramePtr frame() {
-    auto made = std::make_shared<mover::Frame>();
+    auto made = std::make_shared<service::Frame>();
     made->buffer = *a_.cache->take(8, owner);
     made->bytes = 8;
     return made;
@@ -131,7 +131,7 @@ TEST_F(PoolsOwner, AReadersQueryLeavesThePoolItsOwners) {
                                              .column_glob = "*",
                                              .wait_ns = -1,
                                              .query = {.region = 1, .length = bytes.size()}});
-  const auto* const pull = std::get_if<mover::PullEffect>(&a_.effects.back());
+  const auto* const pull = std::get_if<service::PullEffect>(&a_.effects.back());
   ASSERT_NE(pull, nullptr);
   std::memcpy(pull->pieces.at(0).to, bytes.data(), bytes.size());
   a_.queries.on_transfer(pull->token, {}, now_, a_.effects);

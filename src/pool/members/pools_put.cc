@@ -11,8 +11,8 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
 using mover::Stored;
+using service::AskedMemory;
 using wire::EntryKind;
 
 Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
@@ -128,6 +128,7 @@ void Pools::start(Put put, TimeNs now, Effects& effects) {
   if (put.what == Put::What::object && !put.moves) put.id = {process_, put.number, stamp()};
   put.deadline = deadline_after(now, options_.put_wait_ns);
   const std::uint64_t number = put.number;
+  if (put.moves) moving_.insert(number);
   puts_.emplace(number, std::move(put));
   work(number, now, effects);
 }
@@ -138,7 +139,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   if (at == puts_.end()) return;
   Put& put = at->second;
   put.retry_at = never;
-  budget_waiting_.erase(number);
+  end_budget_wait(put);
   if (put.owners.empty() && put.what != Put::What::definition) {
     put.last = {Error::not_found,
                 fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
@@ -158,7 +159,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
     else if (!may_pass(status.error().code))
       return finish(number, std::move(status), effects);
     else {
-      budget_waiting_.insert(number);  // until bytes of a pool become free
+      budget_waiting_.emplace(table_.has_room_for_keys(put.place) ? put.place.pool : "", number);
       put.last = std::move(status).error();
     }
   }
@@ -185,6 +186,21 @@ void Pools::set_due(const Put& put, TimeNs now) {
   put_times_.set(
       put.number,
       std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+}
+
+void Pools::end_budget_wait(const Put& put) {
+  if (budget_waiting_.empty()) return;
+  budget_waiting_.erase({put.place.pool, put.number});
+  budget_waiting_.erase({"", put.number});
+}
+
+// Those of pools of which bytes became free. Keys are counted over all pools.
+void Pools::take_budget_waiting(std::vector<std::uint64_t>& ready) {
+  auto freed = table_.take_freed();
+  freed.emplace("");
+  for (const std::string& pool : freed)
+    for (auto at = budget_waiting_.lower_bound({pool, 0}); at != budget_waiting_.end() && at->first == pool; ++at)
+      ready.push_back(at->second);
 }
 
 Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
@@ -283,7 +299,7 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   const auto node = puts_.extract(number);
   const Put& put = node.mapped();
   put_times_.erase(number);
-  budget_waiting_.erase(number);
+  end_budget_wait(put);
   if (put.what == Put::What::step_end) {
     const auto under_way = ends_under_way_.find(put.place.user);
     under_way->second.key_bytes -= put.place.row_key.size();
@@ -293,6 +309,7 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
     log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool,
         status.error().message);
   if (put.moves) {
+    moving_.erase(number);
     moved(put, status);
     remember_move(put);
     for (const std::uint64_t following : put.followed_by) {
@@ -300,13 +317,13 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
       end_following(following, effects);
     }
   }
-  // It is here, and other owners may lack it or have another one that failed as well: they come to one object.
-  if (!status && put.what == Put::What::object && !put.moves && !put.kept && put.done.contains(self_))
+  // Some owners have it, and others lack it or have another one that failed as well: they come to one object.
+  if (!status && put.what == Put::What::object && !put.moves && !put.kept && !put.done.empty())
     compare_later(deadline_after(now_, options_.move_retry_ns));
   // On disk, it is its service's whether it stays in memory.
   if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
   if (put.kept) put.kept(status, now_, effects);
-  if (put.token != 0) effects.push_back(mover::StoredEffect{put.token, std::move(status)});
+  if (put.token != 0) effects.push_back(service::StoredEffect{put.token, std::move(status)});
 }
 
 }  // namespace offpath::pool

@@ -2,7 +2,7 @@
 //
 // A row's part is its first living owner's. That is one member for each row as long as all go by the same members, so
 // who asks says which these are. After a change rows are under way for a while: a part is refused while one is that was
-// to be here or there.
+// to be here or there. So is it while a row that was lost here is asked of another owner.
 #include <algorithm>
 #include <utility>
 
@@ -42,21 +42,18 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
                 table_.user_of(definition->name.name)};
 }
 
-// Rows that this member is to send, or is sending, to their first owners. While it joins with rows from disk, it does
-// not know yet which of them those are.
+// Rows that this member is to send, or is sending, to their first owners, or that it asks other owners for as their
+// first. While it joins with rows from disk, it does not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {
   if (joining_until_ != never && definition.members.size() > 1 && !table_.is_empty(definition.name.name)) return true;
-  const auto concerns = [&](const std::string& pool, const std::string& row, const std::vector<std::string>& to) {
-    if (pool != definition.name.name) return false;
+  const auto concerns = [&](const std::string& row, const std::vector<std::string>& to) {
     const std::vector<std::string> all = owners(definition, row);
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
   };
-  const auto of_move = [&](const Move& move) { return concerns(move.pool, move.keys.first, move.to); };
-  if (any_waiting_move(of_move)) return true;
-  return std::ranges::any_of(puts_, [&](const auto& each) {
-    const Put& put = each.second;
-    return put.moves && concerns(put.place.pool, put.place.row_key, put.owners);
-  });
+  const std::string& name = definition.name.name;
+  for (auto at = repairs_.lower_bound({name, {}}); at != repairs_.end() && at->first.first == name; ++at)
+    if (concerns(at->first.second.first, {self_})) return true;
+  return any_move(name, concerns);
 }
 
 std::vector<std::string> Pools::lost(const std::string& pool) const {
@@ -73,7 +70,7 @@ Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& e
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
                 self_, definition->members.size(), definition->name.name);
   if (rows_come(*definition))
-    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way to other members", self_,
+    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members", self_,
                 definition->name.name);
   auto chosen = table_.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
   if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};
@@ -97,7 +94,7 @@ void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs de
   remote.asking = ask(
       {Asking::Kind::get, number, remote.owner}, kind,
       deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns), nullptr, answer_inbox_bytes,
-      [compose = std::move(compose), number](const mover::AskedMemory& memory, std::vector<std::byte>& payload) {
+      [compose = std::move(compose), number](const service::AskedMemory& memory, std::vector<std::byte>& payload) {
         compose(memory, number, payload);
       },
       effects, std::move(body));

@@ -9,15 +9,14 @@
 
 namespace offpath::pool {
 
-using mover::AskedMemory;
-using mover::FailEffect;
-using mover::ReplyEffect;
+using service::AskedMemory;
+using service::FailEffect;
+using service::ReplyEffect;
 using wire::EntryKind;
 
 namespace {
 
 constexpr TimeNs offer_wait_ns = second_ns;  // for the descriptor of an object that was named already
-constexpr std::size_t listed_bytes_max = 16 * 1024;
 
 }  // namespace
 
@@ -170,7 +169,7 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
     return false;
   }
   const std::uint64_t number = next_number_++;
-  const std::uint64_t token = mover::token_of(mover::Service::peers, number);
+  const std::uint64_t token = service::token_of(service::ServiceId::peers, number);
   set_reserve(incoming);
   OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, incoming.object, now, effects));
   if (begun == Intake::Begun::not_yet) {
@@ -262,7 +261,7 @@ void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects
       effects);
 }
 
-void Pools::on_deliver_answer(const FrameTable::Get& get, const mover::Frame& frame, const Status& status,
+void Pools::on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
                               Effects& effects) {
   if (!status) return refuse(get.channel, get.ticket, status.error(), effects);
   effects.push_back(ReplyEffect{get.channel, get.ticket,
@@ -279,15 +278,12 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
   wire::PeerList list{};
   OFP_TRY(wire::decode(request.payload, list));
   OFP_TRY(check_not_local(list.pool));
-  wire::Listed listed{};
   OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
+  bool more = false;
   OFP_ASSIGN(auto items, table_.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
-                                     list.column_glob, list.after, listed_bytes_max, listed.more));
-  const auto kept = std::make_shared<std::vector<FrameTable::Item>>(std::move(items));
-  for (const FrameTable::Item& item : *kept)
-    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
-  effects.push_back(mover::ListedEffect{channel, request.ticket, std::move(listed), kept});
+                                     list.column_glob, list.after, FrameTable::listed_bytes_max, more));
+  FrameTable::answer_list(channel, request.ticket, std::move(items), more, effects);
   return {};
 }
 

@@ -9,7 +9,7 @@
 
 namespace offpath::pool {
 
-using mover::ReplyEffect;
+using service::ReplyEffect;
 
 // ---- puts of durable pools: on disk first, then in the table, then stored
 
@@ -94,9 +94,9 @@ void Pools::give_away_later(const Place& place) {
   if (known == definitions_.end() || !is_elsewhere(known->second)) return;
   std::vector<std::string> all = owners(known->second, place.row_key);
   if (all.empty() || std::ranges::find(all, self_) != all.end()) return;
-  again_.push_back(
-      {place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, now_ + options_.move_retry_ns});
-  due(again_.front().begin_at);
+  const TimeNs begin_at = now_ + options_.move_retry_ns;
+  moves_.add({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, begin_at});
+  due(begin_at);
 }
 
 // ---- time and completions

@@ -14,18 +14,18 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, member = 2;
+constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t user = 1000;
 
 // Member a of a and b after a start, with what was on its disk.
 class PoolsAfterAStart : public ::testing::Test {
  protected:
   PoolsAfterAStart() { write("step0", 1); }
-  FramePtr frame_of(std::size_t bytes) {
-    auto frame = std::make_shared<mover::Frame>();
+  FramePtr frame_of(std::size_t bytes, char fill = 'x') {
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = *cache_->take(bytes, user);
     frame->bytes = bytes;
-    std::memset(frame->buffer.data(), 'x', bytes);
+    std::memset(frame->buffer.data(), fill, bytes);
     return frame;
   }
   void write(const std::string& row, std::uint64_t number) {
@@ -61,14 +61,15 @@ class PoolsAfterAStart : public ::testing::Test {
       started_->spill(now_, effects_);
       started_->on_time(now_, effects_);
       for (bool any = true; std::exchange(any, false);)
-        for (const mover::Effect& effect : std::exchange(effects_, {}))
-          if (const auto* job = std::get_if<mover::JobEffect>(&effect)) {
+        for (const service::Effect& effect : std::exchange(effects_, {}))
+          if (const auto* job = std::get_if<service::JobEffect>(&effect)) {
             started_->on_disk_job(job->token, job->run(), now_, effects_);
             any = true;
-          } else if (const auto* asked = std::get_if<mover::AskEffect>(&effect)) {
+          } else if (const auto* asked = std::get_if<service::AskEffect>(&effect)) {
             EXPECT_EQ(asked->member, "b");
             asked_[asked->kind].push_back(asked->token);
-          } else if (const auto* failed = std::get_if<mover::FailEffect>(&effect)) {
+            if (asked->object) sent_ += static_cast<char>(*asked->object->buffer.data());
+          } else if (const auto* failed = std::get_if<service::FailEffect>(&effect)) {
             failures_[failed->channel].push_back(failed->failure.code);
           }
       if (now_ == end) return;
@@ -87,9 +88,19 @@ class PoolsAfterAStart : public ::testing::Test {
     answer.inbox = frame_->buffer.bytes().first(100);
     return answer;
   }
+  // What this member reads for a query over both.
+  Result<std::vector<QuerySource>> part() {
+    const auto spread = started_->spread("rank:/p?replicas=2&spill=durable");
+    return started_->choose_part({spread->value().text, "*", "*", user, spread->value().view, user}, effects_);
+  }
+  void expect_waiting_query() {
+    const auto chosen = part();
+    ASSERT_FALSE(chosen) << "at " << now_;
+    EXPECT_EQ(chosen.error().code, Error::would_block);
+  }
   [[nodiscard]] bool holds(const std::string& row) const { return started_->table().holds("rank:/p", {row, "c"}); }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   Effects effects_;
   TimeNs now_ = second_ns;
   std::uint64_t ticket_ = 0;
@@ -97,7 +108,8 @@ class PoolsAfterAStart : public ::testing::Test {
   FramePtr frame_ = frame_of(100);
   std::unique_ptr<Pools> started_;
   std::map<EntryKind, std::vector<std::uint64_t>> asked_;
-  std::map<mover::ChannelNumber, std::vector<Error>> failures_;
+  std::string sent_;  // the first byte of each object that b was asked to take
+  std::map<service::ChannelNumber, std::vector<Error>> failures_;
 };
 
 TEST_F(PoolsAfterAStart, ALostCopyIsRepairedThoughTheOtherOwnerAndTheDiskFailFirst) {
@@ -164,6 +176,20 @@ TEST_F(PoolsAfterAStart, WhatOneOwnerCannotReadIsNotMissing) {
   EXPECT_EQ(failures_[program], (std::vector{Error::io, Error::io}));
 }
 
+TEST_F(PoolsAfterAStart, WhatAnOwnerDidNotAnswerForIsNotMissing) {
+  start();
+  for (const char* const row : {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}) {
+    failures_.clear();
+    get(row);
+    ASSERT_EQ(asked_[EntryKind::peer_get].size(), 1u);
+    answer_gets(fail(Error::timeout, "b has not answered in time"));
+    EXPECT_EQ(failures_[program], std::vector{Error::timeout}) << row << ", of which this member says that it has none";
+    get(row);
+    answer_gets(fail(Error::not_found, "b has none"));
+    EXPECT_EQ(failures_[program].back(), Error::not_found) << "all owners say so";
+  }
+}
+
 TEST_F(PoolsAfterAStart, AMoveWhoseRowCannotBeReadForLongIsTriedAgain) {
   start();
   bool fails = true;
@@ -177,26 +203,50 @@ TEST_F(PoolsAfterAStart, AMoveWhoseRowCannotBeReadForLongIsTriedAgain) {
   EXPECT_FALSE(asked_[EntryKind::peer_put].empty());
 }
 
+// The version of a put never goes with the bytes of the one that it replaced: the new owner would keep those for good.
+TEST_F(PoolsAfterAStart, ARowThatIsPutAnewWhileItIsReadBackMovesWithItsNewBytes) {
+  start();
+  std::optional<std::pair<std::uint64_t, Status>> read;  // by its job, and not told yet
+  for (const TimeNs end = now_ + 10 * second_ns; !read && now_ < end; now_ += 100 * millisecond_ns) {
+    started_->on_time(now_, effects_);
+    for (const service::Effect& effect : std::exchange(effects_, {}))
+      if (const auto* job = std::get_if<service::JobEffect>(&effect)) read.emplace(job->token, job->run());
+  }
+  ASSERT_TRUE(read) << "the row is to move, and lies on disk";
+  ASSERT_TRUE(started_->put({"rank:/p", "step0", "c", user, 0, false}, frame_of(100, 'y'), 1, now_, effects_));
+  run_for(0);
+  ASSERT_EQ(sent_, "y") << "the put";
+  started_->on_disk_job(read->first, read->second, now_, effects_);
+  run_for(second_ns);
+  EXPECT_EQ(sent_, "yy") << "the move";
+}
+
+// Another owner has the row, but only its first owner is asked for it.
+TEST_F(PoolsAfterAStart, AQueryWaitsUntilALostCopyIsHereAgain) {
+  store_->files.begin()->second.bytes[5] ^= std::byte{1};
+  start();
+  run_for(4 * second_ns);
+  ASSERT_FALSE(holds("step0"));
+  ASSERT_EQ(asked_[EntryKind::peer_get].size(), 1u);
+  expect_waiting_query();
+  answer_gets(copy());
+  const auto chosen = part();
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  ASSERT_EQ(chosen->size(), 1u);
+  EXPECT_EQ(chosen->front().row_key, "step0");
+}
+
 // A query asks each row's first owner alone: one that lacks the row yet would leave it out.
 TEST_F(PoolsAfterAStart, AQueryWaitsUntilRowsFromDiskAreWithTheirFirstOwners) {
   write("step1", 2);  // of which b is the first owner
   start();
-  const auto part = [&] {
-    const auto spread = started_->spread("rank:/p?replicas=2&spill=durable");
-    return started_->choose_part({spread->value().text, "*", "*", user, spread->value().view, user}, effects_);
-  };
-  const auto expect_waiting = [&] {
-    const auto chosen = part();
-    ASSERT_FALSE(chosen) << "at " << now_;
-    EXPECT_EQ(chosen.error().code, Error::would_block);
-  };
   for (const TimeNs end = now_ + 10 * second_ns; asked_[EntryKind::peer_put].size() < 2 && now_ < end;
        now_ += 100 * millisecond_ns) {
     started_->spill(now_, effects_);
     started_->on_time(now_, effects_);
-    expect_waiting();  // before the disk has read anything
+    expect_waiting_query();  // before the disk has read anything
     run_for(0);
-    expect_waiting();
+    expect_waiting_query();
   }
   ASSERT_EQ(asked_[EntryKind::peer_put].size(), 2u);
   Answer stored{wire::ReplyKind::done};

@@ -13,7 +13,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber program = 1, member = 2;
+constexpr service::ChannelNumber program = 1, member = 2;
 constexpr uid_t user = 1000;
 
 class PoolsTest : public ::testing::Test {
@@ -24,7 +24,7 @@ class PoolsTest : public ::testing::Test {
     pools_.on_channel_open(member, user);
   }
   FramePtr frame_of(std::size_t bytes) {
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     frame->buffer = *cache_->take(bytes, user);
     frame->bytes = bytes;
     std::memset(frame->buffer.data(), 'x', bytes);
@@ -35,7 +35,7 @@ class PoolsTest : public ::testing::Test {
     return pools_.put({pool, row, "c", user, 0, false}, frame_of(bytes), token, now_, effects_);
   }
   template <class Message>
-  void ask(mover::ChannelNumber channel, EntryKind kind, const Message& message) {
+  void ask(service::ChannelNumber channel, EntryKind kind, const Message& message) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     const channel::Entry entry{++ticket_, static_cast<std::uint8_t>(kind), payload};
@@ -93,17 +93,17 @@ class PoolsTest : public ::testing::Test {
   }
   // It was pulled.
   bool pulled() {
-    const auto pull = take<mover::PullEffect>();
+    const auto pull = take<service::PullEffect>();
     if (pull) pools_.on_transfer(pull->token, {}, now_, effects_);
     return pull.has_value();
   }
   std::optional<std::uint64_t> answered() {
-    const auto reply = take<mover::ReplyEffect>();
+    const auto reply = take<service::ReplyEffect>();
     if (!reply) return std::nullopt;
     return std::get<wire::Done>(reply->message).value;
   }
   template <class Message>
-  static Message message_of(const mover::AskEffect& asked, std::vector<std::byte>& payload) {
+  static Message message_of(const service::AskEffect& asked, std::vector<std::byte>& payload) {
     payload.clear();
     asked.compose({}, payload);
     Message message{};
@@ -114,13 +114,13 @@ class PoolsTest : public ::testing::Test {
   template <class Effect>
   std::optional<Effect> take() {
     std::optional<Effect> found;
-    for (const mover::Effect& effect : effects_)
+    for (const service::Effect& effect : effects_)
       if (const auto* each = std::get_if<Effect>(&effect)) found = *each;
     effects_.clear();
     return found;
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   std::uint64_t room_ = UINT64_MAX;
   static PoolsOptions options() {
     PoolsOptions made;
@@ -154,11 +154,11 @@ TEST_F(PoolsTest, WhoWaitsForNoMemoryIsNotAskedWhenSomeBecomesFree) {
   room_ = 100;
   put_of_member("large", 4096);
   EXPECT_TRUE(pools_.waits_for_memory());
-  EXPECT_FALSE(take<mover::PullEffect>());
+  EXPECT_FALSE(take<service::PullEffect>());
   room_ = 5000;
   pools_.on_memory_freed(now_, effects_);
   EXPECT_FALSE(pools_.waits_for_memory());
-  const auto pull = take<mover::PullEffect>();
+  const auto pull = take<service::PullEffect>();
   ASSERT_TRUE(pull);
   EXPECT_EQ(pull->pieces.front().length, 4096u);
 }
@@ -166,14 +166,14 @@ TEST_F(PoolsTest, WhoWaitsForNoMemoryIsNotAskedWhenSomeBecomesFree) {
 TEST_F(PoolsTest, AMembersObjectIsNotReadDirectlyIntoMemoryThatAReaderMayHaveMapped) {
   ASSERT_TRUE(pools_.admit("hash:/p", user, effects_));
   put_of_member("first", 5000);
-  auto pull = take<mover::PullEffect>();
+  auto pull = take<service::PullEffect>();
   ASSERT_TRUE(pull);
   EXPECT_TRUE(pull->pieces.front().unshared);
   {
     EXPECT_GE(cache_->take(20'000, user).value().share(), 0);
   }
   put_of_member("second", 20'000);
-  pull = take<mover::PullEffect>();
+  pull = take<service::PullEffect>();
   ASSERT_TRUE(pull);
   EXPECT_FALSE(pull->pieces.front().unshared);
 }
@@ -185,23 +185,23 @@ TEST_F(PoolsTest, WhatIsSetAsideForAPoolIsThereForItsObjectsThoughThereIsNoOther
   EXPECT_EQ(pools_.reserved_left(), 8192u);
   room_ = 0;
   put_of_member("other", 4096, "hash:/q");
-  EXPECT_FALSE(take<mover::PullEffect>()) << "it is for another pool";
+  EXPECT_FALSE(take<service::PullEffect>()) << "it is for another pool";
   put_of_member("first", 5000);
-  const auto pull = take<mover::PullEffect>();
+  const auto pull = take<service::PullEffect>();
   ASSERT_TRUE(pull);
   EXPECT_EQ(pools_.reserved_left(), 0u) << "whole pages";
   pools_.on_transfer(pull->token, {}, now_, effects_);
   EXPECT_TRUE(pools_.table().holds("hash:/p", {"first", "c"}));
   effects_.clear();
   put_of_member("second", 100);
-  EXPECT_FALSE(take<mover::PullEffect>());
+  EXPECT_FALSE(take<service::PullEffect>());
   // Others are given no memory when the first one goes, so nobody tells: it is looked at all the same.
   pools_.forget("hash:/p", {"first", "c"}, now_, effects_);
   EXPECT_EQ(pools_.reserved_left(), 8192u);
   EXPECT_LE(pools_.next_deadline(), now_ + second_ns);
   now_ = pools_.next_deadline();
   pools_.on_time(now_, effects_);
-  EXPECT_TRUE(take<mover::PullEffect>());
+  EXPECT_TRUE(take<service::PullEffect>());
   pools_.forget_all("hash:/p", now_, effects_);
   EXPECT_EQ(pools_.reserved(), 0u);
 }
@@ -210,11 +210,11 @@ TEST_F(PoolsTest, WhatStaysTakesOfItOnlyWhenThereIsNoOtherRoom) {
   ASSERT_TRUE(pools_.admit("hash:/p", user, effects_));
   ASSERT_TRUE(pools_.reserve("hash:/p", 8192, [](std::string_view column) { return column == "c"; }));
   put_of_member("first", 4096);
-  EXPECT_TRUE(take<mover::PullEffect>());
+  EXPECT_TRUE(take<service::PullEffect>());
   EXPECT_EQ(pools_.reserved_left(), 8192u);
   room_ = 0;
   put_of_member("second", 4096);
-  EXPECT_TRUE(take<mover::PullEffect>());
+  EXPECT_TRUE(take<service::PullEffect>());
   EXPECT_EQ(pools_.reserved_left(), 4096u);
   pools_.on_channel_closed(member, now_, effects_);
   EXPECT_EQ(pools_.reserved_left(), 8192u) << "who offered it is gone";
@@ -223,7 +223,7 @@ TEST_F(PoolsTest, WhatStaysTakesOfItOnlyWhenThereIsNoOtherRoom) {
 TEST(PoolsReserve, ItIsAllOfItOrNone) {
   PoolsOptions options;
   options.reserved_bytes_max = 10'000;
-  Pools pools(options, mover::BufferCache::make({}), [](std::uint64_t) { return true; });
+  Pools pools(options, service::BufferCache::make({}), [](std::uint64_t) { return true; });
   const auto nothing_stays = [](std::string_view) { return false; };
   ASSERT_TRUE(pools.reserve("hash:/p", 6000, nothing_stays));
   ASSERT_TRUE(pools.reserve("hash:/p", 6000, nothing_stays)) << "the same pool";
@@ -241,12 +241,12 @@ TEST_F(PoolsTest, WhatNeverFitsIsRefusedAtOnceThoughItsPoolsBudgetIsUsedUp) {
   room_ = 0;
   put_of_member("large", (1 << 20) + 1, "hash:/p?budget=2MiB");
   EXPECT_FALSE(pools_.waits_for_memory());
-  const auto refused = take<mover::FailEffect>();
+  const auto refused = take<service::FailEffect>();
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->failure.code, Error::too_large) << refused->failure.message;
   put_of_member("fits", 1 << 20, "hash:/p?budget=2MiB");
   EXPECT_TRUE(pools_.waits_for_memory());
-  EXPECT_FALSE(take<mover::FailEffect>());
+  EXPECT_FALSE(take<service::FailEffect>());
 }
 
 TEST_F(PoolsTest, APutThatNoOwnerCanEverTakeHasFailedWithItsFirstAnswer) {
@@ -254,11 +254,11 @@ TEST_F(PoolsTest, APutThatNoOwnerCanEverTakeHasFailedWithItsFirstAnswer) {
   pools_.on_members({"a", "b"}, {}, now_, effects_);
   effects_.clear();
   ASSERT_EQ(*put("hash:/p", "r", 64, 9), mover::Stored::later);
-  const auto asked = take<mover::AskEffect>();
+  const auto asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->member, "b");
   pools_.on_answer(asked->token, fail(Error::too_large, "too large"), now_, effects_);
-  const auto stored = take<mover::StoredEffect>();
+  const auto stored = take<service::StoredEffect>();
   ASSERT_TRUE(stored);
   EXPECT_EQ(stored->token, 9u);
   EXPECT_EQ(stored->status.error().code, Error::too_large);
@@ -270,17 +270,17 @@ TEST_F(PoolsTest, APutIsStampedAgainWhereALaterOneIs) {
   effects_.clear();
   std::vector<std::byte> payload;
   ASSERT_EQ(*put("hash:/p", "r", 64, 9), mover::Stored::later);
-  auto asked = take<mover::AskEffect>();
+  auto asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   const std::uint64_t first = message_of<wire::PeerPut>(*asked, payload).counter;
   pools_.on_answer(asked->token, done(first + 1000), now_, effects_);
   EXPECT_FALSE(std::ranges::any_of(
-      effects_, [](const mover::Effect& each) { return std::holds_alternative<mover::StoredEffect>(each); }));
-  asked = take<mover::AskEffect>();
+      effects_, [](const service::Effect& each) { return std::holds_alternative<service::StoredEffect>(each); }));
+  asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   EXPECT_GT(message_of<wire::PeerPut>(*asked, payload).counter, first + 1000);
   pools_.on_answer(asked->token, done(0), now_, effects_);
-  const auto stored = take<mover::StoredEffect>();
+  const auto stored = take<service::StoredEffect>();
   ASSERT_TRUE(stored);
   EXPECT_TRUE(stored->status);
 }
@@ -320,19 +320,19 @@ TEST_F(PoolsTest, OfPutsOfTwoSidesOfACutTheLaterStaysAndTheOtherIsCounted) {
   ASSERT_NE(here, nullptr);
   EXPECT_EQ(here->version(), (Version{13, 7}));
   put_version({put_counter_max + 1, 9}, false);
-  EXPECT_EQ(take<mover::FailEffect>()->failure.code, Error::protocol);
+  EXPECT_EQ(take<service::FailEffect>()->failure.code, Error::protocol);
 }
 
 TEST_F(PoolsTest, FewerCopiesThanMinCopiesAreNotStored) {
   ASSERT_TRUE(pools_.admit("hash:/p?replicas=2&min_copies=2", user, effects_));
   ASSERT_EQ(*put("hash:/p", "r", 64, 9), mover::Stored::later);
-  EXPECT_FALSE(take<mover::StoredEffect>());
+  EXPECT_FALSE(take<service::StoredEffect>());
   now_ += 29 * second_ns;
   pools_.on_time(now_, effects_);
-  EXPECT_FALSE(take<mover::StoredEffect>());
+  EXPECT_FALSE(take<service::StoredEffect>());
   now_ += second_ns;
   pools_.on_time(now_, effects_);
-  const auto failed = take<mover::StoredEffect>();
+  const auto failed = take<service::StoredEffect>();
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->status.error().code, Error::timeout);
   EXPECT_EQ(
@@ -342,11 +342,11 @@ TEST_F(PoolsTest, FewerCopiesThanMinCopiesAreNotStored) {
   ASSERT_EQ(*put("hash:/p", "s", 64, 10), mover::Stored::later);
   pools_.on_members({"a", "b"}, {}, now_, effects_);
   std::vector<std::uint64_t> tokens;
-  for (const mover::Effect& each : effects_)
-    if (const auto* asked = std::get_if<mover::AskEffect>(&each)) tokens.push_back(asked->token);
+  for (const service::Effect& each : effects_)
+    if (const auto* asked = std::get_if<service::AskEffect>(&each)) tokens.push_back(asked->token);
   effects_.clear();
   for (const std::uint64_t token : tokens) pools_.on_answer(token, done(0), now_, effects_);
-  const auto stored = take<mover::StoredEffect>();
+  const auto stored = take<service::StoredEffect>();
   ASSERT_TRUE(stored);
   EXPECT_EQ(stored->token, 10u);
   EXPECT_TRUE(stored->status);
@@ -358,13 +358,13 @@ TEST_F(PoolsTest, AGetThatWaitsAsksAllOwnersBeforeItWaitsAtOne) {
   effects_.clear();
   ask(program, EntryKind::pool_get, wire::PoolGet{"hash:/p", "r", "c", 10 * second_ns});
   std::vector<std::byte> payload;
-  auto asked = take<mover::AskEffect>();
+  auto asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->kind, EntryKind::peer_get);
   EXPECT_EQ(message_of<wire::PeerGet>(*asked, payload).wait_ns, 0);
   EXPECT_EQ(pools_.table().counters().waiting, 0u) << "it does not wait here";
   pools_.on_answer(asked->token, fail(Error::not_found, "no"), now_, effects_);
-  asked = take<mover::AskEffect>();
+  asked = take<service::AskEffect>();
   EXPECT_EQ(pools_.table().counters().waiting + (asked ? 1 : 0), 1u) << "it waits at the first owner now";
   if (asked) {
     EXPECT_GT(message_of<wire::PeerGet>(*asked, payload).wait_ns, 0);
@@ -379,13 +379,13 @@ TEST_F(PoolsTest, OwnersCompareWhatTheyHaveAfterMembersHaveChanged) {
   effects_.clear();
   now_ += 60 * second_ns;
   pools_.on_time(now_, effects_);
-  auto asked = take<mover::AskEffect>();
+  auto asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   EXPECT_EQ(asked->kind, EntryKind::peer_compare);
   EXPECT_EQ(pools_.counters().comparisons_waiting, 1u);
   pools_.on_answer(asked->token, done(UINT64_MAX), now_, effects_);
   pools_.on_time(now_, effects_);
-  asked = take<mover::AskEffect>();
+  asked = take<service::AskEffect>();
   ASSERT_TRUE(asked) << "what differs is offered";
   EXPECT_EQ(asked->kind, EntryKind::peer_put);
   std::vector<std::byte> payload;
@@ -403,21 +403,21 @@ TEST_F(PoolsTest, APutThatFailedAndIsHereIsComparedLater) {
   ASSERT_EQ(pools_.counters().comparisons_waiting, 0u) << "there is nothing to be compared";
   effects_.clear();
   ASSERT_EQ(*put("hash:/p", "r", 64), mover::Stored::later);
-  const auto asked = take<mover::AskEffect>();
+  const auto asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   pools_.on_answer(asked->token, fail(Error::denied, "no"), now_, effects_);
-  EXPECT_FALSE(take<mover::StoredEffect>()->status);
+  EXPECT_FALSE(take<service::StoredEffect>()->status);
   EXPECT_EQ(pools_.counters().comparisons_waiting, 1u);
   now_ += 5 * second_ns;
   pools_.on_time(now_, effects_);
-  EXPECT_EQ(take<mover::AskEffect>()->kind, EntryKind::peer_compare);
+  EXPECT_EQ(take<service::AskEffect>()->kind, EntryKind::peer_compare);
 }
 
 TEST_F(PoolsTest, AMoveThatFailsIsTriedAgain) {
   ASSERT_TRUE(pools_.admit("hash:/p?replicas=2", user, effects_));
   ASSERT_EQ(*put("hash:/p", "r", 64), mover::Stored::now);
   const auto begin = [&] {
-    auto asked = take<mover::AskEffect>();
+    auto asked = take<service::AskEffect>();
     EXPECT_TRUE(asked);
     EXPECT_EQ(asked->kind, EntryKind::peer_put);
     return asked->token;
@@ -429,7 +429,7 @@ TEST_F(PoolsTest, AMoveThatFailsIsTriedAgain) {
   EXPECT_EQ(pools_.counters().failed_moves, 1u);
   EXPECT_EQ(pools_.counters().moves_waiting, 1u);
   pools_.on_time(now_, effects_);
-  EXPECT_FALSE(take<mover::AskEffect>()) << "at once";
+  EXPECT_FALSE(take<service::AskEffect>()) << "at once";
   now_ = pools_.next_deadline();
   ASSERT_LT(now_, never);
   pools_.on_time(now_, effects_);
@@ -444,8 +444,8 @@ TEST_F(PoolsTest, ARemovalIsAskedForUntilAllWhoMayHaveTheObjectHaveConfirmedIt) 
   ASSERT_TRUE(pools_.open(pool + "?members=a,b&replicas=2", user, now_, effects_));
   const auto asked_to_drop = [&]() -> std::optional<std::uint64_t> {
     std::optional<std::uint64_t> token;
-    for (const mover::Effect& effect : effects_)
-      if (const auto* ask = std::get_if<mover::AskEffect>(&effect);
+    for (const service::Effect& effect : effects_)
+      if (const auto* ask = std::get_if<service::AskEffect>(&effect);
           ask != nullptr && ask->kind == EntryKind::peer_drop) {
         EXPECT_EQ(ask->member, "b");
         token = ask->token;
@@ -496,16 +496,16 @@ TEST_F(PoolsTest, ABudgetIsFreeAsSoonAsAnObjectIsDroppedWhoeverReadsIt) {
   ASSERT_TRUE(name) << name.error().message;
   ASSERT_EQ(*put(*name, "first", 80), mover::Stored::now);
   ask(program, EntryKind::pool_get, wire::PoolGet{*name, "first", "c", 0});
-  const auto held = take<mover::HandOverEffect>();
+  const auto held = take<service::HandOverEffect>();
   ASSERT_TRUE(held);
   ASSERT_EQ(*put(*name, "second", 80, 11), mover::Stored::later);
   pools_.on_time(now_, effects_);
-  EXPECT_FALSE(take<mover::StoredEffect>());
+  EXPECT_FALSE(take<service::StoredEffect>());
   EXPECT_GT(pools_.next_deadline(), now_);
   ask(program, EntryKind::pool_drop, wire::PoolDrop{*name, "first", "*"});
   EXPECT_LE(pools_.next_deadline(), now_) << "though the memory is its reader's yet";
   pools_.on_time(now_, effects_);
-  const auto stored = take<mover::StoredEffect>();
+  const auto stored = take<service::StoredEffect>();
   ASSERT_TRUE(stored);
   EXPECT_EQ(stored->token, 11u);
   EXPECT_TRUE(stored->status);
@@ -516,7 +516,7 @@ TEST_F(PoolsTest, ADropFollowsARowThatIsOnItsWayAndIsAnsweredWhenItsNewOwnerHasD
   ASSERT_TRUE(pools_.admit("hash:/p?replicas=2", user, effects_));
   ASSERT_EQ(*put("hash:/p", "r*[x]", 64), mover::Stored::now);
   pools_.on_members({"a", "b"}, {}, now_, effects_);
-  const auto move = take<mover::AskEffect>();
+  const auto move = take<service::AskEffect>();
   ASSERT_TRUE(move);
   EXPECT_EQ(move->kind, EntryKind::peer_put);
   ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "r*", "*"});
@@ -527,7 +527,7 @@ TEST_F(PoolsTest, ADropFollowsARowThatIsOnItsWayAndIsAnsweredWhenItsNewOwnerHasD
     pools_.on_answer(token, Answer{wire::ReplyKind::done, std::move(payload), {}}, now_, effects_);
   };
   end(move->token, 0);
-  auto chase = take<mover::AskEffect>();
+  auto chase = take<service::AskEffect>();
   ASSERT_TRUE(chase);
   EXPECT_EQ(chase->kind, EntryKind::peer_drop);
   EXPECT_EQ(chase->member, "b");
@@ -537,18 +537,18 @@ TEST_F(PoolsTest, ADropFollowsARowThatIsOnItsWayAndIsAnsweredWhenItsNewOwnerHasD
   ASSERT_TRUE(wire::decode(payload, asked));
   EXPECT_EQ(asked.row_glob, "r[*][[]x]") << "this row and no other";
   end(chase->token, 1);
-  const auto reply = take<mover::ReplyEffect>();
+  const auto reply = take<service::ReplyEffect>();
   ASSERT_TRUE(reply);
   EXPECT_EQ(std::get<wire::Done>(reply->message).value, 2u)
       << "that of a, which was its first owner, and what b counts";
   // The move has ended: it is remembered as long as a drop may be on its way, and followed once.
   ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "*", "*"});
-  chase = take<mover::AskEffect>();
+  chase = take<service::AskEffect>();
   ASSERT_TRUE(chase);
   pools_.on_answer(chase->token, fail(Error::peer_lost, "connection reset"), now_, effects_);
-  EXPECT_EQ(take<mover::FailEffect>()->failure.code, Error::peer_lost) << "b may have it";
+  EXPECT_EQ(take<service::FailEffect>()->failure.code, Error::peer_lost) << "b may have it";
   ask(member, EntryKind::peer_drop, wire::PeerDrop{user, "hash:/p", "*", "*"});
-  EXPECT_TRUE(take<mover::ReplyEffect>());
+  EXPECT_TRUE(take<service::ReplyEffect>());
 }
 
 TEST_F(PoolsTest, MembersThatWentWithRowsNobodyElseHasAreKnownUntilTheyAreBackOrAllIsDropped) {
@@ -587,7 +587,7 @@ TEST_F(PoolsTest, AGetThatIsCancelledWaitsNeitherHereNorAtItsOwner) {
   EXPECT_EQ(pools_.table().counters().waiting, 1u);
   ask(program, EntryKind::pool_cancel, wire::PoolCancel{here});
   EXPECT_EQ(pools_.table().counters().waiting, 0u);
-  const auto failed = take<mover::FailEffect>();
+  const auto failed = take<service::FailEffect>();
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->ticket, here);
   EXPECT_EQ(failed->failure.code, Error::cancelled);
@@ -597,16 +597,16 @@ TEST_F(PoolsTest, AGetThatIsCancelledWaitsNeitherHereNorAtItsOwner) {
   effects_.clear();
   ask(program, EntryKind::pool_get, wire::PoolGet{"hash:/p", "r", "c", -1});
   const std::uint64_t there = ticket_;
-  const auto asked = take<mover::AskEffect>();
+  const auto asked = take<service::AskEffect>();
   ASSERT_TRUE(asked);
   ask(program, EntryKind::pool_cancel, wire::PoolCancel{there});
   std::vector<std::byte> payload;
-  for (const mover::Effect& effect : effects_)
-    if (const auto* told = std::get_if<mover::AskEffect>(&effect)) told->compose({}, payload);
+  for (const service::Effect& effect : effects_)
+    if (const auto* told = std::get_if<service::AskEffect>(&effect)) told->compose({}, payload);
   wire::PeerCancel cancel{};
   ASSERT_TRUE(wire::decode(payload, cancel));
   EXPECT_EQ(cancel.what, wire::PeerCancel::What::get);
-  EXPECT_TRUE(take<mover::FailEffect>());
+  EXPECT_TRUE(take<service::FailEffect>());
   pools_.on_answer(asked->token, fail(Error::cancelled, "not wanted"), now_, effects_);
   EXPECT_TRUE(effects_.empty());
 }
@@ -625,7 +625,7 @@ TEST_F(PoolsTest, PoolsInWhichServicesKeepTheirObjectsAreNotForPrograms) {
     EXPECT_TRUE(refused(pools_.choose(pool, "*", "*", user)));
     EXPECT_TRUE(refused(pools_.spread(pool)));
     const auto refused_reply = [&] {
-      const auto failed = take<mover::FailEffect>();
+      const auto failed = take<service::FailEffect>();
       return failed && failed->failure.code == Error::denied;
     };
     ask(program, EntryKind::pool_get, wire::PoolGet{.pool = pool, .row_key = "a", .column_key = "pool", .wait_ns = 0});
@@ -660,7 +660,7 @@ TEST_F(PoolsTest, AMemberNamesNoPoolOfThisAgentAlone) {
   ASSERT_TRUE(pools_.admit("local:/p", user, effects_));
   ASSERT_EQ(*put("local:/p", "r", 64), mover::Stored::now);
   const auto denied = [&] {
-    const auto failed = take<mover::FailEffect>();
+    const auto failed = take<service::FailEffect>();
     return failed && failed->failure.code == Error::denied;
   };
   put_of_member("r", 64, "local:/p");
@@ -687,11 +687,11 @@ TEST_F(PoolsTest, AKnownPoolIsGivenOnlyToWhomMayUseIt) {
   ASSERT_TRUE(pools_.admit("hash:/p?readers=7", user, effects_));
   EXPECT_EQ(pools_.open("hash:/p", other, now_, effects_).error().code, Error::denied);
   ask(member, EntryKind::peer_define, wire::PeerDefine{other, "hash:/p"});
-  auto failed = take<mover::FailEffect>();
+  auto failed = take<service::FailEffect>();
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->failure.code, Error::denied);
   ask(member, EntryKind::peer_step_end, wire::PeerStepEnd{other, 0, 1, "hash:/p", "row"});
-  failed = take<mover::FailEffect>();
+  failed = take<service::FailEffect>();
   ASSERT_TRUE(failed) << "it would show what another user hides";
   EXPECT_EQ(failed->failure.code, Error::denied);
   wire::PeerGet get{};
@@ -700,7 +700,7 @@ TEST_F(PoolsTest, AKnownPoolIsGivenOnlyToWhomMayUseIt) {
   get.pool = "hash:/p";
   get.row_key = "r";
   ask(member, EntryKind::peer_get, get);
-  failed = take<mover::FailEffect>();
+  failed = take<service::FailEffect>();
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->failure.code, Error::not_found) << "a reader may look";
   EXPECT_TRUE(pools_.open("hash:/p", 0, now_, effects_));

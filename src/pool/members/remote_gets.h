@@ -34,10 +34,14 @@ struct RemoteGet {
   FramePtr delivered{};
   Failure last{Error::timeout, ""};
 
-  // An object that one owner cannot read is there, though others have none.
+  // An object may be at an owner that cannot read it, or did not answer, though others have none.
   void note(Failure said) {
     unsure |= said.code != Error::not_found;
-    if (said.code != Error::not_found || last.code != Error::io) last = std::move(said);
+    if (said.code != Error::not_found || !unsure) last = std::move(said);
+  }
+  void ask_all_again() {
+    tried.clear();
+    unsure = false;
   }
 };
 

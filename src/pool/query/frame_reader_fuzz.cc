@@ -25,7 +25,7 @@ pool::Query nulls_of(const char* column) {
   return query;
 }
 
-void ask(const pool::Query& query, const pool::FramePtr& frame, const std::shared_ptr<mover::BufferCache>& cache,
+void ask(const pool::Query& query, const pool::FramePtr& frame, const std::shared_ptr<service::BufferCache>& cache,
          bool loops) {
   static const auto threads = pool::QueryThreads::make(1);
   pool::QueryLimits limits;
@@ -45,8 +45,8 @@ void ask(const pool::Query& query, const pool::FramePtr& frame, const std::share
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const auto cache = mover::BufferCache::make({});
-  const auto frame = std::make_shared<mover::Frame>();
+  static const auto cache = service::BufferCache::make({});
+  const auto frame = std::make_shared<service::Frame>();
   frame->buffer = cache->take(size, user).value();
   if (size > 0) std::memcpy(frame->buffer.data(), data, size);
   frame->bytes = size;

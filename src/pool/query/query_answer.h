@@ -60,11 +60,11 @@ struct QueryService::Spread {
 
 struct QueryService::Answer {
   std::uint64_t number = 0;
-  mover::ChannelNumber channel = 0;
+  service::ChannelNumber channel = 0;
   uid_t user = 0;
   std::string pool, row_glob, column_glob;
   TimeNs deadline = never;
-  mover::Buffer bytes;            // of the query, until it is decoded
+  service::Buffer bytes;          // of the query, until it is decoded
   std::shared_ptr<QueryRun> run;  // a job's while one is running
   std::shared_ptr<StepResult> result;
   std::stop_source stop;

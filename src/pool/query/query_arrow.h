@@ -77,8 +77,8 @@ struct OpenFrame {
   std::vector<std::byte*> columns;
 };
 [[nodiscard]] Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows,
-                                           mover::BufferCache& cache, uid_t user, arrow::MemoryPool& memory);
-[[nodiscard]] Result<FramePtr> write_frame(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user,
+                                           service::BufferCache& cache, uid_t user, arrow::MemoryPool& memory);
+[[nodiscard]] Result<FramePtr> write_frame(const arrow::RecordBatch& batch, service::BufferCache& cache, uid_t user,
                                            arrow::MemoryPool& memory);
 // One row from partial answers, each a batch of one row of bound.output.
 [[nodiscard]] Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query, const Batches& partials,

@@ -93,7 +93,7 @@ Result<std::shared_ptr<arrow::RecordBatch>> combine_partials(const Query& query,
   return arrow::RecordBatch::Make(arrow::schema(std::move(fields)), 1, std::move(columns));
 }
 
-Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, mover::BufferCache& cache,
+Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials, service::BufferCache& cache,
                          uid_t user, std::uint64_t memory_bytes_max) {
   mover::ArrowMemory memory(cache, user, memory_bytes_max, queries_setting);
   Batches batches;

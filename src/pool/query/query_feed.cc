@@ -14,7 +14,7 @@ constexpr std::size_t partials_max = 64;  // before they are folded into one
 class FedRun final : public QueryRun {
  public:
   FedRun(Query query, QuerySource source, const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
-         std::shared_ptr<mover::BufferCache> cache, uid_t user)
+         std::shared_ptr<service::BufferCache> cache, uid_t user)
       : query_(std::move(query)),
         source_(std::move(source)),
         limits_(limits),
@@ -109,7 +109,7 @@ class FedRun final : public QueryRun {
   QuerySource source_;
   QueryLimits limits_;
   std::shared_ptr<QueryThreads> threads_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   uid_t user_;
   std::unique_ptr<QueryRun> run_;
   std::vector<FramePtr> partials_;
@@ -121,8 +121,8 @@ class FedRun final : public QueryRun {
 }  // namespace
 
 std::unique_ptr<QueryRun> make_fed_run(Query query, QuerySource source, const QueryLimits& limits,
-                                       std::shared_ptr<QueryThreads> threads, std::shared_ptr<mover::BufferCache> cache,
-                                       uid_t user) {
+                                       std::shared_ptr<QueryThreads> threads,
+                                       std::shared_ptr<service::BufferCache> cache, uid_t user) {
   return std::make_unique<FedRun>(std::move(query), std::move(source), limits, std::move(threads), std::move(cache),
                                   user);
 }

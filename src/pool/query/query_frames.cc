@@ -57,8 +57,8 @@ std::uint64_t stream_bytes(const std::vector<arrow::ipc::IpcPayload>& payloads,
   return bytes;
 }
 
-Result<FramePtr> frame_of(std::uint64_t bytes, std::int64_t rows, mover::BufferCache& cache, uid_t user) {
-  auto made = std::make_shared<mover::Frame>();
+Result<FramePtr> frame_of(std::uint64_t bytes, std::int64_t rows, service::BufferCache& cache, uid_t user) {
+  auto made = std::make_shared<service::Frame>();
   OFP_ASSIGN(made->buffer, cache.take(bytes, user));
   made->bytes = bytes;
   made->rows = static_cast<std::uint64_t>(rows);
@@ -82,7 +82,7 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
   options.use_threads = false;
   options.memory_pool = &memory;
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;  // copies what is not
-  OFP_ASSIGN(FramePtr frame, mover::in_memory(source.frame));
+  OFP_ASSIGN(FramePtr frame, service::in_memory(source.frame));
   const auto stream = std::make_shared<arrow::io::BufferReader>(std::make_shared<FrameBuffer>(std::move(frame)));
   OFP_ARROW_ASSIGN(const auto reader, arrow::ipc::RecordBatchStreamReader::Open(stream, options), "reading " + where());
   Batches batches;
@@ -99,7 +99,7 @@ Result<std::pair<std::shared_ptr<arrow::Schema>, Batches>> import_frame(const Qu
 // The messages' metadata depends on lengths alone: it is written over columns that are not there yet, and tells where
 // their bytes are to be.
 Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::uint64_t rows,
-                             mover::BufferCache& cache, uid_t user, arrow::MemoryPool& memory) {
+                             service::BufferCache& cache, uid_t user, arrow::MemoryPool& memory) {
   arrow::ArrayVector columns;
   for (const auto& field : schema->fields()) {
     const auto bytes = static_cast<std::int64_t>(rows) * field->type()->byte_width();
@@ -136,7 +136,7 @@ Result<OpenFrame> open_frame(const std::shared_ptr<arrow::Schema>& schema, std::
   return made;
 }
 
-Result<FramePtr> write_frame(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user,
+Result<FramePtr> write_frame(const arrow::RecordBatch& batch, service::BufferCache& cache, uid_t user,
                              arrow::MemoryPool& memory) {
   const auto options = write_options(memory);
   OFP_ASSIGN(const std::vector<arrow::ipc::IpcPayload> payloads, payloads_of(batch, options));

@@ -9,7 +9,7 @@
 using namespace offpath;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const auto cache = mover::BufferCache::make({});
+  static const auto cache = service::BufferCache::make({});
   static const auto threads = pool::QueryThreads::make(1);
   static const pool::FramePtr frames[] = {pool::frame_of(*pool::mixed_batch(70), *cache),
                                           pool::frame_of(*pool::particles(70, 1), *cache)};

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "mover/effects.h"
 #include "pool/query/query.h"
 #include "pool/table/frame_table.h"
+#include "service/effects.h"
 #include "wire/messages/message_kinds.h"
 
 namespace offpath::pool {
@@ -45,24 +45,26 @@ class QueryMembers {
     std::uint64_t view = 0;
     uid_t owner = 0;  // whose pool it is where the query began
   };
-  [[nodiscard]] virtual Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects& effects) = 0;
+  [[nodiscard]] virtual Result<std::vector<QuerySource>> choose_part(const Part& part, service::Effects& effects) = 0;
 
+  // Counts one request of that user with so many bytes until the charge is destroyed. Error::too_large: too many wait.
+  [[nodiscard]] virtual Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) = 0;
   // Asks another member; failures name it. `frame`, or where there is none `done`, is what it answered.
   struct Reply {
     FramePtr frame;
     std::uint64_t done = 0;
   };
-  using Fetched = std::function<void(Result<Reply> reply, TimeNs now, mover::Effects& effects)>;
+  using Fetched = std::function<void(Result<Reply> reply, TimeNs now, service::Effects& effects)>;
   using Compose =
-      std::function<void(const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+      std::function<void(const service::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
   virtual void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline,
                           std::vector<std::byte> body, Compose compose, Fetched fetched, TimeNs now,
-                          mover::Effects& effects) = 0;
+                          service::Effects& effects) = 0;
   // Nobody wants that part any more.
-  virtual void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, mover::Effects& effects) = 0;
+  virtual void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, service::Effects& effects) = 0;
 
   // Answers a request of a program or of a member with a frame.
-  virtual void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, mover::Effects& effects) = 0;
+  virtual void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, service::Effects& effects) = 0;
 
  protected:
   ~QueryMembers() = default;

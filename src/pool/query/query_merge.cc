@@ -126,7 +126,7 @@ std::vector<std::int64_t> chosen_rows(const std::vector<Head>& heads, std::vecto
 }  // namespace
 
 Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& order, std::uint64_t frame_bytes_max,
-                     mover::BufferCache& cache, uid_t user, std::uint64_t memory_bytes_max) {
+                     service::BufferCache& cache, uid_t user, std::uint64_t memory_bytes_max) {
   mover::ArrowMemory memory(cache, user, memory_bytes_max, queries_setting);
   arrow::compute::ExecContext context(&memory);
   Merged merged;

@@ -114,7 +114,7 @@ std::shared_ptr<QueryThreads> QueryThreads::make(unsigned threads) {
 
 Result<std::unique_ptr<QueryRun>> QueryRun::make(Query query, std::vector<QuerySource> sources,
                                                  const QueryLimits& limits, std::shared_ptr<QueryThreads> threads,
-                                                 std::shared_ptr<mover::BufferCache> cache, uid_t user) {
+                                                 std::shared_ptr<service::BufferCache> cache, uid_t user) {
   if (sources.empty()) return fail(Error::not_found, "there are no frames to query");
   OFP_ARROW(arrow::compute::Initialize(), "starting");
   if (sources.front().feed)

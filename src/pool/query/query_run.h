@@ -66,7 +66,7 @@ class QueryRun {
   [[nodiscard]] static Result<std::unique_ptr<QueryRun>> make(Query query, std::vector<QuerySource> sources,
                                                               const QueryLimits& limits,
                                                               std::shared_ptr<QueryThreads> threads,
-                                                              std::shared_ptr<mover::BufferCache> cache, uid_t user);
+                                                              std::shared_ptr<service::BufferCache> cache, uid_t user);
   virtual ~QueryRun() = default;
 
   // Blocks: run it in a job, one at a time. The answer's first frame comes also if no row was chosen: it carries the
@@ -78,7 +78,7 @@ class QueryRun {
 // A run over what a feed gives, by runs over as many of its frames as a step may hold.
 [[nodiscard]] std::unique_ptr<QueryRun> make_fed_run(Query query, QuerySource source, const QueryLimits& limits,
                                                      std::shared_ptr<QueryThreads> threads,
-                                                     std::shared_ptr<mover::BufferCache> cache, uid_t user);
+                                                     std::shared_ptr<service::BufferCache> cache, uid_t user);
 
 // What is left of one member's answer: rows from `row` on. It is ordered by the columns of a MergeOrder, whole numbers
 // all of them.
@@ -97,14 +97,14 @@ struct Merged {
 // All rows that no later row of any head can come before; all of one head at least. Without rows it is one empty frame,
 // which carries the schema.
 [[nodiscard]] Result<Merged> merge(const std::vector<MergeHead>& heads, const MergeOrder& order,
-                                   std::uint64_t frame_bytes_max, mover::BufferCache& cache, uid_t user,
+                                   std::uint64_t frame_bytes_max, service::BufferCache& cache, uid_t user,
                                    std::uint64_t memory_bytes_max = QueryLimits{}.memory_bytes_max);
 
 // The answer to a query of aggregates from partial answers of several members: one frame of one row, and partial itself
 // if the query says so.
 // A member that had no rows at all need not be among them. Pure: depends on its arguments alone.
 [[nodiscard]] Result<FramePtr> combine(const Query& query, const std::vector<FramePtr>& partials,
-                                       mover::BufferCache& cache, uid_t user,
+                                       service::BufferCache& cache, uid_t user,
                                        std::uint64_t memory_bytes_max = QueryLimits{}.memory_bytes_max);
 
 // Whether two frames have columns of the same names and types; Error::schema says what each has. Reads their schemas

@@ -12,15 +12,13 @@
 
 namespace offpath::pool {
 
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::FailEffect;
-using mover::ReplyEffect;
+using service::ChannelNumber;
+using service::Effects;
+using service::FailEffect;
+using service::ReplyEffect;
 using wire::EntryKind;
 
 namespace {
-
-constexpr std::uint64_t own = 1ull << 63;  // in the numbers of answers, as programs see them
 
 FrameTable::Get get_of(ChannelNumber channel, std::uint64_t ticket) {
   FrameTable::Get get;
@@ -33,14 +31,9 @@ Failure time_over() { return {Error::timeout, "the query's time was over before 
 
 }  // namespace
 
-QueryService::QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, QueryMembers& members)
+QueryService::QueryService(const Limits& limits, std::shared_ptr<service::BufferCache> cache, QueryMembers& members)
     : limits_(limits), cache_(std::move(cache)), members_(members) {}
 QueryService::~QueryService() = default;
-
-bool QueryService::is_own(const channel::Entry& release) noexcept {
-  wire::Release said{};
-  return wire::decode(release.payload, said) && (said.lease & own) != 0;
-}
 
 void QueryService::on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel].user = user; }
 
@@ -71,7 +64,7 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
       case EntryKind::query_next: {
         wire::QueryNext asked{};
         OFP_TRY(wire::decode(request.payload, asked));
-        const auto at = answers_.find(asked.answer & ~own);
+        const auto at = answers_.find(asked.answer & ~wire::answer_flag);
         if (at == answers_.end() || at->second->channel != channel || at->second->part_of != 0 ||
             at->second->member_number != 0 || !at->second->begun)
           return fail(Error::not_found, "there is no answer {:#x}: it has ended, or its time was over", asked.answer);
@@ -80,7 +73,7 @@ void QueryService::on_request(ChannelNumber channel, const channel::Entry& reque
       case EntryKind::release: {
         wire::Release release{};
         if (!wire::decode(request.payload, release)) return {};
-        const auto answer = answers_.find(release.lease & ~own);
+        const auto answer = answers_.find(release.lease & ~wire::answer_flag);
         if (answer != answers_.end() && answer->second->channel == channel && answer->second->part_of == 0 &&
             answer->second->member_number == 0)
           give_up(*answer->second, now, effects);
@@ -155,7 +148,7 @@ Status QueryService::on_member_request(ChannelNumber channel, const channel::Ent
 Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max,
                            const wire::PeerQuery* of_member, TimeNs now, Effects& effects) {
   Channel& channel = channels_.at(place.channel);
-  const auto take = [&]() -> Result<mover::Buffer> {
+  const auto take = [&]() -> Result<service::Buffer> {
     if (query.query.length == 0 || query.query.length > query_bytes_max)
       return fail(Error::too_large, "a query of {} bytes, 1 to {} are allowed", query.query.length, query_bytes_max);
     if (channel.open >= open_max)
@@ -188,14 +181,15 @@ Status QueryService::begin(Place place, const wire::PoolQuery& query, uid_t user
   ++counters_.open;
   std::vector<link::ReadPiece> pieces = {
       {query.query.region, query.query.generation, query.query.offset, answer->bytes.data(), query.query.length}};
-  mover::PullEffect pull{place.channel, mover::token_of(mover::Service::query, answer->number), std::move(pieces)};
+  service::PullEffect pull{place.channel, service::token_of(service::ServiceId::query, answer->number),
+                           std::move(pieces)};
   effects.emplace_back(std::move(pull));
   answers_.emplace(answer->number, std::move(answer));
   return {};
 }
 
 void QueryService::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
-  const auto at = answers_.find(mover::number_of(token));
+  const auto at = answers_.find(service::number_of(token));
   if (at == answers_.end()) return;
   if (!status) return fail_answer(*at->second, std::move(status).error(), now, effects);
   start(*at->second, now, effects);
@@ -285,14 +279,14 @@ void QueryService::run_waiting(Effects& effects) {
         return {};
       };
     }
-    mover::JobEffect job{mover::token_of(mover::Service::query, answer.number), std::move(run)};
+    service::JobEffect job{service::token_of(service::ServiceId::query, answer.number), std::move(run)};
     effects.emplace_back(std::move(job));
   }
 }
 
 void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   --counters_.running;
-  const auto at = answers_.find(mover::number_of(token));
+  const auto at = answers_.find(service::number_of(token));
   if (at == answers_.end()) return run_waiting(effects);
   Answer& answer = *at->second;
   answer.running = false;
@@ -317,7 +311,8 @@ void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effect
     answer.run.reset();  // and what it read
   }
   if (!std::exchange(answer.begun, true))
-    reply(answer, answer.member_number != 0 || answer.part_of != 0 ? 1 : answer.number | own, now, effects);
+    reply(answer, answer.member_number != 0 || answer.part_of != 0 ? 1 : answer.number | wire::answer_flag, now,
+          effects);
   else if (answer.asked)
     serve(answer, now, effects);
   run_waiting(effects);
@@ -327,7 +322,8 @@ void QueryService::on_job(std::uint64_t token, Status status, TimeNs now, Effect
 
 Status QueryService::next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now, Effects& effects) {
   if (answer.asked)
-    return fail(Error::invalid, "answer {:#x} was asked for a frame that has not been given yet", answer.number | own);
+    return fail(Error::invalid, "answer {:#x} was asked for a frame that has not been given yet",
+                answer.number | wire::answer_flag);
   if (index != answer.first && index != answer.first + 1)
     return fail(Error::invalid, "frame {} of an answer was asked for, it is at {}", index, answer.first);
   if (index == answer.first + 1) {

@@ -20,9 +20,9 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/effects.h"
 #include "pool/query/query_members.h"
 #include "pool/query/query_run.h"
+#include "service/service.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/pool_messages.h"
 
@@ -34,7 +34,7 @@ struct QueryServiceCounters {
   std::uint64_t rows_read = 0, bytes_read = 0, bytes_answered = 0;
 };
 
-class QueryService {
+class QueryService final : public service::Service {
  public:
   struct Limits {
     QueryLimits query;
@@ -44,22 +44,35 @@ class QueryService {
     TimeNs settle_ns = 5 * second_ns;       // for members to agree on who is one of them
     TimeNs retry_ns = 50 * millisecond_ns;
   };
-  QueryService(const Limits& limits, std::shared_ptr<mover::BufferCache> cache, QueryMembers& members);
-  ~QueryService();
+  QueryService(const Limits& limits, std::shared_ptr<service::BufferCache> cache, QueryMembers& members);
+  ~QueryService() override;
 
-  void on_channel_open(mover::ChannelNumber channel, uid_t user);
-  void on_channel_closed(mover::ChannelNumber channel, TimeNs now, mover::Effects& effects);
-  // pool_query, query_next, release of an answer (is_own), pool_cancel, which may be another service's; of members
+  void on_channel_open(service::ChannelNumber channel, uid_t user);
+  void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
+  // pool_query, query_next, release of an answer, pool_cancel, which may be another service's; of members
   // (is_member) peer_query, peer_query_next and peer_cancel.
-  void on_request(mover::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
-                  mover::Effects& effects);
-  void on_transfer(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
-  void on_job(std::uint64_t token, Status status, TimeNs now, mover::Effects& effects);
-  void on_time(TimeNs now, mover::Effects& effects);
-  [[nodiscard]] TimeNs next_deadline() const noexcept;
+  void on_request(service::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                  service::Effects& effects);
+  void on_transfer(std::uint64_t token, Status status, TimeNs now, service::Effects& effects);
+  void on_job(std::uint64_t token, Status status, TimeNs now, service::Effects& effects) override;
+  void on_time(TimeNs now, service::Effects& effects) override;
+  [[nodiscard]] TimeNs next_deadline() const noexcept override;
 
-  // Answers are numbered apart from leases.
-  [[nodiscard]] static bool is_own(const channel::Entry& release) noexcept;
+  // ---- Service
+  void on_opened(const service::OpenedChannel& channel) override {
+    on_channel_open(channel.number, channel.client.user);
+  }
+  void on_closed(service::ChannelNumber channel, bool /*usual*/, TimeNs now, service::Effects& effects) override {
+    on_channel_closed(channel, now, effects);
+  }
+  void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override {
+    on_request(asked.channel, asked.entry, asked.is_member, now, effects);
+  }
+  void on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status, TimeNs now,
+                   service::Effects& effects) override {
+    on_transfer(token, std::move(status), now, effects);
+  }
+
   [[nodiscard]] const QueryServiceCounters& counters() const noexcept { return counters_; }
 
  private:
@@ -71,57 +84,57 @@ class QueryService {
     std::size_t open = 0;
   };
   struct Place {  // where a request came from
-    mover::ChannelNumber channel;
+    service::ChannelNumber channel;
     std::uint64_t ticket;
   };
 
   [[nodiscard]] Status begin(Place place, const wire::PoolQuery& query, uid_t user, std::size_t open_max,
-                             const wire::PeerQuery* of_member, TimeNs now, mover::Effects& effects);
-  [[nodiscard]] Status on_member_request(mover::ChannelNumber number, const channel::Entry& request, TimeNs now,
-                                         mover::Effects& effects);
+                             const wire::PeerQuery* of_member, TimeNs now, service::Effects& effects);
+  [[nodiscard]] Status on_member_request(service::ChannelNumber number, const channel::Entry& request, TimeNs now,
+                                         service::Effects& effects);
   [[nodiscard]] Status next(Answer& answer, std::uint64_t index, FrameTable::Get get, TimeNs now,
-                            mover::Effects& effects);
-  void start(Answer& answer, TimeNs now, mover::Effects& effects);
-  void run(Answer& answer, Query query, std::vector<QuerySource> sources, TimeNs now, mover::Effects& effects);
-  void want_step(Answer& answer, mover::Effects& effects);
-  void run_waiting(mover::Effects& effects);
-  void serve(Answer& answer, TimeNs now, mover::Effects& effects);
-  void reply(Answer& answer, std::uint64_t value, TimeNs now, mover::Effects& effects);
-  void end(Answer& answer, std::uint64_t value, TimeNs now, mover::Effects& effects);
-  void fail_answer(Answer& answer, Failure failure, TimeNs now, mover::Effects& effects);
-  void give_up(Answer& answer, TimeNs now, mover::Effects& effects);
-  void forget(std::uint64_t number, TimeNs now, mover::Effects& effects);
+                            service::Effects& effects);
+  void start(Answer& answer, TimeNs now, service::Effects& effects);
+  void run(Answer& answer, Query query, std::vector<QuerySource> sources, TimeNs now, service::Effects& effects);
+  void want_step(Answer& answer, service::Effects& effects);
+  void run_waiting(service::Effects& effects);
+  void serve(Answer& answer, TimeNs now, service::Effects& effects);
+  void reply(Answer& answer, std::uint64_t value, TimeNs now, service::Effects& effects);
+  void end(Answer& answer, std::uint64_t value, TimeNs now, service::Effects& effects);
+  void fail_answer(Answer& answer, Failure failure, TimeNs now, service::Effects& effects);
+  void give_up(Answer& answer, TimeNs now, service::Effects& effects);
+  void forget(std::uint64_t number, TimeNs now, service::Effects& effects);
 
   // query_spread.cc
-  void spread(Answer& answer, Query query, QueryMembers::Spread over, TimeNs now, mover::Effects& effects);
-  void begin_parts(Answer& answer, TimeNs now, mover::Effects& effects);
-  void begin_own_part(const Answer& answer, std::uint64_t number, mover::Effects& effects, TimeNs now);
-  void fetch(Answer& answer, Part& part, TimeNs now, mover::Effects& effects);
-  void pump(Answer& answer, TimeNs now, mover::Effects& effects);
+  void spread(Answer& answer, Query query, QueryMembers::Spread over, TimeNs now, service::Effects& effects);
+  void begin_parts(Answer& answer, TimeNs now, service::Effects& effects);
+  void begin_own_part(const Answer& answer, std::uint64_t number, service::Effects& effects, TimeNs now);
+  void fetch(Answer& answer, Part& part, TimeNs now, service::Effects& effects);
+  void pump(Answer& answer, TimeNs now, service::Effects& effects);
   void on_part_reply(std::uint64_t number, std::uint64_t part_number, Result<QueryMembers::Reply> reply, TimeNs now,
-                     mover::Effects& effects);
+                     service::Effects& effects);
   void on_part_begun(Answer& answer, Part& part, Result<QueryMembers::Reply> reply, TimeNs now,
-                     mover::Effects& effects);
-  void all_begun(Answer& answer, TimeNs now, mover::Effects& effects);
-  void on_part_frame(Answer& answer, Part& part, FramePtr frame, TimeNs now, mover::Effects& effects);
+                     service::Effects& effects);
+  void all_begun(Answer& answer, TimeNs now, service::Effects& effects);
+  void on_part_frame(Answer& answer, Part& part, FramePtr frame, TimeNs now, service::Effects& effects);
 
   // query_spread_order.cc
   static void put_in_order(Spread& spread);
-  void pump_in_order(Answer& answer, TimeNs now, mover::Effects& effects);
+  void pump_in_order(Answer& answer, TimeNs now, service::Effects& effects);
   [[nodiscard]] std::function<Status()> merge_job(const Answer& answer) const;
-  void on_merged(Answer& answer, TimeNs now, mover::Effects& effects);
+  void on_merged(Answer& answer, TimeNs now, service::Effects& effects);
 
-  void give_up(Part& part, TimeNs now, mover::Effects& effects);
-  void retry_spread(Answer& answer, TimeNs now, mover::Effects& effects);
+  void give_up(Part& part, TimeNs now, service::Effects& effects);
+  void retry_spread(Answer& answer, TimeNs now, service::Effects& effects);
 
   Limits limits_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   QueryMembers& members_;
   std::shared_ptr<QueryThreads> threads_;  // made for the first query
-  std::unordered_map<mover::ChannelNumber, Channel> channels_;
+  std::unordered_map<service::ChannelNumber, Channel> channels_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Answer>> answers_;
-  std::map<std::pair<mover::ChannelNumber, std::uint64_t>, std::uint64_t> of_members_;  // by the member's number
-  std::deque<std::uint64_t> waiting_;                                                   // answers that want a step
+  std::map<std::pair<service::ChannelNumber, std::uint64_t>, std::uint64_t> of_members_;  // by the member's number
+  std::deque<std::uint64_t> waiting_;                                                     // answers that want a step
   std::uint64_t next_number_ = 1;
   QueryServiceCounters counters_;
 };

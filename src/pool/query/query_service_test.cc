@@ -16,7 +16,7 @@ namespace {
 
 using wire::EntryKind;
 
-constexpr mover::ChannelNumber asker = 1, stranger = 2;
+constexpr service::ChannelNumber asker = 1, stranger = 2;
 
 // Answers for this member's rows and, as a test says, for those of others.
 class FakeMembers final : public QueryMembers {
@@ -27,7 +27,7 @@ class FakeMembers final : public QueryMembers {
     std::vector<std::byte> body, payload;
     Fetched fetched;
   };
-  explicit FakeMembers(std::shared_ptr<mover::BufferCache> cache) : cache_(std::move(cache)) {}
+  explicit FakeMembers(std::shared_ptr<service::BufferCache> cache) : cache_(std::move(cache)) {}
 
   const std::string& self() const noexcept override { return self_; }
   Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view, std::string_view, uid_t) override {
@@ -41,25 +41,28 @@ class FakeMembers final : public QueryMembers {
   std::vector<std::string> lost(const std::string& pool) const override {
     return pool.starts_with("hash:/") ? gone : std::vector<std::string>{};
   }
-  Result<std::vector<QuerySource>> choose_part(const Part& part, mover::Effects&) override {
+  Result<std::vector<QuerySource>> choose_part(const Part& part, service::Effects&) override {
     if (part.view != view) return fail(Error::would_block, "member {} knows of others", self_);
     return own;
   }
+  Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return WaitAccounts::charge(accounts, user, bytes);
+  }
   void fetch_part(std::string member, uid_t, EntryKind kind, TimeNs, std::vector<std::byte> body, Compose compose,
-                  Fetched fetched, TimeNs, mover::Effects&) override {
+                  Fetched fetched, TimeNs, service::Effects&) override {
     std::vector<std::byte> payload;
     compose({.bytes = {.length = body.size()}}, 1, payload);
     asked.push_back({std::move(member), kind, std::move(body), std::move(payload), std::move(fetched)});
   }
-  void cancel_part(const std::string& member, std::uint64_t, TimeNs, mover::Effects&) override {
+  void cancel_part(const std::string& member, std::uint64_t, TimeNs, service::Effects&) override {
     cancelled.push_back(member);
   }
   // As who gives frames to programs does.
-  void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs, mover::Effects& effects) override {
+  void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs, service::Effects& effects) override {
     wire::Got got{};
     got.length = frame->bytes;
     got.rows = frame->rows;
-    mover::HandOverEffect over{get.channel, get.ticket, frame, got};
+    service::HandOverEffect over{get.channel, get.ticket, frame, got};
     effects.emplace_back(std::move(over));
   }
 
@@ -70,9 +73,11 @@ class FakeMembers final : public QueryMembers {
   std::vector<QuerySource> own;
   std::deque<Asked> asked;
   std::vector<std::string> cancelled;
+  std::shared_ptr<WaitAccounts> accounts =
+      std::make_shared<WaitAccounts>(WaitAccounts::Limits{64, 64, 1 << 20});  // requests, of a user, bytes
 
  private:
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   std::string self_ = "b";
 };
 
@@ -89,7 +94,7 @@ class QueryServiceTest : public ::testing::Test {
     return made;
   }
   template <class Message>
-  std::uint64_t ask(EntryKind kind, const Message& message, mover::ChannelNumber channel = asker, TimeNs now = 0) {
+  std::uint64_t ask(EntryKind kind, const Message& message, service::ChannelNumber channel = asker, TimeNs now = 0) {
     std::vector<std::byte> payload;
     wire::encode(message, payload);
     service_.on_request(channel, {++ticket_, static_cast<std::uint8_t>(kind), payload}, is_member_, now, effects_);
@@ -100,7 +105,7 @@ class QueryServiceTest : public ::testing::Test {
     const auto bytes = encode(query);
     ask(EntryKind::pool_query,
         wire::PoolQuery{pool, "*", "*", wait_ns, {.region = 1, .generation = 1, .offset = 0, .length = bytes.size()}});
-    auto* const pull = effects_.empty() ? nullptr : std::get_if<mover::PullEffect>(&effects_.back());
+    auto* const pull = effects_.empty() ? nullptr : std::get_if<service::PullEffect>(&effects_.back());
     if (pull == nullptr) return;
     std::memcpy(pull->pieces.at(0).to, bytes.data(), bytes.size());
     const std::uint64_t token = pull->token;
@@ -109,9 +114,9 @@ class QueryServiceTest : public ::testing::Test {
   }
   void run_jobs() {
     for (std::size_t i = 0; i < effects_.size(); ++i) {
-      auto* const job = std::get_if<mover::JobEffect>(&effects_[i]);
+      auto* const job = std::get_if<service::JobEffect>(&effects_[i]);
       if (job == nullptr) continue;
-      const mover::JobEffect taken = std::move(*job);
+      const service::JobEffect taken = std::move(*job);
       effects_.erase(effects_.begin() + static_cast<std::ptrdiff_t>(i));
       service_.on_job(taken.token, taken.run(), 0, effects_);
       i = static_cast<std::size_t>(-1);
@@ -122,7 +127,7 @@ class QueryServiceTest : public ::testing::Test {
     return effects_.size() == 1 ? std::get_if<Effect>(&effects_.front()) : nullptr;
   }
   std::uint64_t done() {
-    const auto* const reply = only<mover::ReplyEffect>();
+    const auto* const reply = only<service::ReplyEffect>();
     const auto* const said = reply != nullptr ? std::get_if<wire::Done>(&reply->message) : nullptr;
     EXPECT_NE(said, nullptr);
     const std::uint64_t value = said != nullptr ? said->value : 0;
@@ -130,16 +135,16 @@ class QueryServiceTest : public ::testing::Test {
     return value;
   }
   std::string failure() {
-    const auto* const failed = only<mover::FailEffect>();
+    const auto* const failed = only<service::FailEffect>();
     const std::string message = failed != nullptr ? failed->failure.message : "no failure";
     effects_.clear();
     return message;
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   FakeMembers members_{cache_};
   QueryService service_{limits(), cache_, members_};
-  mover::Effects effects_;
+  service::Effects effects_;
   std::uint64_t ticket_ = 0;
   bool is_member_ = false;
 };
@@ -152,7 +157,7 @@ TEST_F(QueryServiceTest, FramesComeOneByOneAndStepsOnlyAsTheyAreAskedFor) {
   for (;; ++frames) {
     ask(EntryKind::query_next, wire::QueryNext{answer, frames});
     run_jobs();
-    const auto* const over = only<mover::HandOverEffect>();
+    const auto* const over = only<service::HandOverEffect>();
     if (over == nullptr) break;
     rows += over->got.rows;
     EXPECT_LE(over->got.length, 4u << 20);
@@ -222,9 +227,9 @@ TEST_F(QueryServiceTest, WhoWantsItNoMoreCancelsItsRequest) {
   ask(EntryKind::pool_cancel, wire::PoolCancel{begun});
   EXPECT_EQ(service_.counters().open, 0u);
   run_jobs();  // the one that ran for it
-  ASSERT_NE(only<mover::FailEffect>(), nullptr);
-  EXPECT_EQ(only<mover::FailEffect>()->ticket, begun);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::cancelled);
+  ASSERT_NE(only<service::FailEffect>(), nullptr);
+  EXPECT_EQ(only<service::FailEffect>()->ticket, begun);
+  EXPECT_EQ(only<service::FailEffect>()->failure.code, Error::cancelled);
   EXPECT_EQ(service_.counters().running, 0u);
 }
 
@@ -270,7 +275,7 @@ class QuerySpreadTest : public QueryServiceTest {
   }
   void tell_end(const std::string& member) { tell(member, EntryKind::peer_query_next, QueryMembers::Reply{}); }
   std::uint64_t rows_given() {
-    const auto* const over = only<mover::HandOverEffect>();
+    const auto* const over = only<service::HandOverEffect>();
     const std::uint64_t rows = over != nullptr ? over->got.rows : UINT64_MAX;
     effects_.clear();
     return rows;
@@ -306,6 +311,41 @@ TEST_F(QuerySpreadTest, FramesFollowEachOtherInTheOrderOfMembers) {
   EXPECT_TRUE(members_.asked.empty() && members_.cancelled.empty());
 }
 
+// A part's bytes wait for its member though its query is over.
+TEST_F(QuerySpreadTest, PartsAreTheirUsersUntilTheMembersHaveAnswered) {
+  members_.accounts = std::make_shared<WaitAccounts>(WaitAccounts::Limits{8, 1, 1 << 20});
+  const auto begin_anew = [&] {
+    service_.on_channel_closed(asker, 0, effects_);
+    service_.on_channel_open(asker, 1000);
+    effects_.clear();
+    begin({}, -1, "hash:/p");
+  };
+  begin_anew();
+  ASSERT_EQ(members_.asked.size(), 2u);
+  const std::string full =
+      "1 requests of user 1000 are waiting, which is the limit of each user (limits.user_waiting_max)";
+  begin_anew();
+  EXPECT_EQ(failure(), full);
+  tell("a", EntryKind::peer_query, fail(Error::cancelled, "not wanted"));
+  begin_anew();
+  EXPECT_EQ(failure(), full) << "c has not answered";
+  tell("c", EntryKind::peer_query, fail(Error::cancelled, "not wanted"));
+  begin_anew();
+  EXPECT_EQ(members_.asked.size(), 2u);
+}
+
+TEST_F(QuerySpreadTest, APartsBytesCountForEachMemberThatIsAsked) {
+  const std::uint64_t bytes = encode(Query{}).size() + 2;  // and "*" for rows and for columns
+  members_.accounts = std::make_shared<WaitAccounts>(WaitAccounts::Limits{8, 8, 3 * bytes - 1});
+  begin({}, -1, "hash:/p");
+  EXPECT_EQ(failure(), fmt::format("requests that wait for objects would have keys of {} bytes, at most {} are allowed",
+                                   3 * bytes, 3 * bytes - 1));
+  EXPECT_TRUE(members_.asked.empty());
+  members_.accounts = std::make_shared<WaitAccounts>(WaitAccounts::Limits{8, 8, 3 * bytes});
+  begin({}, -1, "hash:/p");
+  EXPECT_EQ(members_.asked.size(), 2u);
+}
+
 std::shared_ptr<arrow::RecordBatch> numbered(const std::vector<std::int64_t>& ids,
                                              const std::vector<std::int64_t>& steps, bool hidden) {
   std::vector<double> x(ids.size());
@@ -339,7 +379,7 @@ TEST_F(QuerySpreadTest, WhereMembersHaveAnOrderTheAnswerHasItToo) {
     run_jobs();
   };
   const auto take = [&] {
-    const auto* const over = only<mover::HandOverEffect>();
+    const auto* const over = only<service::HandOverEffect>();
     ASSERT_NE(over, nullptr);
     arrow::io::BufferReader from(
         std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
@@ -437,7 +477,7 @@ TEST_F(QuerySpreadTest, FiguresAreCombinedFromThoseOfAllThatHaveAny) {
   run_jobs();
   const std::uint64_t answer = done();
   ask(EntryKind::query_next, wire::QueryNext{answer, 0});
-  const auto* const over = only<mover::HandOverEffect>();
+  const auto* const over = only<service::HandOverEffect>();
   ASSERT_NE(over, nullptr);
   arrow::io::BufferReader from(
       std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(over->frame->buffer.data()),
@@ -557,7 +597,7 @@ TEST_F(QuerySpreadTest, APartIsServedToMembersAloneUntilItIsCancelled) {
   EXPECT_EQ(failure().substr(0, 28), "members of a group are of on");
   is_member_ = true;
   ask(EntryKind::peer_query, asked, stranger);
-  auto* const pull = std::get_if<mover::PullEffect>(&effects_.back());
+  auto* const pull = std::get_if<service::PullEffect>(&effects_.back());
   ASSERT_NE(pull, nullptr);
   std::memcpy(pull->pieces.at(0).to, bytes.data(), bytes.size());
   const std::uint64_t token = pull->token;

@@ -17,7 +17,7 @@
 
 namespace offpath::pool {
 
-using mover::Effects;
+using service::Effects;
 using wire::EntryKind;
 
 namespace {
@@ -52,6 +52,10 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
   Spread& spread = *answer.spread;
   spread.retry_at = never;
   spread.parts.clear();
+  auto charge =
+      members_.charge(answer.user, spread.over.members.size() *
+                                       (spread.bytes.size() + answer.row_glob.size() + answer.column_glob.size()));
+  if (!charge) return fail_answer(answer, std::move(charge).error(), now, effects);
   for (const std::string& member : spread.over.members) {
     Part part;
     part.member = member;
@@ -70,11 +74,12 @@ void QueryService::begin_parts(Answer& answer, TimeNs now, Effects& effects) {
         [user = std::uint64_t{answer.user}, owner = std::uint64_t{spread.over.owner},
          wait_ns = wait_until(answer.deadline, now), number = part.number, view = spread.over.view,
          pool = spread.over.text, rows = answer.row_glob, columns = answer.column_glob](
-            const mover::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
+            const service::AskedMemory& memory, std::uint64_t, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerQuery{user, owner, wait_ns, number, view, memory.bytes, pool, rows, columns}, payload);
         },
-        [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at,
-                                                                  Effects& to) {
+        // The part's bytes wait for the member until it has answered, though the query may be over before.
+        [this, number = answer.number, part_number = part.number, charge = *charge](Result<QueryMembers::Reply> reply,
+                                                                                    TimeNs at, Effects& to) {
           on_part_reply(number, part_number, std::move(reply), at, to);
         },
         now, effects);
@@ -201,7 +206,7 @@ void QueryService::fetch(Answer& answer, Part& part, TimeNs now, Effects& effect
   members_.fetch_part(
       part.member, answer.user, EntryKind::peer_query_next, answer.deadline, {},
       [number = part.number, index = part.index, reader = members_.self()](
-          const mover::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {
+          const service::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerQueryNext{number, index, delivery, memory.inbox, reader}, payload);
       },
       [this, number = answer.number, part_number = part.number](Result<QueryMembers::Reply> reply, TimeNs at,

@@ -7,7 +7,7 @@
 
 namespace offpath::pool {
 
-using mover::Effects;
+using service::Effects;
 
 // Columns that the order needs and the answer may not have.
 void QueryService::put_in_order(Spread& spread) {

@@ -54,7 +54,7 @@ class QueryTest : public ::testing::Test {
     return answer;
   }
 
-  static arrow::RecordBatchVector batch_of(const mover::Frame& frame) {
+  static arrow::RecordBatchVector batch_of(const service::Frame& frame) {
     const auto bytes = std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(frame.buffer.data()),
                                                        static_cast<std::int64_t>(frame.bytes));
     return arrow::ipc::RecordBatchStreamReader::Open(std::make_shared<arrow::io::BufferReader>(bytes))
@@ -81,7 +81,7 @@ class QueryTest : public ::testing::Test {
     return std::move(*by_loops);
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   std::shared_ptr<QueryThreads> threads_ = QueryThreads::make(3);
   QueryLimits limits_{.threads = 3};
   std::stop_source stop_;
@@ -202,7 +202,7 @@ TEST_F(QueryTest, WhatIsNotThereIsNamed) {
 
 TEST_F(QueryTest, FramesOfAnotherSchemaAndPlainBytesAreNamed) {
   EXPECT_EQ(ask({}, {particles(10, 1), mixed_batch(10)}).error().code, Error::schema);
-  auto bytes = std::make_shared<mover::Frame>();
+  auto bytes = std::make_shared<service::Frame>();
   bytes->buffer = cache_->take(100, 0).value();
   bytes->bytes = 100;
   auto run = QueryRun::make({}, {{bytes, "r", "c"}}, limits_, threads_, cache_, 0).value();
@@ -325,7 +325,7 @@ TEST_F(QueryTest, ComparisonsOfMixedTypesAreExact) {
 // Gives batches one by one, as they are asked for.
 class Feed final : public QueryFeed {
  public:
-  Feed(std::vector<std::shared_ptr<arrow::RecordBatch>> batches, std::shared_ptr<mover::BufferCache> cache)
+  Feed(std::vector<std::shared_ptr<arrow::RecordBatch>> batches, std::shared_ptr<service::BufferCache> cache)
       : batches_(std::move(batches)), cache_(std::move(cache)) {}
   Result<FramePtr> next(const Query&) override {
     return given_ < batches_.size() ? frame_of(*batches_[given_++], *cache_) : FramePtr();
@@ -334,7 +334,7 @@ class Feed final : public QueryFeed {
 
  private:
   std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
-  std::shared_ptr<mover::BufferCache> cache_;
+  std::shared_ptr<service::BufferCache> cache_;
   std::size_t given_ = 0;
 };
 

@@ -38,7 +38,7 @@ struct QueryWork {
   std::vector<Piece> pieces;
   QueryLimits limits;
   std::shared_ptr<ArrowThreads> threads;
-  std::shared_ptr<mover::BufferCache> cache;
+  std::shared_ptr<service::BufferCache> cache;
   uid_t user = 0;
   QueryCounters counters;
 

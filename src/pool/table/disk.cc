@@ -14,15 +14,15 @@ constexpr int tries_again = 2;             // of what failed
 constexpr std::size_t changes_max = 1024;  // of one job
 constexpr std::size_t held_max = 1024;     // looked through when there are more
 
-void describe(ObjectRecord& record, const mover::Frame& frame) {
+void describe(ObjectRecord& record, const service::Frame& frame) {
   record.bytes = frame.bytes;
   record.rows = frame.rows;
   record.arrow = frame.arrow;
 }
 
-class OnDisk final : public mover::Unread {
+class OnDisk final : public service::Unread {
  public:
-  OnDisk(std::shared_ptr<ObjectStore> store, std::shared_ptr<mover::BufferCache> buffers, RecordPtr record)
+  OnDisk(std::shared_ptr<ObjectStore> store, std::shared_ptr<service::BufferCache> buffers, RecordPtr record)
       : store_(std::move(store)), buffers_(std::move(buffers)), record_(std::move(record)) {}
 
   Result<FramePtr> read() const override {
@@ -32,7 +32,7 @@ class OnDisk final : public mover::Unread {
   }
   // Error::protocol: it is lost. What failed once is tried again at once, for those who cannot wait.
   [[nodiscard]] Result<FramePtr> load() const {
-    auto frame = std::make_shared<mover::Frame>();
+    auto frame = std::make_shared<service::Frame>();
     OFP_ASSIGN(frame->buffer, buffers_->take(record_->bytes, record_->user));
     Status read = store_->read(*record_, frame->buffer.bytes());
     for (int again = 0; again < tries_again && !read && read.error().code == Error::io; ++again)
@@ -47,14 +47,14 @@ class OnDisk final : public mover::Unread {
 
  private:
   std::shared_ptr<ObjectStore> store_;
-  std::shared_ptr<mover::BufferCache> buffers_;
+  std::shared_ptr<service::BufferCache> buffers_;
   RecordPtr record_;
 };
 
 }  // namespace
 
 FramePtr Disk::unread(const RecordPtr& record) const {
-  auto frame = std::make_shared<mover::Frame>();
+  auto frame = std::make_shared<service::Frame>();
   frame->bytes = record->bytes;
   frame->rows = record->rows;
   frame->arrow = record->arrow;
@@ -62,7 +62,7 @@ FramePtr Disk::unread(const RecordPtr& record) const {
   return frame;
 }
 
-RecordPtr Disk::record_of(const mover::Frame& unread) noexcept {
+RecordPtr Disk::record_of(const service::Frame& unread) noexcept {
   const auto* on_disk = dynamic_cast<const OnDisk*>(unread.unread.get());
   return on_disk != nullptr ? on_disk->record() : nullptr;
 }
@@ -73,7 +73,7 @@ void Disk::write(ObjectRecord record, FramePtr frame, bool lasting, Written writ
   const auto outcome = std::make_shared<Result<RecordPtr>>();
   writings_.emplace(token, Writing{outcome, std::move(written)});
   ++counters_.writing;
-  effects.push_back(mover::JobEffect{
+  effects.push_back(service::JobEffect{
       token,
       [store = store_, outcome, lasting, record = std::move(record), frame = std::move(frame)]() mutable -> Status {
         *outcome = store->write(std::move(record), frame->buffer.bytes(), lasting);
@@ -99,10 +99,10 @@ void Disk::read(const FramePtr& unread, Read done, Effects& effects) {
   reading.done.push_back(std::move(done));
   reading_files_.emplace(record->number, token);
   ++counters_.reading;
-  effects.push_back(mover::JobEffect{token, [unread, outcome]() -> Status {
-                                       OFP_ASSIGN(*outcome, static_cast<const OnDisk&>(*unread->unread).load());
-                                       return {};
-                                     }});
+  effects.push_back(service::JobEffect{token, [unread, outcome]() -> Status {
+                                         OFP_ASSIGN(*outcome, static_cast<const OnDisk&>(*unread->unread).load());
+                                         return {};
+                                       }});
 }
 
 void Disk::remove(RecordPtr record) {
@@ -128,10 +128,10 @@ void Disk::work(Effects& effects) {
   changes_.erase(changes_.begin(), changes_.begin() + static_cast<std::ptrdiff_t>(some));
   changing_ = true;
   change_token_ = next_token();
-  effects.push_back(mover::JobEffect{change_token_, [store = store_, changes = std::move(changes)]() -> Status {
-                                       make(*store, changes);
-                                       return {};
-                                     }});
+  effects.push_back(service::JobEffect{change_token_, [store = store_, changes = std::move(changes)]() -> Status {
+                                         make(*store, changes);
+                                         return {};
+                                       }});
 }
 
 void Disk::note(const Result<RecordPtr>& outcome, TimeNs now) {
@@ -190,7 +190,7 @@ Result<std::vector<RecordPtr>> Disk::scan() {
   return all;
 }
 
-Result<RecordPtr> Disk::write_now(ObjectRecord record, const mover::Frame& frame) {
+Result<RecordPtr> Disk::write_now(ObjectRecord record, const service::Frame& frame) {
   describe(record, frame);
   Result<RecordPtr> written = store_->write(record, frame.buffer.bytes(), true);
   for (int again = 0; again < tries_again && !written && written.error().code == Error::io; ++again)

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "mover/effects.h"
 #include "pool/table/object_store.h"
+#include "service/effects.h"
 
 namespace offpath::pool {
 
-using mover::Effects;
-using mover::FramePtr;
+using service::Effects;
+using service::FramePtr;
 
 struct DiskCounters {
   std::uint64_t objects = 0, bytes = 0;  // on disk, in memory too or not
@@ -31,7 +31,7 @@ class Disk {
   using Written = std::function<void(Result<RecordPtr> record, TimeNs now, Effects& effects)>;
   using Read = std::function<void(Result<FramePtr> frame, Effects& effects)>;
 
-  Disk(std::shared_ptr<ObjectStore> store, std::shared_ptr<mover::BufferCache> buffers)
+  Disk(std::shared_ptr<ObjectStore> store, std::shared_ptr<service::BufferCache> buffers)
       : store_(std::move(store)), buffers_(std::move(buffers)) {}
 
   // Numbers grow, in the order of writing.
@@ -42,7 +42,7 @@ class Disk {
   // it is lost here.
   void read(const FramePtr& unread, Read done, Effects& effects);
   [[nodiscard]] FramePtr unread(const RecordPtr& record) const;
-  [[nodiscard]] static RecordPtr record_of(const mover::Frame& unread) noexcept;
+  [[nodiscard]] static RecordPtr record_of(const service::Frame& unread) noexcept;
   // Both are done when `work` is called next, one after the other.
   void show(RecordPtr record) { changes_.push_back({std::move(record), false}); }
   void remove(RecordPtr record);
@@ -54,7 +54,7 @@ class Disk {
   // ---- without jobs: at start and at the end
   [[nodiscard]] Result<std::vector<RecordPtr>> scan();
   // What failed once is tried again at once: there is no later.
-  [[nodiscard]] Result<RecordPtr> write_now(ObjectRecord record, const mover::Frame& frame);
+  [[nodiscard]] Result<RecordPtr> write_now(ObjectRecord record, const service::Frame& frame);
   void finish_changes();
 
   // It was full, or failed, a moment ago.
@@ -82,16 +82,16 @@ class Disk {
     std::uint64_t file;
     std::vector<Read> done;
   };
-  [[nodiscard]] std::uint64_t next_token() noexcept { return mover::token_of(mover::Service::disk, next_job_++); }
+  [[nodiscard]] std::uint64_t next_token() noexcept { return service::token_of(service::ServiceId::disk, next_job_++); }
   void note(const Result<RecordPtr>& outcome, TimeNs now);
   static void make(ObjectStore& store, const std::vector<Change>& changes);
 
   std::shared_ptr<ObjectStore> store_;
-  std::shared_ptr<mover::BufferCache> buffers_;
+  std::shared_ptr<service::BufferCache> buffers_;
   std::unordered_map<std::uint64_t, Writing> writings_;  // by token, as readings_
   std::unordered_map<std::uint64_t, Reading> readings_;
-  std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;       // file -> token
-  std::unordered_map<std::uint64_t, std::weak_ptr<mover::Frame>> held_;  // by file: what was read and may be held yet
+  std::unordered_map<std::uint64_t, std::uint64_t> reading_files_;         // file -> token
+  std::unordered_map<std::uint64_t, std::weak_ptr<service::Frame>> held_;  // by file: what was read and may be held yet
   std::vector<Change> changes_;
   bool changing_ = false;
   std::uint64_t change_token_ = 0;

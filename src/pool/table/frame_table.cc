@@ -13,16 +13,15 @@
 
 namespace offpath::pool {
 
-using mover::FailEffect;
-using mover::HandOverEffect;
-using mover::ReplyEffect;
+using service::FailEffect;
+using service::HandOverEffect;
+using service::ReplyEffect;
 using wire::EntryKind;
 
 namespace {
 
-constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
-constexpr std::size_t offers_max = 1024;             // of one channel
-constexpr std::size_t later_writes_max = 64;         // of one user
+constexpr std::size_t offers_max = 1024;      // of one channel
+constexpr std::size_t later_writes_max = 64;  // of one user
 constexpr uid_t root = 0;
 
 // Programs may say a pool's options wherever they name it.
@@ -46,6 +45,7 @@ Result<FrameTable::Pool*> FrameTable::open(const std::string& name, uid_t user, 
   auto [at, fresh] = pools_.try_emplace(name);
   Pool& pool = at->second;
   if (fresh) {
+    pool.name = at->first;
     pool.user = user;
     ++counters_.pools;
     ++accounts_[user].pools;
@@ -115,7 +115,7 @@ Status FrameTable::admit(const std::string& pool, uid_t user) {
 }
 
 FrameTable::Keys FrameTable::remove(Pool& pool, Objects::iterator at) {
-  ++freed_;
+  note_freed(pool);
   pool.bytes -= at->second.frame->bytes;
   counters_.bytes -= at->second.frame->bytes;
   counters_.key_bytes -= bytes_of(at->first);
@@ -152,7 +152,7 @@ Status FrameTable::may_put(const Pool& pool, const Place& place, std::uint64_t b
   if (budget != 0 && bytes > budget)
     return fail(Error::too_large, "object ({}, {}) has {} bytes, pool \"{}\" has a budget of {} on each member",
                 brief(place.row_key), brief(place.column_key), bytes, place.pool, budget);
-  if (counters_.key_bytes + place.row_key.size() + place.column_key.size() > limits_.key_bytes_max) [[unlikely]]
+  if (!has_room_for_keys(place)) [[unlikely]]
     return fail(Error::would_block, "keys of objects have {} bytes here, at most {} are allowed", counters_.key_bytes,
                 limits_.key_bytes_max);
   if (pool.options.overwrite && budget == 0) return {};
@@ -555,10 +555,10 @@ void FrameTable::push(ChannelNumber channel, std::uint64_t ticket, const FramePt
   const wire::Got got{
       .how = wire::Got::How::pushed, .arrow = frame->arrow, .lease = 0, .length = frame->bytes, .rows = frame->rows};
   transfers_.emplace(token, Transfer{channel, ticket, got});
-  effects.push_back(mover::PushEffect{channel,
-                                      mover::token_of(mover::Service::pool, token),
-                                      {{region, offset, frame->buffer.data(), frame->bytes}},
-                                      frame});
+  effects.push_back(service::PushEffect{channel,
+                                        service::token_of(service::ServiceId::pool, token),
+                                        {{region, offset, frame->buffer.data(), frame->bytes}},
+                                        frame});
 }
 
 void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects) {
@@ -572,7 +572,7 @@ void FrameTable::serve_waiting(const std::string& pool, const Keys& keys, const 
 }
 
 void FrameTable::on_transfer(std::uint64_t token, Status status, Effects& effects) {
-  const auto at = transfers_.find(mover::number_of(token));
+  const auto at = transfers_.find(service::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);
@@ -639,22 +639,22 @@ Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, 
 
 void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
   wire::PoolList asked{};
-  wire::Listed listed{};
-  Status status = wire::decode(request.payload, asked);
-  Result<std::vector<Item>> items;
-  if (status) {
-    items = list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after,
-                 listed_bytes_max, listed.more);
-    if (!items) status = tl::unexpected(items.error());
-  }
-  if (!status) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  auto kept = std::make_shared<std::vector<Item>>(std::move(*items));
+  bool more = false;
+  auto items = wire::decode(request.payload, asked).and_then([&] {
+    return list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after,
+                listed_bytes_max, more);
+  });
+  if (!items) return effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(items).error()});
+  answer_list(number, request.ticket, std::move(*items), more, effects);
+}
+
+void FrameTable::answer_list(ChannelNumber channel, std::uint64_t ticket, std::vector<Item> items, bool more,
+                             Effects& effects) {
+  const auto kept = std::make_shared<std::vector<Item>>(std::move(items));
+  wire::Listed listed{more, {}};
   for (const Item& item : *kept)
     listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
-  effects.push_back(mover::ListedEffect{number, request.ticket, std::move(listed), kept});
+  effects.push_back(service::ListedEffect{channel, ticket, std::move(listed), kept});
 }
 
 Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, uid_t user, std::string_view row_glob,
@@ -757,11 +757,11 @@ void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effe
   const auto work = [objects = std::move(objects), fd = std::make_shared<Fd>(std::move(descriptor)), written] {
     return write_stream(objects, fd->get(), written->cancelled).map([&](auto bytes) { written->bytes = bytes; });
   };
-  effects.push_back(mover::JobEffect{mover::token_of(mover::Service::pool, token), work});
+  effects.push_back(service::JobEffect{service::token_of(service::ServiceId::pool, token), work});
 }
 
 void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
-  const auto at = transfers_.find(mover::number_of(token));
+  const auto at = transfers_.find(service::number_of(token));
   if (at == transfers_.end()) return;
   const Transfer transfer = at->second;
   transfers_.erase(at);

@@ -22,7 +22,6 @@
 
 #include "base/clock.h"
 #include "channel/ring.h"
-#include "mover/effects.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
 #include "pool/table/disk.h"
@@ -30,15 +29,16 @@
 #include "pool/table/wait_accounts.h"
 #include "pool/table/waiting_gets.h"
 #include "pool/table/waiting_reads.h"
+#include "service/effects.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
 #include "wire/region.h"
 
 namespace offpath::pool {
 
-using mover::ChannelNumber;
-using mover::Effects;
-using mover::FramePtr;
+using service::ChannelNumber;
+using service::Effects;
+using service::FramePtr;
 
 struct FrameTableCounters {
   std::uint64_t pools = 0, frames = 0, bytes = 0, key_bytes = 0, puts = 0, gets = 0, drops = 0, expired = 0,
@@ -121,6 +121,9 @@ class FrameTable {
   [[nodiscard]] Result<std::vector<Item>> list(const std::string& pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob, std::uint64_t after, std::size_t bytes_max,
                                                bool& more);
+  static constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
+  static void answer_list(ChannelNumber channel, std::uint64_t ticket, std::vector<Item> items, bool more,
+                          Effects& effects);
   [[nodiscard]] Result<std::vector<Keys>> drop(std::string_view pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob);
   [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
@@ -150,6 +153,12 @@ class FrameTable {
   [[nodiscard]] std::vector<Get> take_waiting(ChannelNumber channel, bool of_member, std::uint64_t name);
   // Grows whenever bytes of a pool become free.
   [[nodiscard]] std::uint64_t freed() const noexcept { return freed_; }
+  // Of which pools, since this was asked last.
+  [[nodiscard]] std::set<std::string, std::less<>> take_freed() { return std::exchange(freed_pools_, {}); }
+  // Whether the keys of all objects leave room for these, whatever the pool's budget says.
+  [[nodiscard]] bool has_room_for_keys(const Place& place) const noexcept {
+    return counters_.key_bytes + place.row_key.size() + place.column_key.size() <= limits_.key_bytes_max;
+  }
 
   // What a query is to read: visible objects whose keys match, in the order of storing.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
@@ -233,6 +242,7 @@ class FrameTable {
     std::optional<Result<RecordPtr>> outcome;  // none: it is being written
   };
   struct Pool {
+    std::string_view name;
     uid_t user = 0;
     Objects objects;
     std::map<std::uint64_t, Objects::iterator> by_sequence;  // those readers see, in the order in which they came to
@@ -326,6 +336,7 @@ class FrameTable {
   void enter_memory(Pool& pool, const Keys& keys, Object& object);
   void leave_memory(Pool& pool, Object& object);
   void touch(Pool& pool, const Keys& keys, Object& object);
+  void note_freed(const Pool& pool);
   void evict(Pool& pool, Object& object);
   void start_spilling(Pool& pool, const std::string& name);
   [[nodiscard]] bool let_go(const std::string& name, Pool& pool, std::uint64_t used, std::uint64_t& want, TimeNs now,
@@ -355,6 +366,7 @@ class FrameTable {
   std::map<uid_t, std::weak_ptr<Written>> hanging_;  // failed by time; their jobs have these until they end
   std::uint64_t next_sequence_ = 1, next_lease_ = 1, next_token_ = 1;
   std::uint64_t freed_ = 0;
+  std::set<std::string, std::less<>> freed_pools_;
   std::unique_ptr<Disk> disk_;
   DiskUse use_;
   std::map<std::string, Pool*> spilling_;  // pools with spill

@@ -15,7 +15,7 @@
 
 namespace offpath::pool {
 
-using mover::FailEffect;
+using service::FailEffect;
 
 namespace {
 
@@ -62,10 +62,15 @@ void FrameTable::touch(Pool& pool, const Keys& keys, Object& object) {
   pool.by_use.emplace(object.used = next_use_++, keys);
 }
 
+void FrameTable::note_freed(const Pool& pool) {
+  ++freed_;
+  if (!freed_pools_.contains(pool.name)) freed_pools_.emplace(pool.name);
+}
+
 void FrameTable::evict(Pool& pool, Object& object) {
   leave_memory(pool, object);
   object.frame = disk_->unread(object.file);
-  ++freed_;
+  note_freed(pool);
 }
 
 void FrameTable::let_go(const std::string& name, const Keys& keys) {

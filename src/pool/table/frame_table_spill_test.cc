@@ -37,7 +37,7 @@ class SpillTest : public ::testing::Test {
     for (const RecordPtr& record : all) table_->recover(record, now_);
   }
   FramePtr frame(std::uint8_t seed, std::uint64_t bytes = object_bytes) {
-    auto made = std::make_shared<mover::Frame>();
+    auto made = std::make_shared<service::Frame>();
     made->buffer = cache_->take(bytes, owner).value();
     made->bytes = bytes;
     made->rows = seed;
@@ -71,14 +71,14 @@ class SpillTest : public ::testing::Test {
   }
   void take_jobs() {
     for (auto& effect : effects_)
-      if (auto* job = std::get_if<mover::JobEffect>(&effect))
+      if (auto* job = std::get_if<service::JobEffect>(&effect))
         jobs_.push_back(std::move(*job));
       else
         others_.push_back(std::move(effect));
     effects_.clear();
   }
   void run(std::size_t place) {
-    const mover::JobEffect job = std::move(jobs_[place]);
+    const service::JobEffect job = std::move(jobs_[place]);
     jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(place));
     const Status status = job.run();
     table_->disk()->on_job(job.token, status, now_, effects_);
@@ -94,11 +94,11 @@ class SpillTest : public ::testing::Test {
     get(row);
     work();
     if (others_.size() != 1) return -2;
-    if (const auto* failed = std::get_if<mover::FailEffect>(&others_.front())) {
+    if (const auto* failed = std::get_if<service::FailEffect>(&others_.front())) {
       refusal_ = failed->failure;
       return -1;
     }
-    const auto* over = std::get_if<mover::HandOverEffect>(&others_.front());
+    const auto* over = std::get_if<service::HandOverEffect>(&others_.front());
     if (over == nullptr || over->frame->unread || over->frame->bytes != object_bytes) return -2;
     const Bytes bytes = over->frame->buffer.bytes();
     for (const std::byte byte : bytes)
@@ -118,12 +118,12 @@ class SpillTest : public ::testing::Test {
   std::uint64_t room_ = UINT64_MAX, wanted_ = 0;
   std::size_t looks_ = 0;  // for room
   Failure refusal_{Error::invalid, ""};
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
   std::unique_ptr<FrameTable> table_;
   Effects effects_;
-  std::deque<mover::JobEffect> jobs_;
-  std::vector<mover::Effect> others_;
+  std::deque<service::JobEffect> jobs_;
+  std::vector<service::Effect> others_;
 };
 
 TEST_F(SpillTest, MoreThanTheBudgetIsAllReadBack) {
@@ -352,7 +352,7 @@ TEST_F(SpillTest, WhatCannotBeReadIsTriedAgainAndNothingIsLost) {
     if (others_.empty()) now_ = std::max(now_, table_->next_deadline());
   }
   ASSERT_EQ(others_.size(), 1u);
-  EXPECT_NE(std::get_if<mover::HandOverEffect>(&others_.front()), nullptr);
+  EXPECT_NE(std::get_if<service::HandOverEffect>(&others_.front()), nullptr);
   EXPECT_LT(failures, 0);
   // For longer than it is waited for.
   table_->on_channel_closed(reader);
@@ -367,7 +367,7 @@ TEST_F(SpillTest, WhatCannotBeReadIsTriedAgainAndNothingIsLost) {
     if (others_.empty()) now_ = std::max(now_, table_->next_deadline());
   }
   ASSERT_EQ(others_.size(), 1u);
-  const auto* const failed = std::get_if<mover::FailEffect>(&others_.front());
+  const auto* const failed = std::get_if<service::FailEffect>(&others_.front());
   ASSERT_NE(failed, nullptr);
   EXPECT_EQ(failed->failure.code, Error::io);
   EXPECT_NE(failed->failure.message.find("stays on disk"), std::string::npos) << failed->failure.message;
@@ -391,7 +391,7 @@ TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
   room_ = UINT64_MAX;
   work();
   ASSERT_EQ(others_.size(), 1u);
-  EXPECT_NE(std::get_if<mover::HandOverEffect>(&others_.front()), nullptr);
+  EXPECT_NE(std::get_if<service::HandOverEffect>(&others_.front()), nullptr);
   others_.clear();
   table_->on_channel_closed(reader);
   table_->on_channel_open(reader, owner);
@@ -405,7 +405,7 @@ TEST_F(SpillTest, WithoutMemoryAGetWaitsAndThenSaysSo) {
   table_->on_time(now_, effects_);
   take_jobs();
   ASSERT_EQ(others_.size(), 1u);
-  const auto* failed = std::get_if<mover::FailEffect>(&others_.front());
+  const auto* failed = std::get_if<service::FailEffect>(&others_.front());
   ASSERT_NE(failed, nullptr);
   EXPECT_EQ(failed->failure.code, Error::would_block);
 }

@@ -22,7 +22,7 @@ class FrameTableTest : public ::testing::Test {
   }
 
   FramePtr frame(std::uint64_t bytes) {
-    auto made = std::make_shared<mover::Frame>();
+    auto made = std::make_shared<service::Frame>();
     made->buffer = cache_->take(bytes, owner).value();
     made->bytes = bytes;
     made->rows = bytes / 8;
@@ -47,12 +47,12 @@ class FrameTableTest : public ::testing::Test {
     effects_.clear();
     ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", row_glob, column_glob, 0});
     std::vector<std::string> found;
-    if (const auto* listed = only<mover::ListedEffect>())
+    if (const auto* listed = only<service::ListedEffect>())
       for (const auto& entry : listed->message.entries) found.emplace_back(entry.row_key);
     return found;
   }
 
-  std::shared_ptr<mover::BufferCache> cache_ = mover::BufferCache::make({});
+  std::shared_ptr<service::BufferCache> cache_ = service::BufferCache::make({});
   FrameTable table_{FrameTable::Limits{}};
   Effects effects_;
   std::vector<std::byte> payload_;
@@ -64,34 +64,34 @@ using Strings = std::vector<std::string>;
 TEST_F(FrameTableTest, WhatCannotBeHandedOverIsPushedFromItsLeaseThoughItWasDropped) {
   put("a", "b", 8000);
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0});
-  ASSERT_NE(only<mover::HandOverEffect>(), nullptr);
-  const std::uint64_t lease = only<mover::HandOverEffect>()->got.lease;
+  ASSERT_NE(only<service::HandOverEffect>(), nullptr);
+  const std::uint64_t lease = only<service::HandOverEffect>()->got.lease;
   effects_.clear();
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "*", "*"});
   effects_.clear();
   ask(wire::EntryKind::push_lease, wire::PushLease{lease, 3});
-  ASSERT_NE(only<mover::FailEffect>(), nullptr) << "no segment";
+  ASSERT_NE(only<service::FailEffect>(), nullptr) << "no segment";
   effects_.clear();
   ask(wire::EntryKind::push_lease, wire::PushLease{lease, wire::segment_flag | 3});
-  const auto* const push = only<mover::PushEffect>();
+  const auto* const push = only<service::PushEffect>();
   ASSERT_NE(push, nullptr);
   EXPECT_EQ(push->pieces.at(0).length, 8000u);
   EXPECT_EQ(table_.counters().leases, 0u);
   const std::uint64_t token = push->token;
   effects_.clear();
   table_.on_transfer(token, {}, effects_);
-  const auto* const reply = only<mover::ReplyEffect>();
+  const auto* const reply = only<service::ReplyEffect>();
   ASSERT_NE(reply, nullptr);
   EXPECT_EQ(std::get<wire::Got>(reply->message).how, wire::Got::How::pushed);
   effects_.clear();
   ask(wire::EntryKind::push_lease, wire::PushLease{lease, wire::segment_flag | 3});
-  ASSERT_NE(only<mover::FailEffect>(), nullptr) << "the lease is over";
+  ASSERT_NE(only<service::FailEffect>(), nullptr) << "the lease is over";
 }
 
 TEST_F(FrameTableTest, GetHandsOverWhatIsThereAndLeasesIt) {
   put("step0", "rank0", 8000);
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "step0", "rank0", 0});
-  const auto* over = only<mover::HandOverEffect>();
+  const auto* over = only<service::HandOverEffect>();
   ASSERT_NE(over, nullptr);
   EXPECT_EQ(over->got.how, wire::Got::How::descriptor);
   EXPECT_EQ(over->got.length, 8000u);
@@ -108,7 +108,7 @@ TEST_F(FrameTableTest, ASmallObjectComesInItsAnswerAndNeedsNoLease) {
     effects_.clear();
     put("small", std::to_string(bytes), bytes);
     ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "small", std::to_string(bytes), 0});
-    const auto* over = only<mover::HandOverEffect>();
+    const auto* over = only<service::HandOverEffect>();
     ASSERT_NE(over, nullptr);
     EXPECT_EQ(over->got.how, wire::Got::How::enclosed);
     EXPECT_EQ(over->got.length, bytes);
@@ -122,7 +122,7 @@ TEST_F(FrameTableTest, ALeasedFrameOutlivesItsDrop) {
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0});
   effects_.clear();
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""});
-  EXPECT_EQ(std::get<wire::Done>(only<mover::ReplyEffect>()->message).value, 1u);
+  EXPECT_EQ(std::get<wire::Done>(only<service::ReplyEffect>()->message).value, 1u);
   EXPECT_EQ(cache_->used_bytes(), 4096u) << "the reader still maps it";
   table_.on_channel_closed(reader);
   EXPECT_EQ(cache_->used_bytes(), 0u);
@@ -135,7 +135,7 @@ TEST_F(FrameTableTest, AGetWaitsForItsObject) {
   put("other", "c");
   EXPECT_TRUE(effects_.empty());
   put("later", "c");
-  EXPECT_NE(only<mover::HandOverEffect>(), nullptr);
+  EXPECT_NE(only<service::HandOverEffect>(), nullptr);
   EXPECT_EQ(table_.next_deadline(), never);
 }
 
@@ -146,7 +146,7 @@ TEST_F(FrameTableTest, AGetThatWaitedInVainSaysWhatIsMissing) {
   table_.on_time(second_ns - 1, effects_);
   EXPECT_TRUE(effects_.empty());
   table_.on_time(second_ns, effects_);
-  const auto* failed = only<mover::FailEffect>();
+  const auto* failed = only<service::FailEffect>();
   ASSERT_NE(failed, nullptr);
   EXPECT_EQ(failed->failure.code, Error::timeout);
   EXPECT_EQ(failed->failure.message, "pool \"local:/p\": 1 of 2 ranks have ended step \"step1\"");
@@ -178,7 +178,7 @@ TEST_F(FrameTableTest, ALongListComesInPieces) {
   for (bool more = true; more;) {
     effects_.clear();
     ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", "", "", after});
-    const auto* listed = only<mover::ListedEffect>();
+    const auto* listed = only<service::ListedEffect>();
     ASSERT_NE(listed, nullptr);
     std::vector<std::byte> bytes;
     wire::encode(listed->message, bytes);
@@ -197,7 +197,7 @@ TEST_F(FrameTableTest, APageOfAListHasOneObjectWhateverItsKeys) {
   for (char row : {'a', 'b', 'c'}) {
     effects_.clear();
     ask(wire::EntryKind::pool_list, wire::PoolList{"local:/p", "", "", after});
-    const auto* listed = only<mover::ListedEffect>();
+    const auto* listed = only<service::ListedEffect>();
     ASSERT_NE(listed, nullptr);
     ASSERT_EQ(listed->message.entries.size(), 1u);
     EXPECT_EQ(listed->message.entries[0].row_key.front(), row);
@@ -232,7 +232,7 @@ TEST_F(FrameTableTest, KeysOfRequestsThatWaitAreBounded) {
                .keys = {std::string(length, 'k'), "c"},
                .wait_ns = second_ns},
               effects_);
-    const auto* const failed = only<mover::FailEffect>();
+    const auto* const failed = only<service::FailEffect>();
     return failed != nullptr ? failed->failure.message : std::string("waits");
   };
   EXPECT_EQ(want(6000), "waits");
@@ -310,7 +310,7 @@ TEST_F(FrameTableTest, TheSameKeysAreReplaced) {
 TEST_F(FrameTableTest, AnotherUserIsRefusedWhateverHeAsks) {
   put("a", "b");
   const auto denied = [this] {
-    const auto* failed = only<mover::FailEffect>();
+    const auto* failed = only<service::FailEffect>();
     const bool is = failed != nullptr && failed->failure.code == Error::denied;
     effects_.clear();
     return is;
@@ -339,8 +339,8 @@ TEST_F(FrameTableTest, APipeIsTheProgramsToWrite) {
   const Fd reading(ends[0]);
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 1});
   table_.on_offer(reader, 1, Fd(ends[1]), effects_);
-  ASSERT_NE(only<mover::FailEffect>(), nullptr);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::unsupported);
+  ASSERT_NE(only<service::FailEffect>(), nullptr);
+  EXPECT_EQ(only<service::FailEffect>()->failure.code, Error::unsupported);
 }
 
 TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
@@ -351,8 +351,8 @@ TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
   };
   table_.on_channel_open(3, owner);
   write(reader, 1);
-  ASSERT_NE(only<mover::JobEffect>(), nullptr);
-  const mover::JobEffect first = *only<mover::JobEffect>();
+  ASSERT_NE(only<service::JobEffect>(), nullptr);
+  const service::JobEffect first = *only<service::JobEffect>();
   effects_.clear();
   write(reader, 2);
   write(3, 3);
@@ -361,8 +361,8 @@ TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
   table_.on_channel_closed(3);  // its write waits no more
   table_.on_job(first.token, {}, effects_);
   ASSERT_EQ(effects_.size(), 2u);
-  EXPECT_NE(std::get_if<mover::ReplyEffect>(&effects_[0]), nullptr);
-  const auto second = std::get<mover::JobEffect>(effects_[1]);
+  EXPECT_NE(std::get_if<service::ReplyEffect>(&effects_[0]), nullptr);
+  const auto second = std::get<service::JobEffect>(effects_[1]);
   effects_.clear();
   // What its program's end finds under way ends as well.
   table_.on_channel_closed(reader);
@@ -374,7 +374,7 @@ TEST_F(FrameTableTest, AUsersFilesAreWrittenOneAtATime) {
   effects_.clear();
   table_.on_channel_open(reader, owner);
   write(reader, 5);
-  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+  EXPECT_NE(only<service::JobEffect>(), nullptr);
 }
 
 TEST_F(FrameTableTest, WhileAWriteHangsItsUsersProgramsWriteOthers) {
@@ -385,20 +385,20 @@ TEST_F(FrameTableTest, WhileAWriteHangsItsUsersProgramsWriteOthers) {
     ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", offer});
   };
   write(1);
-  ASSERT_NE(only<mover::JobEffect>(), nullptr);
-  mover::JobEffect hangs = *only<mover::JobEffect>();
+  ASSERT_NE(only<service::JobEffect>(), nullptr);
+  service::JobEffect hangs = *only<service::JobEffect>();
   write(2);  // waits for the first one's end
   table_.on_job(hangs.token, fail(Error::timeout, "no progress"), effects_);
   ASSERT_EQ(effects_.size(), 2u);
-  EXPECT_EQ(std::get<mover::FailEffect>(effects_[0]).failure.code, Error::timeout);
-  EXPECT_EQ(std::get<mover::FailEffect>(effects_[1]).failure.code, Error::unsupported);
+  EXPECT_EQ(std::get<service::FailEffect>(effects_[0]).failure.code, Error::timeout);
+  EXPECT_EQ(std::get<service::FailEffect>(effects_[1]).failure.code, Error::unsupported);
   write(3);
-  ASSERT_NE(only<mover::FailEffect>(), nullptr);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::unsupported);
+  ASSERT_NE(only<service::FailEffect>(), nullptr);
+  EXPECT_EQ(only<service::FailEffect>()->failure.code, Error::unsupported);
   EXPECT_EQ(hangs.run().error().code, Error::cancelled) << "what hung goes no further";
   hangs.run = nullptr;
   write(4);
-  EXPECT_NE(only<mover::JobEffect>(), nullptr);
+  EXPECT_NE(only<service::JobEffect>(), nullptr);
 }
 
 TEST_F(FrameTableTest, MoreWritesThanMayWaitAreRefused) {
@@ -408,8 +408,8 @@ TEST_F(FrameTableTest, MoreWritesThanMayWaitAreRefused) {
     table_.on_offer(reader, offer, Fd(memfd_create("written", MFD_CLOEXEC)), effects_);
     ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", offer});
   }
-  ASSERT_NE(only<mover::FailEffect>(), nullptr);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.message,
+  ASSERT_NE(only<service::FailEffect>(), nullptr);
+  EXPECT_EQ(only<service::FailEffect>()->failure.message,
             "64 writes of user 1000 wait for their turn, which is the limit");
 }
 
@@ -417,7 +417,7 @@ TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
   put("a", "b");
   const auto descriptor = [] { return Fd(memfd_create("written", MFD_CLOEXEC)); };
   const auto end = [this] {  // of a write: another one of its user may begin
-    const auto* const job = only<mover::JobEffect>();
+    const auto* const job = only<service::JobEffect>();
     ASSERT_NE(job, nullptr);
     const std::uint64_t token = job->token;
     table_.on_job(token, {}, effects_);
@@ -448,19 +448,19 @@ TEST_F(FrameTableTest, AWriteAndItsDescriptorComeInAnyOrder) {
 TEST_F(FrameTableTest, UnknownThingsAreNamed) {
   put("a", "b");
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "c", 0});
-  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "pool \"local:/p\" has no object (a, c)");
+  EXPECT_EQ(only<service::FailEffect>()->failure.message, "pool \"local:/p\" has no object (a, c)");
   effects_.clear();
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/q", "a", "c", 0});
-  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "there is no pool \"local:/q\"");
+  EXPECT_EQ(only<service::FailEffect>()->failure.message, "there is no pool \"local:/q\"");
   effects_.clear();
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 9});
   EXPECT_TRUE(effects_.empty());  // its descriptor may still be under way
   ask(wire::EntryKind::pool_write, wire::PoolWrite{"local:/p", 10});
-  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "a write waits for descriptor 9; one at a time, not 10 too");
+  EXPECT_EQ(only<service::FailEffect>()->failure.message, "a write waits for descriptor 9; one at a time, not 10 too");
   effects_.clear();
   EXPECT_EQ(table_.next_deadline(), second_ns);
   table_.on_time(second_ns, effects_);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.message, "no descriptor was offered under number 9");
+  EXPECT_EQ(only<service::FailEffect>()->failure.message, "no descriptor was offered under number 9");
 }
 
 TEST_F(FrameTableTest, ABudgetHoldsBackWhatDoesNotFitYetAndRefusesWhatNeverWill) {
@@ -514,10 +514,10 @@ TEST_F(FrameTableTest, ReadersGetAndListAndNoMore) {
   ASSERT_TRUE(table_.define("local:/p", options, owner));
   put("a", "b");
   ask(wire::EntryKind::pool_get, wire::PoolGet{"local:/p", "a", "b", 0}, stranger);
-  EXPECT_NE(only<mover::HandOverEffect>(), nullptr);
+  EXPECT_NE(only<service::HandOverEffect>(), nullptr);
   effects_.clear();
   ask(wire::EntryKind::pool_drop, wire::PoolDrop{"local:/p", "", ""}, stranger);
-  EXPECT_EQ(only<mover::FailEffect>()->failure.code, Error::denied);
+  EXPECT_EQ(only<service::FailEffect>()->failure.code, Error::denied);
   EXPECT_EQ(table_.put({"local:/p", "c", "", other, 0, false}, frame(8), 0, effects_).error().code, Error::denied);
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mover/buffer_cache.h"
 #include "pool/table/object_record.h"
+#include "service/buffer_cache.h"
 
 namespace offpath::pool {
 

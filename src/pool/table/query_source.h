@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "mover/buffer_cache.h"
+#include "service/frame.h"
 
 namespace offpath::pool {
 
-using mover::FramePtr;
+using service::FramePtr;
 class QueryFeed;  // pool/query/query_run.h
 
 struct QuerySource {

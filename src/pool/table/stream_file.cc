@@ -75,7 +75,7 @@ Result<std::uint64_t> write_stream(const std::vector<QuerySource>& objects, int 
     if (!frame_there->arrow)
       return fail(Error::schema, "object ({}, {}) is plain bytes, no Arrow; a write with arrow_only leaves it out",
                   brief(row), brief(column));
-    OFP_ASSIGN(const mover::FramePtr frame, mover::in_memory(frame_there));
+    OFP_ASSIGN(const service::FramePtr frame, service::in_memory(frame_there));
     loop::JobPool::note_progress();
     const Bytes bytes = frame->buffer.bytes();
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));

@@ -47,11 +47,11 @@ std::vector<Get> WaitingGets::take(const Named& first, const Named& last) {
   return taken;
 }
 
-std::vector<Get> WaitingGets::take(mover::ChannelNumber channel, bool of_member, std::uint64_t name) {
+std::vector<Get> WaitingGets::take(service::ChannelNumber channel, bool of_member, std::uint64_t name) {
   return take(Named{channel, of_member, name, 0}, Named{channel, of_member, name, UINT64_MAX});
 }
 
-std::vector<Get> WaitingGets::take(mover::ChannelNumber channel) {
+std::vector<Get> WaitingGets::take(service::ChannelNumber channel) {
   return take(Named{channel, false, 0, 0}, Named{channel, true, UINT64_MAX, UINT64_MAX});
 }
 

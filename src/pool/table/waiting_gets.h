@@ -20,7 +20,7 @@
 namespace offpath::pool {
 
 struct Get {
-  mover::ChannelNumber channel = 0;
+  service::ChannelNumber channel = 0;
   std::uint64_t ticket = 0;
   uid_t user = 0;
   std::string pool;
@@ -50,8 +50,8 @@ class WaitingGets {
   // Each in the order in which they came; the late ones in that of their deadlines.
   [[nodiscard]] std::vector<Get> take(const std::string& pool, const std::pair<std::string, std::string>& keys);
   [[nodiscard]] std::vector<Get> take_late(TimeNs now);
-  [[nodiscard]] std::vector<Get> take(mover::ChannelNumber channel, bool of_member, std::uint64_t name);
-  [[nodiscard]] std::vector<Get> take(mover::ChannelNumber channel);                      // all of it
+  [[nodiscard]] std::vector<Get> take(service::ChannelNumber channel, bool of_member, std::uint64_t name);
+  [[nodiscard]] std::vector<Get> take(service::ChannelNumber channel);                    // all of it
   [[nodiscard]] std::vector<Get> take_if(const std::function<bool(const Get&)>& chosen);  // looks at all of them
 
  private:
@@ -66,7 +66,7 @@ class WaitingGets {
       return number < other.number;
     }
   };
-  using Named = std::tuple<mover::ChannelNumber, bool, std::uint64_t, Number>;  // channel, of_member, name
+  using Named = std::tuple<service::ChannelNumber, bool, std::uint64_t, Number>;  // channel, of_member, name
   [[nodiscard]] static Named named(const Get& get, Number number) noexcept {
     return {get.channel, get.of_member, get.name(), number};
   }

@@ -34,7 +34,7 @@ WaitingReads::Read WaitingReads::extract(Number number) {
   return std::move(read);
 }
 
-void WaitingReads::drop(mover::ChannelNumber channel) {
+void WaitingReads::drop(service::ChannelNumber channel) {
   for (auto at = by_channel_.lower_bound({channel, 0}); at != by_channel_.end() && at->first == channel;)
     (void)extract((at++)->second);
 }

@@ -22,15 +22,15 @@ class WaitingReads {
   static constexpr unsigned failures_max = 64;  // of one read, however long its get waits
   struct Read {
     FramePtr frame;
-    TimeNs until;                      // 0: for a second
-    mover::ChannelNumber channel = 0;  // that asked; 0: none
+    TimeNs until;                        // 0: for a second
+    service::ChannelNumber channel = 0;  // that asked; 0: none
     Disk::Read done{};
     unsigned failures = 0;
     std::string why{};  // the last one
   };
 
   void add(Read read);
-  void drop(mover::ChannelNumber channel);
+  void drop(service::ChannelNumber channel);
   [[nodiscard]] bool empty() const noexcept { return reads_.empty(); }
   [[nodiscard]] std::size_t size() const noexcept { return reads_.size(); }
   // That reads wait for.
@@ -50,7 +50,7 @@ class WaitingReads {
   std::vector<Number> fresh_;  // those added since the last look: the next one sets when they are due
   DueTimes<Number> times_;
   std::set<std::pair<std::uint64_t, Number>> by_bytes_;  // those that wait for memory
-  std::set<std::pair<mover::ChannelNumber, Number>> by_channel_;
+  std::set<std::pair<service::ChannelNumber, Number>> by_channel_;
   std::uint64_t bytes_ = 0;
   Number last_ = 0;
 };

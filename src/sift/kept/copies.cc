@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "mover/buffer_cache.h"
 #include "pool/directory/placement.h"
+#include "service/buffer_cache.h"
 #include "sift/kept/journal.h"
 
 namespace offpath::sift {
@@ -58,7 +58,7 @@ std::uint64_t copies_bytes(const Geometry& geometry, std::uint32_t member) {
     records += 2 * (1 + (stage == 1 ? 0 : copies / geometry.members().size()));
   }
   const std::uint64_t stages = settings.durable ? 1 : settings.track_stage();
-  return rows * (stages * settings.budget_bytes + records * mover::BufferCache::class_bytes(kept_notes_bytes_max));
+  return rows * (stages * settings.budget_bytes + records * service::BufferCache::class_bytes(kept_notes_bytes_max));
 }
 
 bool copy_stays(std::string_view name) {

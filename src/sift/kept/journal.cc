@@ -254,7 +254,7 @@ bool is_lost(Error code) noexcept {
 Result<FramePtr> keep_piece(const FramePtr& frame, const PieceHeader& header, const FrameMemory& memory) {
   const std::vector<std::byte> notes = encode(header);
   const std::uint64_t bytes = kept_bytes(frame->bytes, notes.size());
-  auto object = std::make_shared<mover::Frame>();
+  auto object = std::make_shared<service::Frame>();
   OFP_ASSIGN(object->buffer, memory.cache->take(bytes, memory.user));
   std::memcpy(object->buffer.data(), frame->buffer.data(), frame->bytes);
   write_notes(object->buffer.bytes(), frame->bytes, notes);

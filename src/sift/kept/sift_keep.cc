@@ -69,7 +69,7 @@ void Sift::keep_result(std::uint64_t token, Job job, Effects& effects) {
     plan_parts(element(job.element), *job.batch);
     const std::vector<std::byte> record = encode(job.batch->record);
     job.name = KeptName{KeptName::Kind::split, job.element, {}, job.batch->number}.text();
-    object = std::make_shared<mover::Frame>();
+    object = std::make_shared<service::Frame>();
     object->bytes = kept_bytes(0, record.size());
     if (auto memory = options_.memory.cache->take(object->bytes, options_.memory.user)) {
       object->buffer = std::move(*memory);

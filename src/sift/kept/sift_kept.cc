@@ -33,7 +33,7 @@ FramePtr identity_object(std::uint64_t incarnation, uid_t user, std::string_view
   writer.put(incarnation);
   writer.put(std::uint64_t{user});
   writer.put_text(text);
-  auto object = std::make_shared<mover::Frame>();
+  auto object = std::make_shared<service::Frame>();
   auto buffer = memory.cache->take(bytes.size(), memory.user);
   if (!buffer) return nullptr;
   object->buffer = std::move(*buffer);
@@ -62,7 +62,7 @@ Result<Identity> read_identity(Bytes bytes, uid_t user) {
 
 // ---- at start
 
-void SiftService::recover(TimeNs now, mover::Effects& effects) {
+void SiftService::recover(TimeNs now, service::Effects& effects) {
   for (const pool::FrameTable::PoolStatus& each : pools_.table().pools()) {
     if (!pool::is_reserved(each.name)) continue;
     for (const pool::FrameTable::Held& held : pools_.table().held(each.name)) {
@@ -74,7 +74,7 @@ void SiftService::recover(TimeNs now, mover::Effects& effects) {
   read_identities(now, effects);
 }
 
-void SiftService::read_identities(TimeNs now, mover::Effects& effects) {
+void SiftService::read_identities(TimeNs now, service::Effects& effects) {
   std::vector<std::pair<std::string, std::string>> due;
   for (auto& [own, unread] : unread_) {
     if (unread.again_at > now) continue;
@@ -84,14 +84,14 @@ void SiftService::read_identities(TimeNs now, mover::Effects& effects) {
   for (const auto& [own, row] : due)
     pools_.read(
         own, {row, std::string(identity_column)}, {},
-        [this, name = own](const Result<FramePtr>& object, TimeNs then, mover::Effects& more) {
+        [this, name = own](const Result<FramePtr>& object, TimeNs then, service::Effects& more) {
           on_identity(name, object, then, more);
         },
         now, effects);
 }
 
 void SiftService::on_identity(const std::string& own, const Result<FramePtr>& object, TimeNs now,
-                              mover::Effects& effects) {
+                              service::Effects& effects) {
   if (!object && !is_lost(object.error().code)) {
     log(LogLevel::warning, "pool \"{}\": what was kept cannot be read yet, and is tried again: {}", own,
         object.error().message);
@@ -132,7 +132,7 @@ std::string SiftService::own_name(const Settings& settings, std::string_view tex
                      pool::hash_of(fmt::format("{} {}", user, text)) & 0xFFFF'FFFF);
 }
 
-Status SiftService::open_own(Pool& pool, TimeNs now, mover::Effects& effects) {
+Status SiftService::open_own(Pool& pool, TimeNs now, service::Effects& effects) {
   if (!pool.settings.kept()) return {};
   const auto members = pool.sift->geometry().members();
   const bool copies = pool.settings.replicas > 1;
@@ -172,7 +172,7 @@ Status SiftService::set_aside(const Pool& pool) {
 // ---- kept objects and their place
 
 // Asks members that have not answered. When all have, the pool has the objects that were found, or is new.
-void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::work_on_opening(Pool& pool, TimeNs now, service::Effects& effects) {
   set_due(pool, never);
   if (pool.own.empty() || !pool.agreed || pool.sift->is_restored() || pool.restoring) return;
   for (const std::string& member : pool.unasked) {
@@ -181,9 +181,8 @@ void SiftService::work_on_opening(Pool& pool, TimeNs now, mover::Effects& effect
     works_.emplace(number, Work{Work::Kind::open, &pool, 0});
     pools_.list_at(
         member, pool.own, pool.row,
-        [this, number, member](const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs then, mover::Effects&) {
-          on_listed(number, member, items, then);
-        },
+        [this, number, member](const Result<std::vector<pool::FrameTable::Item>>& items, TimeNs then,
+                               service::Effects&) { on_listed(number, member, items, then); },
         now, effects);
   }
   if (pool.unasked.empty()) return begin_restore(pool, now, effects);
@@ -211,7 +210,7 @@ void SiftService::on_listed(std::uint64_t number, const std::string& member,
   set_due(pool, now);
 }
 
-void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::begin_restore(Pool& pool, TimeNs now, service::Effects& effects) {
   pool.restoring = true;
   std::map<std::string, KeptItem> items;
   for (const auto& [name, there] : pool.elsewhere) items[name] = {name, there.bytes, there.rows};
@@ -226,7 +225,7 @@ void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects)
     return pools_.read(
         pool.own, {pool.row, std::string(identity_column)}, member_with(pool, identity_column),
         [this, number, user = pool.user, all = std::move(all)](Result<FramePtr> object, TimeNs then,
-                                                               mover::Effects& more) {
+                                                               service::Effects& more) {
           const auto identity = [&]() -> Result<Identity> {
             OFP_TRY(object);
             return read_identity({(*object)->buffer.data(), (*object)->bytes}, user);
@@ -242,7 +241,7 @@ void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects)
   if (object == nullptr) return identified(number, fail(Error::no_memory, "no memory for its name"), {}, now, effects);
   pools_.keep(
       place_of(pool, std::string(identity_column)), object,
-      [this, number](const Status& status, TimeNs then, mover::Effects& more) {
+      [this, number](const Status& status, TimeNs then, service::Effects& more) {
         if (status)
           identified(number, process_, {}, then, more);
         else
@@ -252,7 +251,7 @@ void SiftService::begin_restore(Pool& pool, TimeNs now, mover::Effects& effects)
 }
 
 void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarnation,
-                             const std::vector<KeptItem>& items, TimeNs now, mover::Effects& effects) {
+                             const std::vector<KeptItem>& items, TimeNs now, service::Effects& effects) {
   const auto node = works_.extract(number);
   if (!node) return;
   Pool& pool = *node.mapped().pool;
@@ -284,14 +283,14 @@ std::string SiftService::member_with(const Pool& pool, std::string_view name) {
   return at != pool.elsewhere.end() ? at->second.member : std::string();
 }
 
-void SiftService::keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effects& effects) {
+void SiftService::keep(Pool& pool, KeepEffect& effect, TimeNs now, service::Effects& effects) {
   if (effect.object == nullptr)
     return pool.sift->on_kept(effect.token, fail(Error::no_memory, "no memory for {}", effect.name), now, pool.pending);
   const std::uint64_t number = next_++;
   works_.emplace(number, Work{Work::Kind::keep, &pool, effect.token});
   pools_.keep(
       place_of(pool, std::move(effect.name)), std::move(effect.object),
-      [this, number](const Status& status, TimeNs then, mover::Effects& more) {
+      [this, number](const Status& status, TimeNs then, service::Effects& more) {
         const auto node = works_.extract(number);
         if (!node) return;
         Pool& of = *node.mapped().pool;
@@ -302,13 +301,13 @@ void SiftService::keep(Pool& pool, KeepEffect& effect, TimeNs now, mover::Effect
       now, effects);
 }
 
-void SiftService::read(Pool& pool, const ReadEffect& effect, TimeNs now, mover::Effects& effects) {
+void SiftService::read(Pool& pool, const ReadEffect& effect, TimeNs now, service::Effects& effects) {
   const std::uint64_t number = next_++;
   works_.emplace(number, Work{Work::Kind::read, &pool, effect.token});
   const std::string member = member_with(pool, effect.name);
   pools_.read(
       pool.own, {pool.row, effect.name}, member,
-      [this, number, remote = !member.empty()](Result<FramePtr> object, TimeNs then, mover::Effects& more) {
+      [this, number, remote = !member.empty()](Result<FramePtr> object, TimeNs then, service::Effects& more) {
         const auto node = works_.extract(number);
         if (!node) return;
         Pool& of = *node.mapped().pool;
@@ -332,7 +331,7 @@ Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channe
   if (!pool.agreed) OFP_TRY(may_put(pool, now));
   pool.deferred.emplace_back([this, channel, kind = request.kind, ticket = request.ticket, is_member,
                               payload = std::vector<std::byte>(request.payload.begin(), request.payload.end())](
-                                 TimeNs then, mover::Effects& effects) {
+                                 TimeNs then, service::Effects& effects) {
     if (!channels_.contains(channel)) return;
     channel::Entry again = {};
     again.kind = kind;
@@ -343,7 +342,7 @@ Result<bool> SiftService::must_wait(Pool& pool, TimeNs now, ChannelNumber channe
   return true;
 }
 
-void SiftService::serve_deferred(Pool& pool, TimeNs now, mover::Effects& effects) {
+void SiftService::serve_deferred(Pool& pool, TimeNs now, service::Effects& effects) {
   if (pool.deferred.empty() || !is_ready(pool)) return;
   for (const auto& serve : std::exchange(pool.deferred, {})) serve(now, effects);
 }

@@ -128,11 +128,11 @@ Result<RowForm::Made> RowForm::make_frame(std::uint64_t rows, const FrameMemory&
   const std::vector<frame::PlainColumn> columns(widths_.size(), {.address = somewhere});
   OFP_TRY(frame::flatten_plain(form_->layout, static_cast<std::int64_t>(rows), columns, batch));
   OFP_TRY(frame::make_plan(*form_, batch, {}, plan));
-  OFP_ASSIGN(mover::Buffer buffer, memory.cache->take(plan.frame_bytes, memory.user));
+  OFP_ASSIGN(service::Buffer buffer, memory.cache->take(plan.frame_bytes, memory.user));
   Made made;
   frame::write_head(*form_, plan, buffer.bytes());
   for (const std::uint32_t index : value_buffers_) made.columns.push_back(buffer.data() + plan.buffers[index].offset);
-  made.frame = std::make_shared<mover::Frame>();
+  made.frame = std::make_shared<service::Frame>();
   made.frame->buffer = std::move(buffer);
   made.frame->bytes = plan.frame_bytes;
   made.frame->rows = rows;

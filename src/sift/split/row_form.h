@@ -14,8 +14,8 @@
 
 namespace offpath::sift {
 
-using mover::BufferCache;
 using pool::FramePtr;
+using service::BufferCache;
 
 // The source of frames.
 struct FrameMemory {

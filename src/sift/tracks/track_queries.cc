@@ -177,7 +177,7 @@ TrackQuery bounds_of(const Query& query, const RowForm& rows) {
 
 Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, std::string_view row_glob,
                                                        std::string_view column_glob, uid_t user,
-                                                       mover::Effects& effects) {
+                                                       service::Effects& effects) {
   if (!says_all(row_glob) || !says_all(column_glob))
     return fail(Error::unsupported,
                 "pool \"{}\": tracks have no keys of row and column, such as ({}, {}); say it in the filter", text,
@@ -191,7 +191,7 @@ Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, 
 Result<std::vector<QuerySource>> TrackQueries::choose(const std::string& pool, std::string_view row_glob,
                                                       std::string_view column_glob, uid_t user) {
   if (!SiftService::is_own(pool)) return pools_.choose(pool, row_glob, column_glob, user);
-  mover::Effects none;  // an existing pool is asked about: there is nothing to report
+  service::Effects none;  // an existing pool is asked about: there is nothing to report
   OFP_ASSIGN(std::vector<QuerySource> found, sources(pool, row_glob, column_glob, user, none));
   if (found.empty()) return fail(Error::not_found, "pool \"{}\" has no tracks yet", pool);
   return found;
@@ -205,7 +205,7 @@ Result<std::optional<TrackQueries::Spread>> TrackQueries::spread(const std::stri
   return Spread{members.first, 0, std::move(members.second), 1, {std::string(settings.key), std::string(step_name)}};
 }
 
-Result<std::vector<QuerySource>> TrackQueries::choose_part(const Part& part, mover::Effects& effects) {
+Result<std::vector<QuerySource>> TrackQueries::choose_part(const Part& part, service::Effects& effects) {
   if (!SiftService::is_own(part.pool)) return pools_.choose_part(part, effects);
   return sources(part.pool, part.row_glob, part.column_glob, part.user, effects);
 }

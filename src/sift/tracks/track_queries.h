@@ -27,20 +27,24 @@ class TrackQueries final : public pool::QueryMembers {
   [[nodiscard]] Result<std::vector<pool::QuerySource>> choose(const std::string& pool, std::string_view row_glob,
                                                               std::string_view column_glob, uid_t user) override;
   [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
-  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose_part(const Part& part, mover::Effects& effects) override;
+  [[nodiscard]] Result<std::vector<pool::QuerySource>> choose_part(const Part& part,
+                                                                   service::Effects& effects) override;
   // Tracks are on members that are asked whether they live or not.
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override {
     return SiftService::is_own(pool) ? std::vector<std::string>{} : pools_.lost(pool);
   }
+  [[nodiscard]] Result<pool::WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
+    return pools_.charge(user, bytes);
+  }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
-                  Compose compose, Fetched fetched, TimeNs now, mover::Effects& effects) override {
+                  Compose compose, Fetched fetched, TimeNs now, service::Effects& effects) override {
     pools_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched),
                       now, effects);
   }
-  void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, mover::Effects& effects) override {
+  void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, service::Effects& effects) override {
     pools_.cancel_part(member, number, now, effects);
   }
-  void answer(const pool::FrameTable::Get& get, const FramePtr& frame, TimeNs now, mover::Effects& effects) override {
+  void answer(const pool::FrameTable::Get& get, const FramePtr& frame, TimeNs now, service::Effects& effects) override {
     pools_.answer(get, frame, now, effects);
   }
 
@@ -48,7 +52,7 @@ class TrackQueries final : public pool::QueryMembers {
   // None: the pool had no pieces.
   [[nodiscard]] Result<std::vector<pool::QuerySource>> sources(const std::string& text, std::string_view row_glob,
                                                                std::string_view column_glob, uid_t user,
-                                                               mover::Effects& effects);
+                                                               service::Effects& effects);
 
   pool::Pools& pools_;
   SiftService& sifts_;

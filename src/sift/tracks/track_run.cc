@@ -103,7 +103,7 @@ Result<std::shared_ptr<TrackRun>> TrackRun::make(std::shared_ptr<const RowForm> 
     whole.keys = keys;
     behind = encode(whole);
   }
-  auto object = std::make_shared<mover::Frame>();
+  auto object = std::make_shared<service::Frame>();
   object->bytes = notes == nullptr ? body_bytes : kept_bytes(body_bytes, behind.size());
   object->rows = rows;
   OFP_ASSIGN(object->buffer, memory.cache->take(object->bytes, memory.user));

@@ -1,4 +1,4 @@
-// The algorithms there are. Each has a file of its own.
+// The congestion control algorithms; each has a file of its own.
 #pragma once
 
 #include "tcp/congestion/congestion.h"
@@ -39,9 +39,10 @@ class Timely final : public CongestionControl {
   void on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs now) const noexcept override;
 };
 
-// A rate and the window it needs: a round trip and half of one again, four segments at least.
+// Sets a rate and its window: one and a half round trips of it, at least four segments.
 void set_rate(Congestion& congestion, double bytes_per_second, TimeNs rtt_ns, std::uint32_t mss) noexcept;
-// As window_was_used, of a window that set_rate made: a paced flow has a round trip's worth on its way, in bursts.
+// As window_was_used, for a window that set_rate made: a paced flow has about one round trip of data in flight, in
+// bursts.
 [[nodiscard]] inline bool rate_was_used(const Congestion& congestion, const Acknowledged& what) noexcept {
   return congestion.rate == 0 ? window_was_used(congestion, what)
                               : 2 * (what.in_flight + 2ull * what.mss) >= congestion.window;

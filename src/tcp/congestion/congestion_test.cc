@@ -1,4 +1,4 @@
-// Each algorithm over a path of a given width: what it does alone, what it does when it meets loss, marks or delay.
+// Each algorithm over a path of a given width: alone, and under loss, marks and delay.
 #include "tcp/congestion/congestion.h"
 
 #include <gtest/gtest.h>

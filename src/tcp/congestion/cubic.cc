@@ -40,7 +40,7 @@ void Cubic::on_acknowledged(Congestion& congestion, const Acknowledged& what) co
 
 void Cubic::on_loss(Congestion& congestion, std::uint32_t in_flight, std::uint32_t mss, TimeNs) const noexcept {
   CubicState& own = congestion.own.cubic;
-  // A window that did not reach the last one leaves room to others sooner (4.7, fast convergence).
+  // A window that did not reach the one before the last loss gives way sooner to other flows (4.7, fast convergence).
   const bool less = congestion.window < own.window_most;
   own.window_most = less ? static_cast<std::uint32_t>(congestion.window * (1 + kept) / 2) : congestion.window;
   own.epoch_at = 0;

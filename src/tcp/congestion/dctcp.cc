@@ -23,9 +23,9 @@ void Dctcp::begin(Congestion& congestion, std::uint32_t mss, TimeNs now) const n
   congestion.own.dctcp = {0, 0, 0, 1};
 }
 
-// Once in a round trip: the share of marked bytes, and a rate that is lowered by half of it, or raised. It is doubled
-// until the first mark, but to no more than four times what arrives, which is what left a round trip ago: where a queue
-// begins to fill that does not grow any more.
+// Once in a round trip: updates the smoothed share of marked bytes, and lowers the rate by half of that share, or
+// raises it. The rate doubles until the first mark, up to four times the arrival rate, which is the sending rate of a
+// round trip ago: the doubling stops where a queue begins to fill.
 void Dctcp::on_acknowledged(Congestion& congestion, const Acknowledged& what) const noexcept {
   DctcpState& own = congestion.own.dctcp;
   own.acknowledged += what.bytes;

@@ -8,7 +8,7 @@ void NewReno::on_acknowledged(Congestion& congestion, const Acknowledged& what) 
   if (!window_was_used(congestion, what)) return;
   const std::uint32_t bytes = slow_start(congestion, what);
   if (bytes == 0) return;
-  // A segment for each window acknowledged, byte by byte (RFC 5681, 3.1), a byte at least.
+  // One segment for each acknowledged window, byte by byte (RFC 5681, 3.1), at least one byte.
   const std::uint64_t grown = std::uint64_t{bytes} * what.mss / std::max(congestion.window, 1u);
   congestion.window = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(congestion.window + std::max<std::uint64_t>(grown, 1), congestion_window_max));

@@ -5,7 +5,8 @@
 namespace offpath::tcp {
 namespace {
 
-// The figures of the paper, its thresholds relative to the smallest round trip seen, for they were one data centre's.
+// The paper's constants. Its thresholds fit one data centre, so they are taken relative to the smallest measured round
+// trip.
 constexpr double smoothing = 0.02, lowering = 0.8;
 constexpr double low_of_smallest = 1.25, high_of_smallest = 5;
 constexpr TimeNs low_least_ns = 50 * microsecond_ns, high_least_ns = 500 * microsecond_ns;

@@ -30,15 +30,15 @@ namespace {
 
 constexpr std::uint16_t burst = 64;
 constexpr std::uint16_t queue = 0;
-constexpr std::uint16_t descriptors = 1024;  // of each direction, or as many as the device has
+constexpr std::uint16_t descriptors = 1024;  // for each direction, or as many as the device has
 constexpr std::uint16_t mtu_max = 9216;
 constexpr std::size_t frame_bytes_max = 65'536 + 64;
 constexpr std::uint32_t segmentation_bytes_max = 65'000;
 
-// How often a device is looked at that cannot wake anybody: after a pause, an eighth of that later, within these
-// bounds.
+// A device whose interrupts cannot be armed is polled: after an idle time, again an eighth of that time later, within
+// these bounds.
 constexpr TimeNs look_soonest_ns = 20 * microsecond_ns, look_latest_ns = millisecond_ns;
-// A device that takes nothing for so long loses what it is given, as a wire that was pulled out does.
+// A device that accepts nothing for this long drops what it is given, as an unplugged cable would.
 constexpr TimeNs stuck_ns = 10 * millisecond_ns;
 
 constexpr std::uint64_t transmit_offloads = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
@@ -52,7 +52,7 @@ tl::unexpected<Failure> fail_dpdk(std::string_view device, std::string_view call
 
 // ---- handles, each with one owner
 
-// A device that DPDK's driver has taken.
+// A device that DPDK has probed.
 class Probed {
  public:
   Probed() = default;
@@ -90,10 +90,10 @@ std::vector<std::uint16_t> ports_of(const std::string& device) {
   return ports;
 }
 
-// Its only port: a card with several has to be asked for one of them.
+// The device's only port. A card with several ports must be given with the name of one.
 Result<Probed> probe(const std::string& device) {
   if (!ports_of(device).empty())
-    return fail(Error::exists, "dpdk:{}: this process has it already", device);  // DPDK would not mind
+    return fail(Error::exists, "dpdk:{}: this process has it already", device);  // DPDK itself accepts a second probe
   if (const int result = rte_dev_probe(device.c_str()); result != 0) return fail_dpdk(device, "rte_dev_probe", result);
   const std::vector<std::uint16_t> ports = ports_of(device);
   if (ports.empty()) return fail(Error::not_found, "dpdk:{}: DPDK has the device, and no network port of it", device);
@@ -103,7 +103,7 @@ Result<Probed> probe(const std::string& device) {
   return found;
 }
 
-// What the kernel's interface takes, of a device that has one; DPDK's drivers do not all ask.
+// The MTU of the kernel's interface behind a device, if there is one; not all DPDK drivers query it.
 std::uint16_t mtu_of_interface(unsigned index) {
   ifreq request{};
   Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -144,19 +144,19 @@ class DpdkPort final : public Port {
   [[nodiscard]] static bool append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes bytes);
   void give_back() noexcept;
 
-  Pool pool_;  // destroyed after the device, which has buffers of it
+  Pool pool_;  // destroyed after the device, which holds buffers of it
   Probed device_;
   bool open_ = false;
   PortCapabilities capabilities_;
   std::uint64_t transmit_offloads_ = 0;
   std::uint16_t receive_descriptors_ = descriptors, transmit_descriptors_ = descriptors;
 
-  std::array<rte_mbuf*, burst> arrived_;  // the first of them are the caller's until the next receive
+  std::array<rte_mbuf*, burst> arrived_;  // the first ones belong to the caller until the next receive
   std::uint16_t arrived_count_ = 0;
-  bool looked_ = false;                        // before falling asleep: they are still to be given
-  std::vector<std::vector<std::byte>> whole_;  // frames that came in several pieces
+  bool looked_ = false;                        // frames were found before falling asleep and are still to be returned
+  std::vector<std::vector<std::byte>> whole_;  // copies of frames that arrived in several buffers
 
-  Fd waits_;  // none: it is polled
+  Fd waits_;  // empty: the device is polled
   bool armed_ = false;
   TimeNs busy_at_ = 0, look_at_ = 0;
   TimeNs stuck_since_ = never;
@@ -176,8 +176,8 @@ int DpdkPort::configure(const rte_eth_dev_info& info, bool interrupts, std::uint
   const int socket = rte_eth_dev_socket_id(port);
   const auto memory_of = static_cast<unsigned>(socket);
   if (!pool_) {
-    // Whole frames in one buffer each. As many as the device may keep of both directions, those that the stack looks
-    // at, and a burst to be sent, so that it never waits for one that only a later call would free.
+    // One buffer holds a whole frame. The pool has as many as the device may hold in both directions, plus those that
+    // the stack reads, plus one burst to send: sending never waits for a buffer that only a later call would free.
     const auto room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM +
                                                  std::max<std::size_t>(2048, ethernet_header_bytes + mtu + 8u));
     const unsigned per_frame = transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO ? segmentation_bytes_max / 2048 + 2 : 1;
@@ -201,7 +201,7 @@ Status DpdkPort::start(const std::string& name) {
   mtu = std::min({mtu, mtu_of_interface(info.if_index), mtu_max, info.max_mtu});
   if (mtu < 576) return fail(Error::unsupported, "dpdk:{}: its MTU is {}, less than 576", name, mtu);
   transmit_offloads_ = transmit_offloads & info.tx_offload_capa;
-  // net_tap takes the MTU for the longest frame, and refuses every full one that it is to make.
+  // net_tap takes the MTU for the longest frame, and refuses full segments that it would have to cut.
   constexpr std::uint64_t segmentation =
       RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   const bool segments =
@@ -223,7 +223,7 @@ Status DpdkPort::start(const std::string& name) {
   if (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_TCP_TSO) {
     const std::uint32_t pieces = info.tx_desc_lim.nb_seg_max == 0 ? 64u : info.tx_desc_lim.nb_seg_max;
     const std::uint32_t room = rte_pktmbuf_data_room_size(pool_.get()) - RTE_PKTMBUF_HEADROOM;
-    // one less: what the headers take
+    // one piece less: the headers take it
     const std::uint32_t bytes = std::min<std::uint32_t>(segmentation_bytes_max, (pieces - 1) * room);
     capabilities_.segmentation_bytes = bytes >= 2u * mtu ? bytes : 0;
   }
@@ -232,15 +232,15 @@ Status DpdkPort::start(const std::string& name) {
       mtu, capabilities_.checksum ? "by it" : "in software",
       capabilities_.segmentation_bytes != 0 ? "by it" : "in software", waits_ ? "wakes the agent" : "polled",
       link_up() ? "up" : "down");
-  static_cast<void>(what_eal_said(0));  // of what went well
+  static_cast<void>(what_eal_said(0));  // discards messages of calls that succeeded
   return {};
 }
 
-// A device whose interrupts cannot be armed is looked at now and then, whatever descriptor it has.
+// A device whose interrupts cannot be armed is polled periodically, even if it has a descriptor.
 void DpdkPort::find_wait_descriptor(bool interrupts) {
   if (!interrupts || rte_eth_dev_rx_intr_enable(device_.port(), queue) != 0) return;
   static_cast<void>(rte_eth_dev_rx_intr_disable(device_.port(), queue));
-  // A set of DPDK's own: it knows how each driver's descriptor is read.
+  // An epoll set of DPDK's: it knows how to read each driver's descriptor.
   Fd waits(::epoll_create1(EPOLL_CLOEXEC));
   if (waits && rte_eth_dev_rx_intr_ctl_q(device_.port(), queue, waits.get(), RTE_INTR_EVENT_ADD, nullptr) == 0)
     waits_ = std::move(waits);
@@ -294,14 +294,14 @@ bool DpdkPort::fall_asleep(TimeNs) {
   if (!waits_) return true;
   if (!armed_ && rte_eth_dev_rx_intr_enable(device_.port(), queue) != 0) return false;
   armed_ = true;
-  // What came before it was armed wakes nobody.
+  // Frames that arrived before the interrupt was armed raise none.
   if (!looked_) look(burst);
   looked_ = arrived_count_ > 0;
   return !looked_;
 }
 
 bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
-  // A tag that the device took off: the frame belongs to another network.
+  // The device removed a VLAN tag: the frame belongs to another network.
   if (arrived->ol_flags & (RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED)) return false;
   const std::size_t bytes = rte_pktmbuf_pkt_len(arrived);
   if (bytes > frame_bytes_max) return false;
@@ -316,8 +316,8 @@ bool DpdkPort::take(rte_mbuf* arrived, ReceivedFrame& frame) {
     }
     frame.bytes = Bytes(whole);
   }
-  // Good, or not completed by whoever sent it in this machine (NONE, in DPDK's words); a bad one the stack looks at,
-  // and counts.
+  // The checksum is good, or the sender is on this machine and did not complete it (NONE, in DPDK's words). The stack
+  // checks and counts a bad one.
   const std::uint64_t checksum = arrived->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
   frame.checksum_verified = checksum == RTE_MBUF_F_RX_L4_CKSUM_GOOD || checksum == RTE_MBUF_F_RX_L4_CKSUM_NONE;
   ++counters_.frames_in;
@@ -363,7 +363,7 @@ bool DpdkPort::append(rte_mbuf* first, rte_mbuf*& last, rte_mempool* pool, Bytes
   return true;
 }
 
-// Null: there is no buffer left.
+// Null if no buffer is left.
 rte_mbuf* DpdkPort::mbuf_of(const FrameToSend& frame) {
   rte_mbuf* const first = rte_pktmbuf_alloc(pool_.get());
   if (first == nullptr) return nullptr;
@@ -388,7 +388,7 @@ rte_mbuf* DpdkPort::mbuf_of(const FrameToSend& frame) {
       ip->hdr_checksum = 0;
     }
   }
-  // The pseudo header as DPDK has it: without a length, where the frame is going to be cut.
+  // DPDK wants the pseudo header without a length if the frame is to be segmented.
   const std::uint16_t sum = rte_ipv4_phdr_cksum(ip, first->ol_flags);
   std::memcpy(rte_pktmbuf_mtod_offset(first, std::byte*, frame.tcp_offset + tcp_checksum_offset), &sum, sizeof sum);
   return first;
@@ -411,11 +411,11 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
     room = room && taken == ready;
     if (taken < ready) break;
     if (sent == made) break;
-    rte_pktmbuf_free(mbufs[sent++]);  // one that the device cannot send at all is lost, as on any wire
+    rte_pktmbuf_free(mbufs[sent++]);  // a frame that the device can never send is dropped
     ++counters_.dropped_out;
   }
   if (sent < made) rte_pktmbuf_free_bulk(&mbufs[sent], made - sent);
-  if (count > 0) busy_at_ = now;  // there may be an answer soon
+  if (count > 0) busy_at_ = now;  // an answer may arrive soon
   if (sent > 0 || room)
     stuck_since_ = never;
   else

@@ -25,11 +25,11 @@
 namespace offpath::tcp {
 namespace {
 
-// ---- what it says
+// ---- DPDK's messages
 
 class Said {
  public:
-  // In pieces of any size, from any thread.
+  // DPDK writes pieces of any size, from any thread.
   void write(std::string_view text, LogLevel level) {
     const std::lock_guard lock(mutex_);
     line_ += text;
@@ -54,14 +54,14 @@ class Said {
   std::string line_, kept_;
 };
 
-// DPDK's threads may speak until the process has ended, so it is never destroyed.
+// Never destroyed: DPDK's threads may write until the process has ended.
 Said& said() {
   static Said& made = *new Said;
   return made;
 }
 
 LogLevel level_of(int level) noexcept {
-  if (level <= 0) return LogLevel::debug;  // said outside of any message
+  if (level <= 0) return LogLevel::debug;  // written outside of any message
   if (level <= static_cast<int>(RTE_LOG_ERR)) return LogLevel::error;
   return level <= static_cast<int>(RTE_LOG_WARNING) ? LogLevel::warning : LogLevel::debug;
 }
@@ -80,7 +80,7 @@ void have_it_speak_to_the_log() {
   rte_openlog_stream(stream);
 }
 
-// ---- how it begins
+// ---- starting
 
 bool begins_with_any(const std::string& word, std::initializer_list<std::string_view> beginnings) {
   return std::ranges::any_of(beginnings, [&](std::string_view beginning) { return word.starts_with(beginning); });
@@ -90,7 +90,7 @@ Status check(const std::vector<std::string>& arguments) {
   for (const std::string& word : arguments) {
     if (word.empty() || word.find('\0') != std::string::npos)
       return fail(Error::invalid, "DPDK's arguments: '{}' is no word", brief(word));
-    if (begins_with_any(word, {"--help", "-h", "-v", "--version"}))  // it would print something and end the process
+    if (begins_with_any(word, {"--help", "-h", "-v", "--version"}))  // EAL would print something and end the process
       return fail(Error::invalid, "DPDK's arguments: {} is nothing for an agent", brief(word));
   }
   return {};
@@ -100,11 +100,11 @@ std::vector<std::string> words_for(const std::vector<std::string>& arguments) {
   const auto has = [&](std::initializer_list<std::string_view> beginnings) {
     return std::ranges::any_of(arguments, [&](const std::string& word) { return begins_with_any(word, beginnings); });
   };
-  // No files and no sockets that others could open. Without huge pages that is another word: 22.11 refuses this one
-  // then.
+  // EAL shall make no files and no sockets that others could open. Without huge pages that needs another argument: DPDK
+  // 22.11 refuses "--in-memory" then.
   std::vector<std::string> words{"offpath", has({"--no-huge"}) ? "--no-shconf" : "--in-memory", "--no-telemetry"};
   if (!has({"-l", "-c", "--lcores"})) {
-    // One core, for there is nothing that its threads would do: the agent's loop polls.
+    // One core suffices: EAL's threads have nothing to do, because the agent's loop polls.
     cpu_set_t cores;
     CPU_ZERO(&cores);
     sched_getaffinity(0, sizeof cores, &cores);
@@ -112,7 +112,7 @@ std::vector<std::string> words_for(const std::vector<std::string>& arguments) {
     while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &cores)) ++first;
     words.push_back("--lcores=0@" + std::to_string(first));
   }
-  // Devices are taken one by one, when they are named; this allows one that no driver has.
+  // Devices are probed one by one, when they are named. This argument allows only a device that does not exist.
   if (!has({"--no-pci", "-a", "--allow", "-b", "--block"})) words.insert(words.end(), {"-a", "0000:00:00.0"});
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
@@ -133,7 +133,7 @@ std::string what_eal_said(int error) {
 
 Status begin_eal(const std::vector<std::string>& arguments) {
   static std::mutex mutex;
-  static std::optional<std::vector<std::string>> begun;  // with which arguments
+  static std::optional<std::vector<std::string>> begun;  // the arguments of the first start
   static bool failed = false;
   const std::lock_guard lock(mutex);
   OFP_TRY(check(arguments));
@@ -145,13 +145,13 @@ Status begin_eal(const std::vector<std::string>& arguments) {
     return fail(Error::invalid, "DPDK begins once in a process, and has with '{}'; this device wants '{}'",
                 fmt::join(*begun, " "), fmt::join(arguments, " "));
   }
-  static std::vector<std::string> words;  // it keeps pointers to them
+  static std::vector<std::string> words;  // EAL keeps pointers to them
   words = words_for(arguments);
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   have_it_speak_to_the_log();
-  // On a thread of its own: EAL ties the one that begins it to a core, and those that it makes have that one's
-  // capabilities, for good.
+  // Runs on a separate thread: EAL pins the thread that starts it to a core, and threads that it makes inherit that
+  // thread's capabilities for good.
   int result = 0, error = 0;
   std::thread([&] {
     give_up_capabilities();

@@ -1,7 +1,8 @@
 // DPDK's environment abstraction layer (EAL): its memory, its threads, its list of devices.
 //
-// There is one for a process. It cannot begin a second time, not even after an end, so it has none: it begins with the
-// first device and lasts as the process does. Its memory is the process's own, and nothing of it is left afterwards.
+// A process has one EAL. It cannot be started a second time, not even after it was stopped, so it is never stopped: it
+// starts with the first device and lasts as long as the process. Its memory is private to the process, so nothing is
+// left behind.
 #pragma once
 
 #include <string>
@@ -11,11 +12,11 @@
 
 namespace offpath::tcp {
 
-// Begins it, or finds that it has begun with the same words. From any thread.
+// Starts EAL, or checks that it was started with the same arguments. Thread-safe.
 [[nodiscard]] Status begin_eal(const std::vector<std::string>& arguments);
 
-// What DPDK has said since the last call, of warnings and errors; if nothing, what the number of an error means. Its
-// words are better: drivers often return any number. All of it goes to the log besides.
+// DPDK's warnings and errors since the last call, or the meaning of the number `error` if there are none. The messages
+// are the better explanation: drivers often return arbitrary numbers. All messages also go to the log.
 [[nodiscard]] std::string what_eal_said(int error);
 
 }  // namespace offpath::tcp

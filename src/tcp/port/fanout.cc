@@ -19,11 +19,11 @@ constexpr std::uint32_t icmp_header_bytes = 8;
 
 }  // namespace
 
-// X is where the IPv4 header that counts begins: 0, or behind ICMP's. M[0] is the hash.
+// X is the offset of the IPv4 header that decides: 0, or behind the ICMP header. M[0] is the hash.
 std::vector<sock_filter> steering_program(std::uint32_t cores) {
   using namespace wire::steering;
   std::vector<sock_filter> program;
-  std::vector<std::size_t> to_core_0;  // conditions that otherwise go to the end
+  std::vector<std::size_t> to_core_0;  // conditional jumps to core 0, patched at the end
   const auto add = [&](int code, std::uint32_t k = 0) { program.push_back(statement(code, k)); };
   const auto unless = [&](std::uint32_t k) {
     to_core_0.push_back(program.size());

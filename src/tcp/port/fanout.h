@@ -1,6 +1,7 @@
-// Several AF_PACKET sockets on one interface of which each frame reaches one: the queues of an agent's cores. The
-// kernel steers by the program that steering_program() makes: TCP by wire/areas/flow_steering.h, and so do ICMP
-// messages by what they quote of a flow; all else, ARP above all, goes to core 0.
+// Several AF_PACKET sockets on one interface that share its frames: each frame reaches one socket, and each socket is
+// the queue of one of the agent's cores. The kernel steers with the program that steering_program() makes: TCP by
+// wire/areas/flow_steering.h, ICMP messages by the flow whose segment they quote, everything else, notably ARP, to core
+// 0.
 #pragma once
 
 #include <linux/filter.h>
@@ -14,18 +15,18 @@
 
 namespace offpath::tcp {
 
-// Classic BPF over a received frame; its answer is the core.
+// Classic BPF over a received frame; its result is the core.
 [[nodiscard]] std::vector<sock_filter> steering_program(std::uint32_t cores);
 
 class Fanout {
  public:
-  // A socket that is bound and takes nothing (packet_filter.h): of the next core.
+  // Adds the next core's socket, which is bound and takes nothing so far (packet_filter.h).
   [[nodiscard]] Status join(int fd);
-  // All have joined, and take what is steered to them (packet_filter.h).
+  // All sockets have joined: each takes the frames steered to it from now on (packet_filter.h).
   [[nodiscard]] Status begin(std::optional<Ipv4Address> address);
 
  private:
-  int group_ = -1;  // the kernel's number
+  int group_ = -1;  // assigned by the kernel
   std::vector<int> members_;
 };
 

@@ -40,8 +40,8 @@ Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& 
   return addresses;
 }
 
-// Lines of: interface, destination, gateway, flags, two counts, metric, mask, …; addresses as the machine reads network
-// order, in hexadecimal.
+// Fields of a line: interface, destination, gateway, flags, two counts, metric, mask, …; addresses are network-order
+// words printed as hexadecimal in the machine's byte order.
 std::optional<Ipv4Address> gateway_in(std::string_view routes, std::string_view interface) {
   std::optional<Ipv4Address> gateway;
   std::uint32_t least = 0;

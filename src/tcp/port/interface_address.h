@@ -1,4 +1,4 @@
-// What the kernel knows of an interface's place in IPv4, for an agent that is to have the same.
+// The kernel's IPv4 configuration of an interface, for an agent that adopts it.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,14 @@ struct InterfaceAddress {
   friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) noexcept = default;
 };
 
-// In the kernel's order, the primary one first; none if there is no such interface. Error: getifaddrs(3) failed, with
-// its errno.
+// In the kernel's order, the primary address first; empty if there is no such interface. Error: getifaddrs(3) failed,
+// with its errno.
 [[nodiscard]] Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& interface);
-// By the routes of this namespace; none: it has no default route by a gateway. Error::io: /proc/net/route cannot be
-// read.
+// By the routes of this network namespace; nullopt if there is no default route through a gateway. Error::io:
+// /proc/net/route cannot be read.
 [[nodiscard]] Result<std::optional<Ipv4Address>> gateway_of_interface(const std::string& interface);
-// The gateway of an interface's default route with the smallest metric, in text as of /proc/net/route (proc(5)).
+// The gateway of the interface's default route with the smallest metric; `routes` is text as in /proc/net/route
+// (proc(5)).
 [[nodiscard]] std::optional<Ipv4Address> gateway_in(std::string_view routes, std::string_view interface);
 
 }  // namespace offpath::tcp

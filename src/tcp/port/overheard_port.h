@@ -1,4 +1,4 @@
-// A port whose ARP messages are told to somebody besides: the cores that frames are not steered to.
+// A port that passes every received ARP message on: for the cores to which ARP frames are not steered.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Classic BPF of AF_PACKET sockets: statements, and which frames a socket takes. The kernel takes VLAN tags off before
-// such a socket sees a frame, so without being asked it would take those of every VLAN for its own.
+// Classic BPF filters of AF_PACKET sockets. The kernel removes VLAN tags before such a socket sees a frame, so without
+// a filter on the tag the socket would take the frames of every VLAN.
 #pragma once
 
 #include <linux/filter.h>
@@ -13,9 +13,9 @@
 
 namespace offpath::tcp {
 
-// Words that are no bytes of the frame: SKF_AD_ + ….
+// Ancillary data, which is not in the frame: SKF_AD_ + ….
 inline constexpr auto filter_ancillary = static_cast<std::uint32_t>(SKF_AD_OFF);
-// Words counted from the network header.
+// Offsets counted from the network header.
 inline constexpr auto filter_network = static_cast<std::uint32_t>(SKF_NET_OFF);
 
 [[nodiscard]] constexpr sock_filter statement(int code, std::uint32_t k) noexcept {
@@ -25,13 +25,13 @@ inline constexpr auto filter_network = static_cast<std::uint32_t>(SKF_NET_OFF);
   return {static_cast<std::uint16_t>(BPF_JMP | BPF_JEQ | BPF_K), jump, otherwise, k};
 }
 
-// What a socket takes: nothing that this machine sends, and of VLANs what is tagged with a priority alone (VLAN 0).
-// With `address`, of that ARP, and what a stack with that address reads: whole datagrams to it, of TCP, and of ICMP
-// those that say what could not be delivered. Without, frames of every kind. A datagram in fragments is for nobody: the
-// stack puts none together.
+// Frames that a socket takes: none that this machine sends, and of tagged ones only those with a priority tag (VLAN 0).
+// With `address`: ARP, and whole datagrams to that address that the stack reads, which are TCP and ICMP "destination
+// unreachable". Without `address`: frames of every kind. Fragments are dropped because the stack does not reassemble
+// them.
 [[nodiscard]] std::vector<sock_filter> taking_program(std::optional<Ipv4Address> address);
 
-// Each takes the place of the one before.
+// Each replaces the socket's filter.
 [[nodiscard]] Status take_nothing(int socket);
 [[nodiscard]] Status take_frames(int socket, std::optional<Ipv4Address> address);
 

@@ -20,7 +20,8 @@
 namespace offpath::tcp {
 namespace {
 
-// Before each frame, in the machine's byte order (Virtual I/O Device 1.2, 5.1.6). The kernel's header of it is no C++.
+// Precedes each frame, in the machine's byte order (Virtual I/O Device 1.2, 5.1.6). The kernel's own header file is not
+// valid C++.
 //
 //   0 flags  1 gso_type  2 header_bytes  4 segment_bytes  6 checksum_start  8 checksum_offset
 struct VirtioHeader {
@@ -59,7 +60,7 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
   }
   if (frame.segment_bytes != 0) {
     header.gso_type = gso_tcp_ipv4;
-    // Of CWR the first segment alone speaks.
+    // CWR is set in the first segment only.
     if ((frame.header[frame.tcp_offset + tcp_flags_offset] & std::byte{flag::cwr}) != std::byte{0})
       header.gso_type |= gso_ecn;
     header.segment_bytes = frame.segment_bytes;
@@ -68,7 +69,7 @@ VirtioHeader header_of(const FrameToSend& frame) noexcept {
   return header;
 }
 
-// What goes out in one piece: virtio-net header, headers, payload.
+// One sendmsg: virtio-net header, headers, payload.
 struct Message {
   VirtioHeader virtio;
   std::array<iovec, 4> parts;
@@ -80,7 +81,7 @@ struct Message {
   }
   Message() = default;
   iovec* vector() noexcept {
-    parts[0].iov_base = &virtio;  // where it lies in the end
+    parts[0].iov_base = &virtio;  // its final address
     return parts.data();
   }
 };
@@ -100,19 +101,20 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
   const int on = 1, buffer_bytes = 8 << 20;
   if (::setsockopt(fd.get(), SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0)
     return fail_errno(errno, "PACKET_VNET_HDR of " + name);
-  // Larger queues than programs get by default; without the right to them, as large as they may be.
+  // Larger queues than the default; without the privilege, as large as permitted.
   for (const int option : {SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_RCVBUF, SO_SNDBUF}) {
     if (::setsockopt(fd.get(), SOL_SOCKET, option, &buffer_bytes, sizeof buffer_bytes) == 0 && option == SO_SNDBUFFORCE)
       break;
   }
-  // Spares a copy of what is sent to the filter, which takes none of it: kernels before Linux 4.20 cannot.
+  // Outgoing frames are then not copied for the filter, which drops them all. Kernels before Linux 4.20 lack the
+  // option.
   static_cast<void>(::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on));
   sockaddr_ll place{};
   place.sll_family = AF_PACKET;
   place.sll_protocol = htons(ETH_P_ALL);
   place.sll_ifindex = index.ifr_ifindex;
   OFP_TRY(fanout == nullptr ? take_frames(fd.get(), address)
-                            : take_nothing(fd.get()));  // of several, until all are there
+                            : take_nothing(fd.get()));  // one of several sockets takes nothing until all have joined
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0)
     return fail_errno(errno, "bind to " + name);
   if (fanout != nullptr) OFP_TRY(fanout->join(fd.get()));
@@ -149,7 +151,7 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_tap(const std::string& name
 bool PacketPort::take(std::size_t buffer, std::size_t bytes, ReceivedFrame& frame) {
   if (bytes <= virtio_bytes || bytes > frame_bytes_max) return false;
   const auto header = load<VirtioHeader>(buffers_[buffer].get());
-  // A checksum that is still to be completed belongs to a frame of this machine: nothing can have damaged it.
+  // A checksum that is still to be completed belongs to a frame of this machine, which nothing can have damaged.
   frame.checksum_verified = (header.flags & (needs_checksum | checksum_is_valid)) != 0;
   frame.bytes = Bytes(buffers_[buffer].get() + virtio_bytes, bytes - virtio_bytes);
   ++counters_.frames_in;
@@ -222,7 +224,7 @@ std::size_t PacketPort::transmit(std::span<const FrameToSend> frames, TimeNs) {
       error = errno;
     }
   }
-  // A frame that the device cannot take at all is lost, as on any wire: to keep it would hold up those behind it.
+  // A frame that the device can never send is dropped, as a network may: keeping it would block the frames behind it.
   const bool later = error == EAGAIN || error == ENOBUFS;
   for (std::size_t i = 0; i < sent; ++i) counters_.bytes_out += frames[i].bytes();
   counters_.frames_out += sent;

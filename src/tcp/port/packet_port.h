@@ -1,9 +1,8 @@
-// The kernel's devices as a port: any network interface by AF_PACKET, or a TAP device. Both with virtio-net headers, by
-// which the kernel completes checksums and cuts super-segments of up to 64 KiB, and hands over such as it has put
-// together itself.
+// Kernel devices as a port: any network interface through AF_PACKET, or a TAP device. Both use virtio-net headers: the
+// kernel completes checksums, segments super-segments of up to 64 KiB, and hands over coalesced ones.
 //
-// A kernel that has the stack's address on the device would answer the stack's peers with RST: shared_address.h keeps
-// it from that.
+// A kernel that has the stack's address on the device would answer the stack's peers with RST; shared_address.h
+// prevents that.
 #pragma once
 
 #include <array>
@@ -21,13 +20,13 @@ namespace offpath::tcp {
 
 class PacketPort final : public Port {
  public:
-  // An interface that there is; its hardware address is the stack's. Needs CAP_NET_RAW. What it takes, `address` says
-  // (packet_filter.h). `fanout`: as one of several, of which each frame reaches one (fanout.h).
+  // An existing interface, whose hardware address the stack uses. Needs CAP_NET_RAW. `address` selects the frames that
+  // are taken (packet_filter.h). `fanout`: joins this group, in which each frame reaches one member (fanout.h).
   [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_interface(const std::string& name,
                                                                           std::optional<Ipv4Address> address,
                                                                           Fanout* fanout = nullptr);
-  // A TAP device of this name, made if there is none, and up. The kernel has the other end, with an address of its own;
-  // the stack's is `mac`. Needs CAP_NET_ADMIN.
+  // A TAP device of this name, created if necessary, and set up. The kernel has the other end, with an address of its
+  // own; the stack's address is `mac`. Needs CAP_NET_ADMIN.
   [[nodiscard]] static Result<std::unique_ptr<PacketPort>> open_tap(const std::string& name, const MacAddress& mac);
 
   std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) override;
@@ -43,7 +42,7 @@ class PacketPort final : public Port {
 
   PacketPort(Fd fd, const PortCapabilities& capabilities, bool tap)
       : fd_(std::move(fd)), capabilities_(capabilities), tap_(tap), buffers_(burst) {}
-  // The frame in a buffer, `bytes` long with its virtio-net header. False: it is none.
+  // Reads the frame in a buffer, `bytes` long with its virtio-net header. Returns false if it is not a valid frame.
   [[nodiscard]] bool take(std::size_t buffer, std::size_t bytes, ReceivedFrame& frame);
   std::size_t receive_packets(std::size_t count, std::array<std::size_t, burst>& bytes);
   std::size_t receive_tap(std::size_t count, std::array<std::size_t, burst>& bytes);
@@ -51,9 +50,9 @@ class PacketPort final : public Port {
   Fd fd_;
   PortCapabilities capabilities_;
   bool tap_;
-  std::vector<std::unique_ptr<std::byte[]>> buffers_;  // taken when they are needed first
+  std::vector<std::unique_ptr<std::byte[]>> buffers_;  // allocated on first use
   PortCounters counters_;
-  mutable std::uint64_t dropped_by_kernel_ = 0;  // the kernel forgets them when they are read
+  mutable std::uint64_t dropped_by_kernel_ = 0;  // accumulated: the kernel's counter is reset by reading
 };
 
 }  // namespace offpath::tcp

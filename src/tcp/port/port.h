@@ -1,5 +1,5 @@
-// Where frames come from and go to. Implementations: packet_port.h (the kernel's devices), memory_port.h (another stack
-// in this process), dpdk_port.h (DPDK's); port_decorator.h is for what stands before any of them.
+// Where frames come from and go to. Read this first. Implementations: packet_port.h (the kernel's devices), dpdk_port.h
+// (DPDK's), memory_port.h (another stack in this process); port_decorator.h is the base of ports that wrap another one.
 #pragma once
 
 #include <span>
@@ -12,9 +12,9 @@ namespace offpath::tcp {
 
 struct PortCapabilities {
   MacAddress mac{};
-  std::uint16_t mtu = 1500;              // of what is behind the Ethernet header
-  bool checksum = false;                 // completes TCP's checksum of what is sent
-  std::uint32_t segmentation_bytes = 0;  // payload of a frame that it cuts into segments, at most; 0: it does not
+  std::uint16_t mtu = 1500;              // of the Ethernet payload
+  bool checksum = false;                 // completes TCP's checksum of sent frames
+  std::uint32_t segmentation_bytes = 0;  // largest payload that it segments; 0: it does not segment
 };
 
 struct PortCounters {
@@ -25,20 +25,20 @@ struct PortCounters {
 class Port {
  public:
   virtual ~Port() = default;
-  // Fills frames from the front; how many. Those of the call before are not valid any more.
+  // Fills frames from the front and returns how many. Frames of the previous call become invalid.
   virtual std::size_t receive(std::span<ReceivedFrame> frames, TimeNs now) = 0;
-  // How many were taken, from the front: the bytes of these are not needed any more. The others are to be given again,
-  // or dropped, as a network may.
+  // Returns how many frames were accepted, from the front; their memory is free again. The caller offers the others
+  // again, or drops them, as a network may.
   virtual std::size_t transmit(std::span<const FrameToSend> frames, TimeNs now) = 0;
   [[nodiscard]] virtual PortCapabilities capabilities() const = 0;
-  [[nodiscard]] virtual int wait_descriptor() const = 0;  // readable when there are frames; -1: there is none
+  [[nodiscard]] virtual int wait_descriptor() const = 0;  // readable when frames have arrived; -1: none
   [[nodiscard]] virtual PortCounters counters() const = 0;
-  virtual void close() = 0;  // nothing comes or goes any more
-  // Whoever polls it is about to wait for its descriptor: arranges that this tells of frames from now on. False: there
-  // are some already. Ends with the next receive.
+  virtual void close() = 0;  // no frame is received or sent afterwards
+  // Called before the loop waits for the descriptor: arranges that it becomes readable for frames from now on. Returns
+  // false if frames are there already. Ends with the next receive.
   [[nodiscard]] virtual bool fall_asleep(TimeNs now) { return static_cast<void>(now), true; }
   [[nodiscard]] virtual bool link_up() const { return true; }  // as far as the port knows
-  // When to ask it again although its descriptor does not say so: ports with a clock of their own, and such without a
+  // When to poll it although its descriptor is not readable: for ports with a clock of their own, and ports without a
   // descriptor.
   [[nodiscard]] virtual TimeNs next_due() const { return never; }
 };

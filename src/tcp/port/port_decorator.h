@@ -1,4 +1,4 @@
-// What a port does that stands before another one, where it does nothing else.
+// A port that wraps another one and forwards every call; decorators override what they change.
 #pragma once
 
 #include "tcp/port/port.h"

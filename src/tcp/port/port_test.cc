@@ -1,4 +1,4 @@
-// Ports in memory: frames arrive, are cut as cards would cut them, meet the faults that were asked for, and no others.
+// Ports in memory: frames arrive, are segmented as cards would do it, and meet the requested faults and no others.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -84,7 +84,7 @@ Seen send_through(const Impairments& impairments, std::uint64_t seed, std::size_
   Seen seen;
   std::array<ReceivedFrame, 64> frames;
   std::uint32_t last = 0;
-  const auto look = [&, &two = two](TimeNs now) {  // Clang 14 captures no structured binding by itself
+  const auto look = [&, &two = two](TimeNs now) {  // Clang 14 does not capture structured bindings implicitly
     static_cast<void>(bad.receive(frames, now));
     for (std::size_t count; (count = two->receive(frames, now)) > 0;)
       for (std::size_t i = 0; i < count; ++i) {
@@ -127,7 +127,7 @@ TEST(ImpairedPort, DoesWhatItIsAskedToAndNothingElse) {
   bad.corrupt = 0.1;
   seen = send_through(bad, 4, 10000);
   EXPECT_EQ(seen.count, 10000u);
-  EXPECT_NEAR(seen.damaged, 1000, 250);  // a bit in a field that has no meaning here is not seen
+  EXPECT_NEAR(seen.damaged, 1000, 250);  // a flipped bit in an unused field is not detected
   bad = {};
   bad.reorder = 0.1;
   bad.delay_ns = 5 * millisecond_ns;
@@ -171,7 +171,7 @@ TEST(Pcap, IsAFileOfItsFormat) {
   EXPECT_FALSE(PcapWriter::create("/nowhere/file.pcap"));
 }
 
-// Whoever maps the file sees what was noted, in its order and with its times.
+// A process that maps the file sees the records in order, with their times.
 TEST(StageTrace, NotesFramesOfItsPortAndNothingElse) {
   const std::string path = testing::TempDir() + "/trace-" + std::to_string(getpid());
   auto trace = StageTrace::create(path);
@@ -201,7 +201,7 @@ TEST(StageTrace, NotesFramesOfItsPortAndNothingElse) {
   unlink(path.c_str());
 }
 
-// Has frames whenever somebody is about to sleep, as a device whose interrupt comes too early to wake anybody.
+// Has frames whenever its loop is about to sleep, as a device whose interrupt arrives too early to wake anybody.
 class RestlessPort final : public Port {
  public:
   std::size_t receive(std::span<ReceivedFrame>, TimeNs) override { return 0; }

@@ -26,7 +26,7 @@ constexpr bpf_insn instruction(int code, std::uint8_t to, std::uint8_t from, std
   return {static_cast<std::uint8_t>(code), to, from, offset, immediate};
 }
 
-// Bytes of the IPv4 header are at SKF_NET_OFF, whatever is before it.
+// The IPv4 header is at SKF_NET_OFF, whatever precedes it.
 std::array<bpf_insn, 11> program_of(Ipv4Address address) noexcept {
   constexpr std::uint8_t context = 6, first = 1, word = 2;
   constexpr std::int32_t protocol_at = SKF_NET_OFF + 9, target_at = SKF_NET_OFF + 16;

@@ -1,5 +1,5 @@
-// An IPv4 address that the kernel has on an interface, too: TCP to it is the stack's, all else stays the kernel's.
-// Without this the kernel would answer the stack's peers with RST.
+// Shares an IPv4 address between the kernel and the stack: TCP to the address is the stack's, everything else stays the
+// kernel's. Without this the kernel would answer the stack's peers with RST.
 #pragma once
 
 #include <string>
@@ -12,9 +12,8 @@ namespace offpath::tcp {
 
 class SharedAddress {
  public:
-  // A BPF program at the interface's ingress (TCX), behind the packet sockets and before the kernel's own stack, drops
-  // what comes by TCP to this address. It is there as long as this object, or the process. Takes CAP_BPF and
-  // CAP_NET_ADMIN, and Linux 6.6.
+  // A BPF program at the interface's ingress (TCX), behind the packet sockets and in front of the kernel's stack, drops
+  // TCP to this address. It lasts as long as this object, or the process. Needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6.
   [[nodiscard]] static Result<SharedAddress> begin(const std::string& interface, Ipv4Address address);
 
  private:

@@ -1,4 +1,4 @@
-// The kernel's program and the agent's function say the same of every frame.
+// The kernel's BPF program and the agent's function choose the same core for every frame.
 #include "testing/tcp/steering.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Quad {
   }
 };
 
-// An IPv4 header of so many bytes and what the first eight bytes behind it are: ports and four others.
+// An IPv4 header of a given length, and the first eight bytes behind it: ports and four other bytes.
 void put_ipv4(std::vector<std::byte>& frame, const Quad& quad, std::uint8_t protocol, std::size_t options) {
   const std::size_t at = frame.size(), header = 20 + options;
   frame.resize(at + header + 8);
@@ -107,7 +107,7 @@ TEST_P(Steering, FollowsWhatAnIcmpMessageQuotes) {
   for (int i = 0; i < 2000; ++i) {
     const Quad quad = any();
     auto frame = ethernet(ethertype_ipv4);
-    put_ipv4(frame, any(), 1, random() % 11 * 4);  // its last eight bytes are ICMP's header
+    put_ipv4(frame, any(), 1, random() % 11 * 4);  // the last eight bytes are the ICMP header
     put_ipv4(frame, quad, 6, random() % 11 * 4);
     EXPECT_EQ(run_filter(program, frame), quad.core(GetParam()));
   }
@@ -145,7 +145,7 @@ TEST_P(Steering, SpreadsConnectionsOfOneClient) {
   }
 }
 
-// Those of tests/e2e/test_sockets_programs.py, whose order matters.
+// The ports of tests/e2e/test_sockets_programs.py, whose order matters.
 TEST(Ports, OfOneIperf3AreOneCores) {
   const auto core = [](std::uint16_t local) { return Quad{0x0a090001, 0x0a090002, local, 7405}.core(2); };
   EXPECT_EQ(core(20'009), core(20'010));

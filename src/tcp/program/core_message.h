@@ -1,5 +1,5 @@
-// What the cores of one agent say to each other about ports of programs; flows are one core's, and nobody else hears of
-// them.
+// Messages between the cores of one agent about programs' ports. A flow belongs to one core, and the others know
+// nothing of it.
 //
 //   core 0                                   another core
 //   grants a listener: its port is taken

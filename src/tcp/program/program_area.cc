@@ -63,37 +63,26 @@ Result<bool> ProgramArea::post(const wire::TcpNews& news, std::uint64_t concerne
   return true;
 }
 
-bool ProgramArea::begin_wakes() const noexcept {
-  if (posted_for_ == 0 && !took_) return false;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return true;
-}
-
 bool ProgramArea::wants_wake(std::uint32_t process) noexcept {
-  const std::uint64_t asleep = word(wire::tcp_word::process_asleep(process));
+  const SleepFlag sleeper = flag(wire::tcp_word::process_asleep(process));
+  const std::uint64_t asleep = sleeper.value();
   if (asleep == 0) return false;
   const bool wakes = (posted_for_ & wire::tcp_process_bit(process)) != 0 || (took_ && asleep == 2);
-  if (wakes) set_word(wire::tcp_word::process_asleep(process), 0);
+  if (wakes) sleeper.clear();
   return wakes;
 }
 
-void ProgramArea::end_wakes() noexcept {
-  posted_for_ = 0;
-  took_ = false;
-}
-
 bool ProgramArea::fall_asleep(bool news_wait) noexcept {
-  set_word(own(wire::tcp_word::agent_asleep), news_wait ? 2 : 1);
-  asleep_ = true;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool room = news_wait && news_ - word(own(wire::tcp_word::news_taken)) < layout_.news_slots;
-  if (word(own(wire::tcp_word::wishes)) == wishes_taken_ && !room) return true;
-  wake_up();
-  return false;
+  const auto look = [&] {
+    const bool room = news_wait && news_ - word(own(wire::tcp_word::news_taken)) < layout_.news_slots;
+    return room || word(own(wire::tcp_word::wishes)) != wishes_taken_;
+  };
+  asleep_ = flag(own(wire::tcp_word::agent_asleep)).fall_asleep(look, news_wait ? 2 : 1);
+  return asleep_;
 }
 
 void ProgramArea::wake_up() noexcept {
-  if (asleep_) set_word(own(wire::tcp_word::agent_asleep), 0);
+  if (asleep_) flag(own(wire::tcp_word::agent_asleep)).clear();
   asleep_ = false;
 }
 

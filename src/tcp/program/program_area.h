@@ -1,13 +1,13 @@
-// The agent's view of a program's area (wire/areas/tcp_area.h): wishes are copied out once and checked, news are
-// written, and neither side sleeps while the other has something for it. Needs the memory mapped.
+// The agent's view of a program's area (wire/areas/tcp_area.h): commands (TcpWish) are copied out once and checked,
+// events (TcpNews) are written, and neither side sleeps while the other has something for it. Needs the memory mapped.
 //
-// Whoever wants to sleep sets its word `asleep`, looks once more, and sleeps if there is nothing. Who has written
-// something looks at that word afterwards, and whoever finds it set clears it and wakes the other. A fence on each side
-// orders the store before the look. 2 instead of 1: room in the ring that one writes to is waited for as well.
+// Both sides sleep by base/sleep_flag.h. A flag of 2 instead of 1 says that the sleeper also waits for room in the ring
+// that it writes to.
 #pragma once
 
 #include <span>
 
+#include "base/sleep_flag.h"
 #include "base/status.h"
 #include "wire/areas/tcp_area.h"
 
@@ -15,33 +15,35 @@ namespace offpath::tcp {
 
 class ProgramArea {
  public:
-  // The rings are those of this core of the agent's.
+  // Uses the rings of this core of the agent.
   explicit ProgramArea(const wire::TcpAreaLayout& layout, std::uint32_t core = 0) noexcept
       : layout_(layout), core_(core) {}
 
-  // The memory may be withdrawn whenever the channel is polled, and is another view of the same bytes from then on, or
-  // none: false.
+  // To be called whenever the channel is polled: the memory may be withdrawn, or mapped anew elsewhere with the same
+  // bytes. Returns false if there is none.
   [[nodiscard]] bool attach(MutableBytes memory) noexcept;
   [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
   [[nodiscard]] const wire::TcpAreaLayout& layout() const noexcept { return layout_; }
 
-  // Of core 0, before the program may use it: what it has to know of the agent.
+  // Core 0 writes the agent's parameters before the program may use the area.
   void introduce(std::uint32_t cores, std::uint32_t address) noexcept;
 
-  // True: there was one. What it says is the program's word yet.
+  // True if a command was read. Its contents are not validated yet.
   [[nodiscard]] Result<bool> take(wire::TcpWish& wish);
-  // False: there is no room. `concerned`: which processes, by their bits.
+  // False if there is no room. `concerned`: bits of the processes to wake.
   [[nodiscard]] Result<bool> post(const wire::TcpNews& news, std::uint64_t concerned);
 
-  // After a round: which of its processes sleep while there is something for them. Each is told once.
+  // After a round: wakes the processes that sleep and have events. Each is woken once.
   template <class Wake>
   void take_sleepers(std::span<const std::uint32_t> processes, const Wake& wake) noexcept {
-    if (!begin_wakes()) return;
+    if (posted_for_ == 0 && !took_) return;
+    fence_before_look();
     for (const std::uint32_t process : processes)
       if (wants_wake(process)) wake(process);
-    end_wakes();
+    posted_for_ = 0;
+    took_ = false;
   }
-  // False: there are wishes, or, if `news_wait`, there is room for news.
+  // Returns false if there are commands, or, if `news_wait`, room for events.
   [[nodiscard]] bool fall_asleep(bool news_wait) noexcept;
   void wake_up() noexcept;
 
@@ -51,9 +53,8 @@ class ProgramArea {
   [[nodiscard]] std::uint64_t own(std::uint64_t offset) const noexcept {
     return wire::tcp_word::of_core(core_) + offset;
   }
-  [[nodiscard]] bool begin_wakes() const noexcept;
+  [[nodiscard]] SleepFlag flag(std::uint64_t offset) const noexcept { return SleepFlag(memory_.data() + offset); }
   [[nodiscard]] bool wants_wake(std::uint32_t process) noexcept;
-  void end_wakes() noexcept;
 
   wire::TcpAreaLayout layout_;
   std::uint32_t core_;

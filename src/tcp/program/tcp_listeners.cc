@@ -1,4 +1,4 @@
-// Programs' listeners, which all cores have: see core_message.h.
+// Programs' listeners, which every core knows: see core_message.h.
 #include "tcp/program/tcp_service.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void TcpService::ask_others(Program& program, std::uint32_t handle, CoreMessage 
 
 void TcpService::on_message(const CoreMessage& message, TimeNs now) {
   Program* program = find(message.program);
-  if (program == nullptr) return;  // it has ended here, and core 0 knows or will
+  if (program == nullptr) return;  // the program has ended on this core; core 0 knows or will learn it
   switch (message.kind) {
     case CoreMessage::Kind::done:
       return on_done(*program, message.handle);
@@ -70,7 +70,7 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     held.receive_bytes = message.receive_bytes;
     const Status listened =
         stack_->listen(message.port, tag_of(*program, message.handle), message.receive_bytes, message.options);
-    OFP_ASSERT(listened);  // core 0 had it free, and this core has heard of all that happened before
+    OFP_ASSERT(listened);  // the port was free at core 0, and this core has processed every earlier message
   } else if (program->held[message.handle].is == Held::Is::listener) {
     stop_here(*program, message.handle);
   }
@@ -90,8 +90,8 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
 
 // ---- ports that programs name for connections
 
-// A listener's port is its program's: with the peer's SYN to it, another one's connection would be a simultaneous open
-// of the two.
+// A listener's port belongs to its program. If another program connected from it, the peer's SYN to that port would
+// become a simultaneous open of the two.
 bool TcpService::claim_here(Program& program, std::uint16_t port) {
   if (const auto listener = stack_->listener(port); listener && program_of(*listener) != &program) return false;
   ++program.claims[port];

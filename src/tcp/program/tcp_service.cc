@@ -66,7 +66,7 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
   Program& program = programs_.try_emplace(number, number, layout, core_, who, std::move(memory)).first->second;
   program.place = take_place(program);
   OFP_ASSERT(program.area.attach(program.memory()));
-  // The address decides something where there are several cores.
+  // With several cores, the address takes part in steering flows to them.
   if (core_ == 0) program.area.introduce(cores_, cores_ == 1 ? 0 : stack_->options().address.value);
   return {};
 }
@@ -100,7 +100,7 @@ void TcpService::leave(Program& program, TimeNs now) {
   for (Held& held : program.held) {
     if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
     if (held.is != Held::Is::flow) continue;
-    // Nothing that may have to be sent again is there any more.
+    // The memory is gone that a retransmission would need: only a flow whose bytes were all acknowledged ends with FIN.
     const Flow* flow = stack_->flow(held.id);
     if (flow != nullptr && flow->acknowledged == held.offered)
       stack_->release(held.id, now, false);
@@ -132,7 +132,7 @@ Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
 bool TcpService::remove_process(std::uint64_t number, std::uint32_t process) {
   Program* program = find(number);
   if (program == nullptr || std::erase(program->processes, process) == 0) return true;
-  if (core_ != 0) return true;  // core 0 tells
+  if (core_ != 0) return true;  // core 0 tells the other processes
   program->departed.push_back(process);
   return !program->processes.empty();
 }
@@ -256,7 +256,7 @@ std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, Flow
   return tag_of(*program, handle);
 }
 
-// A quarter of a program's handles is left to connections that are open, whatever peers of closed ones do.
+// Peers of closed connections may keep three quarters of a program's handles; a quarter is left to open connections.
 FlowShare TcpService::share(std::uint64_t tag) const {
   const Program* const program = program_of(tag);
   if (program == nullptr) return {};
@@ -293,7 +293,7 @@ void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, B
 void TcpService::take_change(const FlowChange& change) {
   Program* const program = program_of(change.tag);
   Held* const held = held_of(program, change.tag, change.flow);
-  if (held == nullptr) return;  // its program has ended, and it is ending
+  if (held == nullptr) return;  // its program has ended, and the flow is ending
   held->received = change.received;
   held->acknowledged = change.acknowledged;
   if ((change.what & change::gone) != 0) unclaim(*program, *held);
@@ -308,7 +308,7 @@ void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news,
   held.listed = true;
 }
 
-// Before any other news, for a number is used again once this was told.
+// Departures come before other events: after the event, the process's number is used again.
 Result<bool> TcpService::write_departures(Program& program) {
   while (!program.departed.empty()) {
     wire::TcpNews told{};

@@ -1,16 +1,17 @@
 // Programs' connections: the owner of a stack's flows whose payload lies in programs' memory. A state machine: it is
-// asked in rounds and knows neither channels nor descriptors. Read wire/areas/tcp_area.h first.
+// called in rounds and knows neither channels nor descriptors. Read wire/areas/tcp_area.h first, then program_area.h
+// and core_message.h. A program's command is a TcpWish, an event for it TcpNews, an accept slot a seat.
 //
 //   a round:   attach   the programs' memory as it is mapped now
 //              (the stack receives: payload goes into the programs' rings)
-//              react    wishes -> the stack; the stack's changes -> news
+//              react    commands -> the stack; the stack's changes -> events
 //              (the stack sends: payload comes out of the programs' rings)
 //
-// One for each core: each has rings of its own in every program's area, and the flows whose handles are its own. They
-// say nothing to each other but what core_message.h has.
+// There is one service for each core: it has its own rings in every program's area, and the flows whose handles belong
+// to its core. Services exchange nothing but the messages of core_message.h.
 //
-// Everything a program says is checked before it is used: handles, places of rings, positions. A program whose words
-// make no sense is ended, with its flows and no others.
+// Everything that a program writes is checked before use: handles, places of rings, positions. A program that writes
+// invalid values is closed with its flows; other programs are not affected.
 #pragma once
 
 #include <functional>
@@ -27,52 +28,52 @@ namespace offpath::tcp {
 
 struct TcpServiceLimits {
   std::uint32_t programs_max = 256;
-  std::uint32_t flows_of_program_max = 4096;        // handles
-  std::uint64_t bytes_of_program_max = 1ull << 30;  // of its area
-  // Of receive rings, into which the agent writes what peers send: one user's, and all. Of several cores, each has its
-  // part.
+  std::uint32_t flows_of_program_max = 4096;        // handles of one program
+  std::uint64_t bytes_of_program_max = 1ull << 30;  // size of one program's area
+  // Memory in receive rings, into which the agent writes what peers send: for one user, and for all. Each core has an
+  // equal part of it.
   std::uint64_t receive_bytes_of_user_max = 64ull << 40, receive_bytes_max = 64ull << 40;
 };
 
 struct TcpServiceCounters {
   std::uint64_t wishes = 0, news = 0;
-  std::uint64_t stored_bytes = 0;  // into receive rings, repeats included
-  std::uint64_t without_seat = 0;  // connections of peers that had to wait for the program to make room
-  // connections that were refused or had to wait, because receive rings have what they may
+  std::uint64_t stored_bytes = 0;  // into receive rings, including duplicates
+  std::uint64_t without_seat = 0;  // peers' connections that waited for an accept slot
+  // connections refused or delayed because receive rings had reached their limit
   std::uint64_t without_memory = 0;
-  std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for what made no sense
+  std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for invalid values
 };
 
 class TcpService final : public Owner {
  public:
-  // The program's area as it is mapped at the moment; empty: it was withdrawn.
+  // The program's area as it is mapped now; empty if it was withdrawn.
   using Memory = std::function<MutableBytes()>;
 
-  // Core `core` of `cores`. Programs open at core 0 first; processes are said to all.
+  // Core `core` of `cores`. Programs open at core 0 first; processes are announced to every core.
   explicit TcpService(const TcpServiceLimits& limits, std::uint32_t core = 0, std::uint32_t cores = 1)
       : limits_(limits), core_(core), cores_(cores) {}
-  // The stack is made with its owner, so it comes later; it outlives this.
+  // Set after construction, because the stack needs its owner first. `stack` outlives this.
   void serve(Stack& stack) noexcept { stack_ = &stack; }
 
-  // Whose a program is. Ports below 1024 are for the privileged.
+  // The user of a program. Ports below 1024 need privilege.
   struct Who {
     std::uint32_t user = 0;
     bool privileged = false;
   };
-  // `number` is the program's, never used again. Error: it has an area already, there are too many, too large an area,
-  // memory that is not mapped.
+  // `number` names the program and is never reused. Error: the program has an area already, there are too many
+  // programs, the area is too large, or its memory is not mapped.
   [[nodiscard]] Status open(std::uint64_t number, const wire::TcpAreaLayout& layout, const Who& who, Memory memory);
-  // The program's memory is not touched any more. A flow whose bytes have all arrived ends with FIN, others with RST.
+  // The program's memory is not touched afterwards. A flow whose bytes have all arrived ends with FIN, others with RST.
   void close(std::uint64_t number, TimeNs now);
   [[nodiscard]] bool has(std::uint64_t number) const noexcept { return programs_.contains(number); }
-  // A program begins with the process 0. Error::protocol: it cannot have this one.
+  // A program begins with process 0. Error::protocol: the process number is invalid or taken.
   [[nodiscard]] Status add_process(std::uint64_t number, std::uint32_t process);
-  // The others are told, to whom it leaves what it had. False: it was the last.
+  // The other processes are told, and take over what this one held. Returns false if it was the last.
   bool remove_process(std::uint64_t number, std::uint32_t process);
 
-  void attach(TimeNs now);  // awake again, if it slept
+  void attach(TimeNs now);  // also ends a fall_asleep()
   bool react(TimeNs now);
-  // False: there is something to do. Afterwards a program that wishes something says so by whatever its wakes go over.
+  // Returns false if there is work. Otherwise programs with commands wake this side over their channels.
   [[nodiscard]] bool fall_asleep();
 
   struct Ended {
@@ -80,7 +81,7 @@ class TcpService final : public Owner {
     Failure why;
   };
   [[nodiscard]] std::vector<Ended> take_ended() noexcept { return std::exchange(ended_, {}); }
-  // Processes that sleep, and for which there is something.
+  // Sleeping processes that have events.
   struct Wake {
     std::uint64_t program;
     std::uint32_t process;
@@ -89,25 +90,26 @@ class TcpService final : public Owner {
   [[nodiscard]] std::vector<Wake> take_wakes() noexcept { return std::exchange(wakes_, {}); }
 
   [[nodiscard]] std::vector<CoreMessage> take_messages() noexcept { return std::exchange(messages_, {}); }
-  void on_message(const CoreMessage& message, TimeNs now);  // between rounds, in the order of who sent it
+  void on_message(const CoreMessage& message, TimeNs now);  // called between rounds, in each sender's order
 
   [[nodiscard]] const TcpServiceCounters& counters() const noexcept { return counters_; }
   struct ProgramStatus {
     std::uint64_t number, bytes;
     std::size_t flows, listeners, seats;
-    std::uint64_t receive_bytes;  // of its area that the agent may have written to
+    std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
   struct ConnectionStatus {
     std::uint64_t program;
-    std::uint32_t core;  // whose a connection is; of a listener, 0
-    bool listens;        // of a listener there is the port alone
+    std::uint32_t core;  // the connection's core; 0 for a listener
+    bool listens;        // a listener: only the port is set
     FlowState state;
     FlowKey key;
-    std::uint64_t received, offered, acknowledged;  // bytes so far, of the peer's and of the program's
+    std::uint64_t received, offered,
+        acknowledged;  // bytes so far: from the peer, from the program, and of these acknowledged
     TimeNs round_trip_ns;
   };
-  // Listeners, and connections that the stack has still; no more than so many.
+  // Listeners, and the connections that the stack still has; at most `most`.
   [[nodiscard]] std::vector<ConnectionStatus> connections(std::size_t most) const;
 
   // ---- Owner
@@ -117,55 +119,54 @@ class TcpService final : public Owner {
   void store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) override;
 
  private:
-  // What a handle stands for. One that is free may still have news to be told.
+  // The object behind a handle. A free one may still have events to deliver.
   struct Held : wire::TcpPositionsOut, wire::TcpPositionsIn {
-    // stopping: other cores have to answer first. claiming: core 0 has to, about the port.
+    // stopping: waits for the other cores' answers. claiming: waits for core 0's decision about the port.
     enum class Is : std::uint8_t { free, listener, stopping, seat, claiming, flow } is = Is::free;
     std::uint8_t news = 0;
     wire::TcpError error = wire::TcpError::none;
     bool listed = false;    // in Program::listed
-    std::uint8_t shut = 0;  // wire::tcp_shut, to be told
-    bool claims = false;    // its port is kept for it at core 0
-    bool finishes = false;  // of one that claims: as soon as it is a flow
+    std::uint8_t shut = 0;  // bits of wire::tcp_shut not yet delivered
+    bool claims = false;    // core 0 keeps its port for it
+    bool finishes = false;  // claiming: FIN follows as soon as the flow exists
     std::uint16_t port = 0;
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
     std::uint32_t send_bytes = 0, receive_bytes = 0;
     std::uint64_t send_at = 0, receive_at = 0;
-    std::uint64_t holders = ~0ull;    // bits of processes that are woken for it
-    std::set<std::uint32_t> seats{};  // of a listener
-    std::uint32_t awaited = 0;        // answers of other cores about it
-    FlowOptions options{};            // of one that claims
+    std::uint64_t holders = ~0ull;    // bits of the processes to wake for it
+    std::set<std::uint32_t> seats{};  // a listener's accept slots
+    std::uint32_t awaited = 0;        // answers still expected from other cores
+    FlowOptions options{};            // kept while claiming
   };
   struct Program {
     Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_,
             Memory memory_)
         : number(number_), area(layout, core), who(who_), memory(std::move(memory_)) {}
     std::uint64_t number;
-    std::uint32_t place = 0;  // in places_
+    std::uint32_t place = 0;  // index in places_
     ProgramArea area;
     Who who;
     Memory memory;
     std::vector<Held> held{};  // up to the highest handle that was used
     std::deque<std::uint32_t> listed{};
     std::vector<std::uint32_t> processes{0};
-    std::deque<std::uint32_t>
-        departed{};               // of which the others have to be told: each once, so no more than there may be
-    std::vector<bool> charged{};  // blocks of the area in which receive rings of connections lie or lay
+    std::deque<std::uint32_t> departed{};  // the other processes are still to be told; each once, so the set is bounded
+    std::vector<bool> charged{};           // blocks of the area that receive rings have used
     std::uint64_t charged_bytes = 0;
-    // at core 0: ports that it has named for connections, and for how many
+    // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
   };
 
-  [[nodiscard]] Program* find(std::uint64_t number) noexcept;  // a search: not for what each segment needs
-  // A flow's tag: the place of its program, the lower half of the program's number, and the handle. Flows outlive their
-  // programs for a while, and a place is another program's then: the number tells.
+  [[nodiscard]] Program* find(std::uint64_t number) noexcept;  // a search; not for the path of a segment
+  // A flow's tag: its program's place, the lower half of the program's number, and the handle. Flows outlive their
+  // programs for a while and a place is reused; the number then tells the programs apart.
   [[nodiscard]] static std::uint64_t tag_of(const Program& program, std::uint32_t handle) noexcept {
     return std::uint64_t{program.place} << 48 | (program.number & 0xffff'ffff) << 16 | handle;
   }
-  [[nodiscard]] Program* program_of(std::uint64_t tag) const noexcept;  // null: it has ended
-  // What a flow's tag stands for; null: its program has ended, or the handle is another flow's by now.
+  [[nodiscard]] Program* program_of(std::uint64_t tag) const noexcept;  // null: the program has ended
+  // The handle behind a flow's tag; null if its program has ended or the handle belongs to another flow by now.
   [[nodiscard]] static Held* held_of(Program* program, std::uint64_t tag, FlowId flow) noexcept;
   [[nodiscard]] std::uint32_t take_place(Program& program);
   void end(Program& program, Failure why);
@@ -185,8 +186,8 @@ class TcpService final : public Owner {
   [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
   void shut(Program& program, std::uint32_t handle);
   void give_back(Program& program, std::uint32_t handle);
-  // The agent is to write into this ring, whose pages then are there until the program closes. False: these are as many
-  // as may be.
+  // Charges this ring's pages to the user; they stay charged until the program closes. Returns false if the limit is
+  // reached.
   [[nodiscard]] bool charge(Program& program, const Held& held);
 
   // tcp_listeners.cc
@@ -195,7 +196,7 @@ class TcpService final : public Owner {
   void stop_here(Program& program, std::uint32_t handle);
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
-  // Of ports that programs name for connections: whether it may have this one, which is kept for it then.
+  // Whether the program may connect from this port, which is then kept for it.
   [[nodiscard]] bool claim_here(Program& program, std::uint16_t port);
   void unclaim_here(Program& program, std::uint16_t port);
   void unclaim(Program& program, Held& held);
@@ -214,7 +215,7 @@ class TcpService final : public Owner {
   std::map<std::uint64_t, Program> programs_;  // by number
   std::vector<Program*> places_;               // null: free
   std::vector<Ended> ended_;
-  std::vector<std::uint64_t> to_end_;  // in this round: their flows are ended between looks at programs
+  std::vector<std::uint64_t> to_end_;  // programs to end in this round: their flows end between looks at programs
   std::vector<Wake> wakes_;
   std::vector<CoreMessage> messages_;
   TcpServiceCounters counters_;

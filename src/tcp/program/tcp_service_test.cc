@@ -61,7 +61,7 @@ TEST_F(Programs, ExchangeBytesAndGiveEverythingBack) {
     if (bytes == 0) two.emplace(*server.area, far, bytes, false, bytes + 1);
     const auto act = [&] {
       if (!two && accept()) two.emplace(*server.area, far, bytes, false, bytes + 1);
-      const bool first = one.act(), second = two && two->act();  // both have their turn
+      const bool first = one.act(), second = two && two->act();  // both get their turn
       return first || second;
     };
     ASSERT_TRUE(world.run_until([&] { return one.closed && two && two->closed; }, 60 * second_ns, act)) << bytes;
@@ -100,8 +100,8 @@ TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
   EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
 }
 
-// A connection from a port that is listened on would take that listener's peer away from it: both would have begun at
-// once.
+// A connection from a port that somebody listens on would take that listener's peer away: both sides would have begun
+// at once.
 TEST_F(Programs, DoNotConnectFromAPortThatAnotherOneListensOn) {
   TestProgram& thief = world.add(1);
   listener = server.area->listen(port, 4).value();
@@ -110,13 +110,14 @@ TEST_F(Programs, DoNotConnectFromAPortThatAnotherOneListensOn) {
   world.run(millisecond_ns);
   EXPECT_EQ(thief.area->look(taken)->error, TcpError::address_in_use);
   EXPECT_EQ(world.ends[1].stack->flows(), 0u);
-  // Its own may: whoever listens and connects by one port meets peers who do (RFC 5382).
+  // A program's own port is allowed: a program that listens on and connects from one port reaches peers that do the
+  // same (RFC 5382).
   static_cast<void>(client.area->listen(9000, 1));
   const auto own = server.area->connect(TestPrograms::endpoint(0, 9000), port).value();
   EXPECT_TRUE(world.run_until([&] { return server.area->look(own)->connected; }, second_ns));
 }
 
-// Or a connection that is there already would get the peers that want the listener.
+// Otherwise an existing connection would get the peers that want the listener.
 TEST_F(Programs, DoNotListenOnAPortThatAnotherUserConnectsFrom) {
   TestProgram &other = world.add(1, {64, 65'536, 65'536}, {1001, false}), &friendly = world.add(1);
   static_cast<void>(client.area->listen(9000, 8));
@@ -170,7 +171,7 @@ TEST_F(Programs, AConnectionWaitsForASeat) {
   world.run(100 * millisecond_ns);
   EXPECT_EQ(world.ends[1].service.programs()[0].flows, 1u);
   EXPECT_GT(world.ends[1].service.counters().without_seat, 0u);
-  // Whoever was first sends what wakes the others' handshakes.
+  // The first connections send, which starts the others' handshakes.
   for (const auto handle : clients) static_cast<void>(client.area->send(handle, text("hello")));
   std::size_t accepted = 0;
   EXPECT_TRUE(world.run_until([&] { return (accepted += accept()) == 3; }, 60 * second_ns));
@@ -205,8 +206,7 @@ TEST_F(Programs, SeeAResetOfOneThatDiesWithBytesOnTheWay) {
   EXPECT_TRUE(next.area->look(*again)->connected);
 }
 
-// Its FIN is not answered yet when there is another program, with its handle or without, and if it comes to that with
-// its number.
+// The old flow's FIN is not answered when another program opens: with its handle, without it, or even with its number.
 TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
   listener = server.area->listen(port, 4).value();
   TcpService& service = world.ends[0].service;
@@ -301,7 +301,7 @@ TEST_F(Programs, EndWhenTheirRingsCannotBe) {
   TestProgram &too_far = world.add(0), &taken = world.add(0), &withdrawn = world.add(0);
   lines(too_far)->wishes = too_far.layout.wish_slots + 1;
   lines(taken)->news_taken = 7;
-  ASSERT_TRUE(taken.area->listen(9000, 1));  // which it is told about
+  ASSERT_TRUE(taken.area->listen(9000, 1));  // the program gets an event for it
   withdrawn.mapped = false;
   world.run(second_ns);
   EXPECT_EQ(world.ends[0].ended.size(), 3u);
@@ -323,7 +323,7 @@ TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
   EXPECT_TRUE(world.ends[0].ended.empty());
 }
 
-// Memory of rings that were read from goes back to the machine.
+// Pages of rings that were read are returned to the system.
 class MemoryOfPrograms : public Programs {
  protected:
   MemoryOfPrograms() {
@@ -337,7 +337,7 @@ class MemoryOfPrograms : public Programs {
     if (taken) far = *taken;
     return taken.has_value();
   }
-  // Through the ring several times, and all of it read.
+  // Sends through the ring several times, and reads everything.
   void stream(std::uint64_t bytes) {
     std::vector<std::byte> out(20'000), in(20'000);
     const std::uint64_t end = read + bytes;
@@ -408,8 +408,8 @@ TEST_F(MemoryOfPrograms, OfAConnectionThatIsOverGoesBack) {
   EXPECT_LE(there(), before + (64 << 10));
 }
 
-// What comes while pages are being taken away is lost on the way, and comes again; what came before it without its
-// predecessors keeps them.
+// Segments that arrive while pages are returned are lost and retransmitted; data that arrived before, out of order,
+// keeps its pages.
 TEST_F(MemoryOfPrograms, GoesBackWhileThePeerSends) {
   std::mt19937_64 random(7);
   Impairments bad;
@@ -437,7 +437,7 @@ TEST_F(MemoryOfPrograms, GoesBackWhileThePeerSends) {
   EXPECT_TRUE(world.ends[0].ended.empty());
 }
 
-// What peers send lies where programs say, but it is the agent that takes the pages.
+// Peers' data lies where programs say, but the agent allocates the pages.
 TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
   TcpServiceLimits limits;
   limits.receive_bytes_of_user_max = 1 << 20;
@@ -454,18 +454,18 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
     const auto look = program.area->look(flow);
     if (ends) program.area->abort(flow);
     small.run(second_ns);
-    program.area->take_in();  // so that a handle may be used again
+    program.area->take_in();  // frees handles for reuse
     return look->connected ? TcpError::none : look->error;
   };
   for (int i = 0; i < 8; ++i) EXPECT_EQ(connect(one, true), TcpError::none) << i;  // the same ring again
   EXPECT_LE(small.ends[0].service.programs()[0].receive_bytes, 320u << 10);
   std::size_t had = 0;
   for (int i = 0; i < 6; ++i) had += connect(i % 2 == 0 ? one : two, false) == TcpError::none;
-  EXPECT_EQ(had, 3u);  // rings that begin within a block take a part of another one
+  EXPECT_EQ(had, 3u);  // rings that begin within a block use a part of another one
   EXPECT_EQ(connect(two, false), TcpError::no_room);
   EXPECT_EQ(connect(others, false), TcpError::none);
-  EXPECT_EQ(connect(others, false), TcpError::no_room);  // of all
-  // A peer's waits, as for a seat.
+  EXPECT_EQ(connect(others, false), TcpError::no_room);  // the limit of all users
+  // A peer's connection waits, as for an accept slot.
   static_cast<void>(two.area->listen(port, 2));
   small.run(second_ns);
   const auto waits = peer.area->connect(TestPrograms::endpoint(0, port)).value();
@@ -477,13 +477,13 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
       [&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
 }
 
-// Peers that take nothing of what a server has sent and closed keep three quarters of its handles, and no more.
+// Peers that do not read what a closed connection sent keep three quarters of the server's handles, and no more.
 TEST_F(Programs, KeepAQuarterOfTheirHandlesWhateverPeersOfClosedConnectionsDo) {
   TestPrograms small(TestNetworkOptions{});
   TestProgram &program = small.add(0, {16, 4096, 1024}), &peer = small.add(1, {64, 1024, 1024});
   static_cast<void>(peer.area->listen(port, 64));
   small.run(second_ns);
-  const std::string more(4096, 'x');  // than the peer's ring takes
+  const std::string more(4096, 'x');  // more than the peer's ring holds
   for (int i = 0; i < 40; ++i) {
     const auto flow = program.area->connect(TestPrograms::endpoint(1, port));
     ASSERT_TRUE(flow) << i << ": " << flow.error().message;
@@ -539,7 +539,7 @@ TEST_F(Programs, AFullRingIsWaitedForAndNothingIsLost) {
   std::size_t sent = 0;
   while (client.area->send(near, text("x"))) ++sent;
   EXPECT_EQ(sent, client.layout.wish_slots);
-  client.area->close(near);  // there is no room to say so yet
+  client.area->close(near);  // the ring has no room for the command yet
   static_cast<void>(client.area->take_in());
   EXPECT_FALSE(world.ends[0].service.fall_asleep());
   EXPECT_EQ(hear(server, far, sent), std::string(sent, 'x'));
@@ -603,7 +603,7 @@ TEST_F(Processes, AConnectionEndsWithTheLastThatHoldsIt) {
   EXPECT_TRUE(server.area->look(far)->finished);
 }
 
-// Whoever waits for a connection that is not there yet has it reset, and nothing of it is left.
+// A connect or listen that is still pending is reset, and leaves nothing behind.
 TEST_F(Programs, StopWhatIsNotDecidedYet) {
   near = client.area->connect(TestPrograms::endpoint(1, port)).value();
   EXPECT_TRUE(client.area->stop(near));
@@ -631,7 +631,7 @@ TEST_F(Processes, AListenerThatOneStopsListensForNobody) {
   ASSERT_TRUE(world.run_until([&] { return client.area->look(near)->error == TcpError::reset; }, second_ns));
   client.area->close(near);
 
-  // The port is free, whoever holds what was its listener still.
+  // The port is free, even while a process still holds the former listener's handle.
   const auto before = listener;
   listener = server.area->listen(port, 4).value();
   ASSERT_TRUE(world.run_until([&] { return server.area->look(listener)->connected; }, second_ns));

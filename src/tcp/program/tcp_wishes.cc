@@ -1,5 +1,5 @@
-// What programs wish. A failure that is returned means that the wish makes no sense: it ends the program. What cannot
-// be done is told.
+// Programs' commands. A returned failure means that the command is invalid: it ends the program. A valid command that
+// cannot be carried out is answered with an event.
 #include "tcp/program/tcp_service.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using wire::TcpWish;
 using wire::TcpWishKind;
 namespace news = wire::tcp_news;
 
-constexpr unsigned wishes_of_a_round = 256;  // then it is the next program's turn
+constexpr unsigned wishes_of_a_round = 256;  // then the next program has its turn
 constexpr std::uint16_t privileged_ports = 1024;
 
 FlowOptions options_of(const TcpWish& wish) noexcept {
@@ -92,7 +92,7 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
     case TcpWishKind::shut: {
       const bool ends = wish.kind == TcpWishKind::release || wish.kind == TcpWishKind::abort;
       if (held.is == Held::Is::free || held.is == Held::Is::stopping)
-        return {};  // it is gone, which the program may not have seen yet
+        return {};  // the connection is gone; the program may not have seen that event yet
       if (held.is == Held::Is::flow && wish.kind == TcpWishKind::shut) return shut(program, wish.handle), Status();
       if (held.is == Held::Is::flow) return for_flow(held, wish, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, wish);
@@ -176,7 +176,7 @@ Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
     return fail(Error::protocol, "a seat of listener {}, of {}", wish.listener, program.area.layout().flows);
   OFP_TRY(take_rings(program, held, wish));
   held.listener = wish.listener;
-  // The listener may have been refused, which the program has not seen yet.
+  // The listener may have been refused, and the program may not have seen that event yet.
   if (wish.listener >= program.held.size() || program.held[wish.listener].is != Held::Is::listener) {
     tell(program, wish.handle, news::closed | news::gone, TcpError::refused);
     return {};
@@ -236,7 +236,7 @@ void TcpService::connect_now(Program& program, std::uint32_t handle, TimeNs now)
   held.key = stack_->flow(*connected)->key;
 }
 
-// What is wished of a connection before core 0 has said whether it may have its port.
+// Commands for a connection before core 0 has decided about its port.
 Status TcpService::for_claiming(Held& held, const TcpWish& wish) const {
   OFP_TRY(check_position(held, wish));
   switch (wish.kind) {
@@ -257,7 +257,7 @@ Status TcpService::for_claiming(Held& held, const TcpWish& wish) const {
       held.is = Held::Is::stopping;
       break;
     default:
-      break;  // no more is allowed than at the beginning
+      break;  // no more is allowed than the initial window
   }
   return {};
 }

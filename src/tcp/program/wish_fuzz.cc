@@ -1,5 +1,5 @@
-// Anything in a program's area: wishes and the rings' positions, with a peer who answers, and another program that is
-// never disturbed.
+// Any bytes in a program's area: commands and the rings' positions, with a peer that answers, and a second program that
+// must never be disturbed.
 #include <cstring>
 
 #include "testing/tcp/programs.h"
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
       case 2:
         std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8);
-        break;   // all news are taken
+        break;   // takes all events
       case 3: {  // processes come and go
         tcp::TcpService& service = world.ends[0].service;
         if (data[1] & 1)

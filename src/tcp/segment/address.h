@@ -1,4 +1,5 @@
-// Who speaks to whom: hardware addresses, IPv4 addresses, endpoints, and the four numbers that name a connection.
+// Addresses of the two ends: hardware addresses, IPv4 addresses, endpoints, and the four numbers that name a
+// connection.
 #pragma once
 
 #include <array>
@@ -13,7 +14,8 @@ namespace offpath::tcp {
 using MacAddress = std::array<std::uint8_t, 6>;
 inline constexpr MacAddress broadcast_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
-// One that a station can have: no group's (IEEE 802-2014, 8.4.2: the first bit on the wire), and not none.
+// True for an address that a station can have: neither a group address (IEEE 802-2014, 8.4.2: the first bit on the
+// wire) nor zero.
 [[nodiscard]] constexpr bool is_station(const MacAddress& mac) noexcept {
   return (mac[0] & 1) == 0 && mac != MacAddress{};
 }
@@ -25,7 +27,7 @@ struct Ipv4Address {
 
   [[nodiscard]] constexpr bool is_multicast() const noexcept { return value >> 28 == 0xe; }
   [[nodiscard]] constexpr bool is_loopback() const noexcept { return value >> 24 == 127; }
-  // An address that one machine can have and be reached by.
+  // True for an address that one machine can have and be reached by.
   [[nodiscard]] constexpr bool is_unicast() const noexcept {
     return value >> 24 != 0 && value < 0xe0000000 && !is_loopback();
   }

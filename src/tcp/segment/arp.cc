@@ -3,7 +3,7 @@
 namespace offpath::tcp {
 namespace {
 
-// hardware and protocol types, lengths of their addresses
+// hardware and protocol types, and the lengths of their addresses
 constexpr std::uint64_t ethernet_and_ipv4 = 0x0001'0800'06'04;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// ARP for IPv4 over Ethernet (RFC 826), as a message; neighbours.h has what is done with it.
+// ARP messages for IPv4 over Ethernet (RFC 826). neighbours.h processes them.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct ArpMessage {
   friend bool operator==(const ArpMessage&, const ArpMessage&) = default;
 };
 
-// Nothing, if it is not a request or a reply of IPv4 over Ethernet. Bytes behind it are padding.
+// Returns nullopt unless it is a request or reply for IPv4 over Ethernet. Bytes behind the message are padding.
 [[nodiscard]] std::optional<ArpMessage> read_arp(Bytes bytes) noexcept;
 void write_arp(const ArpMessage& message, std::span<std::byte, arp_bytes> to) noexcept;
 

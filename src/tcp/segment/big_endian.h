@@ -1,4 +1,4 @@
-// Numbers as networks have them: the most significant byte first.
+// Numbers in network byte order: the most significant byte first.
 #pragma once
 
 #include <bit>

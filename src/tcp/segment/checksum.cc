@@ -24,8 +24,8 @@ void Checksum::add(Bytes bytes) noexcept {
   std::uint64_t sum = 0;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
-  // Sums of 32-bit words in two 64-bit sums: no carry can be lost in fewer than 2^32 of them, and no add waits for the
-  // last one's.
+  // 32-bit words are added to two 64-bit sums: fewer than 2^32 words cannot overflow them, and consecutive additions do
+  // not depend on each other.
   std::uint64_t even = 0, other = 0;
   for (; left >= 16; at += 16, left -= 16) {
     const auto first = load<std::uint64_t>(at), second = load<std::uint64_t>(at + 8);
@@ -35,7 +35,8 @@ void Checksum::add(Bytes bytes) noexcept {
   sum = add_carry(even, other);
   for (; left >= 2; at += 2, left -= 2) sum = add_carry(sum, load<std::uint16_t>(at));
   if (left == 1) sum = add_carry(sum, static_cast<std::uint8_t>(*at));
-  // Behind an odd byte every byte has the other place in its word: the sum of swapped words is the swapped sum.
+  // Behind an odd number of bytes each byte has the other place in its word: the sum of swapped words is the swapped
+  // sum.
   const std::uint16_t folded = fold(sum);
   sum_ = add_carry(sum_, odd_ ? __builtin_bswap16(folded) : folded);
   odd_ ^= bytes.size() % 2 == 1;

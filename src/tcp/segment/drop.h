@@ -1,4 +1,4 @@
-// Why a frame was not taken. Every one is counted under its reason; none is an error of ours.
+// Why a frame was dropped. Each drop is counted under its reason; none is an error of this program.
 #pragma once
 
 #include <cstdint>

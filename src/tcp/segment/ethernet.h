@@ -1,4 +1,4 @@
-// Ethernet: who a frame is for, from whom, and what is in it.
+// Ethernet: destination, source and type of a frame.
 #pragma once
 
 #include "tcp/segment/address.h"
@@ -14,7 +14,7 @@ struct EthernetHeader {
   std::uint16_t type = 0;
 };
 
-// The caller has seen that there are ethernet_header_bytes.
+// The caller has checked that there are ethernet_header_bytes.
 [[nodiscard]] inline EthernetHeader read_ethernet_header(const std::byte* from) noexcept {
   return {load<MacAddress>(from), load<MacAddress>(from + 6), load_be16(from + 12)};
 }

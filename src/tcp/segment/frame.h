@@ -11,19 +11,19 @@ namespace offpath::tcp {
 // Valid until the port is asked to receive again.
 struct ReceivedFrame {
   Bytes bytes{};
-  bool checksum_verified = false;  // by the card, or by the kernel that has it from this machine
+  bool checksum_verified = false;  // by the card, or by the kernel for a frame of this machine
 };
 
-// Headers of the stack's, and payload where its owner has it, in two pieces where that is a ring that wraps.
+// Headers made by the stack, and payload in its owner's memory: two pieces if it wraps around the end of a ring.
 //
-// With `checksum_partial` TCP's checksum field holds the sum of the pseudo header and the port does the rest. With
-// `segment_bytes` the port cuts the payload into segments of so many bytes, each with headers of its own.
+// With `checksum_partial`, TCP's checksum field holds the sum of the pseudo header and the port completes it. With
+// `segment_bytes`, the port cuts the payload into segments of that size, each with headers of its own.
 struct FrameToSend {
   static constexpr std::size_t header_bytes_max = 96;  // Ethernet, IPv4, TCP with all options: 94
 
   std::array<std::byte, header_bytes_max> header;
   std::uint8_t header_bytes = 0;
-  std::uint8_t tcp_offset = 0;  // where TCP's header begins; 0: the frame has none
+  std::uint8_t tcp_offset = 0;  // offset of TCP's header; 0: the frame has none
   bool checksum_partial = false;
   std::uint16_t segment_bytes = 0;
   std::array<Bytes, 2> payload{};

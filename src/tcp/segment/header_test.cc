@@ -1,4 +1,4 @@
-// Headers as they lie in frames: bytes of other stacks are read, and what is written is read back.
+// Headers in frames: frames of other stacks are read, and written headers are read back.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -126,11 +126,11 @@ TEST(Segment, WithAnyOptionsIsReadAsItWasWritten) {
 }
 
 TEST(Segment, OptionsThatCannotBeAreNotRead) {
-  EXPECT_EQ(read_tcp_options(bytes_from({2, 4, 5})), TcpOptions{});                      // cut off
-  EXPECT_EQ(read_tcp_options(bytes_from({2, 0, 5, 0xb4})), TcpOptions{});                // would never end
-  EXPECT_EQ(read_tcp_options(bytes_from({2, 3, 5, 4, 2})).sack_permitted, true);         // of a wrong length: skipped
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 4, 5})), TcpOptions{});                      // truncated
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 0, 5, 0xb4})), TcpOptions{});                // must not loop for ever
+  EXPECT_EQ(read_tcp_options(bytes_from({2, 3, 5, 4, 2})).sack_permitted, true);         // invalid length: skipped
   EXPECT_EQ(read_tcp_options(bytes_from({3, 3, 200})).window_scale, 14);                 // RFC 7323, 2.3
-  EXPECT_EQ(read_tcp_options(bytes_from({0, 4, 2})), TcpOptions{});                      // behind the end
+  EXPECT_EQ(read_tcp_options(bytes_from({0, 4, 2})), TcpOptions{});                      // behind the end of options
   EXPECT_EQ(read_tcp_options(bytes_from({99, 4, 1, 1, 1, 4, 2})).sack_permitted, true);  // unknown
   EXPECT_EQ(read_tcp_options(bytes_from({5, 10, 0, 0, 0, 1, 0, 0, 0, 9})).sack[0],
             (SequenceRange{Sequence(1), Sequence(9)}));
@@ -173,7 +173,7 @@ TEST(Icmp, NamesTheFlowItIsAbout) {
   EXPECT_EQ(read->mtu, 1400);
   EXPECT_EQ(read->key, (FlowKey{{{0xac100a63}, 0x9e1a}, {{0xac100a0c}, 80}}));
   EXPECT_EQ(read->sequence, Sequence(0x2d5c8a10));
-  EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a64}));  // about somebody else's segment
+  EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a64}));  // quotes another address's segment
   bytes[20] = std::byte{1};
   EXPECT_FALSE(read_icmp_unreachable(bytes, {0xac100a63}));
 }

@@ -11,7 +11,8 @@ std::optional<IcmpUnreachable> read_icmp_unreachable(Bytes bytes, Ipv4Address se
   Checksum checksum;
   checksum.add(bytes);
   if (checksum.finish() != 0) return std::nullopt;
-  // The quoted datagram is cut off and its checksum may have been changed on its way: only what names the flow is read.
+  // Routers truncate the quoted datagram and may have changed its checksum: only the flow's addresses and ports are
+  // read.
   const Bytes quoted = bytes.subspan(header_bytes);
   const auto first = static_cast<std::uint8_t>(quoted[0]);
   const std::size_t header = 4 * (first & 15u);

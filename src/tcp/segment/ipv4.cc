@@ -15,7 +15,7 @@ Drop read_ipv4(Bytes bytes, Ipv4Packet& packet) noexcept {
   Checksum checksum;
   checksum.add(bytes.first(header));
   if (checksum.finish() != 0) return Drop::bad_ip_checksum;
-  if ((load_be16(at + 6) & 0x3fff) != 0) return Drop::fragment;  // an offset, or more to come
+  if ((load_be16(at + 6) & 0x3fff) != 0) return Drop::fragment;  // a fragment offset, or more fragments
   packet.source = {load_be32(at + 12)};
   packet.target = {load_be32(at + 16)};
   packet.protocol = static_cast<std::uint8_t>(at[9]);

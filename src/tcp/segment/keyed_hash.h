@@ -1,5 +1,5 @@
-// SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that nobody can foresee who does not know its key. For the flow
-// table, initial sequence numbers (RFC 6528), timestamps and SYN cookies, each with a key of its own.
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that nobody can predict without its key. Used for the flow table,
+// initial sequence numbers (RFC 6528), timestamps and SYN cookies, each with a key of its own.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct HashKey {
 };
 
 [[nodiscard]] std::uint64_t keyed_hash(const HashKey& key, Bytes bytes) noexcept;
-// Of a connection's four numbers, and one more.
+// Hashes a connection's four numbers and one more value.
 [[nodiscard]] std::uint64_t keyed_hash(const HashKey& key, const FlowKey& flow, std::uint64_t number = 0) noexcept;
 
 }  // namespace offpath::tcp

@@ -1,4 +1,5 @@
-// TCP segments: the header (RFC 9293, 3.1) with its options, and where the payload lies. Read sequence.h first.
+// TCP segments: the header (RFC 9293, 3.1) with its options, and the payload. Read sequence.h first, then this, then
+// the headers around it: ethernet.h, ipv4.h, tcp_options.h, frame.h.
 #pragma once
 
 #include "tcp/segment/address.h"
@@ -17,7 +18,7 @@ inline constexpr std::uint8_t fin = 1, syn = 2, rst = 4, psh = 8, ack = 16, urg 
 }
 
 struct Segment {
-  FlowKey key;  // as the receiver sees it: `remote` sent it; as the sender sees it, when it is written
+  FlowKey key;  // as this end sees it: `remote` has sent a received segment
   Sequence sequence, acknowledgement;
   std::uint8_t flags = 0;
   std::uint16_t window = 0;  // not scaled
@@ -26,17 +27,17 @@ struct Segment {
   Bytes payload{};
 
   [[nodiscard]] bool has(std::uint8_t flags_wanted) const noexcept { return (flags & flags_wanted) == flags_wanted; }
-  // SEG.LEN: SYN and FIN take a number each.
+  // SEG.LEN: SYN and FIN count as one each.
   [[nodiscard]] std::uint32_t length() const noexcept {
     return static_cast<std::uint32_t>(payload.size()) + (flags & flag::syn ? 1 : 0) + (flags & flag::fin ? 1 : 0);
   }
   [[nodiscard]] Sequence end() const noexcept { return sequence + length(); }
 };
 
-// Of a datagram. `checksum_verified`: whoever gave the frame says that it need not be looked at.
+// Parses a datagram's segment. `checksum_verified`: the port has verified the checksum, so it is not computed.
 [[nodiscard]] Drop read_segment(const Ipv4Packet& packet, bool checksum_verified, Segment& segment) noexcept;
 
-// The header without its checksum; returns its bytes.
+// Writes the header without its checksum; returns its size in bytes.
 [[nodiscard]] std::size_t write_segment_header(const Segment& segment,
                                                std::span<std::byte, tcp_header_bytes_max> to) noexcept;
 

@@ -1,5 +1,5 @@
-// Any bytes as a datagram, as ARP and as ICMP: refused under a reason, or read within their bounds. A segment's
-// options, once read, are read the same from what is written of them.
+// Any bytes as a datagram, as ARP and as ICMP: dropped under a reason, or read within their bounds. A segment's
+// options, once read, survive writing and reading again.
 #include <array>
 #include <vector>
 
@@ -25,7 +25,7 @@ void check_segment(const Ipv4Packet& packet) {
              segment.options.window_scale.value_or(0) <= window_scale_max);
   std::array<std::byte, tcp_options_bytes_max> written{};
   TcpOptions options = segment.options;
-  // What came in odd places may not fit as we write it: SACK blocks are then left out.
+  // Options that arrived unaligned may need more room when written: SACK blocks are then left out.
   const std::size_t bytes = write_tcp_options(options, written);
   OFP_ASSERT(bytes <= written.size() && bytes % 4 == 0);
   const TcpOptions again = read_tcp_options(Bytes(written).first(bytes));
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static_cast<void>(read_icmp_unreachable(bytes, {0x0a000001}));
   Ipv4Packet packet;
   if (read_ipv4(bytes, packet) == Drop::none) OFP_ASSERT(within(packet.payload, bytes));
-  // Behind the checksum of the header, too.
+  // Also behind the header's checksum.
   check_segment({{0x0a000002}, {0x0a000001}, protocol_tcp, Ecn::not_capable, bytes});
   return 0;
 }

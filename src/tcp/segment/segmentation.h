@@ -1,4 +1,4 @@
-// What cards do for a stack, in software: cutting frames into segments, and completing checksums.
+// Offloads in software: cutting frames into segments, and completing checksums.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 
 namespace offpath::tcp {
 
-// The frames that are seen on a wire, whole and with all checksums, in their order.
+// Calls back with the frames as they would appear on the wire, in order, whole and with all checksums.
 void for_each_wire_frame(const FrameToSend& frame, const std::function<void(std::vector<std::byte>&&)>& take);
 
-// The frame as it is, in one piece, its checksum completed.
+// The frame in one piece, with its checksum completed.
 [[nodiscard]] std::vector<std::byte> whole_frame(const FrameToSend& frame);
 
-// Of a frame with IPv4 and TCP, whatever its field holds; others are left alone.
+// For frames with IPv4 and TCP, whatever the checksum field holds; other frames are unchanged.
 void complete_tcp_checksum(MutableBytes frame) noexcept;
 
 }  // namespace offpath::tcp

@@ -6,8 +6,8 @@
 
 namespace offpath::tcp {
 
-// Comparisons mean "before" and "after" on the circle, for numbers less than 2^31 apart. That is no total order:
-// numbers are compared with others of their own connection, and what a peer sends is compared before it is used.
+// Comparisons mean "before" and "after" on the circle, for numbers less than 2^31 apart. This is not a total order:
+// compare only numbers of one connection, and compare a peer's number before using it.
 class Sequence {
  public:
   constexpr Sequence() = default;
@@ -19,7 +19,7 @@ class Sequence {
   friend constexpr Sequence operator-(Sequence a, std::uint32_t bytes) noexcept { return Sequence(a.value_ - bytes); }
   constexpr Sequence& operator+=(std::uint32_t bytes) noexcept { return *this = *this + bytes; }
 
-  // How far a is behind b; negative: it is before it.
+  // How far a is behind b; negative if a is before b.
   friend constexpr std::int32_t operator-(Sequence a, Sequence b) noexcept {
     return static_cast<std::int32_t>(a.value_ - b.value_);
   }
@@ -35,7 +35,7 @@ class Sequence {
 
 [[nodiscard]] constexpr Sequence earlier(Sequence a, Sequence b) noexcept { return a < b ? a : b; }
 [[nodiscard]] constexpr Sequence later(Sequence a, Sequence b) noexcept { return a < b ? b : a; }
-// Bytes from `from` to `to`, which must not be before it.
+// Bytes from `from` to `to`. `to` must not be before `from`.
 [[nodiscard]] constexpr std::uint32_t bytes_between(Sequence from, Sequence to) noexcept {
   return to.value() - from.value();
 }

@@ -18,7 +18,7 @@ enum Kind : std::uint8_t {
 void read_option(std::uint8_t kind, Bytes body, TcpOptions& options) noexcept {
   const std::byte* at = body.data();
   if (kind == mss && body.size() == 2) options.mss = load_be16(at);
-  // A larger scale means the largest one (RFC 7323, 2.3).
+  // A larger scale counts as the largest one (RFC 7323, 2.3).
   if (kind == window_scale && body.size() == 1)
     options.window_scale = std::min(static_cast<std::uint8_t>(*at), window_scale_max);
   if (kind == sack_permitted && body.empty()) options.sack_permitted = true;
@@ -64,7 +64,7 @@ TcpOptions read_tcp_options(Bytes bytes) noexcept {
   return options;
 }
 
-// Each group begins on a multiple of four, as other stacks write them, so that headers are compared quickly.
+// Each group begins at a multiple of four, as in other stacks, so that receivers can compare headers quickly.
 std::size_t write_tcp_options(const TcpOptions& options, std::span<std::byte, tcp_options_bytes_max> to) noexcept {
   Writer out(to.data());
   if (options.mss) out.option(mss, 4), out.word(*options.mss);

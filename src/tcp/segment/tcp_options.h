@@ -29,11 +29,11 @@ struct TcpOptions {
   friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
 };
 
-// What is not understood is skipped, and nothing is read behind an option whose length cannot be: a segment is not
-// worth less for its options.
+// Unknown options are skipped, and reading stops at an option with an impossible length: invalid options do not
+// invalidate a segment.
 [[nodiscard]] TcpOptions read_tcp_options(Bytes bytes) noexcept;
 
-// Returns how many bytes they take, a multiple of four. SACK blocks for which there is no room are left out, the last
+// Returns how many bytes the options take, a multiple of four. SACK blocks without room are left out, the last ones
 // first.
 [[nodiscard]] std::size_t write_tcp_options(const TcpOptions& options,
                                             std::span<std::byte, tcp_options_bytes_max> to) noexcept;

@@ -11,8 +11,7 @@ using wire::TcpSlowHead;
 using wire::TcpSlowLayout;
 using wire::TcpSlowLine;
 
-constexpr std::uint64_t sent_word = offsetof(TcpSlowLine, sent), taken_word = offsetof(TcpSlowLine, taken),
-                        asleep_word = offsetof(TcpSlowLine, asleep);
+constexpr std::uint64_t sent_word = offsetof(TcpSlowLine, sent), taken_word = offsetof(TcpSlowLine, taken);
 
 std::atomic_ref<std::uint64_t> word_at(MutableBytes memory, std::uint64_t offset) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory.data() + offset));
@@ -100,27 +99,25 @@ Result<bool> SlowPathArea::take(Record& record) {
   return true;
 }
 
+SleepFlag SlowPathArea::flag(std::uint64_t line) const noexcept {
+  return SleepFlag(memory_.data() + line + offsetof(TcpSlowLine, asleep));
+}
+
 bool SlowPathArea::fall_asleep() noexcept {
-  set_own(asleep_word, 1);
-  asleep_ = true;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (other_word(sent_word) == taken_) return true;
-  wake_up();
-  return false;
+  asleep_ = flag(own_line_).fall_asleep([&] { return other_word(sent_word) != taken_; });
+  return asleep_;
 }
 
 void SlowPathArea::wake_up() noexcept {
-  if (asleep_) set_own(asleep_word, 0);
+  if (asleep_) flag(own_line_).clear();
   asleep_ = false;
 }
 
 bool SlowPathArea::wants_wake() noexcept {
   if (!posted_) return false;
   posted_ = false;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (other_word(asleep_word) == 0) return false;
-  word_at(memory_, other_line_ + asleep_word).store(0, std::memory_order_release);
-  return true;
+  fence_before_look();
+  return flag(other_line_).take();
 }
 
 }  // namespace offpath::tcp

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/sleep_flag.h"
 #include "base/status.h"
 #include "wire/areas/tcp_slow_path.h"
 
@@ -66,6 +67,7 @@ class SlowPathArea {
   }
   [[nodiscard]] std::uint64_t other_word(std::uint64_t offset) const noexcept;
   void set_own(std::uint64_t offset, std::uint64_t value) noexcept;
+  [[nodiscard]] SleepFlag flag(std::uint64_t line) const noexcept;
   [[nodiscard]] std::uint64_t room() const noexcept;
   void write(Bytes record) noexcept;
 

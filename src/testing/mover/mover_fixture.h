@@ -96,32 +96,32 @@ class MoverTest : public testing::Test {
     request(wire::EntryKind::send, send);
   }
   void take_effects() {
-    for (Effect& effect : effects) {
-      if (auto* pull = std::get_if<PullEffect>(&effect)) {
+    for (service::Effect& effect : effects) {
+      if (auto* pull = std::get_if<service::PullEffect>(&effect)) {
         pulls.push_back(std::move(*pull));
-      } else if (auto* failed = std::get_if<FailEffect>(&effect)) {
+      } else if (auto* failed = std::get_if<service::FailEffect>(&effect)) {
         failures.push_back(failed->failure.message);
-      } else if (auto* job = std::get_if<JobEffect>(&effect)) {
+      } else if (auto* job = std::get_if<service::JobEffect>(&effect)) {
         jobs.push_back(std::move(*job));
-      } else if (const auto* reply = std::get_if<ReplyEffect>(&effect)) {
+      } else if (const auto* reply = std::get_if<service::ReplyEffect>(&effect)) {
         charge = std::get<wire::Opened>(reply->message).charge_base + column_bytes;
-      } else if (auto* line = std::get_if<LineEffect>(&effect)) {
-        (line->word == LineEffect::Word::pulled   ? pulled
-         : line->word == LineEffect::Word::stored ? stored
-                                                  : other) = line->value;
+      } else if (auto* line = std::get_if<service::LineEffect>(&effect)) {
+        (line->word == service::LineEffect::Word::pulled   ? pulled
+         : line->word == service::LineEffect::Word::stored ? stored
+                                                           : other) = line->value;
       }
     }
     effects.clear();
   }
   void run_job() {
-    const JobEffect job = std::move(jobs.front());
+    const service::JobEffect job = std::move(jobs.front());
     jobs.erase(jobs.begin());
     mover->on_job(job.token, job.run(), 110, effects);
     take_effects();
   }
   // The oldest pull ends.
-  PullEffect end_pull() {
-    PullEffect ended = std::move(pulls.front());
+  service::PullEffect end_pull() {
+    service::PullEffect ended = std::move(pulls.front());
     pulls.erase(pulls.begin());
     mover->on_transfer(channel, ended.token, {}, 10, effects);
     take_effects();
@@ -137,8 +137,8 @@ class MoverTest : public testing::Test {
   std::unique_ptr<Mover> mover;
   Effects effects;
   std::vector<std::byte> encoded;
-  std::vector<PullEffect> pulls;
-  std::vector<JobEffect> jobs;
+  std::vector<service::PullEffect> pulls;
+  std::vector<service::JobEffect> jobs;
   std::vector<std::string> failures;
   std::uint64_t ticket = 0, charge = 0, pulled = 0, stored = 0, other = 0;
 };

@@ -13,7 +13,7 @@
 
 namespace offpath::pool {
 
-inline FramePtr frame_of(const arrow::RecordBatch& batch, mover::BufferCache& cache, uid_t user = 0,
+inline FramePtr frame_of(const arrow::RecordBatch& batch, service::BufferCache& cache, uid_t user = 0,
                          arrow::Compression::type compression = arrow::Compression::UNCOMPRESSED) {
   const auto sink = arrow::io::BufferOutputStream::Create().ValueOrDie();
   auto options = arrow::ipc::IpcWriteOptions::Defaults();
@@ -24,7 +24,7 @@ inline FramePtr frame_of(const arrow::RecordBatch& batch, mover::BufferCache& ca
   const auto writer = arrow::ipc::MakeStreamWriter(sink, batch.schema(), options).ValueOrDie();
   OFP_ASSERT(writer->WriteRecordBatch(batch).ok() && writer->Close().ok());
   const auto bytes = sink->Finish().ValueOrDie();
-  auto made = std::make_shared<mover::Frame>();
+  auto made = std::make_shared<service::Frame>();
   made->buffer = cache.take(static_cast<std::uint64_t>(bytes->size()), user).value();
   std::memcpy(made->buffer.data(), bytes->data(), static_cast<std::size_t>(bytes->size()));
   made->bytes = static_cast<std::uint64_t>(bytes->size());

@@ -40,10 +40,10 @@ class LaneAgents {
     Agent& agent = agents_[place];
     const std::uint64_t before = agent.process;
     agent.process = next_process_++;
-    agent.cache = mover::BufferCache::make({.huge_pages = false});
+    agent.cache = service::BufferCache::make({.huge_pages = false});
     agent.lanes = std::make_unique<LaneMessages>(limits_, agent.cache, [this](std::uint64_t) { return room; });
     agent.lanes->set_self(name_of(place), agent.process);
-    agent.lanes->set_take_offer([&agent](mover::ChannelNumber, std::uint64_t number) {
+    agent.lanes->set_take_offer([&agent](service::ChannelNumber, std::uint64_t number) {
       auto node = agent.offered.extract(number);
       return node ? std::move(node.mapped()) : Fd{};
     });
@@ -180,9 +180,9 @@ class LaneAgents {
  private:
   struct Agent {
     std::uint64_t process = 0;
-    std::shared_ptr<mover::BufferCache> cache;
+    std::shared_ptr<service::BufferCache> cache;
     std::unique_ptr<LaneMessages> lanes;
-    mover::Effects effects;
+    service::Effects effects;
     std::map<std::uint64_t, Fd> offered;
   };
   struct Ask {
@@ -209,7 +209,7 @@ class LaneAgents {
       if (runs(place)) names.push_back(name_of(place));
     return names;
   }
-  [[nodiscard]] mover::ChannelNumber channel(std::size_t from, std::size_t to) {
+  [[nodiscard]] service::ChannelNumber channel(std::size_t from, std::size_t to) {
     return 1 + from + 100 * generation_[{from, to}];
   }
   plugin::Operation made(std::uint64_t session, std::uint32_t lane, std::uint32_t tag, std::uint64_t bytes,
@@ -238,36 +238,36 @@ class LaneAgents {
   void collect() {
     for (std::size_t place = 0; place < agents_.size(); ++place) {
       while (!agents_[place].effects.empty()) {
-        mover::Effects effects = std::exchange(agents_[place].effects, {});
-        for (mover::Effect& effect : effects) take(place, effect);
+        service::Effects effects = std::exchange(agents_[place].effects, {});
+        for (service::Effect& effect : effects) take(place, effect);
       }
     }
   }
-  void take(std::size_t place, mover::Effect& effect) {
-    if (auto* const answered = std::get_if<mover::AnswerOperationEffect>(&effect))
+  void take(std::size_t place, service::Effect& effect) {
+    if (auto* const answered = std::get_if<service::AnswerOperationEffect>(&effect))
       return take_outcome(place, *answered);
-    if (auto* const asked = std::get_if<mover::AskEffect>(&effect)) return take_ask(place, *asked);
-    if (auto* const pull = std::get_if<mover::PullEffect>(&effect)) {
+    if (auto* const asked = std::get_if<service::AskEffect>(&effect)) return take_ask(place, *asked);
+    if (auto* const pull = std::get_if<service::PullEffect>(&effect)) {
       const link::ReadPiece& piece = pull->pieces.front();
       if (asks_.contains(piece.offset))
         return add({Step::Kind::pull, 0, piece.offset, pull->token, piece.to, 0, piece.length});
       return;  // of a channel that is gone: told already
     }
-    if (auto* const reply = std::get_if<mover::ReplyEffect>(&effect)) {
+    if (auto* const reply = std::get_if<service::ReplyEffect>(&effect)) {
       if (!asks_.contains(reply->ticket)) return;
       std::vector<std::byte> payload;
       wire::encode(std::get<wire::Done>(reply->message), payload);
       asks_.at(reply->ticket).answer = group::Answer{wire::ReplyKind::done, std::move(payload), {}};
       return add({Step::Kind::answer, 0, reply->ticket});
     }
-    if (auto* const failed = std::get_if<mover::FailEffect>(&effect)) {
+    if (auto* const failed = std::get_if<service::FailEffect>(&effect)) {
       if (!asks_.contains(failed->ticket)) return;
       asks_.at(failed->ticket).answer = tl::unexpected(failed->failure);
       return add({Step::Kind::answer, 0, failed->ticket});
     }
     FAIL() << "an effect that nobody expects, number " << effect.index();
   }
-  void take_outcome(std::size_t place, const mover::AnswerOperationEffect& answered) {
+  void take_outcome(std::size_t place, const service::AnswerOperationEffect& answered) {
     ASSERT_FALSE(outcomes_.contains(answered.call)) << "operation " << answered.call << " was answered twice";
     const plugin::OperationAnswer& answer = *answered.answer;
     Outcome outcome{answer.status, answer.bytes, answer.enclosed};
@@ -278,13 +278,13 @@ class LaneAgents {
     }
     outcomes_.emplace(answered.call, std::move(outcome));
   }
-  void take_ask(std::size_t place, mover::AskEffect& asked) {
+  void take_ask(std::size_t place, service::AskEffect& asked) {
     const std::uint64_t number = next_ask_++;
     std::size_t to = 0;
     while (to < agents_.size() && name_of(to) != asked.member) ++to;
     ASSERT_LT(to, agents_.size());
     Ask ask{place, to, asked.token, asked.kind, {}, asked.body, 0, nullptr};
-    mover::AskedMemory memory{};
+    service::AskedMemory memory{};
     if (!asked.memory.empty()) ask.body.assign(asked.memory.begin(), asked.memory.end());
     memory.bytes = {.region = 1, .generation = 1, .offset = number, .length = ask.body.size()};
     if (asked.memory_fd >= 0 && offers_) {

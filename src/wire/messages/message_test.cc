@@ -133,6 +133,18 @@ TEST(Message, TheLargestSendFitsAnEntry) {
   EXPECT_NE(status.error().message.find("2801"), std::string::npos) << status.error().message;
 }
 
+TEST(Message, ASendIsWrittenInPlaceAsItIsEncoded) {
+  const std::vector<BufferRef> buffers{{.region = 1, .generation = 2, .offset = 3, .length = 4, .stride_bytes = 5},
+                                       {.region = segment_flag, .length = 9, .bit_offset = 7}};
+  for (const std::string_view key : {"", "a longer key"}) {
+    const Send send{7, 1ull << 40, 100, key, "c", {}, buffers, 3};
+    std::vector<std::byte> written(sizeof(SendHead) + key.size() + 1 + buffers.size() * sizeof(BufferRef));
+    write_send({7, 0, 2, 3, static_cast<std::uint32_t>(key.size()), 1, 1ull << 40, 100}, key, "c", buffers,
+               written.data());
+    EXPECT_EQ(written, bytes_of_message(send));
+  }
+}
+
 TEST(Message, KeysHaveUpTo64KiB) {
   std::vector<std::byte> kept;
   for (const std::size_t length : {255u, 256u, 65534u, 65535u, 65536u}) {

@@ -73,6 +73,9 @@ struct PushLease {
   RegionId segment;
 };
 
+// Numbers of answers have this bit, leases have not.
+inline constexpr std::uint64_t answer_flag = 1ull << 63;
+
 // Of a frame's lease, or of an answer that no more frames are wanted of.
 struct Release {
   std::uint64_t lease;

@@ -1,6 +1,7 @@
 #include "wire/messages/stream_messages.h"
 
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -50,25 +51,27 @@ void fields(auto& way, Is<CloseStream> auto& m) {
   way(m.stream);
 }
 
-// 0 stream u16 | 2 nodes u16 | 4 buffers u16 | 6 set u16 | 8 row key u32 | 12 column key u32 | 16 charge u64
-// | 24 rows u64 | 32 keys, then buffers, then nodes
 static_assert(streams_max_max <= 1u << 16 && buffers_max < 1u << 16);
 void fields(auto& way, Is<Send> auto& m) {
   way.begins("send");
-  auto stream = static_cast<std::uint16_t>(m.stream);
-  auto nodes = static_cast<std::uint16_t>(m.nodes.size());
-  auto buffers = static_cast<std::uint16_t>(m.buffers.size());
-  auto set = static_cast<std::uint16_t>(m.set);
-  auto row_key_bytes = static_cast<std::uint32_t>(m.row_key.size());
-  auto column_key_bytes = static_cast<std::uint32_t>(m.column_key.size());
-  way(stream, nodes, buffers, set, row_key_bytes, column_key_bytes, m.charge, m.rows);
-  way.counted(m.row_key, row_key_bytes);
-  way.counted(m.column_key, column_key_bytes);
-  way.counted(m.buffers, buffers);
-  way.counted(m.nodes, nodes);
+  SendHead head{static_cast<std::uint16_t>(m.stream),
+                static_cast<std::uint16_t>(m.nodes.size()),
+                static_cast<std::uint16_t>(m.buffers.size()),
+                static_cast<std::uint16_t>(m.set),
+                static_cast<std::uint32_t>(m.row_key.size()),
+                static_cast<std::uint32_t>(m.column_key.size()),
+                m.charge,
+                m.rows};
+  way.plain(head);
+  way.counted(m.row_key, head.row_key_bytes);
+  way.counted(m.column_key, head.column_key_bytes);
+  way.counted(m.buffers, head.buffers);
+  way.counted(m.nodes, head.nodes);
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(m)>>) {
-    m.stream = stream;
-    m.set = set;
+    m.stream = head.stream;
+    m.set = head.set;
+    m.charge = head.charge;
+    m.rows = head.rows;
   }
 }
 Status check(const Send& m) {
@@ -84,6 +87,22 @@ Status check(const Send& m) {
                 set_buffers_max);
   return {};
 }
+
+}  // namespace
+
+void write_send(const SendHead& head, std::string_view row_key, std::string_view column_key,
+                std::span<const BufferRef> buffers, std::byte* to) noexcept {
+  const auto put = [&to](Bytes bytes) {
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+    to += bytes.size();
+  };
+  put(std::as_bytes(std::span(&head, 1)));
+  put(bytes_of(row_key));
+  put(bytes_of(column_key));
+  put(std::as_bytes(buffers));
+}
+
+namespace {
 
 void fields(auto& way, Is<Move> auto& m) {
   way.begins("move");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -84,6 +85,19 @@ static_assert(sizeof(Node) == 16);
 // sets_max, are remembered under it until others come with that number or the stream is closed; a set number without
 // buffers stands for what was remembered, with the rows it came with. Only without nodes. Remembered names grow stale
 // as others do.
+// What a send begins with; its keys follow, its buffers, and its nodes.
+struct SendHead {
+  std::uint16_t stream;
+  std::uint16_t nodes;
+  std::uint16_t buffers;
+  std::uint16_t set;
+  std::uint32_t row_key_bytes;
+  std::uint32_t column_key_bytes;
+  std::uint64_t charge;
+  std::uint64_t rows;
+};
+static_assert(sizeof(SendHead) == 32);
+
 struct Send {
   std::uint32_t stream;
   // what the host took from its credit for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
@@ -95,6 +109,10 @@ struct Send {
   std::vector<BufferRef> buffers;
   std::uint32_t set = 0;  // 0: none
 };
+
+// What encode() writes for a send without nodes, into memory that has room for it: nothing is allocated.
+void write_send(const SendHead& head, std::string_view row_key, std::string_view column_key,
+                std::span<const BufferRef> buffers, std::byte* to) noexcept;
 
 struct MovePiece {
   BufferRef source;

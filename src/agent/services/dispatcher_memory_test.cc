@@ -4,8 +4,8 @@
 #include <new>
 #include <vector>
 
+#include "agent/services/dispatcher.h"
 #include "channel/ring.h"
-#include "service/dispatcher.h"
 #include "wire/messages/pool_messages.h"
 
 namespace offpath::agent {
@@ -64,7 +64,7 @@ class DispatcherMemory : public testing::Test {
     return made;
   }
   void connect(Program& program) {
-    mover::Client client;
+    service::Client client;
     client.program = "test";
     dispatcher_.add_channel(std::make_unique<MappedLink>(program), layout, client, now_);
   }

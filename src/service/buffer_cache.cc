@@ -1,4 +1,4 @@
-#include "mover/buffer_cache.h"
+#include "service/buffer_cache.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 
 #include "base/memory_file.h"
 
-namespace offpath::mover {
+namespace offpath::service {
 
 namespace {
 
@@ -397,4 +397,4 @@ void BufferCache::clear() {
   drop_leaving();
 }
 
-}  // namespace offpath::mover
+}  // namespace offpath::service

@@ -21,7 +21,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-namespace offpath::mover {
+namespace offpath::service {
 
 // Not thread-safe: BufferCache's lock is held for all of it but `release`.
 class Slabs {
@@ -69,4 +69,4 @@ class Slabs {
   std::uint64_t warm_bytes_ = 0;
 };
 
-}  // namespace offpath::mover
+}  // namespace offpath::service

@@ -1,4 +1,4 @@
-#include "mover/slabs.h"
+#include "service/slabs.h"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <numeric>
 
-namespace offpath::mover {
+namespace offpath::service {
 
 namespace {
 
@@ -113,4 +113,4 @@ void Slabs::released(Slab& slab, const Run& run) {
   slab.leaving -= static_cast<std::uint32_t>(run.bytes / page_bytes);
 }
 
-}  // namespace offpath::mover
+}  // namespace offpath::service

@@ -1,17 +1,19 @@
 // What a service wants done. Services take requests, completions and the time as arguments and fill a list of
-// effects the caller owns; the caller (src/agent/dispatcher) carries them out in order.
+// effects the caller owns; the caller (dispatcher.h) carries them out in order.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/status.h"
 #include "link/link.h"
-#include "mover/buffer_cache.h"
+#include "service/frame.h"
+#include "service/token.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
 #include "wire/messages/task_messages.h"
@@ -22,7 +24,7 @@ struct Call;
 struct OperationAnswer;
 }  // namespace offpath::plugin
 
-namespace offpath::mover {
+namespace offpath::service {
 
 using ChannelNumber = std::uint64_t;
 
@@ -91,11 +93,18 @@ struct StoredEffect {
   Status status;
 };
 
-// How a request names memory of this agent (group::Named).
+// Memory of this agent as a request names it, until it is answered.
 struct AskedMemory {
-  wire::BufferRef bytes{};
-  std::uint64_t offer = 0;
-  wire::BufferRef inbox{};
+  wire::BufferRef bytes{};  // to be pulled: the request's body or object
+  std::uint64_t offer = 0;  // not 0: they lie in the descriptor of that number instead, from its beginning
+  wire::BufferRef inbox{};  // may be written
+};
+
+// What a member has answered.
+struct Answer {
+  wire::ReplyKind kind{};
+  std::vector<std::byte> payload{};
+  Bytes inbox{};  // what lies in the inbox now; during the call only
 };
 
 // Asks another member of the agent's group. Its answer comes back by `token`: the reply, or a failure that names the
@@ -137,26 +146,22 @@ using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, Lis
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;
 
-// Tokens carry their service in the top byte, so that completions find their way back.
-enum class Service : std::uint8_t {
-  mover = 1,
-  pool = 2,
-  group = 3,
-  peers = 4,
-  query = 5,
-  asked = 6,
-  sift = 7,
-  compute = 8,
-  disk = 9,
-  gauges = 11,
-  exchange = 16,
-  task = 17,
-  message = 18
-};
-[[nodiscard]] constexpr std::uint64_t token_of(Service service, std::uint64_t number) noexcept {
-  return (static_cast<std::uint64_t>(service) << 56) | number;
+// Answers of a request that asks for a number, or for nothing but how it went.
+inline void answer(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Result<std::uint64_t> number) {
+  if (number)
+    effects.push_back(ReplyEffect{channel, ticket, wire::Done{*number}});
+  else
+    effects.push_back(FailEffect{channel, ticket, wire::any_reply, std::move(number).error()});
 }
-[[nodiscard]] constexpr std::uint64_t number_of(std::uint64_t token) noexcept { return token & ~(0xFFull << 56); }
-[[nodiscard]] constexpr Service service_of(std::uint64_t token) noexcept { return static_cast<Service>(token >> 56); }
+inline void answer_outcome(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Status outcome) {
+  answer(effects, channel, ticket,
+         outcome ? Result<std::uint64_t>(0) : Result<std::uint64_t>(tl::unexpected(std::move(outcome).error())));
+}
 
-}  // namespace offpath::mover
+// Pulls all of `from`. `to` stays until on_transfer with the same token.
+inline void pull(Effects& effects, ChannelNumber channel, std::uint64_t token, const wire::BufferRef& from,
+                 std::byte* to) {
+  effects.push_back(PullEffect{channel, token, {{from.region, from.generation, from.offset, to, from.length}}});
+}
+
+}  // namespace offpath::service

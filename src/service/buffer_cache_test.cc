@@ -1,4 +1,4 @@
-#include "mover/buffer_cache.h"
+#include "service/buffer_cache.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 #include "testing/link/emulated.h"
 
-namespace offpath::mover {
+namespace offpath::service {
 namespace {
 
 TEST(BufferCache, ClassesWasteAtMostAnEighth) {
@@ -398,4 +398,4 @@ TEST(SmallBuffers, AreTakenAndGivenBackWhileAJobReturnsThem) {
 }
 
 }  // namespace
-}  // namespace offpath::mover
+}  // namespace offpath::service

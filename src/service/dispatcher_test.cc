@@ -1,0 +1,339 @@
+// Which service is told of which event, with services that only write down what they are told.
+#include "service/dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "channel/ring.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/pool_messages.h"
+
+static std::size_t allocations = 0;
+
+// Counts what the program allocates, for the test of a warm dispatcher. Not inlined, or GCC takes free for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace offpath::service {
+namespace {
+
+using wire::EntryKind;
+
+constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
+constexpr uid_t owner = 1000, other_user = 2000;
+
+// A program's memory, and why its channel was ended.
+struct Program {
+  std::vector<std::byte> memory = std::vector<std::byte>(layout.total_bytes());
+  channel::RingWriter requests{memory.data() + wire::ChannelLayout::request_ring, layout.request_slots};
+  std::uint64_t tickets = 0;
+  std::vector<Failure> refusals;
+
+  void ask(std::uint8_t kind, std::span<const std::byte> payload = {}) {
+    requests.write(kind, ++tickets, payload);
+    const std::uint64_t tail = requests.position();
+    std::memcpy(memory.data() + wire::ChannelLayout::tail_line, &tail, sizeof tail);
+  }
+  void ask(EntryKind kind, std::span<const std::byte> payload = {}) { ask(static_cast<std::uint8_t>(kind), payload); }
+};
+
+class MappedLink final : public link::AgentLink {
+ public:
+  explicit MappedLink(Program& program) : program_(program) {}
+  [[nodiscard]] const link::LinkTraits& traits() const override { return traits_; }
+  Status attach_range(link::RegionId, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t) override {
+    return {};
+  }
+  Status detach_range(link::RegionId, std::uint32_t) override { return {}; }
+  [[nodiscard]] MutableBytes mapped(link::RegionId) override { return program_.memory; }
+  void read(std::uint64_t, std::span<const link::ReadPiece>) override {}
+  void write(std::uint64_t, std::span<const link::WritePiece>) override {}
+  void wake() override {}
+  std::size_t poll(TimeNs, std::span<link::LinkEvent>) override { return 0; }
+  [[nodiscard]] int event_fd() const override { return -1; }
+  void refuse(const Failure& why) override { program_.refusals.push_back(why); }
+  void close() override {}
+
+ private:
+  Program& program_;
+  link::LinkTraits traits_{.name = "test", .one_sided = true, .reason = {}};
+};
+
+// Writes down what it is told, and does what a test wants of it.
+class Recorder final : public Service {
+ public:
+  Recorder(std::string name, std::vector<std::string>& told) : name_(std::move(name)), told_(told) {}
+
+  void on_opened(const OpenedChannel&) override { note("opened"); }
+  void on_closed(ChannelNumber, bool, TimeNs, Effects&) override { note("closed"); }
+  void on_request(const Request& asked, TimeNs, Effects& effects) override {
+    note(row_of(asked.entry.kind)->name);
+    was_member = asked.is_member;
+    for (Effect& each : on_next_request) effects.push_back(std::move(each));
+    on_next_request.clear();
+    if (answers) answer(effects, asked.channel, asked.entry.ticket, 7);
+  }
+  void on_transfer(ChannelNumber, std::uint64_t token, Status, TimeNs, Effects&) override { note("transfer", token); }
+  void on_descriptor(ChannelNumber, std::uint64_t number, Result<Fd>&, TimeNs, Effects&) override {
+    note("descriptor", number);
+  }
+  bool is_full(ChannelNumber) const override { return full; }
+  void on_job(std::uint64_t token, Status, TimeNs, Effects&) override { note("job", token); }
+  void on_answer(std::uint64_t token, Result<Answer>, TimeNs, Effects&) override { note("answer", token); }
+  void on_called(std::uint64_t token, Result<plugin::Outputs>, TimeNs, Effects&) override { note("called", token); }
+  void on_stored(std::uint64_t token, Status, TimeNs, Effects&) override { note("stored", token); }
+  TimeNs next_deadline() const override { return deadline; }
+  void on_time(TimeNs, Effects&) override {
+    note("time");
+    deadline = never;
+  }
+  bool waits_for_memory() const override { return waits; }
+  void on_memory_freed(TimeNs, Effects&) override { note("memory"); }
+
+  bool answers = true, full = false, waits = false, was_member = false;
+  TimeNs deadline = never;
+  Effects on_next_request;
+
+ private:
+  void note(std::string_view event) { told_.push_back(name_ + " " + std::string(event)); }
+  void note(std::string_view event, std::uint64_t token) {
+    told_.push_back(name_ + " " + std::string(event) + " " + std::to_string(number_of(token)));
+  }
+  std::string name_;
+  std::vector<std::string>& told_;
+};
+
+using Told = std::vector<std::string>;
+
+class DispatcherTest : public testing::Test {
+ protected:
+  DispatcherTest() {
+    dispatcher_.serve(ServiceId::pool, pool_);
+    dispatcher_.serve(ServiceId::peers, pool_);
+    dispatcher_.serve(ServiceId::query, query_);
+    dispatcher_.serve(ServiceId::mover, mover_);
+    dispatcher_.hold_by({&mover_});
+  }
+  std::uint64_t connect(Program& program, uid_t user = owner) {
+    const std::uint64_t number =
+        dispatcher_.add_channel(std::make_unique<MappedLink>(program), layout, {"test", user, 1}, now_);
+    told_.clear();
+    return number;
+  }
+  void poll(int rounds = 4) {
+    for (int i = 0; i < rounds; ++i) dispatcher_.poll(++now_);
+  }
+  [[nodiscard]] std::uint64_t replies() const {
+    std::uint64_t all = 0;
+    for (const auto& each : dispatcher_.channels()) all += each.counters.replies;
+    return all;
+  }
+
+  TimeNs now_ = 1;
+  Told told_;
+  std::vector<std::uint64_t> jobs_;
+  Recorder pool_{"pool", told_}, query_{"query", told_}, mover_{"mover", told_};
+  Dispatcher dispatcher_{{}, nullptr, [this](std::uint64_t token, std::function<Status()>) { jobs_.push_back(token); }};
+};
+
+TEST_F(DispatcherTest, ARequestGoesToTheServiceOfItsRowAlone) {
+  Program program;
+  connect(program);
+  program.ask(EntryKind::pool_list);
+  program.ask(EntryKind::pool_query);
+  program.ask(EntryKind::send);
+  poll();
+  EXPECT_EQ(told_, (Told{"pool pool_list", "query pool_query", "mover send"}));
+  EXPECT_EQ(replies(), 3u);
+}
+
+TEST_F(DispatcherTest, ASecondServiceIsAskedFirst) {
+  Program program;
+  connect(program);
+  query_.answers = false;
+  program.ask(EntryKind::pool_cancel);
+  poll();
+  EXPECT_EQ(told_, (Told{"query pool_cancel", "pool pool_cancel"}));
+  EXPECT_EQ(replies(), 1u);
+}
+
+TEST_F(DispatcherTest, AnUnknownKindEndsTheChannelAndNamesIt) {
+  Program program;
+  connect(program);
+  program.ask(std::uint8_t{200});
+  poll();
+  EXPECT_TRUE(dispatcher_.channels().empty());
+  ASSERT_EQ(program.refusals.size(), 1u);
+  EXPECT_EQ(program.refusals[0].code, Error::protocol);
+  EXPECT_EQ(program.refusals[0].message, "request 1 has the unknown kind 200");
+  EXPECT_EQ(told_, (Told{"pool closed", "query closed", "mover closed"}));
+}
+
+TEST_F(DispatcherTest, AKindWithoutAServiceIsAnswered) {
+  Program program;
+  connect(program);
+  program.ask(EntryKind::sift_info);
+  poll();
+  EXPECT_EQ(told_, Told{});
+  EXPECT_EQ(replies(), 1u);
+  EXPECT_EQ(dispatcher_.channels().size(), 1u);
+}
+
+TEST_F(DispatcherTest, ARequestThatIsTooLongDoesNotReachItsService) {
+  Program program;
+  connect(program);
+  program.ask(EntryKind::release, std::vector<std::byte>(257));
+  program.ask(EntryKind::release, std::vector<std::byte>(256));
+  poll();
+  EXPECT_EQ(told_, Told{"pool release"});
+  EXPECT_EQ(replies(), 2u);
+}
+
+TEST_F(DispatcherTest, RequestsOfMembersAreTakenFromTheOwnersChannelsAlone) {
+  Program without_group, member, root, other;
+  connect(without_group);
+  without_group.ask(EntryKind::peer_put);
+  poll();
+  EXPECT_EQ(told_, Told{}) << "there is no group";
+  dispatcher_.serve_members(owner, [](AskEffect) {});
+  connect(other, other_user);
+  other.ask(EntryKind::peer_put);
+  poll();
+  EXPECT_EQ(told_, Told{}) << "a program of another user";
+  EXPECT_EQ(replies(), 2u);
+  connect(member);
+  member.ask(EntryKind::peer_put);
+  poll();
+  EXPECT_EQ(told_, Told{"pool peer_put"});
+  EXPECT_TRUE(pool_.was_member);
+  connect(root, 0);
+  root.ask(EntryKind::peer_put);
+  poll();
+  EXPECT_EQ(told_, Told{"pool peer_put"});
+}
+
+TEST_F(DispatcherTest, CompletionsGoToTheServiceOfTheirToken) {
+  dispatcher_.on_job(token_of(ServiceId::peers, 3), {}, now_);
+  dispatcher_.on_job(token_of(ServiceId::mover, 4), {}, now_);
+  dispatcher_.on_answer(token_of(ServiceId::query, 5), fail(Error::timeout, "late"), now_);
+  EXPECT_EQ(told_, (Told{"pool job 3", "mover job 4", "query answer 5"}));
+}
+
+TEST_F(DispatcherTest, AServiceWithSeveralNumbersIsToldOnce) {
+  Program program;
+  const std::uint64_t number = connect(program);
+  dispatcher_.close_channel(number, {Error::closed, "enough"});
+  poll();
+  EXPECT_EQ(told_, (Told{"pool closed", "query closed", "mover closed"}));
+}
+
+TEST_F(DispatcherTest, ServicesAreToldTheTimeWhenItHasCome) {
+  query_.deadline = 100;
+  EXPECT_EQ(dispatcher_.next_deadline(), 100);
+  poll();
+  EXPECT_EQ(told_, Told{});
+  now_ = 99;
+  poll(2);
+  EXPECT_EQ(told_, Told{"query time"});
+  EXPECT_EQ(dispatcher_.next_deadline(), never);
+}
+
+TEST_F(DispatcherTest, AChannelWaitsWhileAServiceIsFull) {
+  Program program;
+  connect(program);
+  mover_.full = true;
+  program.ask(EntryKind::send);
+  poll();
+  program.ask(EntryKind::send);
+  poll();
+  EXPECT_EQ(told_, Told{"mover send"});
+}
+
+TEST_F(DispatcherTest, FreedMemoryIsOfferedInOrderToServicesThatWait) {
+  std::uint64_t free = 10;
+  dispatcher_.watch_memory([&free] { return free; }, {&mover_, &pool_, &query_});
+  mover_.waits = query_.waits = true;
+  poll();
+  told_.clear();
+  free = 9;
+  poll();
+  EXPECT_EQ(told_, Told{});
+  free = 12;
+  poll();
+  EXPECT_EQ(told_, (Told{"mover memory", "query memory"}));
+}
+
+TEST_F(DispatcherTest, EffectsAreCarriedOutInOrder) {
+  Program program;
+  connect(program);
+  pool_.on_next_request.push_back(JobEffect{token_of(ServiceId::pool, 1), [] { return Status{}; }});
+  pool_.on_next_request.push_back(StoredEffect{token_of(ServiceId::mover, 2), {}});
+  pool_.on_next_request.push_back(JobEffect{token_of(ServiceId::pool, 3), [] { return Status{}; }});
+  program.ask(EntryKind::pool_list);
+  poll();
+  EXPECT_EQ(jobs_, (std::vector{token_of(ServiceId::pool, 1), token_of(ServiceId::pool, 3)}));
+  EXPECT_EQ(told_, (Told{"pool pool_list", "mover stored 2"}));
+}
+
+TEST_F(DispatcherTest, ACallWithoutPluginsFails) {
+  Program program;
+  connect(program);
+  pool_.on_next_request.push_back(CallEffect{token_of(ServiceId::query, 9), std::make_shared<plugin::Call>()});
+  program.ask(EntryKind::pool_list);
+  poll();
+  EXPECT_EQ(told_, (Told{"pool pool_list", "query called 9"}));
+}
+
+TEST_F(DispatcherTest, APartOfTheAgentAsksAsAProgramDoes) {
+  const std::uint64_t own = dispatcher_.open_own(owner);
+  EXPECT_EQ(told_, (Told{"pool opened", "query opened", "mover opened"}));
+  told_.clear();
+  std::uint64_t done = 0;
+  dispatcher_.ask_own(own, EntryKind::pool_query, {}, {}, now_,
+                      [&](Result<OwnChannels::Reply> reply) { done = reply ? reply->done : 0; });
+  EXPECT_EQ(done, 7u);
+  EXPECT_EQ(told_, Told{"query pool_query"});
+  Failure why{Error::closed, ""};
+  dispatcher_.ask_own(own, EntryKind::peer_put, {}, {}, now_, [&](Result<OwnChannels::Reply> reply) {
+    if (!reply) why = reply.error();
+  });
+  EXPECT_EQ(why.code, Error::denied) << "it is no member";
+  told_.clear();
+  dispatcher_.close_own(own, now_);
+  EXPECT_EQ(told_, (Told{"pool closed", "query closed", "mover closed"}));
+}
+
+struct Quiet final : Service {
+  void on_request(const Request&, TimeNs, Effects&) override {}
+};
+
+TEST(Dispatcher, ARequestFindsItsServiceWithoutAnAllocation) {
+  Quiet quiet;
+  Dispatcher dispatcher({}, nullptr, [](std::uint64_t, const std::function<Status()>&) {});
+  dispatcher.serve(ServiceId::pool, quiet);
+  dispatcher.hold_by({&quiet});
+  Program program;
+  const std::uint64_t number =
+      dispatcher.add_channel(std::make_unique<MappedLink>(program), layout, {"test", owner, 1}, 1);
+  channel::AgentEnd& end = *dispatcher.find(number);
+  std::vector<std::byte> drop;  // a kind that two services have
+  wire::encode(wire::PoolDrop{"hash:/a", "*", "*"}, drop);
+  const std::size_t before = allocations;
+  for (const EntryKind kind : {EntryKind::pool_list, EntryKind::pool_drop, EntryKind::pool_get})
+    dispatcher.on_request(end, {.ticket = 1, .kind = static_cast<std::uint8_t>(kind), .payload = drop}, 2);
+  EXPECT_EQ(allocations, before);
+}
+
+}  // namespace
+}  // namespace offpath::service

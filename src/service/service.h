@@ -1,0 +1,82 @@
+// What every service is to the dispatcher: events go in, effects come out. A service takes the events that are its own
+// and leaves the others as they are here. Nothing of it waits; the time is an argument.
+//
+// Events are told in turn, by the order in which the dispatcher was given its services; requests, transfers, jobs,
+// answers and calls go to the one service whose they are, by request_table.h and by the token.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "channel/ring.h"
+#include "plugin/call.h"
+#include "service/effects.h"
+#include "wire/control.h"
+
+namespace offpath::service {
+
+struct Client {
+  std::string program;
+  uid_t user = 0;
+  std::int64_t pid = 0;
+  wire::JobLabels job_labels{};  // what it is part of: labels
+  std::optional<gid_t> group{};  // of a user that the kernel vouches for; none: whoever knows a key
+};
+
+struct OpenedChannel {
+  ChannelNumber number = 0;
+  const Client& client;
+  std::uint32_t streams_max = 0;
+  std::uint64_t pull_ahead_bytes = 0;  // how much it pays to have under way
+  bool same_clock = false;             // the program's CLOCK_MONOTONIC is this agent's
+};
+
+struct Request {
+  ChannelNumber channel = 0;
+  const channel::Entry& entry;
+  const std::string& program;
+  uid_t user = 0;
+  bool is_member = false;  // the channel is one of an agent of this agent's user
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+
+  // ---- channels
+  virtual void on_opened(const OpenedChannel&) {}
+  // `usual`: the program has ended, or has closed it.
+  virtual void on_closed(ChannelNumber, bool /*usual*/, TimeNs, Effects&) {}
+  virtual void on_request(const Request&, TimeNs, Effects&) {}
+  virtual void on_transfer(ChannelNumber, std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
+  // A descriptor came, or why not. The first that keeps it takes it; the others are told that one came.
+  virtual void on_descriptor(ChannelNumber, std::uint64_t /*number*/, Result<Fd>&, TimeNs, Effects&) {}
+  // So many requests of the channel wait that no more should come.
+  [[nodiscard]] virtual bool is_full(ChannelNumber) const { return false; }
+
+  // ---- completions
+  virtual void on_job(std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
+  virtual void on_answer(std::uint64_t /*token*/, Result<Answer>, TimeNs, Effects&) {}
+  virtual void on_called(std::uint64_t /*token*/, Result<plugin::Outputs>, TimeNs, Effects&) {}
+  virtual void on_stored(std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
+
+  // ---- time
+  [[nodiscard]] virtual TimeNs next_deadline() const { return never; }
+  virtual void on_time(TimeNs, Effects&) {}
+  // Transfers of this service ended, and their program has been told what it waits for: the rest of the work.
+  virtual void on_transfers_told(TimeNs, Effects&) {}
+  // At the end of each round over all channels. True: it did something.
+  virtual bool on_round(TimeNs, Effects&) { return false; }
+
+  // ---- memory
+  [[nodiscard]] virtual bool waits_for_memory() const { return false; }
+  virtual void on_memory_freed(TimeNs, Effects&) {}
+};
+
+}  // namespace offpath::service

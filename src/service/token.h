@@ -1,0 +1,36 @@
+// The services by number, and the tokens by which completions find their way back to them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace offpath::service {
+
+// Tokens carry their service in the top byte, so that completions find their way back.
+enum class ServiceId : std::uint8_t {
+  channel = 0,  // what a channel serves itself: it has no tokens
+  mover = 1,
+  pool = 2,
+  group = 3,
+  peers = 4,
+  query = 5,
+  asked = 6,
+  sift = 7,
+  compute = 8,
+  disk = 9,
+  gauges = 11,
+  exchange = 16,
+  task = 17,
+  message = 18,
+  tcp = 19
+};
+inline constexpr std::size_t services_max = 20;
+[[nodiscard]] constexpr std::uint64_t token_of(ServiceId service, std::uint64_t number) noexcept {
+  return (static_cast<std::uint64_t>(service) << 56) | number;
+}
+[[nodiscard]] constexpr std::uint64_t number_of(std::uint64_t token) noexcept { return token & ~(0xFFull << 56); }
+[[nodiscard]] constexpr ServiceId service_of(std::uint64_t token) noexcept {
+  return static_cast<ServiceId>(token >> 56);
+}
+
+}  // namespace offpath::service

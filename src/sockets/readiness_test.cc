@@ -1,0 +1,242 @@
+// What poll, select and epoll say of offloaded sockets: with a double of the agent.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+#include "sockets/epoll_sets.h"
+#include "testing/sockets/offloaded.h"
+
+namespace offpath::sockets {
+namespace {
+
+using wire::TcpError;
+
+class Readiness : public Offloaded {
+ protected:
+  static constexpr short all = POLLIN | POLLOUT | POLLRDHUP;
+  // What poll says at once; with `wait`, as soon as it says one of these.
+  static int poll(int fd, short events = all, bool wait = false) {
+    pollfd watched{fd, events, 0};
+    const int ready = ::poll(&watched, 1, wait ? -1 : 0);
+    return ready < 0 ? -errno : watched.revents;
+  }
+  int epoll_over(int fd, std::uint32_t events) {
+    const int set = keep(::epoll_create1(EPOLL_CLOEXEC));
+    EXPECT_EQ(control(set, EPOLL_CTL_ADD, fd, events), 0);
+    return set;
+  }
+  static int control(int set, int operation, int fd, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = static_cast<std::uint64_t>(fd) << 32 | 7;
+    return error_of(::epoll_ctl(set, operation, fd, &event));
+  }
+  // What a wait that does not sleep tells of `fd`, and only of that; 0: nothing.
+  static std::uint32_t told(int set, int fd, int wait_ms = 0) {
+    epoll_event events[4];
+    const int ready = ::epoll_wait(set, events, 4, wait_ms);
+    EXPECT_LE(ready, 1);
+    if (ready != 1) return 0;
+    EXPECT_EQ(events[0].data.u64, static_cast<std::uint64_t>(fd) << 32 | 7);
+    return events[0].events;
+  }
+  // What is told next, however long that takes. The library's own thread may have taken the news in, and not have told
+  // the set yet, as the kernel's sets learn of a change after its sockets.
+  static std::uint32_t told_next(int set, int fd) { return told(set, fd, -1); }
+  static void fill(int fd) {
+    agent().acknowledge(false);
+    const std::string much(1 << 20, 'x');
+    while (::send(fd, much.data(), much.size(), MSG_DONTWAIT) > 0) {
+    }
+    EXPECT_EQ(errno, EAGAIN);
+  }
+  static void drain(int fd) {
+    char bytes[4096];
+    while (::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+  }
+  ~Readiness() override { agent().acknowledge(true); }
+};
+
+TEST_F(Readiness, PollSaysWhatCanBeDone) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  EXPECT_EQ(poll(fd), POLLOUT);
+  agent().arrive(handle, "bytes");
+  EXPECT_EQ(poll(fd, POLLIN, true), POLLIN);
+  EXPECT_EQ(poll(fd), POLLIN | POLLOUT);
+  char some[2];
+  ASSERT_EQ(::read(fd, some, sizeof some), 2);
+  EXPECT_EQ(poll(fd), POLLIN | POLLOUT);  // there is more
+  drain(fd);
+  EXPECT_EQ(poll(fd), POLLOUT);
+  fill(fd);
+  EXPECT_EQ(poll(fd), 0);
+  agent().acknowledge(true);
+  EXPECT_EQ(poll(fd, POLLOUT, true), POLLOUT);
+  agent().end_stream(handle);
+  EXPECT_EQ(poll(fd, POLLRDHUP, true), POLLRDHUP);
+  EXPECT_EQ(poll(fd), all);
+  agent().fail(handle, TcpError::reset);
+  EXPECT_EQ(poll(fd, 0, true) & POLLHUP, POLLHUP);
+}
+
+TEST_F(Readiness, AListenerIsReadableWhileSomebodyWaits) {
+  const int fd = tcp();
+  ASSERT_EQ(bind(fd, "10.9.0.2", listened_port), 0);
+  ASSERT_EQ(::listen(fd, 2), 0);
+  EXPECT_EQ(poll(fd, POLLIN), 0);
+  const int set = epoll_over(fd, EPOLLIN);
+  EXPECT_EQ(told(set, fd), 0u);
+  static_cast<void>(agent().connect_to(listened_port));
+  EXPECT_EQ(poll(fd, POLLIN, true), POLLIN);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});
+  keep(::accept(fd, nullptr, nullptr));
+  EXPECT_EQ(poll(fd, POLLIN), 0);
+  EXPECT_EQ(told(set, fd), 0u);
+}
+
+TEST_F(Readiness, SelectSeesKernelsAndOffloadedTogether) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  for (const int end : pipes) keep(end);
+  const auto ready = [&](bool wait) {
+    fd_set reads, writes;
+    FD_ZERO(&reads);
+    FD_ZERO(&writes);
+    FD_SET(fd, &reads);
+    FD_SET(pipes[0], &reads);
+    if (!wait) FD_SET(fd, &writes);
+    timeval none{};
+    EXPECT_GE(::select(std::max(fd, pipes[0]) + 1, &reads, &writes, nullptr, wait ? nullptr : &none), 0);
+    return std::tuple(FD_ISSET(fd, &reads) != 0, FD_ISSET(fd, &writes) != 0, FD_ISSET(pipes[0], &reads) != 0);
+  };
+  EXPECT_EQ(ready(false), std::tuple(false, true, false));
+  ASSERT_EQ(::write(pipes[1], "x", 1), 1);
+  EXPECT_EQ(ready(false), std::tuple(false, true, true));
+  agent().arrive(handle, "x");
+  while (!std::get<0>(ready(true))) {
+  }
+  EXPECT_EQ(ready(false), std::tuple(true, true, true));
+}
+
+// ---- epoll
+
+TEST_F(Readiness, ALevelIsToldAsLongAsItLasts) {
+  Handle handle = 0;
+  const int fd = connected(handle), set = epoll_over(fd, EPOLLIN | EPOLLRDHUP);
+  EXPECT_EQ(told(set, fd), 0u);
+  agent().arrive(handle, "x");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});
+  drain(fd);
+  EXPECT_EQ(told(set, fd), 0u);
+  agent().end_stream(handle);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLRDHUP});
+  agent().fail(handle, TcpError::reset);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR});  // the last two unasked
+  EXPECT_EQ(pending_error(fd), ECONNRESET);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLRDHUP | EPOLLHUP});
+}
+
+TEST_F(Readiness, AnEdgeIsToldOnceForWhatIsNew) {
+  Handle handle = 0;
+  const int fd = connected(handle), set = epoll_over(fd, EPOLLIN | EPOLLOUT | EPOLLET);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLOUT});
+  EXPECT_EQ(told(set, fd), 0u);
+  agent().arrive(handle, "x");
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLOUT});
+  EXPECT_EQ(told(set, fd), 0u);  // though it was not read
+  agent().arrive(handle, "y");
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLOUT});
+  fill(fd);
+  EXPECT_EQ(told(set, fd), 0u);
+  agent().acknowledge(true);
+  EXPECT_EQ(told_next(set, fd) & EPOLLOUT, std::uint32_t{EPOLLOUT});  // room again, after a send that found none
+  EXPECT_EQ(told(set, fd), 0u);
+}
+
+TEST_F(Readiness, AOneShotIsToldAgainWhenItIsArmedAgain) {
+  Handle handle = 0;
+  const int fd = connected(handle), set = epoll_over(fd, EPOLLIN | EPOLLONESHOT);
+  agent().arrive(handle, "x");
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});
+  agent().arrive(handle, "y");
+  EXPECT_EQ(told(set, fd), 0u);
+  ASSERT_EQ(control(set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT), 0);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});
+}
+
+TEST_F(Readiness, EpollCtlRefusesAsTheKernelDoes) {
+  Handle handle = 0;
+  const int fd = connected(handle), set = epoll_over(fd, EPOLLIN), copy = keep(::dup(fd));
+  EXPECT_EQ(control(set, EPOLL_CTL_ADD, fd, EPOLLIN), EEXIST);
+  EXPECT_EQ(control(set, EPOLL_CTL_MOD, copy, EPOLLIN), ENOENT);
+  EXPECT_EQ(control(set, EPOLL_CTL_ADD, copy, EPOLLIN | EPOLLEXCLUSIVE), 0);  // another descriptor: another watch
+  EXPECT_EQ(control(set, EPOLL_CTL_MOD, copy, EPOLLIN), EINVAL);
+  EXPECT_EQ(control(set, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLEXCLUSIVE), EINVAL);
+  EXPECT_EQ(error_of(::epoll_ctl(set, EPOLL_CTL_ADD, fd, nullptr)), EFAULT);
+  EXPECT_EQ(control(set, EPOLL_CTL_DEL, copy, 0), 0);
+  EXPECT_EQ(control(set, EPOLL_CTL_DEL, copy, 0), ENOENT);
+  agent().arrive(handle, "x");
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});
+}
+
+TEST_F(Readiness, ASetHasKernelsMembersBesides) {
+  Handle handle = 0;
+  const int fd = connected(handle), set = epoll_over(fd, EPOLLIN);
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  for (const int end : pipes) keep(end);
+  ASSERT_EQ(control(set, EPOLL_CTL_ADD, pipes[0], EPOLLIN), 0);
+  ASSERT_EQ(::write(pipes[1], "x", 1), 1);
+  EXPECT_EQ(told_next(set, pipes[0]), std::uint32_t{EPOLLIN});
+  agent().arrive(handle, "x");
+  epoll_event events[4];
+  // The kernel is asked now and then while there is always something else.
+  std::uint64_t seen[2] = {};
+  while (seen[0] == 0 || seen[1] == 0) {
+    const int ready = ::epoll_wait(set, events, 4, 0);
+    ASSERT_GE(ready, 1);
+    for (int i = 0; i < ready; ++i) ++seen[static_cast<int>(events[i].data.u64 >> 32) == fd ? 0 : 1];
+  }
+}
+
+TEST_F(Readiness, AWatchEndsWithTheLastDescriptor) {
+  Handle handle = 0;
+  const int fd = connected(handle), copy = ::dup(fd), set = epoll_over(fd, EPOLLIN);
+  agent().arrive(handle, "x");
+  ::close(fd);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});  // as the kernel's sets do, while a copy is open
+  ::close(copy);
+  epoll_event event;
+  EXPECT_EQ(::epoll_wait(set, &event, 1, 0), 0);
+}
+
+// From then on the kernel tells of its sockets.
+TEST_F(Readiness, ASetThatIsWatchedItselfIsTheKernels) {
+  Handle handle = 0;
+  const int fd = connected(handle), set = epoll_over(fd, EPOLLIN);
+  EXPECT_EQ(poll(set, POLLIN), 0);
+  agent().arrive(handle, "x");
+  EXPECT_EQ(poll(set, POLLIN, true), POLLIN);
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});
+  drain(fd);
+  EXPECT_EQ(poll(set, POLLIN), 0);
+}
+
+TEST_F(Readiness, AConnectionIsWritableOnceItIsDecided) {
+  const int fd = tcp(SOCK_NONBLOCK), refused = tcp(SOCK_NONBLOCK);
+  ASSERT_EQ(error_of(connect(fd, "10.9.0.1", 80)), EINPROGRESS);
+  EXPECT_EQ(poll(fd, POLLOUT, true), POLLOUT);
+  EXPECT_EQ(pending_error(fd), 0);
+  agent().fail_next_connection(TcpError::refused);
+  ASSERT_EQ(error_of(connect(refused, "10.9.0.1", 80)), EINPROGRESS);
+  EXPECT_EQ(poll(refused, POLLOUT, true) & POLLOUT, POLLOUT);
+  EXPECT_EQ(pending_error(refused), ECONNREFUSED);
+}
+
+}  // namespace
+}  // namespace offpath::sockets

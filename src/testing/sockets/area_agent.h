@@ -1,0 +1,93 @@
+// The agent's side of one program's area, without a stack. It grants every connection and acknowledges every offer. A
+// test plays the network: nothing arrives unless the test says so.
+//
+// A thread of the double answers, because calls of the program wait. When a method of this class returns, the program
+// has been told.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "connections/sockets.h"
+#include "link/link.h"
+#include "tcp/program/program_area.h"
+
+namespace offpath::sockets {
+
+class AreaAgent {
+ public:
+  using Handle = channel::SocketArea::Handle;
+  static constexpr std::uint32_t address = 0x0a090002;  // 10.9.0.2, the agent's own
+
+  explicit AreaAgent(const channel::SocketOptions& options);
+  ~AreaAgent();
+  AreaAgent(const AreaAgent&) = delete;
+  AreaAgent& operator=(const AreaAgent&) = delete;
+
+  // What the first process of the program is made of (Sockets::inherit).
+  [[nodiscard]] int memory_fd() const noexcept { return memory_.fd(); }
+  [[nodiscard]] channel::Sockets::Newcomer first_process();
+  [[nodiscard]] MutableBytes kept() noexcept { return maker_->kept(); }
+
+  // ---- what the network does
+  void fail_next_connection(wire::TcpError error);
+  // A peer connects to a listener, once that has a seat for it: the connection's handle.
+  Handle connect_to(std::uint16_t port);
+  void arrive(Handle flow, std::string_view bytes);
+  void end_stream(Handle flow);  // the peer's FIN
+  void fail(Handle flow, wire::TcpError error);
+  void acknowledge(bool at_once);  // from now on what is offered; true: and what was offered so far
+
+  // ---- what the program wished
+  // Waits until it has wished this of the handle.
+  void await(wire::TcpWishKind kind, Handle handle);
+  [[nodiscard]] bool has_wished(wire::TcpWishKind kind, Handle handle);
+  [[nodiscard]] std::string offered(Handle flow);  // all so far, of no more than its ring has
+  // The connection that the program made last.
+  [[nodiscard]] Handle last_connected();
+  [[nodiscard]] std::size_t processes();  // that have joined so far, the first one included
+  void await_processes(std::size_t count);
+
+ private:
+  struct Flow {
+    wire::TcpWish rings{};  // the wish that named them
+    wire::TcpNews known{};  // what all news about it say
+    std::uint64_t offered = 0;
+    std::string sent{};
+  };
+
+  void run();
+  void serve();
+  void take(const wire::TcpWish& wish);
+  void take_offer(const wire::TcpWish& wish);
+  void take_datagrams();
+  [[nodiscard]] bool take_datagrams(int wake, std::map<std::uint32_t, Fd>& joined);
+  void tell(Handle handle, std::uint8_t what, wire::TcpError error = wire::TcpError::none);
+  void wake_program();
+
+  std::mutex lock_;
+  std::condition_variable served_;
+  link::SegmentMemory memory_;
+  std::unique_ptr<channel::SocketArea> maker_;  // as the process that made the area
+  tcp::ProgramArea area_;
+  Fd programs_wake_, programs_notices_;  // of the first process
+  std::map<std::uint32_t, Fd> wakes_;    // by process
+  std::vector<Fd> notices_;
+  std::vector<std::uint32_t> processes_{0};
+  std::map<Handle, Flow> flows_;
+  std::map<std::uint16_t, Handle> listeners_;
+  std::map<Handle, std::vector<Handle>> seats_;
+  std::vector<std::pair<wire::TcpWishKind, Handle>> wished_;
+  wire::TcpError next_error_ = wire::TcpError::none;
+  bool acknowledges_ = true;
+  Handle last_connected_ = 0;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace offpath::sockets
