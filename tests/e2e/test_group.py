@@ -85,20 +85,19 @@ def test_a_wrong_key_joins_nothing(tmp_path: Path) -> None:
 def test_a_killed_member_is_dead_for_all_in_time_and_comes_back_as_another(group: Group) -> None:
     group.start_by_list(*NAMES)
     assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
-    first = group.members("a")["d"]["incarnation"]
     others = NAMES[:3]
     assert group.running["d"].stop(signal.SIGKILL) == -signal.SIGKILL
     killed = time.monotonic()
     assert until(lambda: group.all_know(others, ALL_ALIVE | {"d": "dead"}), PATIENCE_S)
     # A busy machine may take as long again; a minute of TCP's own patience it must not be.
     assert time.monotonic() - killed < 3 * DEAD_AFTER_S
-    for name in others:
-        dead = group.members(name)["d"]
-        assert dead["incarnation"] == first
-        assert "dead" in group.running[name].log()
+    assert all("dead" in group.running[name].log() for name in others)
+    # On a busy machine it may have refuted a suspicion before, with a higher number, which then all know.
+    dead = {group.members(name)["d"]["incarnation"] for name in others}
+    assert len(dead) == 1
     group.start("d", "--join", group.address("b"))
     assert until(lambda: group.all_know(NAMES, ALL_ALIVE), PATIENCE_S)
-    assert all(group.members(name)["d"]["incarnation"] > first for name in NAMES)
+    assert all(group.members(name)["d"]["incarnation"] > max(dead) for name in NAMES)
 
 
 def test_a_stopped_member_is_suspected_then_dead_and_comes_back_as_its_next_incarnation(group: Group) -> None:
