@@ -155,10 +155,6 @@ Result<std::optional<MessageRange>> find_message(Bytes frame, std::uint64_t at) 
   return range;
 }
 
-Bytes metadata_of(Bytes frame, const MessageRange& message) {
-  return frame.subspan(message.begin + message_prefix_bytes, message.body - message.begin - message_prefix_bytes);
-}
-
 // The bytes that a buffer needs at least.
 Status check_size(const Layout& layout, std::uint32_t index, const NodeShape& shape, std::uint64_t bytes) {
   const BufferLayout& buffer = layout.buffers[index];
