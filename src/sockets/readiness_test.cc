@@ -38,7 +38,8 @@ class Readiness : public Offloaded {
     const int ready = ::epoll_wait(set, events, 4, wait_ms);
     EXPECT_LE(ready, 1);
     if (ready != 1) return 0;
-    EXPECT_EQ(events[0].data.u64, static_cast<std::uint64_t>(fd) << 32 | 7);
+    const std::uint64_t told_of = events[0].data.u64;  // the kernel packs an event: nothing may refer into it
+    EXPECT_EQ(told_of, static_cast<std::uint64_t>(fd) << 32 | 7);
     return events[0].events;
   }
   // What is told next, however long that takes. The library's own thread may have taken the news in, and not have told
