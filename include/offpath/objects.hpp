@@ -56,7 +56,8 @@ class Frame {
 // An entry of a listing.
 struct Entry {
   Key key;
-  std::uint64_t bytes, rows, sequence;
+  std::uint64_t bytes, rows, sequence;  // rows: 0 for plain bytes
+  bool is_arrow = false;
 };
 
 namespace detail {
@@ -66,7 +67,8 @@ namespace detail {
   for (std::uint64_t i = 0; i < ofp_listing_count(listing.get()); ++i) {
     ofp_entry entry{};
     (void)ofp_listing_entry(listing.get(), i, &entry);
-    entries.push_back({{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence});
+    entries.push_back(
+        {{entry.row_key, entry.column_key}, entry.bytes, entry.rows, entry.sequence, entry.is_arrow != 0});
   }
   return entries;
 }

@@ -256,14 +256,15 @@ OFP_API int ofp_pool_get(ofp_channel* channel, const char* pool, const char* row
                          int64_t wait_ns, ofp_frame** frame, ofp_error* error);
 OFP_API const void* ofp_frame_data(const ofp_frame* frame);
 OFP_API uint64_t ofp_frame_bytes(const ofp_frame* frame);
-OFP_API uint64_t ofp_frame_rows(const ofp_frame* frame);
-OFP_API int ofp_frame_is_arrow(const ofp_frame* frame); /* the bytes are an Arrow IPC stream */
-OFP_API int ofp_frame_mapped(const ofp_frame* frame);   /* the agent's own pages */
+OFP_API uint64_t ofp_frame_rows(const ofp_frame* frame); /* 0 for plain bytes */
+OFP_API int ofp_frame_is_arrow(const ofp_frame* frame);  /* the bytes are an Arrow IPC stream */
+OFP_API int ofp_frame_mapped(const ofp_frame* frame);    /* the agent's own pages */
 OFP_API void ofp_frame_release(ofp_frame* frame);
 
 typedef struct ofp_entry {
   const char *row_key, *column_key;
-  uint64_t bytes, rows, sequence; /* sequence: order of storing */
+  uint64_t bytes, rows, sequence; /* rows: 0 for plain bytes; sequence: order of storing */
+  int is_arrow;                   /* the object is an Arrow IPC stream */
 } ofp_entry;
 /* Objects whose keys match the globs (NULL: all), in order of storing. */
 OFP_API int ofp_pool_list(ofp_channel* channel, const char* pool, const char* row_glob, const char* column_glob,

@@ -61,7 +61,8 @@ nb::list entries_of(ofp_listing* listing) {
   for (std::uint64_t i = 0; i < ofp_listing_count(listing); ++i) {
     ofp_entry entry{};
     ofp_listing_entry(listing, i, &entry);
-    entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, entry.rows, entry.sequence));
+    const nb::object rows = entry.is_arrow != 0 ? nb::object(nb::int_(entry.rows)) : nb::none();
+    entries.append(nb::make_tuple(entry.row_key, entry.column_key, entry.bytes, rows, entry.sequence));
   }
   return entries;
 }

@@ -30,7 +30,7 @@ from .object_file import check_new_file, read_object, write_table
 from .pool import Frame
 from .session import Session, connect
 from .sockets_policy import Policy, read_policy
-from .status_view import look_twice, members_table, pools_table, render, size_text, watch
+from .status_view import look_twice, members_table, pools_table, render, rows_text, size_text, watch
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
@@ -57,6 +57,7 @@ RowOption = Annotated[str, typer.Option("--row", "--rows", help="Objects of thes
 ColumnOption = Annotated[str, typer.Option("--column", "--columns", help="Objects of these columns, as a pattern.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write all of it there: .parquet, .csv, .arrow or .arrows.")]
 ForceFlag = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
+ArrowOnlyFlag = Annotated[bool, typer.Option("--arrow-only", help="Leave out objects that are not Arrow.")]
 
 TABLE_ROWS_SHOWN = 40
 OBJECT_ROWS_SHOWN = 10
@@ -328,7 +329,7 @@ def pool_list(pool: Annotated[str, typer.Argument(help="Such as local:/particles
     for name in ("row", "column", "rows", "bytes"):
         table.add_column(name, justify="left" if name in ("row", "column") else "right")
     for entry in entries:
-        table.add_row(Text(entry.row), Text(entry.column), str(entry.rows), size_text(entry.nbytes))
+        table.add_row(Text(entry.row), Text(entry.column), rows_text(entry.rows), size_text(entry.nbytes))
     make_console().print(table)
 
 
@@ -378,6 +379,7 @@ def pool_query(pool: PoolArgument,
                out: OutOption = None, force: ForceFlag = False,
                wait: Annotated[float, typer.Option(help="Seconds.")] = 60.0,
                partial: Annotated[bool, typer.Option("--partial", help="Without rows that lost members had.")] = False,
+               arrow_only: ArrowOnlyFlag = False,
                agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Asks the agent about the rows of a pool's objects: some of them, or figures over them."""
     from .query_text import parse_query
@@ -386,7 +388,8 @@ def pool_query(pool: PoolArgument,
     if out is not None:
         check_new_file(out, force=force, table=True)
     with open_session(agent) as session:
-        table = session.pool(pool).query(**asked, rows=row, columns_glob=column, timeout=wait, partial=partial)
+        table = session.pool(pool).query(**asked, rows=row, columns_glob=column, timeout=wait, partial=partial,
+                                         arrow_only=arrow_only)  # fmt: skip
         show_table(table, out, as_json)
 
 
@@ -471,21 +474,29 @@ def pool_compute(pool: PoolArgument, function: Annotated[str, typer.Argument(hel
 
 
 @pool_app.command("create")
-def pool_create(pool: PoolArgument, agent: AgentOption = None) -> None:
+def pool_create(pool: PoolArgument, agent: AgentOption = None, http: HttpOption = None) -> None:
     """Makes a pool on all members, with the options in its name, such as 'hash:/particles?replicas=2&budget=4GiB'."""
     with open_session(agent) as session:
         session.pool(pool).create()
     print(f"{pool} is there")
+    with contextlib.suppress(Error):  # an agent without status pages
+        status = fetch_status(find_http(http, agent))
+        here = next((each for each in status["pools"] if each["name"] == pool.split("?")[0]), None)
+        if here is not None and here["members"] == 0:
+            names = ", ".join(each["name"] for each in status["members"]) or status["name"]
+            print(f"offpath: warning: no member's name matches {here['options']}; the members are {names}. Puts fail "
+                  "until a member comes whose name does.", file=sys.stderr)  # fmt: skip
 
 
 @pool_app.command("put")
-def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(help="What to store; an Arrow or "
-             "Parquet file (.arrow, .arrows, .feather, .parquet) becomes a table.")],
+def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(help="What to store; an Arrow, "
+             "Parquet or CSV file (.arrow, .arrows, .feather, .parquet, .csv) becomes a table.")],
              column: Annotated[str, typer.Option(help="The object's column.")] = "",
+             as_bytes: Annotated[bool, typer.Option("--bytes", help="Store the file's bytes, whatever it is.")] = False,
              agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
     """Stores a file as one object."""
     with os_errors():
-        data, size = read_object(file), file.stat().st_size
+        data, size = read_object(file, as_bytes), file.stat().st_size
     with open_session(agent) as session:
         session.pool(pool).put(data, row, column)
     if as_json:
@@ -496,10 +507,11 @@ def pool_put(pool: PoolArgument, row: str, file: Annotated[Path, typer.Argument(
 
 @pool_app.command("write")
 def pool_write(pool: PoolArgument, path: Annotated[Path, typer.Argument(help="A file, which is replaced; or a pipe.")],
-               agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+               arrow_only: ArrowOnlyFlag = False, agent: AgentOption = None,
+               as_json: JsonFlag = False) -> None:  # fmt: skip
     """All objects, in the order of storing, as one Arrow IPC stream file."""
     with open_session(agent) as session, os_errors():
-        written = session.pool(pool).write(path)
+        written = session.pool(pool).write(path, arrow_only=arrow_only)
     if as_json:
         print_json({"path": str(path), "bytes": written})
     else:

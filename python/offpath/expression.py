@@ -31,7 +31,7 @@ VALUE_TYPES = {
 TIMESTAMP = 14
 UNITS = ("s", "ms", "us", "ns")
 FIELD, LITERAL, CALL = 1, 2, 3
-HAS_FILTER, PARTIAL, WITHOUT_LOST = 1, 2, 4
+HAS_FILTER, PARTIAL, WITHOUT_LOST, ARROW_ONLY = 1, 2, 4, 8
 
 # What a column of an answer may be asked as, and an aggregate: (function, of what).
 Columns = Sequence[str] | Mapping[str, "pc.Expression | str"]
@@ -44,12 +44,15 @@ def encode_query(
     aggregates: Aggregates | None = None,
     partial: bool = False,
     without_lost: bool = False,
+    arrow_only: bool = False,
 ) -> bytes:
     """The bytes of a query: ``partial`` of aggregates that are to be combined, ``without_lost`` where rows may be
-    missing that members took with them. Raises Invalid or Unsupported where an agent would not understand it."""
+    missing that members took with them, ``arrow_only`` where objects that are not Arrow are left out. Raises Invalid or
+    Unsupported where an agent would not understand it."""
     if columns is not None and aggregates is not None:
         raise Invalid("a query has columns or aggregates, not both")
-    made = bytearray((1, HAS_FILTER * (filter is not None) | PARTIAL * partial | WITHOUT_LOST * without_lost))
+    flags = HAS_FILTER * (filter is not None) | PARTIAL * partial
+    made = bytearray((1, flags | WITHOUT_LOST * without_lost | ARROW_ONLY * arrow_only))
     if filter is not None:
         made += encode(filter)
     named = columns.items() if isinstance(columns, Mapping) else [(name, name) for name in columns or ()]

@@ -13,8 +13,15 @@ ARROW_FILES = (".arrow", ".feather")
 TABLE_FILES = (".parquet", ".csv", ".arrows", *ARROW_FILES)
 
 
-def read_object(path: Path) -> Any:
-    """A file as ``Pool.put`` takes it: a table if its name says that it is one, otherwise its bytes."""
+def read_object(path: Path, as_bytes: bool = False) -> Any:
+    """A file as ``Pool.put`` takes it: a table if its name says that it is one, otherwise, or with ``as_bytes``, its
+    bytes."""
+    if as_bytes:
+        return path.read_bytes()
+    if path.suffix == ".csv":
+        import pyarrow.csv
+
+        return pyarrow.csv.read_csv(path)
     if path.suffix == ".parquet":
         import pyarrow.parquet
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from .errors import Invalid, NotFound, SchemaError
+from .errors import Invalid, NotFound, SchemaError, Timeout
 from .expression import Aggregates, Columns, encode_query
 from .query_text import with_texts
 from .snapshot import Progress, restore_snapshot, write_snapshot
@@ -27,12 +29,12 @@ SHORT_S = 10.0  # for requests that an agent answers at once
 
 
 class Entry(NamedTuple):
-    """One object of a pool. ``sequence`` is the order of storing."""
+    """One object of a pool. ``rows`` is None for plain bytes; ``sequence`` is the order of storing."""
 
     row: str
     column: str
     nbytes: int
-    rows: int
+    rows: int | None
     sequence: int
 
 
@@ -50,9 +52,9 @@ class Frame:
         return self._native.nbytes
 
     @property
-    def rows(self) -> int:
-        """Rows of the object; 0 for plain bytes."""
-        return self._native.rows
+    def rows(self) -> int | None:
+        """Rows of the object; None for plain bytes."""
+        return self._native.rows if self.is_arrow else None
 
     @property
     def is_arrow(self) -> bool:
@@ -100,7 +102,8 @@ class Frame:
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return f"<Frame {self._name}: {self.nbytes} bytes, {self.rows} rows{', mapped' if self.mapped else ''}>"
+        rows = f", {self.rows} rows" if self.is_arrow else ""
+        return f"<Frame {self._name}: {self.nbytes} bytes{rows}{', mapped' if self.mapped else ''}>"
 
 
 def _there(native: NativeFrame | None) -> NativeFrame:
@@ -308,6 +311,7 @@ class Pool:
         columns_glob: str | None = None,
         timeout: float | None = 60.0,
         partial: bool = False,
+        arrow_only: bool = False,
     ) -> pa.Table:
         """Asks the agent about its objects: what the filter chooses of them, or figures over that.
 
@@ -317,6 +321,7 @@ class Pool:
         names and expressions; ``aggregates`` a dict of names to (sum, min, max, mean or count; name or expression), or
         to "count" for all rows. ``rows`` and ``columns_glob`` are patterns of the objects' keys. ``timeout`` holds for
         all of it. ``partial``: members that are lost with rows which no other has do no harm: what is left is answered.
+        ``arrow_only``: objects that are not Arrow are left out; otherwise the first of them is a SchemaError.
 
         Filter and aggregate may be texts, as on the command line; an aggregate in the filter's place is one, too.
 
@@ -329,7 +334,14 @@ class Pool:
         with the names of members that are lost with their rows.
         """
         frames = self.query_frames(
-            filter, columns, aggregates, rows=rows, columns_glob=columns_glob, timeout=timeout, partial=partial
+            filter,
+            columns,
+            aggregates,
+            rows=rows,
+            columns_glob=columns_glob,
+            timeout=timeout,
+            partial=partial,
+            arrow_only=arrow_only,
         )
         return pa.concat_tables([frame.table() for frame in frames])
 
@@ -344,9 +356,10 @@ class Pool:
         callback: Callable[[Future[pa.Table]], object] | None = None,
         timeout: float | None = 60.0,
         partial: bool = False,
+        arrow_only: bool = False,
     ) -> Future[pa.Table]:
         """Like ``query``, without waiting; the future is as of ``want``."""
-        asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial)
+        asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial, arrow_only=arrow_only)
         return self._start(
             lambda: self.session._native.start_query(self.name, rows, columns_glob, asked, timeout),
             lambda request: _next_frame(request.query(), [], f"answer from pool {self.name}"),
@@ -364,9 +377,10 @@ class Pool:
         columns_glob: str | None = None,
         timeout: float | None = 60.0,
         partial: bool = False,
+        arrow_only: bool = False,
     ) -> Iterator[Frame]:
         """The same frame by frame, one at least: the agent computes on as they are taken."""
-        asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial)
+        asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial, arrow_only=arrow_only)
         answer = self.session._native.pool_query(self.name, rows, columns_glob, asked, timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"answer from pool {self.name}")
@@ -427,8 +441,11 @@ class Pool:
         keys = (row, result) if isinstance(result, str) else result or (None, None)
         return self.name, row, column, plugin, name, bytes(arguments), keys[0], keys[1]
 
-    def write(self, path: str | os.PathLike[str], timeout: float | None = None) -> int:
+    def write(self, path: str | os.PathLike[str], timeout: float | None = None, *, arrow_only: bool = False) -> int:
         """Writes all objects, in the order of storing, as one Arrow IPC stream file; returns its bytes.
+
+        With ``arrow_only`` objects that are not Arrow are left out, and this program writes; otherwise the first of
+        them is a SchemaError.
 
         On one machine the agent does the writing, unless the file system is of a network or of FUSE. The file appears
         when it is whole: one that is there already stays as it is until then, and for good if there is no room for
@@ -436,10 +453,10 @@ class Pool:
         """
         place = os.path.realpath(path)
         if os.path.exists(place) and not os.path.isfile(place):
-            return self._write_to(place, os.O_WRONLY, timeout)
+            return self._write_to(place, os.O_WRONLY, timeout, arrow_only)
         part = f"{place}.{os.getpid()}.part"
         try:
-            written = self._write_to(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, timeout)
+            written = self._write_to(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, timeout, arrow_only)
             os.replace(part, place)
         except BaseException:
             if os.path.exists(part):
@@ -447,12 +464,33 @@ class Pool:
             raise
         return written
 
-    def _write_to(self, path: str, flags: int, timeout: float | None) -> int:
+    def _write_to(self, path: str, flags: int, timeout: float | None, arrow_only: bool) -> int:
         fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
         try:
+            if arrow_only:
+                return self._write_arrow(fd, timeout)
             return self.session._native.pool_write(self.name, fd, timeout)
         finally:
             os.close(fd)
+
+    def _write_arrow(self, fd: int, timeout: float | None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        frames = (frame for frame in self.frames() if frame.is_arrow)
+        first = next(frames, None)
+        if first is None:
+            raise NotFound(f"pool {self.name} has no Arrow objects to write")
+        schema = first.reader().schema
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            sink = pa.PythonFile(file, "w")
+            with pa.ipc.new_stream(sink, schema) as writer:
+                for frame in itertools.chain([first], frames):
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise Timeout(f"pool {self.name}: {sink.tell()} bytes were written in time")
+                    if frame.reader().schema != schema:
+                        raise SchemaError(f"{frame._name} has another schema than {first._name}")
+                    for batch in frame.reader():
+                        writer.write_batch(batch)
+            return sink.tell()
 
     def frames(self) -> Iterator[Frame]:
         """All objects, in the order of storing. One that was dropped meanwhile is left out."""

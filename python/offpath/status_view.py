@@ -65,11 +65,16 @@ def options_text(options: str) -> str:
     return re.sub(r"\b(budget|[a-z_]*bytes)=(\d+)", lambda found: f"{found[1]}={size_text(int(found[2]))}", options)
 
 
+def rows_text(rows: int | None) -> str:
+    """How many; plain bytes have none."""
+    return "-" if rows is None else str(rows)
+
+
 def pools_table(pools: list[dict[str, Any]]) -> Table:
     """The pools that an agent has, with what lies on it of each."""
     rows = [
-        [each["name"], options_text(each["options"]), each["members"], each["user"], each["frames"], each["rows"],
-         size_text(each["bytes"]), size_text(each["spilled_bytes"])]
+        [each["name"], options_text(each["options"]), each["members"], each["user"], each["frames"],
+         rows_text(each["rows"]), size_text(each["bytes"]), size_text(each["spilled_bytes"])]
         for each in pools
     ]  # fmt: skip
     return table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from . import columns
 from ._native import Stream as NativeStream
-from .errors import Error, SchemaError
+from .errors import Error, SchemaError, Timeout, WouldBlock
 from .layouts import stored_schema
 
 if TYPE_CHECKING:
@@ -94,7 +95,14 @@ class Stream:
         )  # fmt: skip
 
     def send(
-        self, data: Any, key: Key | None = None, *, snapshot: bool = False, wait: bool = True, cast: bool = False
+        self,
+        data: Any,
+        key: Key | None = None,
+        *,
+        snapshot: bool = False,
+        wait: bool = True,
+        timeout: float | None = None,
+        cast: bool = False,
     ) -> Ticket:
         """Posts one batch and returns at once; until it is pulled its arrays must not change.
 
@@ -105,18 +113,35 @@ class Stream:
 
         ``key`` is (row, column), or the row alone; None numbers this stream's sends: ``step0``, ``step1`` and so on, of
         which one that fails leaves its number out. ``snapshot`` copies into staging memory instead: the arrays may
-        change at once. ``wait`` waits for room in the ring and credit; otherwise WouldBlock is raised.
+        change at once. ``wait`` waits for room in the ring and credit, at most ``timeout`` seconds, None: for ever; a
+        send that waits longer than a second writes a warning to standard error. Without it WouldBlock is raised.
 
         Nothing is converted in silence: other types, units and orders of bytes than the schema's are refused, and
         ``cast`` converts them, unless values do not survive it. Masked values of NumPy and NaT are sent as nulls.
 
-        Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock.
+        Raises SchemaError (what was expected and what was given), TooLarge (more than ``rows_max`` rows), WouldBlock,
+        Timeout.
         """
         key = f"step{next(self._steps)}" if key is None else key
+        if wait and timeout is not None:
+            return self._send_in_time(data, key, snapshot, timeout, cast)
         number = self._native.send(data, key, snapshot, wait)
         if number < 0:
             number = self._send_other(data, key, snapshot, wait, cast)
         return Ticket(self, number)
+
+    def _send_in_time(self, data: Any, key: Key, snapshot: bool, timeout: float, cast: bool) -> Ticket:
+        """Each attempt that finds no credit asks the agent for it."""
+        deadline, pause = time.monotonic() + timeout, 0.001
+        while True:
+            try:
+                return self.send(data, key, snapshot=snapshot, wait=False, cast=cast)
+            except WouldBlock as error:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise Timeout(f"stream '{self.name}' has waited {timeout} s: {error}") from None
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, 0.02)
 
     def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool, cast: bool) -> int:
         """What is not a dict of plain memory of the columns' types."""

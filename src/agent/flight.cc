@@ -127,7 +127,8 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
                      wire::PoolList{pool, row_glob, column_glob, items.empty() ? 0 : items.back().sequence}));
       more = page.more && !page.items.empty();
       for (service::OwnChannels::Item& each : page.items)
-        items.push_back({each.sequence, each.bytes, each.rows, std::move(each.row), std::move(each.column)});
+        items.push_back(
+            {each.sequence, each.bytes, each.rows, each.arrow, std::move(each.row), std::move(each.column)});
     }
     return items;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/ring_bytes.h"
 #include "connections/socket_cells.h"
 #include "wire/areas/flow_steering.h"
 
@@ -36,14 +37,6 @@ tl::unexpected<Failure> failure_of(TcpError error) {
       break;
   }
   return fail(Error::closed, "the connection is closed");
-}
-
-// Copies out of a ring, or into it.
-template <class Copy>
-void by_pieces(std::uint64_t position, std::size_t bytes, std::uint32_t ring_bytes, const Copy& copy) {
-  const std::size_t at = position & (ring_bytes - 1), first = std::min<std::size_t>(bytes, ring_bytes - at);
-  copy(at, 0, first);
-  if (first < bytes) copy(0, first, bytes - first);
 }
 
 }  // namespace
@@ -135,10 +128,7 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   if (bytes.empty()) return 0;
   if (taken == 0 || !room(core_of(handle)))
     return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
-  std::byte* const to = ring(handle, false);
-  by_pieces(flow->offered, taken, send_bytes_, [&](std::size_t at, std::size_t from, std::size_t length) {
-    std::memcpy(to + at, bytes.data() + from, length);
-  });
+  copy_into_ring({ring(handle, false), send_bytes_}, flow->offered, bytes.first(taken));
   flow->offered += taken;
   TcpWish wish{};
   wish.kind = TcpWishKind::offer;
@@ -161,10 +151,7 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
     return fail(Error::would_block, "nothing has come");
   }
   if (!reading.discards) {
-    const std::byte* const ring_at = ring(handle, true);
-    by_pieces(at, taken, receive_bytes_, [&](std::size_t from, std::size_t to, std::size_t length) {
-      std::memcpy(bytes.data() + to, ring_at + from, length);
-    });
+    copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
   }
   if (reading.peeks) return taken;
   flow->read += taken;

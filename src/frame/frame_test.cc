@@ -66,6 +66,14 @@ TEST(Frame, NoPrefixOfAFrameIsAFrameExceptWithoutItsEndMarker) {
   }
 }
 
+TEST(Frame, RowsAreCountedOfWhatIsAStreamAlone) {
+  const Built built = particles(page_alignment, 100);
+  EXPECT_EQ(count_rows(built.frame).value(), 100u);
+  const std::vector<std::uint64_t> text(8, 0x6120656b696c2073);
+  EXPECT_EQ(count_rows(std::as_bytes(std::span(text))).error().code, Error::protocol);
+  EXPECT_EQ(count_rows(Bytes(built.frame).first(4)).value(), 0u);
+}
+
 TEST(Frame, AnOddAddressIsRefused) {
   const Built built = particles(ipc_alignment, 1);
   std::vector<std::byte> moved(built.frame.size() + 1);

@@ -1,6 +1,7 @@
 #include "frame/parse.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -114,9 +115,19 @@ Status check_header(const ipc::Message& message, Bytes metadata, MessageRange& r
   return {};
 }
 
-// One message at `at`; `metadata_bytes` is what its prefix says.
-Result<MessageRange> parse_message(Bytes frame, std::uint64_t at, std::int32_t metadata_bytes) {
+Bytes metadata_of(Bytes frame, const MessageRange& message) {
+  return frame.subspan(message.begin + message_prefix_bytes, message.body - message.begin - message_prefix_bytes);
+}
+
+// Where the message at `at` has its metadata, which are a message's, and its body. Nothing: there is the end marker.
+Result<std::optional<MessageRange>> find_message(Bytes frame, std::uint64_t at) {
   MessageRange range{.begin = at};
+  const auto mark = load<std::uint32_t>(frame.data() + at);
+  if (mark != continuation) {
+    return fail(Error::protocol, "the message at byte {} begins with {:#x}, expected {:#x}", at, mark, continuation);
+  }
+  const auto metadata_bytes = load<std::int32_t>(frame.data() + at + 4);
+  if (metadata_bytes == 0) return std::nullopt;
   const std::uint64_t left = frame.size() - at - message_prefix_bytes;
   if (metadata_bytes < 0 || metadata_bytes % 8 != 0 || static_cast<std::uint64_t>(metadata_bytes) > left) {
     return fail(Error::protocol, "the message at byte {} has {} bytes of metadata, a multiple of 8 up to {} is allowed",
@@ -141,12 +152,7 @@ Result<MessageRange> parse_message(Bytes frame, std::uint64_t at, std::int32_t m
                 at, message.bodyLength(), body_left);
   }
   range.body_bytes = static_cast<std::uint64_t>(message.bodyLength());
-  OFP_TRY(check_header(message, metadata, range));
   return range;
-}
-
-Bytes metadata_of(Bytes frame, const MessageRange& message) {
-  return frame.subspan(message.begin + message_prefix_bytes, message.body - message.begin - message_prefix_bytes);
 }
 
 // The bytes that a buffer needs at least.
@@ -267,26 +273,41 @@ void collect_ids(const flatbuffers::Vector<flatbuffers::Offset<ipc::Field>>* fie
   }
 }
 
+Status check_address(Bytes frame) {
+  if (reinterpret_cast<std::uintptr_t>(frame.data()) % 8 == 0) return {};
+  return fail(Error::invalid, "the frame is at address {}, a multiple of 8 is expected", fmt::ptr(frame.data()));
+}
+
 }  // namespace
 
-Result<FrameView> parse_frame(Bytes frame) {
-  if (reinterpret_cast<std::uintptr_t>(frame.data()) % 8 != 0) {
-    return fail(Error::invalid, "the frame is at address {}, a multiple of 8 is expected", fmt::ptr(frame.data()));
+Result<std::uint64_t> count_rows(Bytes stream) {
+  OFP_TRY(check_address(stream));
+  std::uint64_t rows = 0;
+  for (std::uint64_t at = 0; stream.size() - at >= message_prefix_bytes;) {
+    OFP_ASSIGN(const std::optional<MessageRange> message, find_message(stream, at));
+    if (!message) break;
+    if (const ipc::RecordBatch* batch = ipc::GetMessage(metadata_of(stream, *message).data())->header_as_RecordBatch())
+      if (batch->length() < 0 || !checked_add(rows, static_cast<std::uint64_t>(batch->length()), rows))
+        return fail(Error::protocol, "the message at byte {} has {} rows, behind {} others", at, batch->length(), rows);
+    at = message->body + message->body_bytes;
   }
+  return rows;
+}
+
+Result<FrameView> parse_frame(Bytes frame) {
+  OFP_TRY(check_address(frame));
   FrameView view;
   std::uint64_t at = 0;
   while (frame.size() - at >= message_prefix_bytes) {
-    const auto mark = load<std::uint32_t>(frame.data() + at);
-    if (mark != continuation) {
-      return fail(Error::protocol, "the message at byte {} begins with {:#x}, expected {:#x}", at, mark, continuation);
-    }
-    const auto metadata_bytes = load<std::int32_t>(frame.data() + at + 4);
-    if (metadata_bytes == 0) {
+    OFP_ASSIGN(std::optional<MessageRange> found, find_message(frame, at));
+    if (!found) {
       view.marked = true;
       at += end_marker_bytes;
       break;
     }
-    OFP_ASSIGN(const MessageRange message, parse_message(frame, at, metadata_bytes));
+    MessageRange& message = *found;
+    const Bytes metadata = metadata_of(frame, message);
+    OFP_TRY(check_header(*ipc::GetMessage(metadata.data()), metadata, message));
     if ((message.kind == MessageKind::schema) != view.messages.empty()) {
       return fail(Error::protocol, "message {} of the frame is {}, only the first one is a schema",
                   view.messages.size(), message.kind == MessageKind::schema ? "a schema" : "no schema");

@@ -35,6 +35,10 @@ struct FrameView {
 // Error::unsupported, everything else that is wrong Error::protocol. What is in a compressed body is not looked at.
 [[nodiscard]] Result<FrameView> parse_frame(Bytes frame);
 
+// Rows of all batches of an Arrow IPC stream at such an address, whatever the types of its columns. Reads the messages'
+// metadata alone. Error::protocol or Error::version where the bytes are none.
+[[nodiscard]] Result<std::uint64_t> count_rows(Bytes stream);
+
 // The schema of a parsed frame.
 [[nodiscard]] Result<Schema> read_schema(Bytes frame, const FrameView& view);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "frame/parse.h"
 #include "mover/operation.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
@@ -335,7 +336,7 @@ void Mover::finish_pulled(TimeNs now, Effects& effects) {
 
 // What is left to do when the bytes have arrived: at once if it is little, in a job if it is much.
 void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
-  std::uint64_t changed = 0;
+  std::uint64_t changed = operation.arrow ? operation.buffer.length() : 0;  // of which the messages are read
   if (operation.kind == Operation::Kind::create)
     for (const frame::Gap& gap : operation.uncovered) changed += gap.bytes;
   if (operation.placed()) {
@@ -376,8 +377,10 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   operation.frame = std::make_shared<Frame>();
   operation.frame->bytes = operation.buffer.length();
   operation.frame->buffer = std::move(operation.buffer);
-  operation.frame->rows = operation.rows;
   operation.frame->arrow = operation.placed() || operation.arrow;
+  // What was sent as rows of bytes has none, unless the bytes are Arrow, whose own they are.
+  if (operation.placed()) operation.frame->rows = operation.rows;
+  if (operation.arrow) operation.frame->rows = frame::count_rows(operation.frame->buffer.bytes()).value_or(0);
   operation.frame->updatable = operation.kind == Operation::Kind::create;
   return operation.packing ? pack(operation, cache) : Status{};
 }
@@ -436,7 +439,7 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
   counters_.finish_ns += static_cast<std::uint64_t>(now - operation.pulled_at);
   Stream& stream = *operation.stream;
   if (status && operation.kind != Operation::Kind::update) {
-    counters_.rows += operation.rows;
+    counters_.rows += operation.frame->rows;
     ++counters_.frames;
     if (operation.packing) {
       ++counters_.packed_frames;

@@ -34,8 +34,8 @@ bool OwnChannels::reply(Effect& effect) {
     Reply made;
     made.more = listed->message.more;
     for (const wire::ListedEntry& entry : listed->message.entries)
-      made.items.push_back(
-          {entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
+      made.items.push_back({entry.sequence, entry.bytes, entry.rows, entry.arrow, std::string(entry.row_key),
+                            std::string(entry.column_key)});
     tell(number, listed->ticket, std::move(made));
   } else if (auto* const failed = std::get_if<FailEffect>(&effect)) {
     tell(number, failed->ticket, tl::unexpected(std::move(failed->failure)));

@@ -17,6 +17,7 @@ class OwnChannels {
  public:
   struct Item {
     std::uint64_t sequence, bytes, rows;
+    bool arrow;
     std::string row, column;
   };
   struct Reply {

@@ -17,6 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+PATIENCE_S = 20  # less than puts wait for members
+
 
 @pytest.fixture
 def run(agent):
@@ -304,6 +306,62 @@ def test_a_pool_is_made_and_files_are_put(run, name, tmp_path):
     assert json.loads(run("pool", "get", f"hash:/{name}", "a", "--json"))["nbytes"] == 8
     assert json.loads(run("pool", "get", f"hash:/{name}", "b", "t", "--json"))["schema"] == {"v": "int64"}
     assert "has a budget" in run("pool", "put", f"hash:/{name}", "c", write_large(tmp_path), fails=True)
+
+
+def test_bytes_have_no_rows(run, session, name, tmp_path):
+    pool, alone = session.pool(f"local:/{name}"), session.pool(f"local:/{name}-alone")
+    for each in (pool, alone):
+        each.put(b"as it is", "a")
+    pool.put(pa.concat_tables([pa.table({"v": [1, 2, 3]})] * 2), "b")
+    pool.put(pa.table({"v": pa.array([], pa.int64())}), "none")
+    pool.put(pa.table({"v": pa.array(["a view", "of two"], pa.string_view())}), "views")
+    assert [entry.rows for entry in pool.list()] == [None, 6, 0, 2]
+    assert [entry.rows for entry in pool.list_async().result(10)] == [None, 6, 0, 2]
+    assert pool.get_frame("a").rows is None and pool.get_frame("b").rows == 6
+    assert [entry["rows"] for entry in json.loads(run("pool", "ls", pool.name, "--json"))] == [None, 6, 0, 2]
+    shown = [line.split() for line in run("pool", "ls", pool.name).splitlines()]
+    assert any(words[1:] == ["-", "8", "B"] for words in map(cells, shown) if words[:1] == ["a"]), shown
+    assert json.loads(run("pool", "get", pool.name, "a", "--json"))["rows"] is None
+    told = {each["name"]: each["rows"] for each in json.loads(run("pool", "ls", "--json"))}
+    assert (told[pool.name], told[alone.name]) == (8, None)
+    assert any("-" in cells(line.split()) for line in run("pool", "ls").splitlines() if alone.name in line)
+
+
+def test_a_csv_file_is_put_as_a_table_unless_its_bytes_are_asked_for(run, session, name, tmp_path):
+    pool, file = session.pool(f"local:/{name}"), tmp_path / "table.csv"
+    file.write_text("v,w\n1,a\n2,b\n")
+    run("pool", "put", pool.name, "a", file)
+    assert pool.get("a").to_pydict() == {"v": [1, 2], "w": ["a", "b"]}
+    run("pool", "put", pool.name, "bytes", file, "--bytes")
+    assert bytes(pool.get_bytes("bytes")) == file.read_bytes()
+    for command in (["query", pool.name], ["write", pool.name, tmp_path / "all.arrows"]):
+        assert "object (bytes, ) is plain bytes" in run("pool", *command, fails=True)
+        run("pool", *command, "--arrow-only")
+    assert pa.ipc.open_stream((tmp_path / "all.arrows").read_bytes()).read_all().num_rows == 2
+
+
+def test_a_pool_without_members_is_told_at_once(run, session, agent, name, tmp_path):
+    """Not after the 30 s for which puts wait for members that may come back."""
+    pool = f"hash:/{name}?members=dpu*"
+    note = tmp_path / "note"
+    note.write_bytes(b"some")
+    begun = session.stream(f"{name}-begun", destination="native", pool=pool)
+    assert "no member's name matches" in run("pool", "put", pool, "a", note, fails=True)
+    complaint = rf"no member's name matches members=dpu\*; the members are {session.info.agent_name}"
+    with pytest.raises(offpath.NotFound, match=complaint):
+        begun.send(b"some", key="a").wait_stored(PATIENCE_S)
+    with pytest.raises(offpath.NotFound, match=complaint):
+        begun.step_end("a").wait_stored(PATIENCE_S)
+    environment = {**os.environ, "OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address}
+    command = [sys.executable, "-m", "offpath", "pool", "create", f"hash:/{name}-made?members=dpu*"]
+    created = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    assert created.returncode == 0 and "is there" in created.stdout
+    assert f"members=dpu*; the members are {session.info.agent_name}" in created.stderr
+
+
+def cells(words):
+    """Of a row of a table."""
+    return [word for word in words if word not in "│┃|"]
 
 
 def write_large(place):

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -182,6 +183,25 @@ def test_a_full_ring_would_block_and_loses_nothing(own_agent, bystander):
         pool = session.pool(stream.pool_name)
         assert [pool.get(f"s{step}")["v"][9].as_py() for step in range(len(tickets))] == list(range(len(tickets)))
         assert len(pool) == len(tickets)
+
+
+def test_a_send_without_credit_says_so_and_ends_in_time(capfd):
+    with offpath.Agent.start(memory="64MiB") as small, offpath.connect(small.address) as session:
+        stream = session.stream("filling", SCHEMA, rows_max=2 * MIB)
+        values = np.arange(2 * MIB)
+        with pytest.raises(offpath.Timeout, match=r"stream 'filling' has waited .* no credit.*drop frames.*`keep`"):
+            for step in range(10):
+                stream.send({"v": values}, key=f"s{step}", timeout=0.5)
+        waiting = threading.Thread(target=lambda: stream.send({"v": values}, key="last").wait_stored(60))
+        waiting.start()
+        told = ""
+        while 'stream "filling": a send has waited' not in told and waiting.is_alive():
+            told += capfd.readouterr().err
+            time.sleep(0.05)
+        assert 'stream "filling": a send has waited' in told and "drop frames" in told
+        session.pool(stream.pool_name).drop()
+        waiting.join(60)
+        assert not waiting.is_alive() and len(session.pool(stream.pool_name)) == 1
 
 
 def test_no_credit_names_what_is_needed_and_what_there_is_and_comes_back():

@@ -180,3 +180,26 @@ def test_over_tcp_frames_are_pushed(tcp_agent, name, table):
         assert pool.query(BOX).equals(table.filter(BOX))
         assert pool.query(aggregates={"n": "count"})["n"].to_pylist() == [3 * ROWS]
         assert not any(frame.mapped for frame in pool.query_frames())
+
+
+def test_plain_bytes_among_arrow_are_named_and_may_be_left_out(session, name, tmp_path):
+    pool = session.pool(f"local:/{name}")
+    pool.put(pa.table({"v": [1, 2]}), "a")
+    pool.put(b"v\n3\n", "note.csv", "text")
+    pool.put(pa.table({"v": [4]}), "b")
+    with pytest.raises(offpath.SchemaError, match=r"object \(note.csv, text\) is plain bytes.*arrow_only"):
+        pool.query()
+    assert pool.query(arrow_only=True)["v"].to_pylist() == [1, 2, 4]
+    assert pool.query_async(arrow_only=True).result(10)["v"].to_pylist() == [1, 2, 4]
+    assert pool.query(aggregates={"n": "count"}, arrow_only=True).to_pylist() == [{"n": 3}]
+    with pytest.raises(offpath.NotFound, match="no Arrow objects"):
+        pool.query(rows="note*", arrow_only=True)
+    written = tmp_path / "all.arrows"
+    with pytest.raises(offpath.SchemaError, match=r"object \(note.csv, text\) is plain bytes.*arrow_only"):
+        pool.write(written)
+    assert not written.exists()
+    assert pool.write(written, arrow_only=True) == written.stat().st_size
+    assert pa.ipc.open_stream(written.read_bytes()).read_all()["v"].to_pylist() == [1, 2, 4]
+    pool.put(pa.table({"w": [4]}), "c")
+    with pytest.raises(offpath.SchemaError, match=r"object \(c, \).* has another schema than .*\(a, \)"):
+        pool.write(written, arrow_only=True)

@@ -82,7 +82,11 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.key("pools").begin_list();
   for (const pool::Pools::PoolStatus& pool : status.pools) {
     json.begin_object().member("name", pool.name).member("user", pool.user).member("frames", pool.frames);
-    json.member("bytes", pool.bytes).member("spilled_bytes", pool.spilled_bytes).member("rows", pool.rows);
+    json.member("bytes", pool.bytes).member("spilled_bytes", pool.spilled_bytes).key("rows");
+    if (pool.frames > 0 && pool.arrow_frames == 0)
+      json.null();  // bytes have no rows
+    else
+      json.value(pool.rows);
     json.member("options", pool.options).member("members", pool.members).end_object();
   }
   json.end_list();

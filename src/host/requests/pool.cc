@@ -28,8 +28,8 @@ Result<bool> ListOperation::take(const channel::Reply& reply) {
     if (entry.sequence <= after_)
       return fail(Error::protocol, "the agent lists object {} after object {}", entry.sequence, after_);
     after_ = entry.sequence;
-    entries.push_back(
-        {std::string(entry.row_key), std::string(entry.column_key), entry.bytes, entry.rows, entry.sequence});
+    entries.push_back({std::string(entry.row_key), std::string(entry.column_key), entry.bytes, entry.rows,
+                       entry.sequence, entry.arrow});
   }
   return !listed.more || listed.entries.empty();
 }
@@ -153,7 +153,7 @@ uint64_t ofp_listing_count(const ofp_listing* listing) { return listing != nullp
 int ofp_listing_entry(const ofp_listing* listing, uint64_t index, ofp_entry* entry) {
   if (listing == nullptr || entry == nullptr || index >= listing->entries.size()) return OFP_INVALID;
   const PoolEntry& from = listing->entries[index];
-  *entry = {from.row_key.c_str(), from.column_key.c_str(), from.bytes, from.rows, from.sequence};
+  *entry = {from.row_key.c_str(), from.column_key.c_str(), from.bytes, from.rows, from.sequence, from.arrow ? 1 : 0};
   return OFP_OK;
 }
 

@@ -14,6 +14,7 @@ namespace offpath::host {
 struct PoolEntry {
   std::string row_key, column_key;
   std::uint64_t bytes, rows, sequence;
+  bool arrow;
 };
 
 // The agent tells of so many entries at a time as a reply has room for.

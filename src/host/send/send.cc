@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "host/send/stream.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
@@ -25,6 +26,19 @@ std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cas
 std::uint64_t charge_of(std::uint64_t bytes) noexcept { return wire::charge_of_buffer(bytes); }
 
 TimeNs wait_of(std::uint32_t flags) noexcept { return (flags & OFP_SEND_WAIT) != 0 ? never : 0; }
+
+constexpr TimeNs silent_ns = second_ns;  // a send that waits longer says so
+
+// HostEnd::post_data for a send that waits for ever: whoever started it is told what it waits for.
+Result<std::uint64_t> post_waiting(HostEnd& end, HostEnd::Posting& posting, std::string_view stream, EntryKind kind,
+                                   std::uint32_t number, Bytes payload, std::uint64_t charge, std::uint64_t bytes,
+                                   std::span<const HostEnd::RangeName> uses) {
+  auto ticket = end.post_data(posting, kind, number, payload, charge, bytes, uses, end.now() + silent_ns);
+  if (ticket || ticket.error().code != Error::timeout) return ticket;
+  log(LogLevel::warning, "stream \"{}\": a send has waited {} s, and waits on: {}", stream, silent_ns / second_ns,
+      ticket.error().message);
+  return end.post_data(posting, kind, number, payload, charge, bytes, uses, never);
+}
 
 }  // namespace
 
@@ -209,8 +223,8 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       OFP_ASSIGN(composed, name_announcing(posting, data, strides, request, 0, announced));
       const std::vector<std::byte> own_payload(composed.payload.begin(), composed.payload.end());
       const std::vector<HostEnd::RangeName> own_uses = uses_;
-      ticket = end.post_data(posting, EntryKind::send, number_, own_payload, composed.charge + keys_charge,
-                             composed.span_bytes, own_uses, never);
+      ticket = post_waiting(end, posting, name_, EntryKind::send, number_, own_payload, composed.charge + keys_charge,
+                            composed.span_bytes, own_uses);
     }
     if (ticket) note(*ticket, false);
   }
@@ -429,8 +443,10 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
-    ticket =
-        end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, wait_of(request.flags));
+    if ((request.flags & OFP_SEND_WAIT) != 0)
+      ticket = post_waiting(end, posting, name_, request.kind, number_, payload, request.charge, bytes, uses);
+    else
+      ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, 0);
     if (ticket) note(*ticket, all_copied);
   }
   if (copying && ticket)

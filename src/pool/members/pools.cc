@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "pool/directory/placement.h"
 #include "wire/cursor.h"
 
@@ -58,7 +59,7 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   for (const FrameTable::PoolStatus& held : table_.pools()) {
     const auto known = definitions_.find(held.name);
     const std::string text = known != definitions_.end() ? known->second.text : held.name;
-    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes,
+    all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, held.arrow_frames,
                    text.substr(std::min(text.size(), held.name.size() + 1)),
                    known != definitions_.end() ? known->second.members.size() : 1});
   }
@@ -103,6 +104,8 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
   made.named_at = now_;
   Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
   if (definition.name.policy == Policy::local) return &definition;
+  if (const Status any = check_members(definition); !any && by == By::program)
+    log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
   if (by == By::program) spread(definition, user, now_, effects);
   gets_.pool_made(definition.name.name, now_);
   return &definition;

@@ -237,6 +237,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     uid_t user;
     std::uint64_t frames, bytes, rows;
     std::uint64_t spilled_bytes;  // of these, on disk alone
+    std::uint64_t arrow_frames;   // which have the rows
     std::string options;
     std::size_t members;
   };
@@ -389,6 +390,8 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] Result<Definition*> define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
                                                      Access access, Effects& effects);
   [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
+  // Error::not_found: no member has been one of the pool's.
+  [[nodiscard]] Status check_members(const Definition& definition) const;
   [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
   void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
   void on_removal_answer(const Asking& asked, const Status& status);

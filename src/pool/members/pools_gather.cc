@@ -169,8 +169,8 @@ void Pools::on_gather_answer(std::uint64_t number, const std::string& member, Re
       if (!status || gather.items.size() >= items_max || of_user >= items_bytes_max) break;
       of_user = gather.listed->add(entry.row_key.size() + entry.column_key.size());
       gather.items.emplace(FrameTable::Keys{entry.row_key, entry.column_key},
-                           FrameTable::Item{entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key),
-                                            std::string(entry.column_key)});
+                           FrameTable::Item{entry.sequence, entry.bytes, entry.rows, entry.arrow,
+                                            std::string(entry.row_key), std::string(entry.column_key)});
       after = std::max(after, entry.sequence);
     }
     if (!listed.more) after = 0;
@@ -219,9 +219,10 @@ void Pools::answer_page(ChannelNumber channel, std::uint64_t ticket, Listing& li
   std::size_t bytes = 0;
   for (std::size_t i = after; i < listing.items->size() && !listed.more; ++i) {
     const FrameTable::Item& item = (*listing.items)[i];
-    bytes += 28 + item.row.size() + item.column.size();
+    bytes += 29 + item.row.size() + item.column.size();
     listed.more = bytes > page_of_reply_bytes && i > after;
-    if (!listed.more) listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
+    if (!listed.more)
+      listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
   }
   const bool last = !listed.more;
   effects.push_back(service::ListedEffect{channel, ticket, std::move(listed), listing.items});

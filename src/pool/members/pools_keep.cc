@@ -225,8 +225,8 @@ void Pools::on_listing(std::uint64_t number, const std::string& member, Result<A
     OFP_TRY(wire::decode(answer->payload, listed));
     std::uint64_t after = 0;
     for (const wire::ListedEntry& entry : listed.entries) {
-      listing.items.push_back(
-          {entry.sequence, entry.bytes, entry.rows, std::string(entry.row_key), std::string(entry.column_key)});
+      listing.items.push_back({entry.sequence, entry.bytes, entry.rows, entry.arrow, std::string(entry.row_key),
+                               std::string(entry.column_key)});
       after = std::max(after, entry.sequence);
     }
     return listed.more ? after : 0;

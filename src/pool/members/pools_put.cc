@@ -29,11 +29,21 @@ void Pools::leave(const std::string& pool) {
   --known->second.streams;
 }
 
+// A member that went may come back. One that never was is not waited for, unless this member has just begun.
+Status Pools::check_members(const Definition& definition) const {
+  if (!definition.members.empty() || !definition.before.empty() || !definition.missed.empty() ||
+      !definition.lost.empty() || joining_until_ != never)
+    return {};
+  return fail(Error::not_found, "pool \"{}\": no member's name matches members={}; the members are {}",
+              definition.name.name, fmt::join(definition.name.options.members, ","), fmt::join(alive_, ", "));
+}
+
 Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
   now_ = now;
   const auto known = definitions_.find(place.pool);
   if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
   const Definition& definition = known->second;
+  OFP_TRY(check_members(definition));
   const PoolOptions& options = definition.name.options;
   if (!is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
     // Numbered, or another put of these keys were taken for this one again.
@@ -64,6 +74,7 @@ Status Pools::end_step(const std::string& pool, const std::string& row_key, std:
   const auto known = definitions_.find(pool);
   if (known == definitions_.end()) return {};
   const Definition& definition = known->second;
+  OFP_TRY(check_members(definition));
   if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
   const uid_t user = table_.user_of(pool);
   EndsUnderWay& under_way = ends_under_way_[user];

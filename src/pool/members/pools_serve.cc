@@ -17,7 +17,6 @@ using wire::EntryKind;
 namespace {
 
 constexpr TimeNs offer_wait_ns = second_ns;  // for the descriptor of an object that was named already
-constexpr std::size_t listed_bytes_max = 16 * 1024;
 
 }  // namespace
 
@@ -279,15 +278,12 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
   wire::PeerList list{};
   OFP_TRY(wire::decode(request.payload, list));
   OFP_TRY(check_not_local(list.pool));
-  wire::Listed listed{};
   OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
+  bool more = false;
   OFP_ASSIGN(auto items, table_.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
-                                     list.column_glob, list.after, listed_bytes_max, listed.more));
-  const auto kept = std::make_shared<std::vector<FrameTable::Item>>(std::move(items));
-  for (const FrameTable::Item& item : *kept)
-    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
-  effects.push_back(service::ListedEffect{channel, request.ticket, std::move(listed), kept});
+                                     list.column_glob, list.after, FrameTable::listed_bytes_max, more));
+  FrameTable::answer_list(channel, request.ticket, std::move(items), more, effects);
   return {};
 }
 

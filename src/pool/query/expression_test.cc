@@ -31,7 +31,7 @@ TEST(Expression, WhatIsEncodedIsDecoded) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(*back, query);
   Query aggregates;
-  aggregates.partial = true;
+  aggregates.partial = aggregates.arrow_only = true;
   aggregates.aggregates = {{AggregateFunction::count, "n", {}}, {AggregateFunction::mean, "m", field("x")}};
   EXPECT_EQ(decode_query(encode(aggregates)).value(), aggregates);
 }

@@ -10,7 +10,7 @@ namespace offpath::pool {
 namespace {
 
 constexpr std::uint8_t version = 1;
-constexpr std::uint8_t has_filter = 1, is_partial = 2, leaves_out_lost = 4;
+constexpr std::uint8_t has_filter = 1, is_partial = 2, leaves_out_lost = 4, leaves_out_bytes = 8;
 
 Result<std::string> decode_name(wire::Reader& from, std::string_view of) {
   std::string name(from.take_text());
@@ -63,7 +63,8 @@ std::vector<std::byte> encode(const Query& query) {
   wire::Writer to(bytes);
   to.put(version);
   to.put(static_cast<std::uint8_t>((query.filter ? has_filter : 0) | (query.partial ? is_partial : 0) |
-                                   (query.without_lost ? leaves_out_lost : 0)));
+                                   (query.without_lost ? leaves_out_lost : 0) |
+                                   (query.arrow_only ? leaves_out_bytes : 0)));
   if (query.filter) encode(*query.filter, to);
   to.put(static_cast<std::uint16_t>(query.projections.size()));
   for (const Projection& projection : query.projections) {
@@ -88,10 +89,11 @@ Result<Query> decode_query(Bytes bytes) {
   if (const auto found = from.take<std::uint8_t>(); found != version)
     return fail(Error::version, "a query of version {}, this agent knows version {}", found, version);
   const auto flags = from.take<std::uint8_t>();
-  if ((flags & ~(has_filter | is_partial | leaves_out_lost)) != 0)
+  if ((flags & ~(has_filter | is_partial | leaves_out_lost | leaves_out_bytes)) != 0)
     return fail(Error::protocol, "a query has the unknown flags {:#x}", flags);
   query.partial = (flags & is_partial) != 0;
   query.without_lost = (flags & leaves_out_lost) != 0;
+  query.arrow_only = (flags & leaves_out_bytes) != 0;
   std::uint32_t nodes_left = expression_nodes_max;
   if ((flags & has_filter) != 0) {
     OFP_ASSIGN(query.filter, decode_expression(from, nodes_left));

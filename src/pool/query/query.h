@@ -1,7 +1,7 @@
 // What is asked of frames: which rows, which columns of them or which figures over them. The bytes of a query are
 //
 //   version u8 = 1 | flags u8: 1 a filter follows, 2 the answer is to be combined with those of other members,
-//   4 members that are lost with their rows do no harm |
+//   4 members that are lost with their rows do no harm, 8 objects that are not Arrow are left out |
 //   [filter] | projections u16, each: name text, expression | aggregates u16, each: function u8, has u8, name text,
 //   [expression]
 //
@@ -43,6 +43,7 @@ struct Query {
   std::vector<Aggregate> aggregates;
   bool partial = false;       // of aggregates: answer what combine() takes
   bool without_lost = false;  // rows that members took with them are left out; without it they make the query fail
+  bool arrow_only = false;    // objects that are not Arrow are left out; without it they make the query fail
   bool operator==(const Query&) const = default;
 };
 

@@ -195,6 +195,13 @@ void QueryService::on_transfer(std::uint64_t token, Status status, TimeNs now, E
   start(*at->second, now, effects);
 }
 
+namespace {
+
+// What is computed while it is read (a feed) has no frame.
+bool is_bytes(const QuerySource& source) { return source.frame != nullptr && !source.frame->arrow; }
+
+}  // namespace
+
 void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
   auto query = decode_query(answer.bytes.bytes());
   answer.bytes = {};
@@ -212,6 +219,7 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
     auto part = members_.choose_part(
         {answer.pool, answer.row_glob, answer.column_glob, answer.user, answer.view, answer.owner}, effects);
     if (!part) return fail_answer(answer, std::move(part).error(), now, effects);
+    if (query->arrow_only) std::erase_if(*part, is_bytes);
     if (part->empty()) return end(answer, 0, now, effects);
     return run(answer, std::move(*query), std::move(*part), now, effects);
   }
@@ -220,6 +228,11 @@ void QueryService::start(Answer& answer, TimeNs now, Effects& effects) {
   if (*over) return spread(answer, std::move(*query), std::move(**over), now, effects);
   auto sources = members_.choose(answer.pool, answer.row_glob, answer.column_glob, answer.user);
   if (!sources) return fail_answer(answer, std::move(sources).error(), now, effects);
+  if (query->arrow_only && std::erase_if(*sources, is_bytes) > 0 && sources->empty())
+    return fail_answer(answer,
+                       {Error::not_found, fmt::format("pool \"{}\" has no Arrow objects whose keys match ({}, {})",
+                                                      answer.pool, brief(answer.row_glob), brief(answer.column_glob))},
+                       now, effects);
   run(answer, std::move(*query), std::move(*sources), now, effects);
 }
 

@@ -20,9 +20,8 @@ using wire::EntryKind;
 
 namespace {
 
-constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
-constexpr std::size_t offers_max = 1024;             // of one channel
-constexpr std::size_t later_writes_max = 64;         // of one user
+constexpr std::size_t offers_max = 1024;      // of one channel
+constexpr std::size_t later_writes_max = 64;  // of one user
 constexpr uid_t root = 0;
 
 // Programs may say a pool's options wherever they name it.
@@ -629,33 +628,33 @@ Result<std::vector<FrameTable::Item>> FrameTable::list(const std::string& name, 
   for (auto at = pool->by_sequence.upper_bound(after); at != pool->by_sequence.end() && !more; ++at) {
     const auto& [row, column] = at->second->first;
     if (!glob_matches(row_glob, row) || !glob_matches(column_glob, column)) continue;
-    bytes += 28 + row.size() + column.size();
+    bytes += 29 + row.size() + column.size();
     more = bytes > bytes_max && !items.empty();
     if (more) break;
     const Object& object = at->second->second;
-    items.push_back({at->first, object.frame->bytes, object.frame->rows, row, column});
+    items.push_back({at->first, object.frame->bytes, object.frame->rows, object.frame->arrow, row, column});
   }
   return items;
 }
 
 void FrameTable::list(Channel& channel, const channel::Entry& request, ChannelNumber number, Effects& effects) {
   wire::PoolList asked{};
-  wire::Listed listed{};
-  Status status = wire::decode(request.payload, asked);
-  Result<std::vector<Item>> items;
-  if (status) {
-    items = list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after,
-                 listed_bytes_max, listed.more);
-    if (!items) status = tl::unexpected(items.error());
-  }
-  if (!status) {
-    effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(status).error()});
-    return;
-  }
-  auto kept = std::make_shared<std::vector<Item>>(std::move(*items));
+  bool more = false;
+  auto items = wire::decode(request.payload, asked).and_then([&] {
+    return list(without_options(asked.pool), channel.user, asked.row_glob, asked.column_glob, asked.after,
+                listed_bytes_max, more);
+  });
+  if (!items) return effects.push_back(FailEffect{number, request.ticket, wire::any_reply, std::move(items).error()});
+  answer_list(number, request.ticket, std::move(*items), more, effects);
+}
+
+void FrameTable::answer_list(ChannelNumber channel, std::uint64_t ticket, std::vector<Item> items, bool more,
+                             Effects& effects) {
+  const auto kept = std::make_shared<std::vector<Item>>(std::move(items));
+  wire::Listed listed{more, {}};
   for (const Item& item : *kept)
-    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.row, item.column});
-  effects.push_back(service::ListedEffect{number, request.ticket, std::move(listed), kept});
+    listed.entries.push_back({item.sequence, item.bytes, item.rows, item.arrow, item.row, item.column});
+  effects.push_back(service::ListedEffect{channel, ticket, std::move(listed), kept});
 }
 
 Result<std::vector<FrameTable::Keys>> FrameTable::drop(std::string_view name, uid_t user, std::string_view row_glob,
@@ -749,17 +748,16 @@ void FrameTable::start_write(const Write& write, uid_t user, Fd descriptor, Effe
   auto pool = may_write(write.pool, user);
   if (!pool)
     return effects.push_back(FailEffect{write.channel, write.ticket, wire::any_reply, std::move(pool).error()});
-  const auto fd = std::make_shared<Fd>(std::move(descriptor));
-  std::vector<FramePtr> frames;
-  for (const auto& [sequence, at] : (*pool)->by_sequence) frames.push_back(at->second.frame);
+  std::vector<QuerySource> objects;
+  for (const auto& [sequence, at] : (*pool)->by_sequence)
+    objects.push_back({at->second.frame, at->first.first, at->first.second});
   const auto written = std::make_shared<Written>();
   const std::uint64_t token = next_token_++;
   transfers_.emplace(token, Transfer{write.channel, write.ticket, {}, user, written});
-  effects.push_back(service::JobEffect{
-      service::token_of(service::ServiceId::pool, token), [frames = std::move(frames), fd, written]() -> Status {
-        OFP_ASSIGN(written->bytes, write_stream(frames, fd->get(), written->cancelled));
-        return {};
-      }});
+  const auto work = [objects = std::move(objects), fd = std::make_shared<Fd>(std::move(descriptor)), written] {
+    return write_stream(objects, fd->get(), written->cancelled).map([&](auto bytes) { written->bytes = bytes; });
+  };
+  effects.push_back(service::JobEffect{service::token_of(service::ServiceId::pool, token), work});
 }
 
 void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
@@ -790,9 +788,11 @@ void FrameTable::on_job(std::uint64_t token, Status status, Effects& effects) {
 std::vector<FrameTable::PoolStatus> FrameTable::pools() const {
   std::vector<PoolStatus> all;
   for (const auto& [name, pool] : pools_) {
-    std::uint64_t rows = 0;
-    for (const auto& [keys, object] : pool.objects) rows += object.frame->rows;
-    all.push_back({name, pool.user, pool.objects.size(), pool.bytes, rows, pool.bytes - pool.memory_bytes});
+    all.push_back({name, pool.user, pool.objects.size(), pool.bytes, 0, pool.bytes - pool.memory_bytes, 0});
+    for (const auto& [keys, object] : pool.objects) {
+      all.back().rows += object.frame->arrow ? object.frame->rows : 0;
+      all.back().arrow_frames += object.frame->arrow ? 1 : 0;
+    }
   }
   return all;
 }

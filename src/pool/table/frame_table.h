@@ -114,12 +114,16 @@ class FrameTable {
 
   struct Item {
     std::uint64_t sequence, bytes, rows;
+    bool arrow;
     std::string row, column;
   };
   // Those after `after` in the order of storing, about `bytes_max` bytes of them; `more` says whether there are others.
   [[nodiscard]] Result<std::vector<Item>> list(const std::string& pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob, std::uint64_t after, std::size_t bytes_max,
                                                bool& more);
+  static constexpr std::size_t listed_bytes_max = 16 * 1024;  // of one reply; the host asks for the rest
+  static void answer_list(ChannelNumber channel, std::uint64_t ticket, std::vector<Item> items, bool more,
+                          Effects& effects);
   [[nodiscard]] Result<std::vector<Keys>> drop(std::string_view pool, uid_t user, std::string_view row_glob,
                                                std::string_view column_glob);
   [[nodiscard]] uid_t user_of(const std::string& pool) const;  // root, if there is none
@@ -211,6 +215,7 @@ class FrameTable {
     uid_t user;
     std::uint64_t frames, bytes, rows;
     std::uint64_t spilled_bytes;  // of these, on disk alone
+    std::uint64_t arrow_frames;   // which have the rows
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 

@@ -64,15 +64,18 @@ Status put_piece(Writer& writer, const frame::MessagePiece& piece) {
 
 }  // namespace
 
-Result<std::uint64_t> write_stream(const std::vector<service::FramePtr>& frames, int fd,
+Result<std::uint64_t> write_stream(const std::vector<QuerySource>& objects, int fd,
                                    const std::atomic<bool>& cancelled) {
-  if (frames.empty()) return fail(Error::not_found, "the pool has no frames to write");
+  if (objects.empty()) return fail(Error::not_found, "the pool has no frames to write");
   Writer writer(fd, cancelled);
   frame::Schema schema;
-  for (std::size_t i = 0; i < frames.size(); ++i) {
+  for (std::size_t i = 0; i < objects.size(); ++i) {
     OFP_TRY(writer.check());
-    if (!frames[i]->arrow) return fail(Error::schema, "object {} of the pool is not Arrow but plain bytes", i);
-    OFP_ASSIGN(const service::FramePtr frame, service::in_memory(frames[i]));
+    const auto& [frame_there, row, column, feed] = objects[i];
+    if (!frame_there->arrow)
+      return fail(Error::schema, "object ({}, {}) is plain bytes, no Arrow; a write with arrow_only leaves it out",
+                  brief(row), brief(column));
+    OFP_ASSIGN(const service::FramePtr frame, service::in_memory(frame_there));
     loop::JobPool::note_progress();
     const Bytes bytes = frame->buffer.bytes();
     OFP_ASSIGN(const frame::FrameView view, frame::parse_frame(bytes));
@@ -80,7 +83,8 @@ Result<std::uint64_t> write_stream(const std::vector<service::FramePtr>& frames,
     if (i == 0)
       schema = std::move(own);
     else if (own != schema)
-      return fail(Error::schema, "object {} of the pool has another schema than object 0", i);
+      return fail(Error::schema, "object ({}, {}) has another schema than ({}, {})", brief(row), brief(column),
+                  brief(objects.front().row_key), brief(objects.front().column_key));
     for (const frame::MessageRange& message : view.messages) {
       if (message.kind == frame::MessageKind::schema && i > 0) continue;
       OFP_TRY(put_piece(writer, frame::fit_message(bytes, message, writer.written(), frame::page_alignment)));

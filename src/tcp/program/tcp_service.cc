@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ring_bytes.h"
+
 namespace offpath::tcp {
 
 namespace {
@@ -271,8 +273,8 @@ Payload TcpService::payload(FlowId flow, std::uint64_t tag, std::uint64_t positi
   const Held& held = *its;
   OFP_ASSERT(bytes <= held.send_bytes);
   const Bytes ring = Bytes(program->area.memory()).subspan(held.send_at, held.send_bytes);
-  const std::size_t at = position & (held.send_bytes - 1), first = std::min<std::size_t>(bytes, ring.size() - at);
-  return {ring.subspan(at, first), ring.first(bytes - first)};
+  const auto [first, second] = ring_pieces(ring, position, bytes);
+  return {first, second};
 }
 
 void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, Bytes bytes) {
@@ -282,9 +284,7 @@ void TcpService::store(FlowId flow, std::uint64_t tag, std::uint64_t position, B
   const Held& held = *its;
   OFP_ASSERT(bytes.size() <= held.receive_bytes);
   const MutableBytes ring = program->area.memory().subspan(held.receive_at, held.receive_bytes);
-  const std::size_t at = position & (held.receive_bytes - 1), first = std::min(bytes.size(), ring.size() - at);
-  std::memcpy(ring.data() + at, bytes.data(), first);
-  if (first < bytes.size()) std::memcpy(ring.data(), bytes.data() + first, bytes.size() - first);
+  copy_into_ring(ring, position, bytes);
   counters_.stored_bytes += bytes.size();
 }
 

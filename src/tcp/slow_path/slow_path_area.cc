@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/ring_bytes.h"
+
 namespace offpath::tcp {
 
 namespace {
@@ -43,9 +45,7 @@ std::uint64_t SlowPathArea::room() const noexcept {
 }
 
 void SlowPathArea::write(Bytes record) noexcept {
-  const std::size_t place = sent_ & (out_.size() - 1), first = std::min(record.size(), out_.size() - place);
-  std::memcpy(out_.data() + place, record.data(), first);
-  if (first < record.size()) std::memcpy(out_.data(), record.data() + first, record.size() - first);
+  copy_into_ring(out_, sent_, record);
   sent_ += record.size();
   set_own(sent_word, sent_);
   posted_ = true;
@@ -84,15 +84,11 @@ Result<bool> SlowPathArea::take(Record& record) {
   TcpSlowHead head;
   if (there > in_.size() || there % 8 != 0 || there < sizeof head)
     return fail(Error::protocol, "position {} in a ring of {} bytes, {} were taken", sent, in_.size(), taken_);
-  std::memcpy(&head, in_.data() + (taken_ & (in_.size() - 1)),
-              sizeof head);  // 8 bytes at a multiple of 8: never around the end
+  copy_out_of_ring(in_, taken_, std::as_writable_bytes(std::span(&head, 1)));
   if (head.bytes > wire::tcp_slow_record_bytes_max || needed(head.bytes) > there || head.zero != 0)
     return fail(Error::protocol, "a record of kind {} and {} bytes where there are {}", head.kind, head.bytes, there);
   taking_.resize(head.bytes);
-  const std::size_t place = (taken_ + sizeof head) & (in_.size() - 1),
-                    first = std::min<std::size_t>(head.bytes, in_.size() - place);
-  if (first > 0) std::memcpy(taking_.data(), in_.data() + place, first);
-  if (first < head.bytes) std::memcpy(taking_.data() + first, in_.data(), head.bytes - first);
+  copy_out_of_ring(in_, taken_ + sizeof head, taking_);
   taken_ += needed(head.bytes);
   set_own(taken_word, taken_);
   record = {static_cast<wire::TcpSlowKind>(head.kind), taking_};

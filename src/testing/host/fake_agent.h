@@ -392,7 +392,7 @@ class FakeAgent final : public channel::AgentEvents {
       if (++sequence <= list.after) continue;
       listed.more = listed.entries.size() == 3;  // so that a listing takes several replies
       if (listed.more) break;
-      listed.entries.push_back({sequence, object.bytes.size(), 7, row, "column"});
+      listed.entries.push_back({sequence, object.bytes.size(), 7, true, row, "column"});
     }
     channel.reply(wire::ReplyKind::listed, request.ticket, listed);
   }

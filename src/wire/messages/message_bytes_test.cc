@@ -125,7 +125,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
           {.region = segment_flag | 1, .generation = 2, .offset = 64, .length = 9}, "solver", bytes_of("schema")}),
       0xeb2d0c55u);
   EXPECT_EQ(checksum_of(GaugesClose{3}), 0x576c35e3u);
-  EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}), 0x598d7b58u);
+  EXPECT_EQ(checksum_of(Listed{true, {{1, 2, 3, true, "r", "c"}, {4, 5, 6, false, "", ""}}}), 0x42bab8feu);
   EXPECT_EQ(checksum_of(Failed{2, Error::stale, std::string(600, 'x')}), 0x4be9536bu);
 
   Hello hello;

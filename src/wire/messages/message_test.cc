@@ -158,7 +158,7 @@ TEST(Message, KeysHaveUpTo64KiB) {
     EXPECT_EQ(send.row_key, row);
     EXPECT_EQ(send.column_key, column);
     EXPECT_EQ(there_and_back(StepEnd{3, row}, kept).row_key, row);
-    EXPECT_EQ(there_and_back(Listed{false, {{1, 2, 3, row, column}}}, kept).entries.at(0).column_key, column);
+    EXPECT_EQ(there_and_back(Listed{false, {{1, 2, 3, true, row, column}}}, kept).entries.at(0).column_key, column);
   }
   const std::string longer(65537, 'k');
   const auto refusal = [](const auto& message) {
@@ -267,7 +267,7 @@ TEST(Message, Replies) {
   const std::vector<std::byte> object(enclosed_bytes_max, std::byte{7});
   const Got enclosed = there_and_back(Got{Got::How::enclosed, false, 0, object.size(), 0, object}, kept);
   EXPECT_TRUE(std::ranges::equal(enclosed.bytes, object));
-  const auto listed = there_and_back(Listed{true, {{1, 2, 3, "r", "c"}, {4, 5, 6, "", ""}}}, kept);
+  const auto listed = there_and_back(Listed{true, {{1, 2, 3, true, "r", "c"}, {4, 5, 6, false, "", ""}}}, kept);
   EXPECT_TRUE(listed.more);
   ASSERT_EQ(listed.entries.size(), 2u);
   EXPECT_EQ(listed.entries[0].column_key, "c");

@@ -39,8 +39,9 @@ Status check(const Got& m) {
 void fields(auto& way, Is<Listed> auto& m) {
   way.begins("listed");
   way(m.more);
-  way.each(m.entries,
-           [&way](auto& entry) { way(entry.sequence, entry.bytes, entry.rows, entry.row_key, entry.column_key); });
+  way.each(m.entries, [&way](auto& entry) {
+    way(entry.sequence, entry.bytes, entry.rows, entry.arrow, entry.row_key, entry.column_key);
+  });
 }
 
 void fields(auto& way, Is<Done> auto& m) {

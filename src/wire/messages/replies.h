@@ -40,7 +40,8 @@ struct Got {
 struct ListedEntry {
   std::uint64_t sequence;
   std::uint64_t bytes;
-  std::uint64_t rows;
+  std::uint64_t rows;  // 0 where it is not Arrow
+  bool arrow;
   std::string_view row_key;
   std::string_view column_key;
 };
