@@ -77,7 +77,7 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
                            service::Effects& effects) {
   wire::PeerExchange message{};
   OFP_TRY(wire::decode(request.payload, message));
-  if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  if (!is_member) return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
   const std::uint64_t most = bytes_max_(message.tag);
   if (most == 0) return fail(Error::not_found, "there is no such exchange here");
   if (message.total_bytes > most)
