@@ -119,7 +119,7 @@ TEST(Ring, ASlotOfTheLapBeforeDoesNotVerify) {
   Entry entry;
   for (int i = 0; i < 64; ++i) ASSERT_TRUE(reader.take(ring[static_cast<std::size_t>(i)], entry));
   EXPECT_FALSE(reader.verifies(ring[0]));
-  EXPECT_NE(reader.explain(ring[0]).message.find("lap 1 where lap 2 was due"), std::string::npos);
+  EXPECT_NE(reader.explain(ring[0]).message.find("lap 1, expected lap 2"), std::string::npos);
 }
 
 // A slot with a right checksum may still be malicious.
@@ -143,7 +143,7 @@ TEST(Ring, ForgedSlotsAreRefusedByName) {
        "kind 2 of ticket 1 inside an entry of kind 1"},
       {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last, 1, 9)},
        "ticket 9 inside an entry of kind 1, ticket 1"},
-      {{forged(1, wire::slot_first | wire::slot_last, 1, 5)}, "ticket 5 where 1 was due"},
+      {{forged(1, wire::slot_first | wire::slot_last, 1, 5)}, "ticket 5, expected 1"},
       {{forged(1, wire::slot_first | wire::slot_last | wire::slot_outside, 9, 1)},
        "takes one slot and 8 bytes of it, this has 9 and flags 7"},
       {{forged(1, wire::slot_first | wire::slot_outside, 8, 1)},
