@@ -181,7 +181,7 @@ Result<Loaded> load_guarded(const WorkerOptions& options) {
   } catch (const std::exception& thrown) {
     return fail(Error::invalid, "loading it threw: {}", thrown.what());
   } catch (...) {
-    return fail(Error::invalid, "loading it threw something that is no std::exception");
+    return fail(Error::invalid, "loading it threw an exception that is not a std::exception");
   }
 }
 

@@ -206,7 +206,7 @@ TEST_F(PluginProcessesTest, AFunctionThatFailsOrThrowsSaysWhy) {
   EXPECT_EQ(error_of(of("fails")),
             "function_failed: plug-in 'hostile', function 'fails': x is negative (it returned 7)");
   EXPECT_THAT(error_of(of("throws")), HasSubstr("function 'throws': threw: no such particle"));
-  EXPECT_THAT(error_of(of("throws_a_number")), HasSubstr("threw something that is no std::exception"));
+  EXPECT_THAT(error_of(of("throws_a_number")), HasSubstr("threw an exception that is not a std::exception"));
   expect_served();
   EXPECT_EQ(processes_->status()[0].counters.starts, 1u);  // all in one worker
   EXPECT_THAT(
