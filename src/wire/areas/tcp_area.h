@@ -14,8 +14,8 @@
 //   own()                    the program's     program; the agent writes arriving data to the receive rings
 //
 // Cores. The agent announces its number of cores at the start (in core 0's line). A flow stays on one core: its
-// commands go into that core's ring, and its events come from that core. Core h % cores has handle h, so two cores never
-// share a handle. Listeners are the exception: core 0 takes their commands and sends their events, whatever their
+// commands go into that core's ring, and its events come from that core. Core h % cores has handle h, so two cores
+// never share a handle. Listeners are the exception: core 0 takes their commands and sends their events, whatever their
 // handle, and all cores have them after the event `listening`. An accept slot (TcpWishKind::seat) again belongs to its
 // handle's core. flow_steering.h gives the core to which a connection is steered.
 //

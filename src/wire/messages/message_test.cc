@@ -104,7 +104,7 @@ TEST(Message, SetsOfBuffersHaveANumberAndABound) {
     return status ? std::string("taken") : status.error().message;
   };
   send.buffers.resize(set_buffers_max + 1);
-  EXPECT_EQ(refusal(send), "set 32 is to have 65 buffers, at most 64 are allowed");
+  EXPECT_EQ(refusal(send), "buffer set 32 would have 65 buffers, at most 64 are allowed");
   send.buffers.clear();
   send.set = sets_max + 1;
   EXPECT_EQ(refusal(send), "a send names buffer set 33, the last one is 32");
@@ -343,10 +343,10 @@ TEST(Message, DestinationsAndCompressionsHaveNamesThatComeBack) {
   }
   const auto unknown_compression = parse_compression("snappy");
   ASSERT_FALSE(unknown_compression);
-  EXPECT_EQ(unknown_compression.error().message, "compression \"snappy\" is unknown; there are none, lz4, zstd");
+  EXPECT_EQ(unknown_compression.error().message, "compression \"snappy\" is unknown; known are none, lz4, zstd");
   const auto unknown = parse_destination("parquet");
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; there are native"), std::string::npos);
+  EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; known are native"), std::string::npos);
 }
 
 TEST(Message, Tasks) {
