@@ -125,7 +125,7 @@ TEST(Reduction, WhatCannotBeIsNamed) {
   EXPECT_THAT(error("sum(watts)"), HasSubstr("no field 'watts' in load: power, jobs, drift"));
   EXPECT_THAT(error("median(power)"), HasSubstr("is not sum(F)"));
   EXPECT_THAT(error("sum"), HasSubstr("is not sum(F)"));
-  EXPECT_THAT(error("top(power)"), HasSubstr("1 arguments, 2"));
+  EXPECT_THAT(error("top(power)"), HasSubstr("1 arguments, expected 2"));
   EXPECT_THAT(error("top(power, 0)"), HasSubstr("1 to 1024"));
   EXPECT_THAT(error("histogram(power, 5, 5, 3)"), HasSubstr("bins from '5' to '5'"));
   EXPECT_THAT(error("histogram(power, 0, 1, 5000)"), HasSubstr("1 to 4096"));

@@ -182,15 +182,15 @@ TEST(TreeFile, WhatIsWrongIsNamedWithLineAndMember) {
     return tree ? std::string() : tree.error().message;
   };
   EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu9\n"), HasSubstr("line 2: dpu9 is neither a member nor a group"));
-  EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu0\n"), HasSubstr("line 2: member dpu0 is in a already (line 1)"));
-  EXPECT_THAT(error("a: dpu0 dpu1 dpu0\nb: dpu2\n"), HasSubstr("line 1: member dpu0 is in a already"));
+  EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu0\n"), HasSubstr("line 2: member dpu0 is already in a (line 1)"));
+  EXPECT_THAT(error("a: dpu0 dpu1 dpu0\nb: dpu2\n"), HasSubstr("line 1: member dpu0 is already in a"));
   EXPECT_THAT(error("a: dpu0 b\nb: dpu1 c\nc: dpu2 a\n"),
               HasSubstr("line 1: group a is part of itself: a in c in b in a"));
   EXPECT_THAT(error("a: a dpu0 dpu1 dpu2\n"), HasSubstr("group a is part of itself"));
-  EXPECT_THAT(error("a: dpu0 dpu1\n"), HasSubstr("without member dpu2"));
+  EXPECT_THAT(error("a: dpu0 dpu1\n"), HasSubstr("does not contain member dpu2"));
   EXPECT_THAT(error("a: dpu0 dpu1 dpu2\na: dpu1\n"), HasSubstr("line 2: group a exists already (line 1)"));
-  EXPECT_THAT(error("a: dpu0 dpu1 dpu2\nb: a\nc: a\n"), HasSubstr("line 3: group a is in b already (line 2)"));
-  EXPECT_THAT(error("dpu0: dpu1 dpu2\n"), HasSubstr("line 1: dpu0 is a member, no group"));
+  EXPECT_THAT(error("a: dpu0 dpu1 dpu2\nb: a\nc: a\n"), HasSubstr("line 3: group a is already in b (line 2)"));
+  EXPECT_THAT(error("dpu0: dpu1 dpu2\n"), HasSubstr("line 1: dpu0 is a member, not a group"));
   EXPECT_THAT(error("dpu0 dpu1\n"), HasSubstr("line 1: a group is written"));
   EXPECT_THAT(error("a b: dpu1\n"), HasSubstr("line 1: one name"));
   EXPECT_THAT(error("a:\n"), HasSubstr("line 1: group a has no parts"));
