@@ -43,7 +43,7 @@ constexpr ConfigKey keys_of_source[] = {
     {"source.unit", ConfigType::text, "", "Such as bytes, seconds, celsius, joules."},
     {"source.description", ConfigType::text, "", "A sentence that explains the metric."},
     {"source.scale", ConfigType::real, "1",
-     "Factor that numbers are multiplied by. Unless it is a whole number, the type becomes f64."},
+     "Factor that numbers are multiplied by. A factor that is not a whole number needs type f64."},
     {"source.interval", ConfigType::duration, "10s", "From one start of a command to the next.", millisecond_ns,
      86400 * second_ns},
     {"source.time_limit", ConfigType::duration, "5s",
