@@ -53,7 +53,7 @@ inline constexpr std::size_t functions_max = 128;
 inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, confinement_bytes_max = 200;
 using wire::message_bytes_max;
 using wire::output_name_bytes_max;
-inline constexpr unsigned lines_max = 100;  // for the log, of one call
+inline constexpr unsigned lines_max = 100;  // log lines of one call
 inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
 inline constexpr std::size_t message_enclosed_max = 32 << 10;  // of a message between lanes: in the packet
 inline constexpr std::size_t operations_max = 64;              // of a call at a time
@@ -63,8 +63,8 @@ struct FunctionInfo {
   std::string name, doc;
 };
 
-// The state of a worker's confinement, in its own words: "on", "log", "off" or "none: " and the reason; "user net ipc",
-// "off" or "none: " and the reason.
+// A worker's report of its confinement: "on", "log", "off" or "none: " and the reason; "user net ipc", "off" or "none:
+// " and the reason.
 struct Confinement {
   std::string seccomp{}, namespaces{};
 };
@@ -116,7 +116,7 @@ struct CallPacket {
   CallNumber call = 0;
   std::uint32_t descriptors = 0;
   std::uint64_t description_bytes = 0;
-  std::vector<std::uint64_t> forget{};  // kept memory that is gone
+  std::vector<std::uint64_t> forget{};  // kept memory that no longer exists
   Bytes enclosed{};                     // the description; empty: it is in a memfd
 };
 struct MorePacket {};
@@ -136,7 +136,7 @@ struct InputNotice {
   std::uint32_t descriptor = 0;
   std::uint64_t offset = 0, bytes = 0;
   std::uint32_t flags = 0;
-  std::uint64_t kept = 0, kept_bytes = 0;  // with descriptor 0: the worker has it
+  std::uint64_t kept = 0, kept_bytes = 0;  // with descriptor 0: the worker has it mapped
 };
 struct RoomNotice {
   std::string name;
@@ -154,8 +154,8 @@ struct Description {
   std::vector<RoomNotice> rooms{};
 };
 
-// Texts come back printable: control characters are replaced. Everything is within the limits above, names and counts
-// included; the caller compares numbers of calls.
+// Texts come back printable: control characters are replaced. Everything is within the limits above, including names
+// and counts; the caller checks the numbers of calls.
 [[nodiscard]] Result<FromWorker> decode_from_worker(Bytes packet);
 [[nodiscard]] Result<FromAgent> decode_from_agent(Bytes packet);
 [[nodiscard]] Result<Description> decode_description(Bytes bytes);
