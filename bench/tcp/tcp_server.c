@@ -85,8 +85,7 @@ static void let_in(int epoll, int listener) {
   }
 }
 
-/* All of it, however long that takes: for messages that are small beside a socket's buffer. 0: the connection is over.
- * */
+/* Sends all bytes, however long that takes: for messages smaller than a socket's buffer. 0: the connection is over. */
 static int send_whole(int fd, const char* bytes, size_t length) {
   while (length > 0) {
     const ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL);
