@@ -11,12 +11,11 @@
 //   tcp.echo_sparse                              100 bytes every 100 ms: the echo, the server's read() of it, CPU of
 //                                                program and agent
 //   tcp.post_ns                                  a send of 64 bytes, in the server
-//   tcp.idle_flows                               CPU of program and agent with connections on which nothing happens
+//   tcp.idle_flows                               CPU of program and agent with idle connections
 //   tcp.flow_bytes                               of the agent's fast path
-//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that
-//                                                is
+//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only with --over, its name
 //
-//   tcp.slow_path_…                             who does the slow path (tcp_slow_path.h); only when it is asked for
+//   tcp.slow_path_…                             the slow path on agent or host (tcp_slow_path.h); only when requested
 //
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
 //   --agent-pid PID

@@ -1,12 +1,11 @@
 // Parcels between the ranks of a communicator: member i is rank i. For exchanges that MPI starts, as in the paper on
 // which exchanges are based; agents use channels. The only user of mpi.h here, built if there is an MPI.
 //
-//   receiving   persistent requests (MPI_Recv_init) from any rank, because leaders change; each is started again when
-//               its parcel was taken
-//   sending     one persistent request (MPI_Send_init) for each neighbour, created again when the parcel's size
-//   changes,
-//               which in a steady exchange it does not; while one is on its way the newest later parcel waits, and the
-//               others are left out
+//   receiving   persistent requests (MPI_Recv_init) from any rank, because leaders change; each is restarted when its
+//               parcel was taken
+//   sending     one persistent request (MPI_Send_init) for each neighbour, made again when the parcel's size changes,
+//               which is rare in a steady exchange; while one is under way the newest later parcel waits, and the
+//               others are dropped
 //   poll        MPI_Testsome over all of them: nothing waits for a rank
 //
 // Slow and stopped ranks lose their own parcels. A rank that died ends the carrier with an error that names it, because

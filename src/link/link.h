@@ -2,19 +2,19 @@
 // local/local_agent_link.h and stream/stream_agent_link.h; for cards card/card_agent_link.h, verbs/verbs_link.h and
 // doca/doca_link.h.
 //
-// A link has two ends. The host's end offers memory: it allocates segments and lets ranges be read. The
-// agent's end reaches it: reads from ranges and segments, writes to segments only. The host's end has no
-// operation by which agent memory could be reached.
+// A link has two ends. The host's end offers memory: it allocates segments and permits reads of ranges. The agent's end
+// accesses it: it reads from ranges and segments, and writes only to segments. The host's end has no operation that
+// reaches the agent's memory.
 //
 // | link          | segments                    | ranges               | proof of life       |
 // |---------------|-----------------------------|----------------------|---------------------|
 // | local_link    | sealed memfds, mapped twice | process_vm_readv     | pidfd and socket    |
-// | stream_link      | framed reads and writes     | framed reads         | socket              |
+// | stream_link   | framed reads and writes     | framed reads         | socket              |
 // | verbs_link    | RDMA READ and WRITE         | RDMA READ            | queue pair, socket  |
 // | doca_link     | the card's DMA over PCIe    | same                 | socket              |
 // | loopback_link | same process, virtual time  | same                 | the test decides    |
 //
-// Neither end starts a thread, except the host's end of stream_link, which has to serve its memory.
+// Neither end starts a thread, except the host's end of stream_link, whose thread serves its memory.
 #pragma once
 
 #include <cstdint>

@@ -6,16 +6,15 @@
 //                     unusable  u8 2, text reason                    and the worker ends
 //                     log       u8 3, u8 level, text line
 //                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
-//                               with one descriptor for each output, in their order
-//                               but for those in a room (flag 2)
+//                               with one descriptor for each output, in order,
+//                               except for those in a room (flag 2)
 //                     send      u8 7, u64 call, u64 operation, u32 lane, u32 tag, u64 bytes, u8 enclosed, bytes
 //                               with one descriptor if they are not enclosed
 //                     receive   u8 8, u64 call, u64 operation, u32 lane, u32 tag, u64 room
 //                     taken     u8 9, u64 call, u64 operation        the descriptor of an answer has been read
 //   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64
-//                     forget*, the
-//                               description if it is enclosed; otherwise the first of the descriptors is its memfd
-//                     more      u8 6                                 with the next ones
+//                               forget*, the description if it is enclosed; otherwise the first descriptor is its memfd
+//                     more      u8 6                                 with the next descriptors
 //                     answer    u8 10, u64 call, u64 operation, i32 error, text why, u64 bytes, u8 enclosed, bytes
 //                               with one descriptor if there are bytes that are not enclosed
 //
@@ -26,8 +25,8 @@
 //                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags, u64 kept, u64
 //                      kept bytes}*, u64 session, u64 worker, u32 lane, u32 lanes,
 //                      u32 count, {key name, u64 bytes, u32 descriptor, u64 kept, u64 kept bytes}*
-//   multiple of 4096   arguments (of 8, where it is enclosed)
-//   multiples of 4096  inputs that had no descriptor of their own
+//   multiple of 4096   arguments (of 8, if the description is enclosed)
+//   multiples of 4096  inputs without a descriptor of their own
 //
 // The agent trusts no message of a worker: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and outputs are
 // checked before they are used (output_memory.h).

@@ -1,16 +1,16 @@
 // `--offload auto`: finds the fastest mode during the run.
 //
-//   probing   the host goes on alone, and its phases are measured; meanwhile the agent computes forces and a list twice
-//             that nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers
-//             costs nothing
-//   measuring the host alone once more, without the agent's work beside it; not where the case is clear already
-//   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps
-//             A trial that is too close to call goes on for longer. Of lists elsewhere the steps that sort atoms are
-//             rare: they are left out of the trial and added as predicted
-//   settled   the fastest as tried, if it was faster than the host alone; or none. Modes predicted to be clearly slower
-//             than one that was tried are not
-//   doubting  a mode that got slower than the host alone was, twice in a row, is compared with the host alone as it is
-//             now: whoever is slower then is given up for good
+//   probing   the host continues alone, and its phases are measured; meanwhile the agent twice computes unused forces
+//             and an unused list (the first time touches memory). The host never waits, so an agent that does not
+//             answer costs nothing
+//   measuring the host alone once more, while the agent is idle; skipped if the case is clear already
+//   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps. A trial
+//             that is too close to call takes longer. With lists elsewhere, steps that sort atoms are rare: trials
+//             leave them out, and their predicted time is added
+//   settled   the fastest tried mode if it was faster than the host alone, else none. Modes predicted to be clearly
+//             slower than a tried mode are not tried
+//   doubting  a mode that was slower than the host alone twice in a row is compared with the current speed of the host
+//             alone: the slower one is given up for good
 //
 // With lists by interval all modes are candidates. With lists by displacement no pair may be missed, so `force` is
 // excluded. Time is an argument. All ranks decide alike.

@@ -3,10 +3,9 @@
 // A card (verbs_link, doca_link) moves bytes only from and to registered memory, which pins its pages. The agent's
 // sources and targets are of three kinds:
 //
-//   frames      last and are on a list (lasting_memory.h): registered once, by windows, and kept while they last
-//   other large memory            registered for the operation, given free with it
-//   other small memory            (rings, lines, on stacks and in vectors) through a bounce buffer that is registered
-//                                 once
+//   frames               lasting, and in a list (lasting_memory.h): registered once, in windows, as long as they last
+//   other large memory   registered for the operation, and released with it
+//   other small memory   (rings, lines, on stacks and in vectors) copied through a bounce buffer, registered once
 //
 // Nothing is cached by address: memory may have been unmapped and mapped again at the same place, and the card would
 // still write to the old pages. Memory that cannot be registered goes through the bounce buffer as well, in steps.

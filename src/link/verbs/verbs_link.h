@@ -5,8 +5,8 @@
 //
 //   host                                             agent
 //              <-- rendezvous: port ---------------   listens there by rdmacm, for this one program
-//   connects by rdmacm, with the host's proof ---->   compares it, rejects whoever does not know it
-//   compares it <-- accepts, with its own proof ---   and the packet its port takes: both send the smaller one
+//   connects by rdmacm, with the host's proof ---->   compares it, and rejects a wrong one
+//   compares it <-- accepts, with its own proof ---   and its port's largest packet: both use the smaller one
 //   segment: address and key of the channel's ---->   reads and writes may begin
 //
 // The proofs are HMACs of both nonces of the control connection's handshake under the shared key: nobody can make them

@@ -1,11 +1,10 @@
 // Splits rows by some bits of their identifier: a radix partition that writes every part's columns straight to their
 // final place, the buffers of outgoing Arrow frames.
 //
-//     identifiers ->  count_parts   how many rows each part gets, so that its frame can be laid out
+//     identifiers ->  count_parts   counts the rows of each part, so that its frame can be laid out
 //     columns     ->  Partition     block by block: one counting sort of the block's row numbers, then, column by
-//                 column,
-//                                   each part's rows of the block as one run (gather from a block that is in the
-//                                   cache, store to one place of each part)
+//                                   column, each part's rows of the block as one run (gathered from a block in the
+//                                   cache, stored to one place for each part)
 //
 // Rows keep their order within a part. Output larger than a core's cache bypasses it, a cache line at a time (AVX-512):
 // a line that is stored in full need not be read first, which saves a third of all memory traffic.
