@@ -1,4 +1,4 @@
-// Arrow's statuses and results as ours, for the benchmarks that call libarrow.
+// Converts Arrow's statuses and results to this project's, for benchmarks that call libarrow.
 #pragma once
 
 #include <arrow/result.h>

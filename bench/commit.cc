@@ -7,15 +7,15 @@
 namespace offpath::bench {
 namespace {
 
-// A word of a shell command.
+// Quotes a word of a shell command.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-// The folder above `program` that is a clone of this project. Somebody's own repository with an environment that
-// Offpath is installed in is none.
+// The closest folder above `program` that is a clone of this project. Another repository with an environment in which
+// Offpath is installed does not count.
 std::filesystem::path clone_above(const std::filesystem::path& program) {
   std::error_code ignored;
   for (std::filesystem::path folder = program.parent_path(); folder.has_relative_path();

@@ -1,4 +1,4 @@
-// Which commit a benchmark's figures belong to.
+// The commit to which a benchmark's figures belong.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace offpath::bench {
 
-// What git says now of the source tree that `program` lies in (its build directory, its virtual environment), as
-// "1a2b3c4", or "1a2b3c4-dirty" where files it knows have changed. A program is built once and again only where its
-// sources change, so what was true then may not be now. `built_in` where there is no such tree, or no git.
+// The current commit of the source tree that contains `program` (in its build directory or virtual environment), from
+// git: "1a2b3c4", or "1a2b3c4-dirty" if tracked files have changed. A program is only rebuilt when its sources change,
+// so the commit of its build may be outdated. Returns `built_in` if there is no such tree, or no git.
 [[nodiscard]] std::string commit_of(const std::filesystem::path& program, std::string_view built_in);
 
 }  // namespace offpath::bench

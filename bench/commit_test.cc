@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A repository of one file, and a program three folders below it. Its name wants quoting.
+// A repository of one file, and a program three folders below it. Its name needs quoting.
 class Commit : public testing::Test {
  protected:
   Commit() {

@@ -43,7 +43,7 @@ Result<double> Echo::ask() {
   return double(ticks() - began) * ns_per_tick();
 }
 
-// What comes on `from` goes to `onward` and its answer back; without `onward` it comes back as it is.
+// Passes data from `from` to `onward` and its answer back; without `onward` it is echoed.
 void Echo::pass_on(int core, int from, int onward, int unused, int other_unused) {
   ::close(unused);
   ::close(other_unused);

@@ -1,5 +1,5 @@
-// A message through two processes by sockets, and back: what the machine takes for the hops between a program, its
-// agent and whoever the agent asks. All of them sleep while they wait.
+// A message through two processes by sockets, and back: the machine's cost of the hops between a program, its agent and
+// another process. All of them sleep while they wait.
 #pragma once
 
 #include <sys/types.h>

@@ -9,7 +9,7 @@
 namespace offpath::bench {
 namespace {
 
-constexpr TimeNs stuck_ns = 60 * second_ns;  // longer than any operation of any benchmark takes
+constexpr TimeNs stuck_ns = 60 * second_ns;  // longer than any operation of any benchmark
 
 #define OFP_CALL(call)                                              \
   do {                                                              \
@@ -64,7 +64,7 @@ Result<Stream> Stream::open(const Channel& channel, const StreamSpec& spec) {
 
 Stream::~Stream() {
   if (stream_ == nullptr) return;
-  // Its frames go too: the next stream of a benchmark starts with the memory this one used.
+  // Also drops its frames: the next stream of a benchmark starts with this stream's memory.
   ofp_stream_close(stream_, second_ns, nullptr);
   ofp_pool_drop(channel_, ("local:/" + name_).c_str(), nullptr, nullptr, second_ns, nullptr, nullptr);
 }

@@ -1,5 +1,5 @@
-// The host program a benchmark plays: the C interface with its results as Result, and waits that spin, so that a
-// measurement sees the moment a line changes and not a scheduler.
+// The host program of a benchmark: the C interface with Results, and waits that spin, so that measurements see when a
+// line changes, without the scheduler.
 #pragma once
 
 #include <offpath/offpath.h>
@@ -31,8 +31,8 @@ class Channel {
   ofp_channel* channel_ = nullptr;
 };
 
-// A stream of `columns` columns of doubles (one of bytes where `format` is "C") that keeps one frame, so that
-// the agent's pages are reused and a run needs no more memory than two frames.
+// A stream of `columns` columns of doubles (one of bytes if `format` is "C") that keeps one frame, so that the agent's
+// pages are reused and a run needs memory for only two frames.
 struct StreamSpec {
   std::string name;
   const char* destination = "ipc-page";
@@ -52,7 +52,7 @@ class Stream {
 
   [[nodiscard]] ofp_stream* get() const noexcept { return stream_; }
 
-  // The post alone, and when it was entered and left in ticks().
+  // A post, with the times in ticks() at which it was entered and left.
   struct Posted {
     std::uint64_t ticket = 0;
     std::uint64_t entered_ticks = 0;
@@ -60,10 +60,10 @@ class Stream {
   };
   [[nodiscard]] Result<Posted> post(std::span<const void* const> columns, std::uint64_t rows);
 
-  // Spin until the line reaches the ticket; the ticks when it was seen there. The operation's own error, if it failed.
+  // Spins until the line reaches the ticket; returns the ticks at that moment, or the operation's own error.
   [[nodiscard]] Result<std::uint64_t> spin_pulled(std::uint64_t ticket);
   [[nodiscard]] Result<std::uint64_t> spin_stored(std::uint64_t ticket);
-  // Sleeps until it is stored, as a program with nothing else to do would.
+  // Sleeps until it is stored, like a program without other work.
   [[nodiscard]] Status wait_stored(std::uint64_t ticket);
 
  private:
@@ -77,12 +77,12 @@ class Stream {
   std::uint64_t sends_ = 0;
 };
 
-// A round trip through the rings: after it the agent is awake.
+// A round trip through the rings: afterwards the agent is awake.
 [[nodiscard]] Status wake_agent(const Channel& channel);
 // Long enough for an idle agent to fall asleep, so that it does not spin beside a peer on its core.
 inline constexpr TimeNs agent_settles_ns = 3 * millisecond_ns;
 
-// Memory announced for as long as this lives. Declared after the memory, so that it is withdrawn before.
+// Announces memory during this object's life. Declared after the memory, so that it is withdrawn first.
 class Announcement {
  public:
   Announcement() = default;
@@ -98,7 +98,7 @@ class Announcement {
   ofp_range* range_ = nullptr;
 };
 
-// Source buffers for sends: a rotation that is announced, dealt out as columns.
+// Announced source buffers for sends, used in rotation as columns.
 class Sources {
  public:
   [[nodiscard]] static Result<Sources> make(const Channel& channel, std::uint64_t column_bytes, std::uint32_t columns,

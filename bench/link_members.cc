@@ -22,7 +22,7 @@
 namespace offpath::bench {
 namespace {
 
-constexpr TimeNs start_wait_ns = 60 * second_ns;  // an emulated machine takes its time
+constexpr TimeNs start_wait_ns = 60 * second_ns;  // an emulated machine is slow
 constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 
 struct Report {
@@ -32,7 +32,7 @@ struct Report {
   char failure[200] = {};  // empty: none
 };
 
-// A directory with the key that both sides of a network link share; goes away with what is in it.
+// A directory with the key for both sides of a network link; removed with this object.
 class KeyDirectory {
  public:
   [[nodiscard]] static Result<KeyDirectory> make() {
@@ -84,7 +84,7 @@ bool send_all(int socket, const std::byte* from, std::size_t length) {
   return true;
 }
 
-// One connection, then the end.
+// Serves one connection, then exits.
 [[noreturn]] void serve(int listener, const std::byte* memory, std::uint64_t bytes) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const Fd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -172,7 +172,7 @@ Result<std::unique_ptr<link::AgentLink>> accept_link(int listener, link::Address
   return handshake.accept(welcome);
 }
 
-// While a program announces its memory, the links are served.
+// Serves the links while a program announces its memory.
 Result<Report> await_report(Member& member) {
   for (const TimeNs deadline = monotonic_ns() + start_wait_ns; monotonic_ns() < deadline;) {
     Report report;
@@ -205,7 +205,7 @@ Status open_member(Member& member, const MembersPlan& plan, int listener, link::
   if (send(member.report.get(), "g", 1, MSG_NOSIGNAL) != 1) return await_report(member).map([](const Report&) {});
   auto accepted = accept_link(listener, kind, policy);
   if (accepted) member.link = std::move(*accepted);
-  auto reported = await_report(member);  // knows best why it did not connect
+  auto reported = await_report(member);  // knows the reason if it did not connect
   if (!reported) return tl::unexpected<Failure>(std::move(reported).error());
   if (!accepted) return tl::unexpected<Failure>(std::move(accepted).error());
   member.range_base = reported->range_base;

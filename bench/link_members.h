@@ -1,6 +1,6 @@
-// The programs that `bench_link` reads from: processes that hold memory and sleep. Each has one link to the bench, and
-// beside it what its peers use: the same memory by its address, and a plain TCP server that answers with as many bytes
-// as asked.
+// The programs from which `bench_link_points` reads: processes that hold memory and sleep. Each has one link to the
+// bench, and for its peers the same memory by address, and a plain TCP server that answers with the requested number of
+// bytes.
 //
 //   bench (the links' agent ends)  <--- link --->  program 0 … N-1 (host ends)
 //                                  <--- TCP ---->  a server beside each, where the peer is TCP
@@ -21,10 +21,10 @@
 namespace offpath::bench {
 
 struct MembersPlan {
-  std::string address;  // to listen at
+  std::string address;  // at which the bench listens
   std::size_t count = 1;
   int core = 0;       // of the programs and their servers
-  std::string group;  // cgroup.procs of the control group they join; empty: none
+  std::string group;  // cgroup.procs of the control group that they join; empty: none
   std::uint64_t range_bytes = 0, segment_bytes = 0;
   bool servers = false;
 };
@@ -46,15 +46,15 @@ class Member {
   Fd report;  // a socket to it
 };
 
-// What a server is asked: takes `pushed` bytes that follow, then answers with `wanted` bytes.
+// A request to a server: it takes the `pushed` bytes that follow, then answers with `wanted` bytes.
 struct ServerRequest {
   std::uint32_t pushed = 0, wanted = 0;
 };
 
-// Forks: to be called before anything else was started. Every link is open when it returns.
+// Forks: call it before starting anything else. Every link is open when it returns.
 [[nodiscard]] Result<std::vector<Member>> start_members(const MembersPlan& plan);
 
-// The calling process from now on counts among those of a control group.
+// Moves the calling process to a control group.
 [[nodiscard]] Status join_group(const std::string& procs_file);
 
 }  // namespace offpath::bench

@@ -1,14 +1,14 @@
-// What a link itself does, before any service stands on it: the measurements that the papers began with (OSU: latency,
-// bandwidth with a window, message rate of pairs, all-gather), in the form in which this project moves data. Messages
-// are read out of the other side's memory by whoever wants them, so a message's latency is the time from asking to
-// having it.
+// The performance of a link alone, without services: the measurements with which the papers begin (OSU: latency,
+// bandwidth with a window, message rate of pairs, all-gather), in the form in which this project moves data. The
+// receiver reads messages out of the sender's memory, so a message's latency is the time from the request to its
+// arrival.
 //
 // Usage: bench_link_points --link local|tcp|verbs --place NAME [--address ADDRESS] [--group FILE]
 //                          [--members-group FILE] …
 //
-// Programs hold the memory (link_members.h) on the host core, this process is the agent's end on the agent core. Groups
+// Programs hold the memory (link_members.h) on the host core; this process is the agent's end on the agent core. Groups
 // are control groups that the two join. Peers: for local the bare system call, for tcp a request and an answer on a
-// plain socket of the same kernel. For verbs there is none here: perftest is one, in a process of its own.
+// plain socket of the same kernel. For verbs perftest is the peer, in a separate process.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -34,16 +34,16 @@ constexpr std::uint32_t repeats_max = 20'000;
 struct Setting {
   std::string link, place, address, peer;
   PairPlan pairs;
-  double turn_ns = 0;  // how long a turn goes on
+  double turn_ns = 0;  // duration of a turn
   std::vector<std::uint64_t> sizes = {};
 };
 
-// The same for both sides of a comparison: fetches from every member, so many messages of a size at a time.
+// The same for both sides of a comparison: fetches from every member, a number of messages of one size at a time.
 class Fetcher {
  public:
   virtual ~Fetcher() = default;
   virtual Status fetch(std::uint64_t bytes, std::uint32_t messages) = 0;
-  // Collects a message of each member, then gives all of them to every member.
+  // Collects a message of each member, then sends all of them to every member.
   virtual Status gather(std::uint64_t bytes) = 0;
 };
 
@@ -129,7 +129,7 @@ class RawFetcher final : public Fetcher {
   const Pages& target_;
 };
 
-// Requests first, then the answers; it spins for them, as the link's end does.
+// Sends requests first, then reads the answers; it spins for them, like the link's end.
 class SocketFetcher final : public Fetcher {
  public:
   SocketFetcher(std::span<Member> members, const Pages& target) : members_(members), target_(target) {}
@@ -191,8 +191,8 @@ class SocketFetcher final : public Fetcher {
 
 using Operation = std::function<Status()>;
 
-// Repeats it for as long as a turn goes on, which the first turns find out; the mean, in nanoseconds, which counts the
-// stops of a quota as well.
+// Repeats the operation for the duration of a turn, with a number of repeats found in the first turns; returns the mean
+// in nanoseconds, which includes stops because of a quota.
 Turn repeated(const Operation& operation, double turn_ns) {
   return [operation, turn_ns, repeats = std::uint32_t(1)]() mutable -> Result<double> {
     for (;;) {
@@ -220,9 +220,9 @@ Result<Point> measure(const Setting& setting, const Operation& subject, const Op
   return Point{compared.subject, compared.peer, compared};
 }
 
-// ---- what is measured
+// ---- measured quantities
 
-// A quantity over sizes: which of them are claims, and what becomes of nanoseconds.
+// A quantity over sizes: the sizes that are claims, and the conversion of nanoseconds.
 struct Quantity {
   std::string name, unit;
   double (*of)(double ns, double bytes);
@@ -251,7 +251,7 @@ void add_claim(Report& report, const Setting& setting, const Quantity& quantity,
   report.add(std::move(claim));
 }
 
-// `over`: what one size costs on the side of a fetcher.
+// `over`: the cost of one size with a fetcher.
 Status measure_sizes(const Options& options, Report& report, const Setting& setting, const Quantity& quantity,
                      Fetcher& subject, Fetcher* peer, const std::function<Status(Fetcher&, std::uint64_t)>& over) {
   const std::string figure = fmt::format("link_{}_{}", quantity.name, setting.link);
@@ -312,7 +312,7 @@ Status run(const Options& options, Report& report) {
   else
     for (std::uint64_t bytes = 1; bytes <= size_max_of_one; bytes *= 4) setting.sizes.push_back(bytes);
 
-  // Forked while this process is still in no group.
+  // Forked before this process joins a group.
   OFP_ASSIGN(std::vector<Member> members, start(options, setting));
   const std::span<Member> sixteen(members), eight = sixteen.first(pairs_of_rate), one = sixteen.first(1);
   OFP_TRY(pin_to_core(options.agent_core));

@@ -29,7 +29,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The value of "name : value" in a file such as /proc/cpuinfo; empty if it is not there.
+// The value of "name : value" in a file such as /proc/cpuinfo; empty if it is missing.
 std::string field_of(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// What a benchmark needs to know of the machine and do to it: cores, caches, CPU time, memory of a process.
+// The benchmarks' access to the machine: cores, caches, CPU time, memory of a process.
 #pragma once
 
 #include <sys/types.h>
@@ -14,21 +14,21 @@
 
 namespace offpath::bench {
 
-// Size of the largest cache of CPU 0 as /sys says it; 32 MiB where it does not.
+// Size of the largest cache of CPU 0 according to /sys; otherwise 32 MiB.
 [[nodiscard]] std::uint64_t last_level_cache_bytes();
 // "AMD EPYC, 2 cores, Linux 6.1.0, 24 GiB".
 [[nodiscard]] std::string machine_description();
 
-// The calling thread and those it starts run on `core` alone.
+// Restricts the calling thread, and threads that it starts, to `core`.
 [[nodiscard]] Status pin_to_core(int core);
 
 // CPU time of a whole process (0: this one), all its threads, in nanoseconds.
 [[nodiscard]] Result<std::int64_t> process_cpu_ns(pid_t pid);
-// Resident memory of a process (0: this one), from /proc/PID/status, where every user may read it.
+// Resident memory of a process (0: this one), from /proc/PID/status, which every user may read.
 [[nodiscard]] Result<std::uint64_t> process_resident_bytes(pid_t pid);
 
-// The time-stamp counter as a clock for events of tens of nanoseconds: reading CLOCK_MONOTONIC costs as much as
-// what is measured. Calibrated once against CLOCK_MONOTONIC; falls back to it where there is no counter.
+// The time-stamp counter as a clock for events of tens of nanoseconds, because reading CLOCK_MONOTONIC costs as much as
+// these. Calibrated once against CLOCK_MONOTONIC, which is used if there is no counter.
 [[nodiscard]] std::uint64_t ticks() noexcept;
 [[nodiscard]] double ns_per_tick();
 
@@ -37,7 +37,7 @@ void sleep_ns(TimeNs duration_ns) noexcept;
 // Anonymous, page-aligned memory with every page touched by the constructor. Move-only.
 class Pages {
  public:
-  enum class Kind { anonymous, shared_file };  // shared_file: a memfd, as an agent's frames are
+  enum class Kind { anonymous, shared_file };  // shared_file: a memfd, like an agent's frames
 
   Pages() = default;
   [[nodiscard]] static Result<Pages> map(std::uint64_t length_bytes, Kind kind = Kind::anonymous);
@@ -56,8 +56,8 @@ class Pages {
   std::uint64_t length_bytes_ = 0;
 };
 
-// Equal buffers that together exceed the last-level cache, used in turn, so that no source is read
-// from the cache. One allocation; buffer i starts at i * stride (+ `misalign_bytes`).
+// Equal buffers that together exceed the last-level cache, used in turn, so that no source is read from the cache. One
+// allocation; buffer i starts at i * stride (+ `misalign_bytes`).
 class RotatedBuffers {
  public:
   // As many as fill `working_set_bytes`, at least one.
@@ -77,7 +77,7 @@ class RotatedBuffers {
   std::size_t count_ = 0;
   std::size_t turn_ = 0;
 };
-// The working set RotatedBuffers is meant for on this machine.
+// The working set for RotatedBuffers on this machine.
 [[nodiscard]] std::uint64_t beyond_cache_bytes();
 
 }  // namespace offpath::bench

@@ -39,7 +39,7 @@ TEST(Measure, StandardDeviationIsTheSamples) {
   EXPECT_DOUBLE_EQ(standard_deviation(std::vector<double>{5}), 0);
 }
 
-// The ranks every table of order-statistic intervals gives: 6 and 16 of 21, 2 and 9 of 10.
+// The ranks in published tables of order-statistic intervals: 6 and 16 of 21, 2 and 9 of 10.
 TEST(Measure, IntervalRanks) {
   std::vector<double> values;
   for (int i = 1; i <= 21; ++i) values.push_back(i);
@@ -82,7 +82,7 @@ TEST(Measure, PairsAreInterleavedWarmedUpAndAlternate) {
   EXPECT_DOUBLE_EQ(result->ratio, 2.5);
 }
 
-// Each side keeps one of three buffers, and takes the one that was given back last.
+// Each side keeps one of three buffers, and takes the one released last.
 TEST(Measure, BothSidesGetEveryBufferThatGoesRound) {
   struct Side {
     char kept;
@@ -102,7 +102,7 @@ TEST(Measure, BothSidesGetEveryBufferThatGoesRound) {
   EXPECT_EQ(peer.got, evenly);
 }
 
-// Drift that doubles every cost half way through moves the medians of the sides, not the pairs' ratio.
+// Drift that doubles every cost half way through changes the medians of the sides, but not the pairs' ratio.
 TEST(Measure, RatioIsOfPairsNotOfMedians) {
   std::vector<double> subject, peer;
   for (int i = 0; i < 21; ++i) {

@@ -96,7 +96,7 @@ class RawReader final : public Puller {
   }
 
   pid_t source_pid_;
-  // Two in turn, of the kind of memory an agent's frames are: what a stream that keeps one frame uses.
+  // Two alternating targets of the memory that an agent's frames use: as for a stream that keeps one frame.
   std::array<Pages, 2> targets_;
 };
 
@@ -131,7 +131,7 @@ Result<PeerProcess> PeerProcess::start(int core, const Make& make) {
     serve(std::move(theirs), core, make);
   }
   theirs.reset();
-  prctl(PR_SET_PTRACER, pid, 0, 0, 0);  // under Yama 1; elsewhere it is refused and not needed
+  prctl(PR_SET_PTRACER, pid, 0, 0, 0);  // needed under Yama 1; elsewhere it fails harmlessly
   PeerProcess process(std::move(ours), pid);
   OFP_TRY(receive_answer(process.socket_.get()));
   return process;
@@ -139,7 +139,7 @@ Result<PeerProcess> PeerProcess::start(int core, const Make& make) {
 
 PeerProcess::~PeerProcess() {
   if (pid_ < 0) return;
-  shutdown(socket_.get(), SHUT_RDWR);  // closing would not do: later peers inherited the descriptor
+  shutdown(socket_.get(), SHUT_RDWR);  // closing would not end it: later peers inherited the descriptor
   waitpid(pid_, nullptr, 0);
 }
 

@@ -1,5 +1,5 @@
-// UCX as a peer: one-sided ucp_get from a process that sleeps, over the kernel's cross-memory attach. The
-// library is loaded in the peers' own processes alone, because it starts threads and installs handlers.
+// UCX as a peer: one-sided ucp_get from a process that sleeps, over the kernel's cross-memory attach. Only the peers'
+// own processes load the library, because it starts threads and installs handlers.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -24,7 +24,7 @@ namespace offpath::bench {
 #ifndef OFFPATH_BENCH_UCX_LIB_DIR
 
 Result<PeerProcess> start_ucx_reader(int, int, std::uint64_t) {
-  return fail(Error::unsupported, "UCX was not there when this was built (pip install libucx-cu12)");
+  return fail(Error::unsupported, "this was built without UCX (pip install libucx-cu12)");
 }
 
 #else
@@ -94,7 +94,7 @@ Result<ucp_mem_h> map_memory(const Ucp& ucp, const Pages& pages) {
   return memory;
 }
 
-// What the source tells the reader, one message: this, the worker's address, the packed key.
+// The source's message to the reader: this, the worker's address, the packed key.
 struct Introduction {
   std::uint64_t base = 0;
   std::uint64_t address_bytes = 0;

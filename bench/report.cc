@@ -166,8 +166,8 @@ Result<Options> parse_options(int argc, char** argv, const std::vector<std::stri
     const bool other = std::find(other_names.begin(), other_names.end(), name) != other_names.end();
     const bool known = name == "--json" || name == "--agent" || name == "--host-core" || name == "--agent-core" ||
                        name == "--sizes-max";
-    if (!known && !other) return fail(Error::invalid, "option '{}' is not known", name);
-    if (i + 1 == argc) return fail(Error::invalid, "option '{}' wants a value", name);
+    if (!known && !other) return fail(Error::invalid, "option '{}' is unknown", name);
+    if (i + 1 == argc) return fail(Error::invalid, "option '{}' needs a value", name);
     const std::string value = argv[++i];
     if (name == "--json") options.json_path = value;
     if (name == "--agent") options.agent = value;

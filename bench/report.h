@@ -1,11 +1,11 @@
-// What a benchmark says: claims with their peers and targets, and series for the figures. One JSON form for all:
+// A benchmark's results: claims with their peers and targets, and series for the figures. One JSON form for all:
 //
 //   {"bench": "move", "commit": "1a2b3c", "machine": "...",
 //    "claims": [{"claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds"}],
 //    "series": [{"figure", "name", "x_unit", "y_unit", "x": [...], "y": [...]}]}
 //
-// A claim also has "interval" ([low, high] of the ratio, 95 %) and "pairs" where there is a peer, and "why" where
-// it does not hold or could not be measured. A figure that was not measured is null, never a number.
+// A claim with a peer also has "interval" ([low, high] of the ratio, 95 %) and "pairs"; one that does not hold or was
+// not measured has "why". A figure that was not measured is null, never a number.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ struct Claim {
   double ratio = not_measured;
   std::optional<Interval> interval = {};
   std::size_t pairs = 0;
-  std::optional<Target> target = {};  // none: shown for information, holds if it was measured
-  std::string why = {};               // not empty: could not be measured, so it does not hold
+  std::optional<Target> target = {};  // none: for information; it holds if it was measured
+  std::string why = {};               // not empty: the reason why it was not measured, so it does not hold
 
   [[nodiscard]] bool holds() const noexcept;
 };
@@ -73,7 +73,7 @@ class Report {
 
   void add(Claim claim) { claims_.push_back(std::move(claim)); }
   void add(Series series) { series_.push_back(std::move(series)); }
-  // A claim that could not run.
+  // A claim that was not measured.
   void add_unmeasured(std::string claim, std::string unit, Target target, std::string why);
 
   [[nodiscard]] const std::vector<Claim>& claims() const noexcept { return claims_; }
@@ -92,11 +92,11 @@ struct Options {
   std::string json_path = {};  // empty: none
   std::string agent = {};      // address; empty: OFFPATH_AGENT
   bool check = false;          // exit status 1 when a claim does not hold
-  bool quick = false;          // proves that it runs; its figures mean nothing
+  bool quick = false;          // checks that it runs; its figures are meaningless
   int host_core = 0;
   int agent_core = 1;  // where peers of the agent run
   std::uint64_t size_max_bytes = std::uint64_t(1) << 30;
-  std::vector<std::pair<std::string, std::string>> others = {};  // "--name VALUE" the program asked for
+  std::vector<std::pair<std::string, std::string>> others = {};  // further "--name VALUE" options of the program
 
   [[nodiscard]] PairPlan pairs() const noexcept { return quick ? PairPlan{3, 1} : PairPlan{}; }
   [[nodiscard]] std::string_view other(std::string_view name) const noexcept;  // empty if not given
@@ -106,10 +106,10 @@ struct Options {
 // "64K", "1M", "1G", plain bytes; powers of 1024.
 [[nodiscard]] Result<std::uint64_t> parse_size(std::string_view text);
 
-// Prints the table, writes the JSON, and returns the exit status: 0; 1 when --check and a claim does not hold;
-// 2 when the file could not be written.
+// Prints the table, writes the JSON, and returns the exit status: 0; 1 with --check if a claim does not hold; 2 if the
+// file could not be written.
 [[nodiscard]] int finish(const Report& report, const Options& options);
-// Body of a main(): parses, runs, finishes; a failure is printed and exits 2.
+// The body of main(): parses, runs, finishes; prints a failure and exits with 2.
 [[nodiscard]] int run_main(int argc, char** argv, std::string_view bench, const std::vector<std::string>& other_names,
                            Status (*body)(const Options&, Report&));
 

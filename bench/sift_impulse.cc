@@ -1,6 +1,6 @@
-// A hundred agents' sift services in one process, with real data: as the paper's impulse response, particles are put on
-// every agent and sifted until all are in tracks. Jobs run as they come, on one core, and pieces go from agent to agent
-// as the frames they are; so what is measured is the work of the services, not of a network.
+// A hundred agents' sift services in one process, with real data: as in the paper's impulse response, particles are put
+// on every agent and sifted until all are in tracks. Jobs run at once, on one core, and pieces are passed from agent to
+// agent as frames; so the work of the services is measured, not a network.
 //
 //   sift.impulse_linear                time of ten times as many particles, over ten times the time
 //   sift.impulse_records_per_core_s    against the rate of the split alone, for as many stages
@@ -27,7 +27,7 @@ namespace {
 
 using namespace sift;
 
-// Agents that hear each other at once.
+// Agents whose messages arrive at once.
 class World {
  public:
   [[nodiscard]] static Result<std::unique_ptr<World>> make(const Settings& settings, std::uint32_t agents,
@@ -86,7 +86,7 @@ class World {
         const Status status = job->run();
         jobs_ns += double(ticks() - began) * ns_per_tick();
         if (!status && problem.empty())
-          problem = status.error().message;  // tried again by a timer, and there is no time here
+          problem = status.error().message;  // normally retried by a timer, but time does not pass here
         agents[agent]->on_job(job->token, status, 0, effects);
       } else if (const auto* publish = std::get_if<PublishEffect>(&effect)) {
         const std::size_t to = agents[agent]->geometry().position_of(publish->member);
@@ -137,7 +137,7 @@ Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uin
   const auto form = RowForm::make(particle_schema(), settings.key).value();
   std::mt19937_64 random(3);
   const std::uint64_t rows = particles / agents;
-  // every agent's: only bytes count
+  // every agent's: only the number of bytes matters
   const FramePtr frame = random_frame(*form, rows, particles, random, world->memory);
   const std::uint64_t began = ticks();
   for (std::uint32_t i = 0; i < agents; ++i) world->put(i, "0", frame);
@@ -149,7 +149,7 @@ Result<Impulse> impulse(const Settings& settings, std::uint32_t agents, std::uin
   return Impulse{ns, world->jobs_ns};
 }
 
-// The median of `turns`, after one that fills the memory.
+// The median of `turns`, after one that warms up the memory.
 Result<Impulse> median_impulse(const Settings& settings, std::uint32_t agents, std::uint64_t particles,
                                std::size_t turns, const FrameMemory& memory) {
   std::vector<Impulse> all;
@@ -161,7 +161,7 @@ Result<Impulse> median_impulse(const Settings& settings, std::uint32_t agents, s
   return all[all.size() / 2];
 }
 
-// Nanoseconds of the split alone, of a piece as large: counted, split, and its parts' identifiers summed up.
+// Nanoseconds of the split of an equally large piece: counting, splitting, and adding up its parts' identifiers.
 double split_ns(const Settings& settings, std::uint64_t rows, std::size_t turns, const FrameMemory& memory) {
   const auto form = RowForm::make(particle_schema(), settings.key).value();
   std::mt19937_64 random(3);
@@ -183,7 +183,7 @@ Result<Settings> settings_of(std::uint32_t stages, std::uint32_t fanout) {
       fmt::format("sift:/t?key=id&stages={}&fanout={}&threshold=64MiB&budget=512MiB", stages, fanout));
 }
 
-// Ten times the smaller impulse against the larger one, in turns.
+// Compares ten times the smaller impulse with the larger one, in turns.
 Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t small, const FrameMemory& memory,
                   Report& report) {
   OFP_ASSIGN(const Settings settings, settings_of(2, 16));
@@ -196,7 +196,7 @@ Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t sm
   plan.pairs = std::min<std::size_t>(plan.pairs, 7);
   plan.warmups = 1;
   OFP_ASSIGN(const Comparison compared, run_pairs(plan, turn(10 * small), turn(small)));
-  // The pairs' ratios are small / large: ten times that is how much better than linear the larger one is.
+  // The pairs' ratios are small / large: ten times that shows how much better than linear the larger one is.
   report.add(Claim{.claim = "sift.impulse_linear",
                    .value = 1 / (10 * compared.ratio),
                    .unit = "",
@@ -225,7 +225,7 @@ Status add_linear(const Options& options, std::uint32_t agents, std::uint64_t sm
   return {};
 }
 
-// The largest impulse of figure 9: two copies of its particles, and what lies between, have to be in memory.
+// The largest impulse of figure 9: two copies of its particles, and intermediate data, have to fit into memory.
 Status add_thousand(std::uint32_t agents, std::uint64_t particles, const FrameMemory& memory, Report& report) {
   constexpr std::uint64_t needed = 128ull << 30;
   const std::uint64_t there =
@@ -281,8 +281,8 @@ Status run(const Options& options, Report& report) {
   const auto agents = static_cast<std::uint32_t>(number("--agents", 100));
   const std::uint64_t small = number("--particles", options.quick ? 100'000 : 10'000'000);
   const std::string_view part = options.other("--part");
-  // An agent's memory is there when it is needed (BufferCache::prepare), so nobody's is touched for the first time
-  // here: the kernel's clearing of pages would be half of what is measured.
+  // An agent prepares memory before it is needed (BufferCache::prepare), so first touches are excluded here: otherwise
+  // the kernel's clearing of pages would be half of the measured time.
   const FrameMemory memory{BufferCache::make({.cached_bytes_max = 12ull << 30}), 0};
   if (part.empty() || part == "linear") OFP_TRY(add_linear(options, agents, small, memory, report));
   if (!part.empty() && part != "figures") return {};

@@ -1,6 +1,6 @@
-// Splitting 8 M records of 37 bytes (id u64; x y z vx vy vz q f32; type u8) with random identifiers by bits of these,
-// on one core: counted, and each part's columns written where they stay. Beside memcpy of the same columns, and beside
-// what Python users have: pyarrow's filter for each part, as the paper does it, and Polars' partition_by.
+// Splits 8 M records of 37 bytes (id u64; x y z vx vy vz q f32; type u8) with random identifiers by bits of these, on
+// one core: counts them, and writes each part's columns to their final place. Compared with memcpy of the same columns,
+// and with methods of Python users: pyarrow's filter for each part, as in the paper, and Polars' partition_by.
 //
 //   --python PROGRAM  runs the peers, one thread each; without it they are left out
 //   --peers FILE      which are python/offpath/bench/sift_peers.py
@@ -30,7 +30,7 @@ using sift::SplitBits;
 constexpr std::uint32_t widths[] = {8, 4, 4, 4, 4, 4, 4, 4, 1};
 constexpr std::uint32_t record_bytes = 37;
 
-// A split's input and output, every page of which is there.
+// A split's input and output, with all pages in memory.
 class Records {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Records>> make(std::uint64_t rows) {
@@ -38,7 +38,7 @@ class Records {
     made->rows_ = rows;
     for (const std::uint32_t width : widths) {
       OFP_ASSIGN(Pages from, Pages::map(rows * width, Pages::Kind::shared_file));
-      // Room for a page between parts, as there is between frames.
+      // Room for a page between parts, as between frames.
       OFP_ASSIGN(Pages to, Pages::map(rows * width + 256 * 2 * page_bytes, Pages::Kind::shared_file));
       made->columns_.push_back({from.data(), width});
       made->from_.push_back(std::move(from));
@@ -75,7 +75,7 @@ class Records {
   std::vector<Column> columns_;
 };
 
-// A process that does a split when it reads a line "METHOD WAYS", and answers with its seconds.
+// A process that does a split for each line "METHOD WAYS" that it reads, and answers with the seconds.
 class PythonPeer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<PythonPeer>> start(std::string_view python, std::string_view peers,
@@ -100,7 +100,7 @@ class PythonPeer {
     return made;
   }
   ~PythonPeer() {
-    if (asks_ != nullptr) std::fclose(asks_);  // the end of what it reads
+    if (asks_ != nullptr) std::fclose(asks_);  // ends its input
     if (answers_ != nullptr) std::fclose(answers_);
     if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
   }

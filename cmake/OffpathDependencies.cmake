@@ -1,4 +1,4 @@
-# Third-party targets, each under one name. Only the folders named in tools/layers.py use them.
+# Third-party targets, each with one name. tools/layers.py names the folders that may use them.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(tl-expected REQUIRED)
@@ -7,12 +7,12 @@ if(OFFPATH_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# libarrow: targets offpath::arrow and, where the library has them, offpath::arrow_<part>.
-# OFFPATH_ARROW_FOUND says whether there is one.
+# libarrow: targets offpath::arrow and, if the library has the part, offpath::arrow_<part>. OFFPATH_ARROW_FOUND tells
+# whether libarrow was found.
 set(OFFPATH_ARROW_FOUND FALSE)
 set(arrow_parts compute acero dataset flight substrait python)
 
-# The wheel is the one this machine's Python imports, or where that is of no use, a folder with one unpacked.
+# The wheel is the one that this machine's Python imports, or, if that is unsuitable, an unpacked one in a folder.
 function(offpath_arrow_from_wheel)
   if(OFFPATH_ARROW_WHEEL_DIR)
     file(GLOB marker ${OFFPATH_ARROW_WHEEL_DIR}/pyarrow-*.dist-info)
@@ -90,7 +90,7 @@ if(OFFPATH_BUNDLE_ARROW)
                         "to a Python that has pyarrow")
   endif()
   install(FILES ${arrow_file} DESTINATION lib/offpath COMPONENT programs)
-  foreach(part IN ITEMS compute acero flight)  # what queries and Flight's clients are answered with
+  foreach(part IN ITEMS compute acero flight)  # for queries and Flight clients
     if(TARGET offpath::arrow_${part})
       get_target_property(part_file offpath::arrow_${part} IMPORTED_LOCATION)
       install(FILES ${part_file} DESTINATION lib/offpath COMPONENT programs)

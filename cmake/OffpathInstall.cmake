@@ -7,8 +7,8 @@ if(OFFPATH_PYTHON AND NOT SKBUILD)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/launcher/offpath DESTINATION ${OFFPATH_BIN_DIR} COMPONENT python)
 endif()
 
-# Manual pages, from the programs' own help. What is compiled for another processor runs in its emulator; without one
-# there are no pages of it. The page of the command `offpath` needs a Python that has the command's own requirements.
+# Manual pages, from the programs' own help. Programs for another processor run in its emulator; without one they get no
+# pages. The page of the command `offpath` needs a Python with the command's requirements.
 set(man_pages)
 if(Python_Interpreter_FOUND AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
   foreach(program IN ITEMS offpath-agent offpath-sampler offpath-region-sampler offpath-slow-path offpath-topology)
@@ -37,7 +37,7 @@ if(man_pages)
   add_custom_target(man ALL DEPENDS ${man_pages})
 endif()
 
-# The C SDK: what a C, C++ or Fortran program needs to be built on an installed Offpath. The shared
+# The C SDK: everything that is needed to build a C, C++ or Fortran program with an installed Offpath. The shared
 # library is the target `offpath` of src/host.
 if(NOT TARGET offpath)
   return()
@@ -50,7 +50,7 @@ if(NOT SKBUILD)
 endif()
 install(TARGETS offpath ${offpath_export} LIBRARY DESTINATION ${OFFPATH_LIB_DIR} COMPONENT sdk
         NAMELINK_COMPONENT sdk INCLUDES DESTINATION ${OFFPATH_INCLUDE_DIR})
-# Loaded by liboffpath.so, from where that lies, when a network address is used.
+# liboffpath.so loads it from its own folder when a network address is used.
 install(TARGETS offpath_openssl_module LIBRARY DESTINATION ${OFFPATH_LIB_DIR} COMPONENT sdk)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/offpath DESTINATION ${OFFPATH_INCLUDE_DIR} COMPONENT sdk)
 
@@ -66,7 +66,7 @@ if(NOT SKBUILD)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.pc.in ${PROJECT_BINARY_DIR}/sdk/elsewhere/offpath.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/sdk/offpathConfig.cmake ${PROJECT_BINARY_DIR}/sdk/offpathConfigVersion.cmake
           DESTINATION ${package_dir} COMPONENT sdk)
-  # The loader looks in /usr and /usr/local by itself; programs that use a library elsewhere are told where it lies.
+  # The loader searches /usr and /usr/local by itself; programs that use a library elsewhere get its path.
   install(CODE "
     set(places elsewhere)
     if(CMAKE_INSTALL_PREFIX MATCHES \"^/usr(/local)?/?$\")

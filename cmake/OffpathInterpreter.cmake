@@ -1,4 +1,4 @@
-# Which Python: the one given, else the clone's own environment, else what is on the PATH. Its
+# The Python interpreter: the given one, else the one of the clone's environment, else the one on the PATH. Its
 # environment provides libarrow (pyarrow), nanobind and the programs of the end-to-end tests.
 if(NOT DEFINED Python_EXECUTABLE AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
   set(Python_EXECUTABLE ${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python)
@@ -14,7 +14,7 @@ if(OFFPATH_PYTHON AND NOT Python_FOUND)
                       "install them, run ./dev build, or set OFFPATH_PYTHON=OFF")
 endif()
 
-# offpath_ask_python(VARIABLE CODE): what CODE prints, or an empty string.
+# offpath_ask_python(VARIABLE CODE): the output of CODE, or an empty string.
 function(offpath_ask_python variable code)
   set(answer "")
   if(Python_Interpreter_FOUND)

@@ -8,9 +8,9 @@
 #   share/man/man1/                      manual pages
 #   lib/pythonX.Y/site-packages/offpath/ the package and its bindings
 #
-# Under scikit-build-core the same places are spelt by its variables, so a wheel unpacks to the same layout. Only its
-# programs lie inside the package, in offpath/bin: there they find pyarrow's libarrow, and what auditwheel adds, relative
-# to themselves, wherever pip puts the package. What stands in bin/ starts them.
+# Under scikit-build-core the same places have the names of its variables, so a wheel unpacks to the same layout. Only
+# its programs are inside the package, in offpath/bin: there they find pyarrow's libarrow, and libraries added by
+# auditwheel, relative to themselves, wherever pip puts the package. The scripts in bin/ start them.
 if(SKBUILD)
   set(OFFPATH_BIN_DIR ${SKBUILD_PLATLIB_DIR}/offpath/bin)
   set(OFFPATH_LIB_DIR ${SKBUILD_DATA_DIR}/lib)
@@ -26,7 +26,7 @@ else()
   set(OFFPATH_SITE_DIR lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
 endif()
 
-# How the parts find each other once installed, wherever the prefix is.
+# The paths by which the installed parts find each other, for any prefix.
 set(offpath_site_from_lib python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
 if(SKBUILD)
   set(OFFPATH_PROGRAM_RPATH "$ORIGIN/../../../..;$ORIGIN/../../pyarrow")

@@ -1,4 +1,4 @@
-# The functions every folder's CMakeLists.txt is written with.
+# The functions for every folder's CMakeLists.txt.
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
@@ -10,14 +10,14 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Build targets for the programs of one kind; presets build what they run and no more. Test programs are
-# not part of `all`: whoever only wants to run Offpath does not wait for them.
+# Build targets for the programs of one kind; presets build only the programs that they run. Test programs are not part
+# of `all`, so that users who only run Offpath do not wait for them.
 foreach(group IN ITEMS tests tests_unit tests_conformance tests_sim tests_e2e tests_hw tests_dpdk tests_threaded fuzzers benchmarks md
         examples)
   add_custom_target(${group})
 endforeach()
 
-# What every target of this project is compiled with.
+# The flags for every target of this project.
 add_library(offpath_flags INTERFACE)
 target_compile_features(offpath_flags INTERFACE cxx_std_20 c_std_11)
 target_include_directories(offpath_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
@@ -33,13 +33,13 @@ if(OFFPATH_SANITIZE)
   target_compile_options(offpath_flags INTERFACE
     -fsanitize=${OFFPATH_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(offpath_flags INTERFACE -fsanitize=${OFFPATH_SANITIZE})
-  # Each test has the instrumented libraries in it, so linking is a tenth of the build. LLVM's linker is optional.
+  # Each test contains the instrumented libraries, so linking is a tenth of the build. LLVM's linker is optional.
   include(CheckLinkerFlag)
   check_linker_flag(CXX -fuse-ld=lld OFFPATH_LLD)
   if(OFFPATH_LLD)
     target_link_options(offpath_flags INTERFACE -fuse-ld=lld)
   endif()
-  # Instrumented code hides from GCC what it would have proven to be initialised.
+  # Instrumentation prevents GCC from proving that variables are initialised.
   target_compile_options(offpath_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 if(OFFPATH_FUZZ)
@@ -48,15 +48,15 @@ if(OFFPATH_FUZZ)
   endif()
 endif()
 
-# What fuzzers are guided by: which branches of the libraries an input reached. The sources of tests and parts that no
-# fuzzer links do without it: it slows what counts much.
+# Guides fuzzers: records the branches of the libraries that an input reached. Sources of tests, and parts that no
+# fuzzer links, are compiled without it, because it slows down code.
 function(offpath_guides_fuzzers target)
   if(OFFPATH_FUZZ AND NOT OFFPATH_PART)
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
 endfunction()
 
-# Programs for another processor run in its emulator, and their tests are told (src/testing/link/emulated.h).
+# Programs for another processor run in its emulator, and their tests know it (src/testing/link/emulated.h).
 set(offpath_test_launcher ${CMAKE_CROSSCOMPILING_EMULATOR})
 set(offpath_test_environment "")
 if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -71,7 +71,7 @@ set(offpath_sanitizer_environment
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=0"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
-  # Arrow's own allocator is not instrumented: memory that it gives to one thread after another would look raced for.
+  # Arrow's own allocator is not instrumented: memory that it passes from thread to thread would be reported as a race.
   "ARROW_DEFAULT_MEMORY_POOL=system")
 
 # offpath_library(NAME SOURCES … [DEPENDS …]): the static library offpath_NAME of one folder.
@@ -81,7 +81,7 @@ function(offpath_library name)
   offpath_no_leftovers("offpath_library(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
   add_library(offpath_${name} STATIC EXCLUDE_FROM_ALL ${arg_SOURCES}) # built when a program needs it
   add_library(offpath::${name} ALIAS offpath_${name})
-  # Most of the time a source takes goes to its headers. CMake leaves out sources with options of their own.
+  # Headers take most of the compile time of a source. CMake excludes sources with options of their own.
   list(LENGTH arg_SOURCES count)
   if(OFFPATH_UNITY AND count GREATER 1 AND NOT "${arg_SOURCES}" MATCHES "[.]c(;|$)")
     set_target_properties(offpath_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
@@ -90,9 +90,9 @@ function(offpath_library name)
   offpath_guides_fuzzers(offpath_${name})
 endfunction()
 
-# offpath_installed(NAME [FOLDER]): installs what add_executable or add_library made, into bin/ or FOLDER. A folder that sets
-# OFFPATH_PART (benchmarks, md) has a build target and an install component of that name: its programs belong to neither `all` nor a
-# full installation.
+# offpath_installed(NAME [FOLDER]): installs a target of add_executable or add_library, into bin/ or FOLDER. A folder
+# that sets OFFPATH_PART (benchmarks, md) has a build target and an install component of that name: its programs belong
+# to neither `all` nor a full installation.
 function(offpath_installed name)
   set(destination ${OFFPATH_BIN_DIR})
   if(ARGC GREATER 1)
@@ -141,7 +141,7 @@ function(offpath_test name)
   endif()
   add_executable(${name} EXCLUDE_FROM_ALL ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
-  # The product is optimised; a unit test's own source had better compile soon (half the time under a sanitizer).
+  # The product is optimised; a unit test's own source should compile fast (half the time under a sanitizer).
   if("unit" IN_LIST arg_LABELS AND NOT "threaded" IN_LIST arg_LABELS)
     if(OFFPATH_SANITIZE)
       target_compile_options(${name} PRIVATE -O0)
@@ -152,7 +152,7 @@ function(offpath_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${offpath_test_launcher} $<TARGET_FILE:${name}> ${arg_ARGUMENTS}
            --gtest_output=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml --gtest_brief=1)
-  # What may take longest begins first, so that none runs alone at the end.
+  # Tests with long time limits start first, so that none runs alone at the end.
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
                        ENVIRONMENT "${offpath_sanitizer_environment};OFFPATH_BUILD_DIR=${PROJECT_BINARY_DIR};${offpath_test_environment}")
   if("e2e" IN_LIST arg_LABELS)
@@ -165,7 +165,7 @@ function(offpath_test name)
 endfunction()
 
 # offpath_fuzzer(NAME SOURCES … [DEPENDS …] [MAX_BYTES n]): a libFuzzer program, built when OFFPATH_FUZZ is on.
-# Inputs that once failed lie in NAME_corpus/ beside its first source and are run first.
+# Inputs that once failed are in NAME_corpus/ beside its first source and run first.
 function(offpath_fuzzer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "MAX_BYTES" "SOURCES;DEPENDS")
   offpath_no_leftovers("offpath_fuzzer(${name})" "${arg_UNPARSED_ARGUMENTS}" "${arg_KEYWORDS_MISSING_VALUES}")
@@ -205,7 +205,7 @@ function(offpath_python_module name)
   endif()
   if(NOT COMMAND nanobind_add_module)
     offpath_ask_python(nanobind_ROOT "import nanobind; print(nanobind.cmake_dir())")
-    find_package(nanobind CONFIG REQUIRED NO_CMAKE_FIND_ROOT_PATH) # a program of this machine, as Python is
+    find_package(nanobind CONFIG REQUIRED NO_CMAKE_FIND_ROOT_PATH) # a program of this machine, like Python
   endif()
   nanobind_add_module(${name} NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${arg_SOURCES})
   offpath_link(${name} PRIVATE ${arg_DEPENDS})
@@ -214,10 +214,10 @@ function(offpath_python_module name)
   install(TARGETS ${name} LIBRARY DESTINATION ${OFFPATH_SITE_DIR}/offpath COMPONENT python)
 endfunction()
 
-# Links by short folder name where there is such a library, and compiles with the project's flags.
+# Links by short folder name if there is such a library, and compiles with the project's flags.
 function(offpath_link target scope)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:offpath_flags>)
-  # fmt's headers only: src/base/format.cc compiles what is behind them, once.
+  # Only fmt's headers: src/base/format.cc compiles its sources once.
   target_include_directories(${target} SYSTEM ${scope} $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
   target_link_libraries(${target} ${scope} tl::expected Threads::Threads)
   foreach(dependency IN LISTS ARGN)

@@ -1,4 +1,4 @@
-"""Adding a request takes what docs/internals/hacking.md says, and nothing else: its section, followed word by word."""
+"""Follows the section "Adding a request" of docs/internals/hacking.md word by word: it is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP = re.compile(
     r"<!-- [^\n]* -->\n```cpp\n(?P<code>.*?)```",
     re.DOTALL,
 )
-# What the step's test needs. Each of these compiles on its own, so that nothing of the agent is built.
+# The sources for the step's test. Each compiles on its own, so nothing of the agent is built.
 SOURCES = (
     "src/base/format.cc",
     "src/base/siphash.c",
@@ -35,7 +35,7 @@ def section() -> str:
 
 
 def follow(checkout: Path, step: re.Match[str]) -> None:
-    """Puts a step's lines above or below the one line of its file that has the anchor."""
+    """Inserts a step's lines above or below the only line of its file with the anchor."""
     file = checkout / step["path"]
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     found = [number for number, line in enumerate(lines) if step["anchor"] in line]

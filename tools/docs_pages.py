@@ -1,12 +1,12 @@
-"""Pages of the site that are made from the sources: a hook of MkDocs (mkdocs.yml).
+"""Makes the pages of the site that are generated from the sources: a hook of MkDocs (mkdocs.yml).
 
     reference/c.md         include/offpath/offpath.h
     reference/plugin.md    include/offpath/plugin.h
-    reference/python.md    signatures and docstrings of what offpath.__all__ has
+    reference/python.md    signatures and docstrings of the names in offpath.__all__
     reference/cli.md       the help texts of the command `offpath`
     reference/metrics.md   names and help texts in src/agent/status
 
-Nothing is compiled for it, and the package's native part is not needed.
+It compiles nothing and does not need the package's native part.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ C_INTRO = "Made from `include/offpath/offpath.h`. Begin with [C and C++](../star
 PLUGIN_INTRO = "Made from `include/offpath/plugin.h`. [Plug-ins](../guides/plugins.md) explains how functions run."
 PYTHON_INTRO = "Made from the docstrings of `python/offpath`. Begin with [Python](../start/python.md)."
 CLI_INTRO = """\
-What `offpath COMMAND --help` prints. `--json` prints the same for a script.
+The output of `offpath COMMAND --help`. `--json` prints the same for a script.
 
-A command finds its agent by `--agent`, else by `OFFPATH_AGENT`, else where agents listen by default:
+A command finds its agent by `--agent`, else by `OFFPATH_AGENT`, else at an agent's default address:
 `$XDG_RUNTIME_DIR/offpath/agent.sock`, then `/run/offpath/agent.sock`. It finds the agent's pages by `--http`, else
 at `http.sock` beside the socket that `--agent` names, else by `OFFPATH_AGENT_HTTP`, else beside the socket of the agent
 that it finds, else at 127.0.0.1:9477. The options of the agent itself are in [The agent](../operate/agent.md).
 
-`--out FILE` writes Parquet, CSV, an Arrow file or an Arrow stream, as the name ends in `.parquet`, `.csv`, `.arrow` (or
-`.feather`) or `.arrows`. Another ending is refused, and a file that exists is replaced only with `--force`. An object
-of plain bytes is written as it is, under any name. `offpath --install-completion` has the shell complete commands."""
+`--out FILE` writes Parquet, CSV, an Arrow file or an Arrow stream, depending on the file's extension: `.parquet`,
+`.csv`, `.arrow` (or `.feather`) or `.arrows`. Other extensions are refused, and an existing file is replaced only with
+`--force`. An object of plain bytes is written as it is, under any name. `offpath --install-completion` lets the shell
+complete commands."""
 METRICS_INTRO = """\
-What `/metrics` shows, in Prometheus's text format or in OpenMetrics. Names of counters end in `_total`; units are
+The metrics of `/metrics`, in Prometheus's text format or in OpenMetrics. Names of counters end in `_total`; units are
 seconds and bytes. Values that hosts and programs publish appear as `offpath_host_…` and `offpath_program_…`
 ([Monitoring](../guides/monitoring.md))."""
 
@@ -56,7 +57,7 @@ FUNCTION_POINTER = re.compile(r"typedef [^;]*\(\*(\w+)\)")
 
 
 def prose(comment: str) -> str:
-    """The text of a C comment as Markdown: code that is indented in it stays code."""
+    """The text of a C comment as Markdown: indented code stays code."""
     lines = comment.removeprefix("/*").removesuffix("*/").split("\n")
     text = [re.sub(r"^ \* ?", "", line).rstrip() for line in lines]
     made: list[str] = []
@@ -74,7 +75,7 @@ def prose(comment: str) -> str:
 
 
 def pieces_of(text: str) -> Iterator[tuple[str, str]]:
-    """(comment, declarations) of a part of a header: a comment at the beginning of a line and what stands below it."""
+    """(comment, declarations) of a part of a header: a comment at the start of a line and the declarations below it."""
     comment, code = "", ""
     at = 0
     for match in COMMENT.finditer(text):
@@ -90,7 +91,7 @@ def pieces_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def names_in(code: str) -> list[str]:
-    """What a piece declares: functions, types."""
+    """The names that a piece declares: functions, types."""
     plain = COMMENT.sub("", code)
     types_ = [name for pair in TYPE.findall(plain) for name in pair if name]
     functions = [
@@ -114,7 +115,7 @@ def header_page(path: Path, title: str, intro: str) -> str:
             name = (section[1] or section[2]).strip()
             made.append(f"## {name[0].upper()}{name[1:]}")
             part = part[section.end() :]
-            if not section[0].endswith("*/"):  # the section's own text goes on in the same comment
+            if not section[0].endswith("*/"):  # the section's own text continues in the same comment
                 part = "/*" + part
         for comment, code in pieces_of(without_guards(part)):
             names = names_in(code)
@@ -128,7 +129,7 @@ def header_page(path: Path, title: str, intro: str) -> str:
 
 
 def without_guards(text: str) -> str:
-    """Without what only the compiler needs: include guards, extern "C", visibility."""
+    """The text without parts that only the compiler needs: include guards, extern "C", visibility."""
     text = re.sub(r'^#ifdef __cplusplus\n(?:extern "C" \{|\})\n#endif\n', "", text, flags=re.MULTILINE)
     text = re.sub(r"^#(?:ifndef \w+_H|define \w+_H|include .*|endif.*)\n?", "", text, flags=re.MULTILINE)
     return re.sub(r"^(?:#define OFP_API .*\n)|\bOFP_API ", "", text, flags=re.MULTILINE)
@@ -138,7 +139,7 @@ def without_guards(text: str) -> str:
 
 
 def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str = "") -> str:
-    """A function's first line as people write it, without self and cls."""
+    """A function's signature as callers see it, without self and cls."""
     arguments = node.args
     parts = []
     positional = [*arguments.posonlyargs, *arguments.args]
@@ -214,7 +215,7 @@ def class_page(node: ast.ClassDef, source: list[str]) -> str:
 
 
 def exported(package: Path) -> list[tuple[str, str]]:
-    """(module, name) of what `from offpath import …` gives, in the order of the package's own imports."""
+    """(module, name) of each name for `from offpath import …`, in the order of the package's own imports."""
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     listed: list[tuple[str, str]] = []
     for node in tree.body:
@@ -262,7 +263,7 @@ def errors_table(path: Path) -> str:
 
 
 def stand_in() -> types.ModuleType:
-    """The native module, for a Python without a build: whatever is asked of it is a class or returns one."""
+    """Replaces the native module in a Python without a build: every name is a class, or returns one."""
     module = types.ModuleType("offpath._native")
 
     def of_any_name(name: str) -> Any:
@@ -273,7 +274,7 @@ def stand_in() -> types.ModuleType:
 
 
 def help_texts() -> dict[str, str]:
-    """The help of each command by its words, such as `pool ls`. Needs typer and what the package imports."""
+    """The help of each command by its words, such as `pool ls`. Needs typer and the package's imports."""
     sys.path.insert(0, str(PACKAGE.parent))
     sys.modules["offpath._native"] = stand_in()
     sys.argv = ["offpath", "--help"]
@@ -337,8 +338,8 @@ def joined(literals: str) -> str:
 
 
 def metrics_of(text: str) -> Iterator[tuple[str, str, str]]:
-    """(group, name, help) of each metric of C++ text, in its order. A group is a table, or what one function adds; a
-    help text that has a name of its own is looked up above."""
+    """(group, name, help) of each metric of C++ text, in order. A group is a table, or the metrics of one function; a
+    named help text is looked up above."""
     groups = [(match.start(), match[1] or match[2]) for match in GROUP.finditer(text)]
     named = {match[1]: joined(match[2]) for match in NAMED.finditer(text)}
     for match in sorted([*ROW.finditer(text), *CALL.finditer(text)], key=lambda each: each.start()):

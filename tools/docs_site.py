@@ -27,7 +27,7 @@ PAGES_ONLY = {"canonical", "next", "prev", "alternate", "license"}  # links that
 
 
 class Loads(HTMLParser):
-    """What a page makes a browser load."""
+    """The addresses that a page makes a browser load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def foreign_assets(site: Path) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     site = Path(arguments[0]).resolve() if arguments else ROOT / "build" / "docs"
-    # Not --quiet: warnings that are not logged are not counted either.
+    # Not --quiet: warnings that are not logged are not counted.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)

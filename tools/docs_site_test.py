@@ -1,4 +1,4 @@
-"""docs_site.py finds what a page would load from elsewhere; docs_pages.py makes pages of what the sources say."""
+"""docs_site.py finds everything that a page would load from elsewhere; docs_pages.py makes pages from sources."""
 
 from __future__ import annotations
 

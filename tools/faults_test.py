@@ -1,4 +1,4 @@
-"""docs/operate/faults.md names tests that exist, and names every error code it speaks of as the C header does."""
+"""docs/operate/faults.md names tests that exist, and error codes by their names in the C header."""
 
 from __future__ import annotations
 

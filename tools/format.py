@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Formats C, C++ and Python as .clang-format and pyproject.toml say (`./dev format`).
+"""Formats C, C++ and Python according to .clang-format and pyproject.toml (`./dev format`).
 
-Usage: tools/format.py [--check]. With --check it changes nothing, prints what is not formatted, and exits 1 if anything
-is not. No line of code is longer than 120 columns, comments included, which clang-format leaves as they are.
+Usage: tools/format.py [--check]. With --check it changes nothing, prints unformatted files, and exits 1 if there are
+any. Lines of code have at most 120 columns, including comments, which clang-format does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def tracked(*patterns: str) -> list[str]:
 
 
 def long_lines(files: list[str]) -> list[str]:
-    """`file:line: how long` of each line that is too long."""
+    """`file:line: length` of each line that is too long."""
     return [
         f"{file}:{number}: {len(line)} columns, at most {COLUMNS_MAX}"
         for file in files

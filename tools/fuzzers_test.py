@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Functions that take bytes or text and may find them wrong.
+# Functions that parse bytes or text and can reject them.
 PARSER = re.compile(r"(?:Result<[\w:<> ]+>|Status) (?:decode|parse)\w*\((?:Bytes|std::string_view|std::span|Frame)")
 
 ADMINISTRATORS_OWN = "base/config.h"  # toml++ has undefined behaviour of its own; no byte from elsewhere reaches it

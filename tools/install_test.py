@@ -1,4 +1,4 @@
-"""What is installed works for a stranger: the C library by pkg-config and find_package, the package by pip."""
+"""An installation works for other projects: the C library by pkg-config and find_package, the package by pip."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ target_link_libraries(consumer PRIVATE offpath::offpath)
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a command prints; the test fails with its output if the command does."""
+    """The output of a command; if the command fails, the test fails with it."""
     result = subprocess.run(
         [str(word) for word in command], env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -106,14 +106,14 @@ def test_what_leaves_the_library_is_what_the_header_declares(prefix: Path) -> No
 
 
 def test_the_library_needs_little(prefix: Path) -> None:
-    """libc and libstdc++, and what these are made of; OpenSSL only by way of the part that is loaded for it."""
+    """libc, libstdc++ and their own dependencies; OpenSSL only through the module that is loaded on demand."""
     little = {"libc", "libm", "libgcc_s", "libstdc", "ld"}
     assert needed(library(prefix)) <= little
     assert {"libcrypto", "libssl"} <= needed(openssl_part(prefix)) <= little | {"libcrypto", "libssl"}
 
 
 def test_nothing_installed_points_into_the_build(prefix: Path) -> None:
-    """Programs find libraries relative to where they lie, so that the prefix can be moved."""
+    """Programs find libraries relative to their own location, so that the prefix can be moved."""
     for file in [*(prefix / "bin").iterdir(), library(prefix), openssl_part(prefix)]:
         if file.read_bytes()[:4] != b"\x7fELF":
             continue
@@ -122,7 +122,7 @@ def test_nothing_installed_points_into_the_build(prefix: Path) -> None:
 
 
 def test_pip_install(tmp_path: Path) -> None:
-    """A wheel made of the sources alone, in an environment that has only what the package requires."""
+    """A wheel made only from the sources, in an environment with only the package's requirements."""
     build = ["-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", tmp_path]
     # The compilers by the names that the build tree knows them by: ccache has compiled most of it already.
     run(sys.executable, *build, "--config-settings=cmake.define.OFFPATH_WERROR=ON", ROOT, CC="cc", CXX="c++")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that every #include keeps to the layers: who may include whom, and where third-party headers live.
+"""Checks every #include against the layers: what each folder may include, and where third-party headers belong.
 
-Usage: tools/layers.py [ROOT]. Prints `file:line: what is wrong`, one a line, and exits 1 if there is any.
+Usage: tools/layers.py [ROOT]. Prints `file:line: problem` for each problem, and exits 1 if there is any.
        tools/layers.py --write. Writes the tables below into docs/internals/architecture.md.
 """
 
@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-# A folder of src may include itself and what stands here. `offpath` is include/offpath.
+# A folder of src may include itself and these folders. `offpath` is include/offpath.
 MAY_INCLUDE: dict[str, set[str]] = {
     "base": set(),
     "wire": {"base"},
@@ -61,8 +61,8 @@ HOLDS: dict[str, str] = {
     "testing": "test doubles, which no program of the product links",
 }
 
-# Folders of src that have rooms, from the bottom up, and what each holds. A room may include the rooms before it, and
-# what lies in its folder itself; what lies in the folder itself may include all of its rooms. Rooms have no rooms.
+# Folders of src with rooms, from the bottom up, and the contents of each. A room may include the rooms before it, and
+# files directly in its folder; those may include all rooms. Rooms have no rooms.
 ROOMS: dict[str, dict[str, str]] = {
     "wire": {
         "messages": "requests and replies of the rings, by subject",
@@ -114,14 +114,14 @@ ROOMS: dict[str, dict[str, str]] = {
     },
 }
 
-# Test doubles: a program of the product includes none of them. Tests and fuzzers of src do, and the folders beside src.
+# Test doubles: no program of the product includes them. Tests and fuzzers of src do, and folders beside src.
 DOUBLES = "testing"
 FILES_MAX = 45  # in one folder, tests included
 
 PAGE = "docs/internals/architecture.md"
 BEGIN, END = "<!-- folders -->", "<!-- end of folders -->"
 
-# Folders beside src: what of src they may include.
+# Folders beside src: the folders of src that they may include.
 EVERYTHING = set(MAY_INCLUDE) | {"offpath"}
 BESIDE_SRC: dict[str, set[str]] = {
     "include": {"offpath"},
@@ -132,7 +132,7 @@ BESIDE_SRC: dict[str, set[str]] = {
     "examples": {"offpath"},
 }
 
-# Only this one header of include/offpath is open to these folders of src.
+# Of include/offpath these folders of src may include only one header.
 ONE_HEADER = {"plugin": "offpath/plugin.h"}
 
 # Third-party headers by prefix, and the path prefixes of the files that may include them.
@@ -166,7 +166,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "ucp/": ("bench/",),
 }
 
-# Only one file of src may write these, tests apart: libarrow gets bounded memory (mover::ArrowMemory).
+# Only one file of src may use these, apart from tests: libarrow gets bounded memory (mover::ArrowMemory).
 UNBOUNDED = re.compile(r"\bdefault_memory_pool\b|\bCombineChunks(?:ToBatch)?\(\)")
 UNBOUNDED_HOME = "src/mover/arrow_memory.cc"
 
@@ -175,7 +175,7 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 
 
 def place_of(path: Path) -> tuple[str, set[str]]:
-    """The name of the folder a file belongs to, and what that folder may include. `path` is relative to the root."""
+    """The name of a file's folder, and the folders that it may include. `path` is relative to the root."""
     if path.parts[0] == "src":
         folder = path.parts[1]
         return folder, MAY_INCLUDE.get(folder, set()) | {folder}
@@ -187,7 +187,7 @@ def is_test(path: Path) -> bool:
 
 
 def check_room(path: Path, header: str) -> str | None:
-    """What is wrong with `path` including `header` of its own folder of src, or None."""
+    """The problem if `path` includes `header` of its own folder of src, or None."""
     folder, own, other = path.parts[1], path.parts[2:-1], Path(header).parts[1:-1]
     rooms = tuple(ROOMS.get(folder, ()))
     if not own or not other or own == other or is_test(path):
@@ -201,7 +201,7 @@ def check_room(path: Path, header: str) -> str | None:
 
 
 def check_include(path: Path, quoted: bool, header: str) -> str | None:
-    """What is wrong with `path` including `header`, or None."""
+    """The problem if `path` includes `header`, or None."""
     for prefix, homes in HOMES.items():
         if header.startswith(prefix) and not path.as_posix().startswith(homes):
             return f"<{header}> belongs to {', '.join(homes)} alone"
@@ -225,7 +225,7 @@ def check_include(path: Path, quoted: bool, header: str) -> str | None:
 
 
 def check_memory(path: Path, line: str) -> str | None:
-    """What is wrong with a line of `path` that has libarrow allocate, or None."""
+    """The problem of a line of `path` that makes libarrow allocate, or None."""
     if is_test(path) or path.as_posix() == UNBOUNDED_HOME:
         return None
     if match := UNBOUNDED.search(line):
@@ -246,7 +246,7 @@ def check_file(root: Path, path: Path) -> list[str]:
 
 
 def check_folders(root: Path) -> list[str]:
-    """Folders and rooms of src that the tables do not know, and those that hold too much."""
+    """Folders and rooms of src that are not in the tables, or that have too many files."""
     problems = []
     for folder in sorted(path for path in (root / "src").rglob("*") if path.is_dir()):
         parts = folder.relative_to(root / "src").parts
@@ -292,7 +292,7 @@ def table() -> str:
 
 
 def check_page(root: Path) -> list[str]:
-    """Whether the page that shows the tables shows these."""
+    """Checks that the page shows these tables."""
     page = root / PAGE
     if not page.exists():
         return []

@@ -1,4 +1,4 @@
-"""layers.py finds each kind of broken layer, and finds none in this project."""
+"""layers.py finds each kind of violation, and finds none in this project."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_allows(tmp_path: Path, path: str, line: str) -> None:
 
 
 def test_table_has_no_circle() -> None:
-    """Whoever is below never includes whoever is above."""
+    """No folder includes a folder above it."""
     done: set[str] = {"offpath"}
     left = dict(layers.MAY_INCLUDE)
     while left:

@@ -35,7 +35,7 @@ def roff(text: str) -> str:
 
 
 def entries_of(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """(name, what it does) of an indented list; a description may go on in lines that are indented further."""
+    """(name, description) of an indented list; a description may continue on lines that are indented further."""
     name, told = "", [""]
     for line in lines:
         match = ENTRY.match(line)
@@ -74,13 +74,13 @@ class Help:
 
     @property
     def summary(self) -> str:
-        """The first sentence, as a name section has it."""
+        """The first sentence, in the form of a name section."""
         first = re.split(r"(?<=\.)\s", self.paragraphs[0])[0].rstrip(".") if self.paragraphs else ""
         return first[:1].lower() + first[1:] if not first[1:2].isupper() else first
 
 
 def usage_of(text: str, name: str) -> str:
-    """The line of usage, with the program's name in place of the path that was run."""
+    """The usage line, with the program's name instead of the path that was run."""
     return f"{name} {text.split(' ', 1)[1] if ' ' in text else ''}".rstrip()
 
 
@@ -127,7 +127,7 @@ def offpath_page(texts: dict[str, str], version: str) -> str:
 
 
 def help_of(command: list[str]) -> str:
-    """What a program prints when asked for help. One without the option prints its usage as an error."""
+    """The help text of a program. A program without the option prints its usage as an error."""
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
     text = done.stdout or done.stderr
     if not re.search(r"(?im)^usage:", text):

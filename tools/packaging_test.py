@@ -1,4 +1,4 @@
-"""What packages say about the sources is so: versions, folders, options of CMake. (./dev package builds them.)"""
+"""Packaging files agree with the sources: versions, folders, options of CMake. (./dev package builds them.)"""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_recipe_names_options_and_folders_that_there_are() -> None:
 
 
 def test_every_program_of_a_debian_package_has_its_manual_page() -> None:
-    """Except the worker, which the agent alone starts."""
+    """Except the worker, which only the agent starts."""
     for listed in sorted((ROOT / "packaging/debian").glob("*.install")):
         files = set(listed.read_text().split())
         programs = {Path(file).name for file in files if file.startswith("usr/bin/")} - {"offpath-worker"}

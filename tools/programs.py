@@ -1,7 +1,7 @@
-"""Unpacks the packages of packages/programs.txt below build/programs, where tests find their programs.
+"""Unpacks the packages of packages/programs.txt below build/programs, where tests look for their programs.
 
-Usage: tools/programs.py. Does nothing if all is there already. Where packages cannot be had, it says so and ends well:
-the tests that want them are skipped then.
+Usage: tools/programs.py. Does nothing if everything exists. If packages are not available, it prints that and succeeds:
+the tests that need them are then skipped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Keeps the list of requests in docs/internals/hacking.md as src/service/request_table.h has it.
+"""Checks the list of requests in docs/internals/hacking.md against src/service/request_table.h.
 
-Usage: tools/request_list.py. Prints what is wrong and exits 1 if the list is another one.
+Usage: tools/request_list.py. Prints problems, and exits 1 if the list differs.
        tools/request_list.py --write. Writes the list.
 """
 
@@ -45,7 +45,7 @@ def table(root: Path) -> str:
 
 
 def check_page(root: Path) -> list[str]:
-    """Whether the page shows this list, and the list every kind."""
+    """Checks that the page shows this list, and that the list has every kind."""
     listed = len(ROW.findall((root / TABLE).read_text(encoding="utf-8")))
     if listed != len(numbers(root)):
         return [f"{TABLE}:1: {listed} rows for the {len(numbers(root))} kinds of {KINDS}"]

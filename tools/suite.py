@@ -29,14 +29,14 @@ STEP_SECONDS_MAX = 2400
 ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
 GUEST_TOOLS = {"hw": ("qemu-system-x86_64",), "hw-arm": ("qemu-system-x86_64", "qemu-system-aarch64", ARM_TOOLS[0])}
 FUZZ_SECONDS, FUZZ_SECONDS_LONG = 5, 60
-WORLDS_LONG = 10_000  # of cuts between members, whose rarest failures are one in thousands
+WORLDS_LONG = 10_000  # with network cuts, whose rarest failures are one in thousands
 
 Command = list[str | Path]
 
 
 @dataclass
 class Tally:
-    """How many tests passed, failed and were skipped, and the names of those that failed."""
+    """The numbers of passed, failed and skipped tests, and the names of failed ones."""
 
     passed: int = 0
     failed: int = 0
@@ -61,7 +61,7 @@ class Tally:
 
 @dataclass
 class Step:
-    """Commands run one after the other until one fails, and how to count what they did."""
+    """Commands that run one after the other until one fails, and the way to count their tests."""
 
     name: str
     commands: list[Command]
@@ -69,7 +69,7 @@ class Step:
 
 
 def count_testcases(report: Path) -> Tally:
-    """The test cases of one JUnit file, as GoogleTest and pytest write them."""
+    """The test cases of one JUnit file of GoogleTest or pytest."""
     tally = Tally()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
@@ -82,7 +82,7 @@ def count_testcases(report: Path) -> Tally:
 
 
 def count_ctest(report: Path, googletest_reports: Path) -> Tally:
-    """What ctest ran. A GoogleTest program counts with its cases, or as one failure if it ended before reporting."""
+    """The tests that ctest ran. A GoogleTest program counts with its cases, or as one failure if it ended early."""
     tally = Tally()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         name = case.get("name", "")
@@ -152,7 +152,7 @@ def ctest_step(preset: str, only: str | None, defines: list[str] | None = None, 
 
 
 def arm_step() -> Step:
-    """The tests built for the DPU's processor, in an emulator of it, where the tools for that are (`./dev arm`)."""
+    """The tests built for the DPU's processor, in an emulator, if the tools for that exist (`./dev arm`)."""
     missing = [tool for tool in ARM_TOOLS if shutil.which(tool) is None]
     if missing:
         reason = f"skipped: there is no {' and no '.join(missing)}; ./dev arm installs it"
@@ -163,7 +163,7 @@ def arm_step() -> Step:
 
 
 def dpdk_step() -> Step:
-    """The agent with DPDK, and its tests, where libdpdk is (`./dev dpdk` installs it)."""
+    """The agent with DPDK, and its tests, if libdpdk exists (`./dev dpdk` installs it)."""
     if subprocess.run(["pkg-config", "--exists", "libdpdk"], check=False).returncode != 0:
         reason = "skipped: there is no libdpdk; ./dev dpdk installs it"
         return Step("dpdk", [["echo", reason]], lambda _: Tally(skipped=1))
@@ -186,7 +186,7 @@ def dpdk_step() -> Step:
 def pytest_step(only: str | None) -> Step:
     report = REPORTS / "pytest.xml"
     # Most of a test's time is waiting for processes. A file's tests stay together: they share agents.
-    # A worker that a signal ends is a failure of the step: a new one would be waited for without end.
+    # A worker that a signal ends fails the step: pytest would wait forever for a replacement.
     beside: Command = ["--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
     beside += ["--max-worker-restart", "0"]
     command: Command = [sys.executable, "-m", "pytest", "-q", *beside, f"--junitxml={report}"]
@@ -225,7 +225,7 @@ def worlds_step() -> Step:
 
 
 def hardware_step(name: str = "hw") -> Step:
-    """RDMA in guests of QEMU, where QEMU is installed (`./dev hw` installs it); hw-arm: the agent on an Arm kernel."""
+    """RDMA in guests of QEMU, if QEMU is installed (`./dev hw` installs it); hw-arm: the agent on an Arm kernel."""
     options = ["--arm"] if name == "hw-arm" else []
     missing = [tool for tool in GUEST_TOOLS[name] if shutil.which(tool) is None]
     if missing:
@@ -247,7 +247,7 @@ def hardware_step(name: str = "hw") -> Step:
 
 
 def package_step() -> Step:
-    """Builds the packages, and installs and uses them as strangers would (tests/package)."""
+    """Builds the packages, and installs and uses them like other users (tests/package)."""
     report = REPORTS / "package.xml"
     checks = sorted((ROOT / "tests" / "package").glob("check_*.py"))
     commands: list[Command] = [
@@ -266,7 +266,7 @@ def package_step() -> Step:
 
 
 def run_command(command: Command, log_file: Path, environment: dict[str, str]) -> int:
-    """Runs one command with its output in the log, and ends it with all its children when it takes too long."""
+    """Runs one command with its output in the log, and ends it with all its children if it takes too long."""
     with log_file.open("ab") as log:
         log.write(f"$ {' '.join(map(str, command))}\n".encode())
         log.flush()
@@ -285,7 +285,7 @@ def run_command(command: Command, log_file: Path, environment: dict[str, str]) -
 
 
 def run_step(step: Step, environment: dict[str, str]) -> Tally:
-    """Runs one step and says how it went."""
+    """Runs one step and prints its result."""
     print(f"{step.name:<8} … ", end="", flush=True)
     began = time.monotonic()
     log_file = LOGS / f"test-{step.name}.log"
@@ -308,7 +308,7 @@ def run_step(step: Step, environment: dict[str, str]) -> Tally:
 
 def steps_of(only: str | None, long: bool) -> list[Callable[[], Step]]:
     """The steps in order. Each is made only when its turn comes, because making one removes stale reports."""
-    # The short run judges the change, not the day's luck; the long one looks for what nobody has seen yet.
+    # The short run uses fixed seeds, so a failure comes from the change; the long one looks for unknown failures.
     seconds, seed = (FUZZ_SECONDS_LONG, 0) if long else (FUZZ_SECONDS, 1)
     fuzz = [f"-DOFFPATH_FUZZ_SECONDS={seconds}", f"-DOFFPATH_FUZZ_SEED={seed}"]
     named: dict[str, Callable[[], Step]] = {
@@ -352,7 +352,7 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     REPORTS.mkdir(parents=True, exist_ok=True)
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     total = Tally()
     for make_step in steps_of(arguments.only, arguments.long):
         total += run_step(make_step(), environment)

@@ -1,4 +1,4 @@
-"""suite.py counts what ran, and counts everything that did not end well as failed."""
+"""suite.py counts the tests that ran, and counts everything that did not succeed as failed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_cases_of_a_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "cases", "expected"),
     [
-        ("run", None, (1, 0, 0)),  # no GoogleTest program
+        ("run", None, (1, 0, 0)),  # not a GoogleTest program
         ("fail", None, (0, 1, 0)),
-        ("notrun", None, (0, 1, 0)),  # was not built
+        ("notrun", None, (0, 1, 0)),  # not built
         ("disabled", None, (0, 0, 1)),
         ("fail", GOOGLETEST, (1, 1, 2)),
         ("fail", GOOGLETEST.replace('<failure message="no"/>', ""), (2, 1, 2)),  # crashed after its last case

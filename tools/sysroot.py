@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The libraries that programs for the DPU (aarch64) are built and run with, unpacked below build/arm.
+"""Unpacks the libraries for building and running programs for the DPU (aarch64) below build/arm.
 
-Usage: tools/sysroot.py [--kernel]. Prints nothing if all is there already. Debian's packages for arm64
-(packages/arm-sysroot.txt) come with what they depend on from the sources this machine's apt knows, by an apt with a
+Usage: tools/sysroot.py [--kernel]. Prints nothing if everything exists. Debian's packages for arm64
+(packages/arm-sysroot.txt) come with their dependencies from this machine's package sources, by an apt with a
 state of its own: neither the packages nor the architecture become known to the machine. libarrow comes from the aarch64
-wheel of the pyarrow in packages/python.txt. Nothing of it is run here.
+wheel of the pyarrow in packages/python.txt. Nothing of it runs on this machine.
 
     build/arm/sysroot   /usr, /etc and so on, as on a machine with these packages
     build/arm/wheel     pyarrow
@@ -25,11 +25,11 @@ FOLDER = ROOT / "build" / "arm"
 SYSROOT, WHEEL, KERNEL, STAMP = FOLDER / "sysroot", FOLDER / "wheel", FOLDER / "kernel", FOLDER / "stamp"
 PACKAGES, PYTHON_PACKAGES = ROOT / "packages" / "arm-sysroot.txt", ROOT / "packages" / "python.txt"
 PLATFORM = "manylinux_2_28_aarch64"
-MERGED = ("bin", "sbin", "lib")  # since Debian 12 links into usr; packages still name them
+MERGED = ("bin", "sbin", "lib")  # since Debian 12 these are links into usr; packages still use the names
 
 
 class SysrootError(RuntimeError):
-    """What could not be fetched or unpacked, and why."""
+    """The package that could not be fetched or unpacked, and the reason."""
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -46,18 +46,18 @@ def listed(path: Path) -> list[str]:
 
 
 def pyarrow_requirement() -> str:
-    """The very version that .venv has, so that both sides of a link speak of the same library."""
+    """Exactly the version in .venv, so that both sides of a link use the same library."""
     return next(line for line in listed(PYTHON_PACKAGES) if line.startswith("pyarrow=="))
 
 
 def stamp() -> str:
-    """Changes with everything the sysroot is made from."""
+    """A fingerprint of everything from which the sysroot is made."""
     made_from = PACKAGES.read_bytes() + pyarrow_requirement().encode() + Path(__file__).read_bytes()
     return hashlib.sha256(made_from).hexdigest()
 
 
 def apt(program: str, state: Path) -> list[str | Path]:
-    """apt-get or apt-cache for arm64, as on a machine on which nothing is installed."""
+    """apt-get or apt-cache for arm64, as on a machine without installed packages."""
     for folder in ("state/lists/partial", "cache/archives/partial"):
         (state / folder).mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
@@ -74,20 +74,20 @@ def apt(program: str, state: Path) -> list[str | Path]:
 
 
 def fetch_packages(names: list[str], state: Path) -> list[Path]:
-    """The .deb files of the packages and of what they depend on."""
+    """The .deb files of the packages and of their dependencies."""
     get = apt("apt-get", state)
     run(*get, "update")
     archives = state / "cache" / "archives"
     for old in archives.glob("*.deb"):
         old.unlink()
-    # Debian's container images remove downloads after each installation; here they are what is wanted.
+    # Debian's container images remove downloads after each installation; here they are needed.
     keep = ("-o", "APT::Keep-Downloaded-Packages=true", "-o", "DPkg::Post-Invoke=", "-o", "APT::Update::Post-Invoke=")
     run(*get, *keep, "install", "-y", "--no-install-recommends", "--download-only", *names)
     return sorted(archives.glob("*.deb"))
 
 
 def unpack(package: Path, target: Path) -> None:
-    """Keeps what is a link into usr: dpkg-deb -x would put a folder in its place."""
+    """Keeps links into usr: dpkg-deb -x would replace them by folders."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as archive:
         done = subprocess.run(
             ["tar", "-x", "-C", target, "--keep-directory-symlink", "--no-same-owner", "--exclude=./usr/share/doc",
@@ -129,7 +129,7 @@ def unpack_wheel(target: Path) -> None:
 
 
 def unpack_kernel(target: Path, state: Path) -> None:
-    """Without what it depends on, which is for machines that it is installed on."""
+    """Without its dependencies, which only matter where it is installed."""
     run(*apt("apt-get", state), "update")
     depends = run(*apt("apt-cache", state), "depends", "linux-image-arm64")
     package = next(line.split()[-1] for line in depends.splitlines() if "Depends: linux-image" in line)
@@ -147,7 +147,7 @@ def make() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     unpack_wheel(WHEEL)
     unpack_packages(fetch_packages(listed(PACKAGES), FOLDER / "apt"), SYSROOT)
-    # The mount points of a guest that has this as its root, which it may not write to (tests/hw).
+    # The mount points of a guest whose root this is, and which may not write to it (tests/hw).
     for name in ("proc", "sys", "dev", "tmp", "run", "var/tmp", "mnt"):
         (SYSROOT / name).mkdir(parents=True, exist_ok=True)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what a reader would trip over: long files and functions, vague names, leftovers, stray whitespace.
+"""Checks for obstacles to reading: long files and functions, vague names, leftovers, stray whitespace.
 
-Usage: tidy.py [ROOT]. Prints `file:line: what is wrong`; exits 1 if a hard limit or rule is broken. Lines that
-say `warning` are signs to look again and do not fail.
+Usage: tidy.py [ROOT]. Prints `file:line: problem`; exits 1 if a hard limit or rule is broken. Lines with
+`warning` are hints to look again and do not fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VAGUE_TYPE = re.compile(
     r"\b(?:class|struct|namespace)\s+(\w*(?:Util|Utils|Helper|Helpers|Manager)|" + "|".join(VAGUE) + r")\b"
 )
 LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
-# Folders where somebody's checkout lies; nothing in the project may depend on them.
+# Folders of developers' checkouts; nothing in the project may depend on them.
 OWN_MACHINE = re.compile(r"(?<![\w./}-])/(?:work|home|root)/\w")
 
 Problem = tuple[int, str]
@@ -44,7 +44,7 @@ BEFORE_SIGNATURE = re.compile(r"^(?:\s|template\s*<[^{};]*?>\s*\n|(?:public|priv
 
 
 def blank(match: re.Match[str]) -> str:
-    """A string or comment replaced by as many newlines as it spans, so that line numbers stay."""
+    """Replaces a string or comment by the newlines that it spans, so that line numbers stay."""
     return '""' + "\n" * match[0].count("\n")
 
 
@@ -150,7 +150,7 @@ def check_file(root: Path, path: Path) -> list[tuple[int, str]]:
 
 
 def files_of(root: Path) -> list[Path]:
-    """What belongs to the project: what git tracks, else everything."""
+    """The files of the project: those that git tracks, else all."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
     names = listed.stdout.split("\0") if listed.returncode == 0 else []
     paths = [Path(name) for name in names if name] or [file.relative_to(root) for file in root.rglob("*")]

@@ -1,4 +1,4 @@
-"""tidy.py finds each thing it looks for, and nothing else."""
+"""tidy.py finds each kind of problem, and nothing else."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ TEST(Anchor, ListsOfClusters) {
   }
 }
 
-// What lists built at every step give: nothing is missed. The interval of 20 misses pairs at the edge of the cut-off,
-// which shows from the fifth digit on.
+// Results with lists built at every step, which miss nothing. The interval of 20 misses pairs at the edge of the
+// cut-off, which shows from the fifth digit on.
 const Thermo exact_at_1000{6.983291e-01, -5.667165e+00, 7.655325e-01, 0};
 
 void expect_exact(Simulation& simulation) {
@@ -106,7 +106,7 @@ TEST(Anchor, NewListsByDisplacement) {
 }
 
 TEST(Anchor, LargerBoxesBeginWithTheSameTemperatureAndEnergy) {
-  for (const int cells : {4, 5, 17}) {  // the smallest has copies of an atom beside the atom itself
+  for (const int cells : {4, 5, 17}) {  // in the smallest an atom is next to copies of itself
     Settings settings;
     settings.cells = {cells, cells, cells};
     OneRank ranks;
@@ -123,7 +123,7 @@ TEST(Anchor, ASingleCellIsItsOwnNeighbourManyTimes) {
   OneRank ranks;
   Simulation simulation(settings, ranks);
   simulation.start();
-  EXPECT_NEAR(simulation.thermo().energy, -6.773368, 1e-6);  // a lattice is a lattice
+  EXPECT_NEAR(simulation.thermo().energy, -6.773368, 1e-6);  // the same lattice for all sizes
 }
 
 double drift_of(Precision precision, Lists lists) {
@@ -140,7 +140,7 @@ double drift_of(Precision precision, Lists lists) {
   return end.energy + end.kinetic - begin.energy - begin.kinetic;
 }
 
-// The potential's step at its cut-off makes energy drift whatever the precision.
+// The potential's step at its cut-off makes the energy drift at any precision.
 TEST(Anchor, MixedPrecisionDriftsNoFurtherThanTwiceAsFar) {
   const double whole = std::abs(drift_of(Precision::whole, Lists::pairs));
   for (const Lists lists : {Lists::pairs, Lists::clusters})

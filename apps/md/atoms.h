@@ -1,4 +1,4 @@
-// The atoms of one rank: its own first, then copies of others' (ghosts) that lie within the cut-off of its box.
+// The atoms of one rank: its own first, then copies (ghosts) of others' within the cut-off of its box.
 //
 //   array   values of an atom            atoms
 //   x       x y z 0                      own, ghosts
@@ -6,7 +6,7 @@
 //   id      1..n, unique in the run      own
 //   type    0..                          own, ghosts
 //
-// Four values an atom, the last one 0: an atom is half a cache line and one 256-bit register.
+// Four values for each atom, the last one 0: an atom takes half a cache line and one 256-bit register.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Atoms {
 
   [[nodiscard]] std::size_t all() const { return own + ghosts; }
 
-  // One more of our own. There are no ghosts while atoms are added.
+  // Adds one own atom. There must be no ghosts at this time.
   void add(std::int32_t new_id, std::uint8_t new_type, const double* position, const double* velocity) {
     resize(own + 1);
     for (std::size_t d = 0; d < values; ++d) {
@@ -37,7 +37,7 @@ struct Atoms {
     type[own - 1] = new_type;
   }
 
-  // So many of our own and no ghosts; new ones hold anything.
+  // Sets the number of own atoms and drops ghosts; new atoms are uninitialised.
   void resize(std::size_t new_own) {
     own = new_own;
     ghosts = 0;

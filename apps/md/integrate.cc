@@ -10,7 +10,7 @@
 namespace md {
 namespace {
 
-// atoms whose positions are still in the nearest cache when they are looked at again
+// so that an atom's position is still in the nearest cache when it is read again
 constexpr std::size_t chunk = 256;
 
 void kick_drift_some(double half_step_per_mass, double step, bool kick_twice, std::size_t first, std::size_t last,

@@ -12,7 +12,7 @@ namespace {
 
 double cell_length(double density) { return std::cbrt(4.0 / density); }
 
-// First and one past the last half cell that may lie in [low, high).
+// The first half cell that may lie in [low, high), and one past the last.
 std::array<int, 2> half_cells(double low, double high, double half, int cells) {
   return {std::max(0, static_cast<int>(low / half) - 1), std::min(2 * cells, static_cast<int>(high / half) + 2)};
 }
@@ -31,7 +31,7 @@ void add_lattice(const std::array<int, 3>& cells, double density, std::int32_t s
   const double places = 8.0 * cells[0] * cells[1] * cells[2];
   if (places > 2147483646.0) {
     throw BadInput("a lattice of " + std::to_string(places / 2) +
-                   " atoms: their ids, 32 bits, end at half of 2147483646");
+                   " atoms: their ids have 32 bits, which limits them to half of 2147483646");
   }
   const double half = 0.5 * cell_length(density);
   std::array<std::array<int, 2>, 3> range{};

@@ -1,4 +1,4 @@
-// The face-centred cubic start of a simulation: four atoms a cell, the ids that seed their velocities.
+// The initial face-centred cubic lattice: four atoms in each cell, with the ids that seed their velocities.
 #pragma once
 
 #include <array>
@@ -8,11 +8,11 @@
 
 namespace md {
 
-// The box of so many cells of a lattice with `density` atoms per unit of volume.
+// The box of a lattice with that many cells and `density` atoms per unit of volume.
 Box lattice_box(const std::array<int, 3>& cells, double density);
 
-// Adds those atoms whose places lie in `domain.own`, in rows along x. On the grid of half cells (2nx, 2ny, 2nz) the
-// place (i, j, k) is taken where i + j + k is even; its id is k (2ny) (2nx) + j (2nx) + i + 1.
+// Adds the atoms that lie in `domain.own`, in rows along x. On the grid of half cells (2nx, 2ny, 2nz) the place (i, j,
+// k) is occupied if i + j + k is even; its id is k (2ny) (2nx) + j (2nx) + i + 1.
 void add_lattice(const std::array<int, 3>& cells, double density, std::int32_t seed, const Domain& domain,
                  Atoms& atoms);
 

@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
       md::run(options.settings, *ranks);
     }
   } catch (const std::exception& error) {
-    // What is wrong with the input is found by all ranks alike; the first one says it for all.
+    // All ranks find the same error in the input; the first one reports it.
     std::fflush(stdout);
     if (!ranks || ranks->rank() == 0 || ranks->count() == 1)
       std::fprintf(stderr, "offpath-md: %s\n", error.what());

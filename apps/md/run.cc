@@ -20,15 +20,15 @@ namespace {
 
 std::unique_ptr<Coworker> coworker_for(const Settings& settings, const Ranks& ranks) {
   if (settings.offload == Offload::none) return nullptr;
-  static_cast<void>(kind_of_lists(settings));  // what an agent cannot work with is refused before one is looked for
+  static_cast<void>(kind_of_lists(settings));  // unsuitable settings are refused before an agent is looked for
   const OffloadShape shape = Simulation::shape_of(settings);
   if (settings.offload != Offload::automatic) return make_agent_coworker(ranks.rank(), ranks.count(), shape);
-  // What an agent cannot do, or one that is not there, is a reason to do without.
+  // If the agent cannot do this, or is missing, the run continues without it.
   if (!Simulation::why_not(Offload::list, settings).empty() || !settings.resume_file.empty()) return nullptr;
   try {
     return make_agent_coworker(ranks.rank(), ranks.count(), shape);
   } catch (const offpath::Error& error) {
-    std::fprintf(stderr, "offpath-md: warning: goes on without an agent: %s\n", error.what());
+    std::fprintf(stderr, "offpath-md: warning: continues without an agent: %s\n", error.what());
     return nullptr;
   }
 }
@@ -47,7 +47,7 @@ class Run {
   void all_steps() {
     const std::int64_t first = simulation_.steps_done();
     if (settings_.steps < first) {
-      throw BadInput(settings_.resume_file + " goes on after step " + std::to_string(first) + "; -n " +
+      throw BadInput(settings_.resume_file + " continues after step " + std::to_string(first) + "; -n " +
                      std::to_string(settings_.steps) + " is before that");
     }
     simulation_.start();
@@ -143,10 +143,11 @@ class Run {
     }
     if (auto_offload_) std::printf("# auto: %s\n", auto_offload_->verdict().c_str());
     if (!simulation_.coworker_lost().empty()) {
-      std::fprintf(stderr, "offpath-md: warning: went on without the agent: %s\n", simulation_.coworker_lost().c_str());
+      std::fprintf(stderr, "offpath-md: warning: continued without the agent: %s\n",
+                   simulation_.coworker_lost().c_str());
     }
     const Settings& s = simulation_.settings();
-    // A list whose end is looked for in every step ends before anything is missed.
+    // A list that is checked in every step ends before any pair is missed.
     const bool watched = s.trigger == Trigger::displacement && s.interval == 1;
     if (!watched && 2 * furthest > s.skin) {
       std::fprintf(stderr,

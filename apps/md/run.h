@@ -1,4 +1,4 @@
-// A whole run: steps, and what is written while they are done.
+// A whole run: its steps and its output.
 #pragma once
 
 #include "md/ranks/ranks.h"
@@ -6,7 +6,7 @@
 
 namespace md {
 
-// Prints rows of thermo output at rank 0. Throws BadInput, BrokenRun, offpath::Error.
+// Prints rows of thermo output on rank 0. Throws BadInput, BrokenRun, offpath::Error.
 void run(const Settings& settings, Ranks& ranks);
 
 }  // namespace md

@@ -1,4 +1,4 @@
-// All that a run is told: defaults first, then an input file, then the command line.
+// All settings of a run: defaults first, then an input file, then the command line.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 namespace md {
 
 enum class Potential { lj, eam };
-enum class Trigger { interval, displacement };        // when lists are built anew
-enum class Offload { none, force, list, automatic };  // what the agent does; automatic: what serves best
-enum class Lists { automatic, pairs, clusters };      // automatic: what is faster (kind_of_lists)
+enum class Trigger { interval, displacement };        // when lists are built again
+enum class Offload { none, force, list, automatic };  // the agent's part; automatic: the fastest
+enum class Lists { automatic, pairs, clusters };      // automatic: the faster ones (kind_of_lists)
 enum class Precision { whole, mixed };                // double throughout; pairs in float, sums in double
 
 inline constexpr std::array offload_modes{Offload::none, Offload::force, Offload::list, Offload::automatic};
@@ -47,9 +47,9 @@ struct Settings {
   std::int64_t steps = 100;
   double time_step = 0.005;
   double cut = 2.5, skin = 0.3;
-  std::int64_t interval = 20;  // of lists; with the displacement trigger, how often it is looked at
+  std::int64_t interval = 20;  // of lists; with the displacement trigger, between checks
   Trigger trigger = Trigger::interval;
-  std::int64_t thermo_interval = 100;  // 0: first and last step only
+  std::int64_t thermo_interval = 100;  // 0: only first and last step
 
   bool half = true;
   Lists lists = Lists::automatic;

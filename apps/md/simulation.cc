@@ -46,12 +46,12 @@ Simulation::Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<C
 std::string Simulation::why_not(Offload mode, const Settings& settings) {
   if (mode != Offload::force) return "";
   if (settings.potential == Potential::eam) {
-    return "--offload force computes Lennard-Jones; with EAM take --offload list, whose lists do not depend on the "
+    return "--offload force computes Lennard-Jones only; for EAM use --offload list, whose lists do not depend on the "
            "potential, or auto";
   }
   if (settings.threads > threads_with_forces_elsewhere) {
-    return "--offload force is there for at most " + std::to_string(threads_with_forces_elsewhere) +
-           " threads a rank, whose lists cross one by one: take fewer, or --offload list";
+    return "--offload force supports at most " + std::to_string(threads_with_forces_elsewhere) +
+           " threads on each rank, because each thread's lists are separate inputs: use fewer, or --offload list";
   }
   return "";
 }
@@ -135,7 +135,7 @@ void Simulation::save(const std::string& path) {
   write_restart(path, restart_header(), own, ranks_);
 }
 
-// The lists are made of the positions that they were made of before, then atoms are put where they are now.
+// The lists are made from the positions of the earlier lists, then atoms are moved to their current positions.
 void Simulation::resume(const Restart& restart) {
   make_grid(restart.header.box);
   steps_done_ = restart.header.step;
@@ -145,7 +145,7 @@ void Simulation::resume(const Restart& restart) {
   const auto differs = [&](const std::string& what, double then, double now) {
     if (then == now) return;
     throw BadInput(settings_.resume_file + ": written with " + what + " " + std::to_string(then) + ", this run has " +
-                   std::to_string(now) + ": it would not go on to the same bits");
+                   std::to_string(now) + ": it would not continue with identical results");
   };
   differs("ranks", there.ranks, here.ranks);
   differs("threads", there.threads, here.threads);
@@ -157,7 +157,7 @@ void Simulation::resume(const Restart& restart) {
   differs("time step", there.time_step, here.time_step);
   if (there.kernels != here.kernels) {
     throw BadInput(settings_.resume_file + ": written with the kernels " + std::string(there.kernels.data()) +
-                   "; choose them with --kernels to go on to the same bits");
+                   "; choose them with --kernels for identical results");
   }
   for (const RestartAtom& atom : restart.own) {
     atoms_.add(atom.id, static_cast<std::uint8_t>(atom.type), atom.listed.data(), atom.v.data());
@@ -217,7 +217,7 @@ Thermo Simulation::thermo() {
       measure(atoms_, pair_sums_, settings_.mass, settings_.units, domain_.whole.volume(), atoms_in_all_, ranks_);
   if (!std::isfinite(now.temperature) || !std::isfinite(now.energy)) {
     throw BrokenRun("at step " + std::to_string(steps_done_) +
-                    " the energy is not a number any more: the time step is too large");
+                    " the energy is no longer a number: the time step is too large");
   }
   return now;
 }
@@ -261,7 +261,7 @@ double Simulation::displacement() const {
 }
 
 void Simulation::note_furthest() {
-  if (rebuilds_ == 0 || margin_ > 0) return;  // lists made elsewhere are watched in every step
+  if (rebuilds_ == 0 || margin_ > 0) return;  // lists made elsewhere are checked in every step
   const Stopwatch watch(times_.neighbour);
   furthest_ = std::max(furthest_, displacement());
 }
@@ -308,7 +308,7 @@ void Simulation::compute_forces() {
   sums_wanted_ = false;
 }
 
-// Overlapping atoms would make forces that no time step can follow: named before the first step.
+// Overlapping atoms would have forces that no time step can follow: they are reported before the first step.
 void Simulation::check_start() {
   const double closest_allowed = 1e-3 * (settings_.potential == Potential::lj ? settings_.sigma : settings_.cut);
   const auto check = [&](std::size_t i, std::size_t j) {

@@ -1,4 +1,5 @@
-// One simulation on this rank: its atoms, their lists, and what a step consists of.
+// One simulation on this rank: its atoms, their lists, and the phases of a step. Read this first, then atoms.h,
+// forces/forces.h, neighbours/neighbour_list.h and ranks/halo.h.
 #pragma once
 
 #include <chrono>
@@ -21,45 +22,45 @@
 
 namespace md {
 
-// Seconds spent, the paper's phases: communication is exchange, borders and communicate.
+// Seconds spent in the paper's phases: communication is exchange, borders and communicate.
 struct PhaseTimes {
   double force = 0, neighbour = 0, sort = 0, communicate = 0, integrate = 0;
 };
 
 class Simulation {
  public:
-  // Creates the atoms. With `coworker`, which does what settings.offload says. Throws BadInput.
+  // Creates the atoms. `coworker` does the work of settings.offload. Throws BadInput.
   Simulation(const Settings& settings, Ranks& ranks, std::unique_ptr<Coworker> coworker = nullptr);
 
-  // Why no coworker does that for these settings, and what to do instead; empty where one does.
+  // The reason why a coworker does not support these settings, with an alternative; empty if it does.
   static std::string why_not(Offload mode, const Settings& settings);
-  // What its lists and forces have to be like.
+  // The form of a coworker's lists and forces.
   static OffloadShape shape_of(const Settings& settings) {
     return {settings.agent_threads, settings.threads, settings.precision};
   }
 
-  // Lists and forces for the first time. Throws BadInput where atoms overlap.
+  // Makes the first lists and forces. Throws BadInput if atoms overlap.
   void start();
   void step();
 
-  // From the next step on the coworker does this (not `automatic`); in that step lists are made anew.
+  // Changes the coworker's mode from the next step on (not `automatic`); that step makes new lists.
   void switch_to(Offload mode) { next_mode_ = mode; }
   [[nodiscard]] Offload mode() const { return settings_.offload; }
   [[nodiscard]] bool has_coworker() const { return coworker_ != nullptr; }
-  // Has the coworker compute something that nobody needs, while its mode is none: forces, or a list.
+  // Has the coworker compute unused forces or a list, while its mode is none.
   void begin_probe(Offload what);
-  // Is that over? Then says what it took.
+  // Whether that has ended; then sets its times.
   [[nodiscard]] bool probe_over(CoworkerTimes& times);
   void be_patient(double seconds);
-  // Of all own atoms of this rank.
+  // The highest speed of this rank's own atoms.
   [[nodiscard]] double fastest() const;
-  // Of the step done last. Computes forces again where that step did not sum up energies.
+  // Of the last step. Computes forces again if that step did not sum up energies.
   Thermo thermo();
-  // Velocities are those of the end of the step (until then they lack its second half kick).
+  // Completes the velocities of the last step, which lack its second half kick until then.
   void complete_step() { finish_kick(); }
-  // Writes a state to go on from, after the step done last.
+  // Writes a state to continue from, after the last step.
   void save(const std::string& path);
-  // The next step will be asked for its thermo: it sums up energies as it goes.
+  // The next step will be asked for its thermo: it sums up energies.
   void expect_thermo() { sums_wanted_ = true; }
 
   [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
@@ -71,11 +72,11 @@ class Simulation {
   [[nodiscard]] const PhaseTimes& times() const { return times_; }
   [[nodiscard]] const NeighbourList& list() const { return list_; }
   [[nodiscard]] std::int64_t rebuilds() const { return rebuilds_; }
-  // Why there is no coworker any more; empty while there is one, or was none.
+  // The reason why the coworker was lost; empty if there is one, or was none.
   [[nodiscard]] const std::string& coworker_lost() const { return coworker_lost_; }
   [[nodiscard]] std::int64_t lists_by_coworker() const { return lists_by_coworker_; }
   [[nodiscard]] std::int64_t forces_by_coworker() const { return forces_by_coworker_; }
-  // The furthest that any atom of this rank went between two lists, so far.
+  // The largest distance that an atom of this rank has moved between two lists so far.
   [[nodiscard]] double furthest() const { return furthest_; }
 
  private:
@@ -86,7 +87,7 @@ class Simulation {
   void resume(const Restart& restart);
   [[nodiscard]] RestartHeader restart_header() const;
   void list_neighbours();
-  // In single precision a pair stands in both lists.
+  // In single precision a pair is in both lists.
   [[nodiscard]] bool half_lists() const { return settings_.half && settings_.precision == Precision::whole; }
   void drift();
   void refresh_ghosts();
@@ -129,20 +130,21 @@ class Simulation {
   bool chosen_later_ = false;  // --offload auto
   std::string coworker_lost_;
   std::int64_t lists_by_coworker_ = 0, forces_by_coworker_ = 0;
-  // Where atoms were when the list in use was made, and the one that is being made.
+  // The atoms' positions when the current list was made, and the one being made.
   Array<double> list_positions_, requested_positions_;
-  double strayed_ = 0, requested_strayed_ = 0;  // how far from their bins atoms were then, all ranks
+  double strayed_ = 0, requested_strayed_ = 0;  // the largest distance of atoms from their bins at that time, over all
+                                                // ranks
   bool list_requested_ = false;
-  double gone_ = 0;                 // the furthest from list_positions_, in the drift done last
-  Array<double> handed_positions_;  // what the coworker computes forces of
+  double gone_ = 0;                 // the largest distance from list_positions_, in the last drift
+  Array<double> handed_positions_;  // the positions for the coworker's forces
   ForceExchange force_exchange_;
-  NeighbourList list_before_;  // what it computes them with, while the next one is made
+  NeighbourList list_before_;  // the list for these forces, while the next one is made
   bool list_lent_ = false;
   double margin_ = 0;  // by which bins and halo are wider than lists
 
   PairSums pair_sums_;
   bool sums_wanted_ = false, sums_there_ = false;
-  bool half_kick_due_ = false;  // the second one of the step done last
+  bool half_kick_due_ = false;  // the second half kick of the last step
   std::int64_t steps_done_ = 0, rebuilds_ = 0;
   double half_step_per_mass_ = 0, furthest_ = 0;
   bool lists_there_ = false;  // a resumed run has them before it starts

@@ -1,4 +1,4 @@
-// Adds the time of a block to one phase.
+// Adds the time of a block to a phase.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Tables of a metal that does not exist, for tests.
+// Tables of a fictitious metal, for tests.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Temperature, potential energy per atom and pressure of all atoms, and the row they are printed in.
+// Temperature, potential energy per atom and pressure of all atoms, and their output row.
 #pragma once
 
 #include <cstdint>

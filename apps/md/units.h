@@ -1,4 +1,4 @@
-// What the numbers of an input mean. The constants are those that LAMMPS prints with its unit styles.
+// The units of an input's numbers. The constants are those that LAMMPS prints for its unit styles.
 #pragma once
 
 namespace md {

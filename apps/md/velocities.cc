@@ -10,7 +10,7 @@ double ParkMiller::draw() {
 }
 
 std::array<double, 3> seeded_velocity(std::int32_t id, std::int32_t seed) {
-  constexpr std::int64_t apart = 15'485'863, states = 2'147'483'646;  // seeds begin as far apart as a prime
+  constexpr std::int64_t apart = 15'485'863, states = 2'147'483'646;  // seeds are a large prime apart
   ParkMiller generator((id - 1 + apart * seed) % states + 1);
   std::array<double, 3> velocity{};
   for (double& component : velocity) {

@@ -1,4 +1,4 @@
-// Velocities that depend on an atom's id alone, so that they are the same however the box is divided.
+// Velocities that depend only on an atom's id, so that they do not depend on the division of the box.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ class ParkMiller {
   std::int64_t state_;
 };
 
-// Three components in (0, 1), five draws discarded before each: neighbouring seeds' first draws are related.
-// miniMD's are those of `seed` 0.
+// Three components in (0, 1), with five draws discarded before each, because first draws of neighbouring seeds are
+// correlated. miniMD uses `seed` 0.
 std::array<double, 3> seeded_velocity(std::int32_t id, std::int32_t seed);
 
-// Takes the drift out, then scales to `temperature`. `energy_per_v2` turns v^2 into the unit of temperature:
-// mass times (mass velocity^2 in energy) over Boltzmann's constant.
+// Removes the drift, then scales to `temperature`. `energy_per_v2` converts v^2 to the unit of temperature: mass times
+// (mass velocity^2 in energy) over Boltzmann's constant.
 void set_temperature(double temperature, double energy_per_v2, std::int64_t atoms_in_all, Atoms& atoms, Ranks& ranks);
 
 }  // namespace md

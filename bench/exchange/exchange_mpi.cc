@@ -1,6 +1,6 @@
 // Exchange time between the ranks of one mpirun: the tree with a deadline (persistent point-to-point,
-// exchange/mpi_carrier.h) and MPI's collectives along the same tree, in turns. From posting until the uppermost leaders
-// have the whole; the slowest of them counts. Rank 0 prints a line for each: topology;bytes;ranks;tree p50
+// exchange/mpi_carrier.h) and MPI's collectives along the same tree, in turns. Measured from posting until the top
+// leaders have everything; the slowest of them counts. Rank 0 prints a line for each: topology;bytes;ranks;tree p50
 // us;collectives p50 us;rounds
 #include <algorithm>
 #include <cstdio>
@@ -21,12 +21,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Until this rank's view of the epoch is given; what arrives for the next one waits in the exchange.
+// Runs until this rank's view of the epoch is made; parcels of the next epoch wait in the exchange.
 Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, std::uint64_t epoch,
                  std::optional<TimeNs>& given_at) {
   ExchangeEffects effects;
   bool any = false;
-  TimeNs now = monotonic_ns();  // read once for all that is done at a time
+  TimeNs now = monotonic_ns();  // read once for everything that is done at a time
   const auto carry_out = [&] {
     while (std::exchange(effects.wants_local, false)) exchange.on_local(record, 0, now, effects);
     for (const ViewPtr& view : effects.views)
@@ -43,13 +43,13 @@ Status one_round(Exchange& exchange, MpiCarrier& carrier, const Record& record, 
   const Carrier::Take take = std::ref(take_in);
   if (exchange.epoch() < epoch) exchange.begin(now, effects);
   carry_out();
-  // Once at least: who does not listen to what the leaders said at the end of the round before takes them for dead.
+  // At least once: a rank that does not receive the leaders' last parcels of the previous round takes them for dead.
   do {
     any = false;
     now = monotonic_ns();
     OFP_TRY(carrier.poll(now, take));
     if (any || given_at) continue;
-    exchange.on_time(now, effects);  // a poll that finds nothing lets other ranks have the core where they share it
+    exchange.on_time(now, effects);  // an idle poll gives the core to other ranks that share it
     carry_out();
   } while (!given_at);
   return {};

@@ -1,4 +1,4 @@
-// What sampling a host costs, at both ends.
+// The cost of sampling a host, at both ends.
 //
 //   exchange.sample_us_p50         from a request to values unpacked, over UDP on this machine; the asking side spins,
 //                                  as an agent's loop does while there is work. Peer: a datagram and its echo between
@@ -72,7 +72,7 @@ class Asker {
     return asker;
   }
 
-  // Until there were so many samples more. Times from asking to unpacked go to `ns`.
+  // Takes that many more samples. Appends the times from request to decoded values to `ns`.
   Status sample_until(std::uint64_t more, std::vector<double>* ns = nullptr) {
     const std::uint64_t end = sampling_.counters().samples + more;
     const TimeNs deadline = monotonic_ns() + 20 * second_ns;
@@ -99,7 +99,7 @@ class Asker {
     }
     return {};
   }
-  // Asks at its interval, sleeping in between.
+  // Samples at the interval, and sleeps in between.
   void pace(TimeNs end) {
     for (TimeNs now = monotonic_ns(); now < end; now = monotonic_ns()) {
       if (now >= sampling_.next_deadline()) {
@@ -129,7 +129,7 @@ class Asker {
   std::array<std::byte, 65536> buffer_{};
 };
 
-// Sends a datagram's bytes back, asleep in between as the sampler is.
+// Echoes datagrams, and sleeps in between like the sampler.
 class Echo {
  public:
   static Result<std::unique_ptr<Echo>> start(int core) {
@@ -232,7 +232,7 @@ Status run_udp(const Options& options, Report& report) {
                    .value = double(cpu_after - cpu_before) / 1e3 / double(many),
                    .unit = "us",
                    .target = value_at_most(15, "us")});
-  // Seldom asked, every sample wakes a core that slept.
+  // At a low rate, every sample wakes a sleeping core.
   OFP_ASSIGN(const auto seldom, Asker::make(options, 10 * millisecond_ns));
   OFP_ASSIGN(const std::int64_t seldom_before, process_cpu_ns(pid));
   const std::uint64_t samples_before = seldom->sampling().counters().samples;
@@ -251,7 +251,7 @@ Status run_udp(const Options& options, Report& report) {
 
 // ---- one-sided
 
-// A schema of as many values as the paper's, and its memory in a sleeping program.
+// A schema with as many values as the paper's, and its memory in a sleeping program.
 class Region {
  public:
   Region(Member& member, std::size_t fields) : member_(member), gauges_(0) {
@@ -348,9 +348,9 @@ Status run_region(const Options& options, Report& report) {
   return {};
 }
 
-// ---- what a computation loses
+// ---- slowdown of a computation
 
-// A fixed piece of arithmetic, as often as it takes for about `piece_ns`.
+// A fixed piece of arithmetic, repeated for about `piece_ns`.
 double compute(std::uint64_t rounds) {
   double value = 1;
   for (std::uint64_t i = 0; i < rounds; ++i) value = value * 1.0000001 + 1e-9;
@@ -358,7 +358,7 @@ double compute(std::uint64_t rounds) {
   return value;
 }
 
-// The computation, in a process of the host core: for each byte it reads it computes, and tells the time that took.
+// The computation, in a process on the host core: for each byte that it reads it computes, and reports the time.
 class Computation {
  public:
   static Result<std::unique_ptr<Computation>> start(int core, TimeNs piece_ns) {
@@ -390,7 +390,7 @@ class Computation {
     if (child_ > 0) ::waitpid(child_, nullptr, 0);
   }
   void begin() { (void)::send(socket_.get(), "", 1, 0); }
-  // Its time once it is done; none: it is not yet.
+  // Its time once it has finished; otherwise none.
   [[nodiscard]] std::optional<double> done() {
     double ns = 0;
     if (::recv(socket_.get(), &ns, sizeof ns, MSG_DONTWAIT) != sizeof ns) return std::nullopt;
@@ -432,7 +432,7 @@ Status run_overhead(const Options& options, Report& report) {
           if (samples) computed_ns += *ns;
           return *ns;
         }
-        if (monotonic_ns() > deadline) return fail(Error::timeout, "the computation does not end");
+        if (monotonic_ns() > deadline) return fail(Error::timeout, "the computation did not end");
       }
     };
     OFP_ASSIGN(const Comparison compared,
@@ -461,7 +461,7 @@ Status run_overhead(const Options& options, Report& report) {
   return {};
 }
 
-// ---- beside a peer that another program drives
+// ---- in turns with a peer that another program runs
 
 Status run_turns_of_input(const Options& options) {
   OFP_ASSIGN(const pid_t pid, sampler_pid(options));

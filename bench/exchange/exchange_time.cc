@@ -1,15 +1,15 @@
-// How long an exchange takes on machines that are not here: 16 to 1600 members by the LogGP model (Alexandrov, Ionescu,
-// Schauser and Scheiman, 1995), along the very trees that agents use, and what each of its constants does to that.
+// The exchange time on larger systems: 16 to 1600 members by the LogGP model (Alexandrov, Ionescu, Schauser and
+// Scheiman, 1995), along the trees that agents use, and the influence of each of its constants.
 //
 //   L latency, o a message's processor time on either side, g the gap between messages of one sender, G the gap of each
 //   byte
 //
-// --loggp "L,o,g,G" in ns and ns a byte. Without: 200 Gb/s InfiniBand HDR as vendors and the literature have it, 1.0 us
-// from program to program for small messages (of which 0.6 us in the network), 215 million messages a second a port,
-// but 5 a microsecond from one core, 25 GB/s.
+// --loggp "L,o,g,G" in ns and ns per byte. Default: 200 Gb/s InfiniBand HDR according to vendors and the literature,
+// 1.0 us from program to program for small messages (of which 0.6 us in the network), 215 million messages per second
+// and port, but 5 per microsecond from one core, 25 GB/s.
 //
-// As in the paper, a time is from the members' posting until all uppermost leaders have the whole, and hybrid has
-// groups of 2, depth 3.
+// As in the paper, a time is measured from the members' posting until all top leaders have everything, and hybrid has
+// groups of 2 and depth 3.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -52,14 +52,14 @@ class Model {
     return static_cast<double>(parcel_bytes_max(node.last - node.first, record_bytes_, 0) -
                                (node.last - node.first) * (sizeof(Ballot) + sizeof(Grant)));
   }
-  // The sender's processor is free again after that; its network after this, for the next message.
+  // Afterwards the sender's processor is free again; its network is free for the next message after the second time.
   [[nodiscard]] double sending(double bytes) const {
     return std::max(constants_.gap, constants_.overhead) + constants_.byte_gap * bytes;
   }
   [[nodiscard]] double arrival(double sent_at, double bytes) const {
     return sent_at + constants_.overhead + constants_.byte_gap * bytes + constants_.latency;
   }
-  // What arrives at one member is taken one after another.
+  // A member takes arriving messages one after another.
   [[nodiscard]] double taken(std::vector<double>& arrivals, const std::vector<double>& bytes, double from) const {
     std::vector<std::size_t> order(arrivals.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -69,7 +69,7 @@ class Model {
       now = std::max(now, arrivals[i]) + std::max(constants_.overhead, constants_.byte_gap * bytes[i]);
     return now;
   }
-  // When a node's leader has all of it. The leader's own part is there without a message.
+  // The time at which a node's leader has everything. The leader's own part needs no message.
   double gathered(NodeIndex index) {
     const Node& node = topology_.node(index);
     if (node.member != nobody) return 0;
@@ -88,7 +88,7 @@ class Model {
     for (std::size_t from = 0; from < n; ++from) {
       double now = ready[from];
       for (std::size_t step = 1; step < n;
-           ++step) {  // each begins with the one behind it, so that nobody is sent to by all at once
+           ++step) {  // each begins with its successor, so that members do not all send to the same one
         const std::size_t to = (from + step) % n;
         arrivals[to].push_back(arrival(now, bytes[from]));
         sizes[to].push_back(bytes[from]);
@@ -144,7 +144,7 @@ Status run(const Options& options, Report& report) {
                 .value = line.y.back(),
                 .unit = "us"});
       report.add(std::move(line));
-      // How much of the time each constant is: by twice as much of it.
+      // Each constant's share of the time: measured by doubling it.
       const double base = *time_us(shape, options.quick ? 200 : 1600, bytes, constants);
       Series sensitivity{fmt::format("exchange_sensitivity_{}", bytes), shape, "constant (L, o, g, G)",
                          "times as long, with twice the constant",      {},    {}};

@@ -1,6 +1,6 @@
-// What compressing frames costs and saves: our packing of a finished frame beside libarrow's stream writer with the
-// same codec on the same columns, one thread, one core. Columns are a simulation's: numbers that count up, few kinds,
-// positions.
+// The cost and benefit of compressing frames: packing of a finished frame, compared with libarrow's stream writer with
+// the same codec on the same columns, on one thread and one core. Columns are a simulation's: numbers that count up,
+// few kinds, positions.
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>

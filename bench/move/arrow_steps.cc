@@ -1,12 +1,12 @@
-// The paper's table I: what converting a program's arrays into a serialised Arrow record batch costs, step by
-// step, with the C++ API and with the C data interface.
+// The paper's table I: the cost of converting a program's arrays into a serialised Arrow record batch, step by step,
+// with the C++ API and with the C data interface.
 //
 //   1 arrays        C++: NumericBuilder::AppendValues, Finish      C: ArrowArray structs
 //   2 schema        C++: arrow::field, arrow::schema               C: ArrowSchema structs
 //   3 record batch  C++: RecordBatch::Make                         C: ImportRecordBatch
 //   4 serialise     a dummy write for the size, an allocation, a write
 //
-// `--place agent` only names where it ran; who starts it puts it there (cores, CPU quota).
+// `--place agent` only labels the results; the caller sets cores and CPU quota.
 #include <arrow/api.h>
 #include <arrow/c/abi.h>
 #include <arrow/c/bridge.h>
@@ -32,7 +32,7 @@ namespace {
 constexpr std::size_t steps_count = 4;
 using Steps = std::array<double, steps_count>;  // nanoseconds
 
-// What a simulation has: one array of doubles per column, and the columns' names.
+// A simulation's data: one array of doubles per column, and the columns' names.
 struct Input {
   std::vector<std::vector<double>> columns;
   std::vector<std::string> names;
@@ -107,7 +107,7 @@ Result<Steps> convert_cpp(const Input& input) {
   return clock.spent_ns();
 }
 
-// The structs a program without libarrow fills. The memory belongs to `CStructs` and to the input, so releasing
+// The structs that a program without libarrow fills. The memory belongs to `CStructs` and to the input, so releasing
 // marks and frees nothing.
 struct CStructs {
   explicit CStructs(std::size_t columns)
@@ -193,17 +193,17 @@ Result<Steps> convert_c(const Input& input) {
   OFP_ASSIGN(const auto buffer, serialise(*batch));
   clock.end_step(3);
   keep(buffer);
-  batch.reset();  // before the structs it points at
+  batch.reset();  // before the structs that it refers to
   return clock.spent_ns();
 }
 
-// One trial is the mean over as many conversions as fill `trial_ns`: a CPU quota grants time in periods of
-// milliseconds, so a single short conversion sees either none of it or all of it. A point is the median of trials,
-// because what else the machine does falls into some trials and not into others.
+// One trial is the mean over the conversions that fill `trial_ns`: a CPU quota grants time in periods of milliseconds,
+// so a single short conversion would see either no stop or a whole one. A point is the median of trials, because other
+// load on the machine affects some trials only.
 struct TrialPlan {
   std::size_t trials = 31;
   TimeNs trial_ns = 300 * microsecond_ns;
-  TimeNs point_ns = 2 * second_ns;  // after three trials, none more is begun beyond this
+  TimeNs point_ns = 2 * second_ns;  // beyond this, no more than three trials
 };
 
 struct Point {
@@ -317,8 +317,8 @@ void add_claims(const std::vector<Curve>& curves, const Options& options, Report
     double paper;
     std::optional<Target> target;
   };
-  // The claim that decides where to cut is the first: what a move with placement saves is steps 1 and 4. The others
-  // are shown beside the paper's figures; they depend on how fast a machine copies.
+  // The first claim decides where to divide the work: a move with placement saves steps 1 and 4. The others are shown
+  // beside the paper's figures; they depend on the machine's copying speed.
   const Statement statements[] = {
       {"arrow_steps.cpp_arrays_and_serialise_share_min", "C++", 128, false,
        [](const Point& p) { return 100 * share(p, {0, 3}); }, 86, value_at_least(86, "%")},

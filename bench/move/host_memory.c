@@ -1,9 +1,9 @@
-/* What the host library adds to a C program that sends: `bench_host_memory LIBRARY ADDRESS`. The program loads the
- * library itself, so that it can look at its own memory before and after. Prints one line:
+/* The memory that the host library adds to a C program that sends: `bench_host_memory LIBRARY ADDRESS`. The program
+ * loads the library itself, so that it can measure its own memory before and after. Prints one line:
  *
  *     resident_before resident_after threads_before threads_after
  *
- * in bytes, and then the shared objects that were not mapped before, one a line. */
+ * in bytes, and then the newly mapped shared objects, one on each line. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <offpath/offpath.h>
@@ -32,7 +32,7 @@ static int threads(void) {
   return count;
 }
 
-/* Paths of the shared objects mapped now; returns how many. */
+/* Writes the paths of the mapped shared objects; returns their number. */
 static int objects(char paths[objects_max][256]) {
   FILE* file = fopen("/proc/self/maps", "r");
   char line[512];
@@ -118,5 +118,5 @@ int main(int argc, char** argv) {
     for (int j = 0; j < objects_before; ++j) known |= strcmp(before[j], after[i]) == 0;
     if (!known) printf("%s\n", after[i]);
   }
-  return 0; /* the channel is left open: what it holds was to be seen */
+  return 0; /* the channel is left open, so that its memory is measured */
 }

@@ -1,5 +1,5 @@
-// Figure 11: what each way of making Arrow of a program's arrays costs the host, and how fast the agent has
-// the finished message. The baseline is host serialisation with one transfer.
+// Figure 11: the host's cost of each way to make Arrow from a program's arrays, and the time until the agent has the
+// finished message. The baseline is host serialisation with one transfer.
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
@@ -35,9 +35,9 @@ Status write_stream(const arrow::RecordBatch& batch, arrow::io::OutputStream* si
   return {};
 }
 
-// What a program does to convert and serialise by itself (the paper's steps 1 to 4), into memory that is announced, and
-// the arrays it has. Buffers for messages and for arrays take turns in one piece of memory, each kind beyond the cache:
-// on a machine whose memory is not the same everywhere they are equally near.
+// A program's own conversion and serialisation (the paper's steps 1 to 4) into announced memory, and its arrays.
+// Buffers for messages and for arrays alternate in one piece of memory, each kind larger than the cache: on a machine
+// with non-uniform memory they are equally near.
 class HostSerialiser {
  public:
   static Result<HostSerialiser> make(const Channel& channel, std::uint32_t columns, std::uint64_t rows) {
@@ -75,7 +75,7 @@ class HostSerialiser {
     OFP_TRY(write_stream(*batch, &sink));
     return Message{target, std::uint64_t(length_bytes)};
   }
-  // A message in every buffer for messages; their common length.
+  // Makes a message in every buffer for messages; returns their common length.
   Result<std::uint64_t> fill_all(std::uint64_t rows) {
     std::uint64_t length_bytes = 0;
     for (std::size_t i = 0; i < sources_.buffers().count() / 2; ++i) {
@@ -86,7 +86,7 @@ class HostSerialiser {
   }
   // The next message's buffer.
   [[nodiscard]] const void* next() { return buffer(message_turn_++, 1); }
-  // The next arrays, a column each; valid until the next call.
+  // The next arrays, one for each column; valid until the next call.
   [[nodiscard]] std::span<const void* const> next_arrays() {
     const std::byte* at = buffer(array_turn_++, 0);
     for (const void*& array : arrays_) {
@@ -98,7 +98,7 @@ class HostSerialiser {
   [[nodiscard]] std::uint64_t bytes_max() const noexcept { return sources_.buffers().stride_bytes(); }
 
  private:
-  // The one of a pair of buffers that is for arrays (0) or messages (1); every other pair is the other way round.
+  // Of a pair of buffers the one for arrays (0) or for messages (1); the order alternates from pair to pair.
   [[nodiscard]] const std::byte* buffer(std::size_t turn, std::size_t kind) const {
     const std::size_t pair = turn % (sources_.buffers().count() / 2);
     return sources_.buffers().at(2 * pair + (kind ^ (pair % 2)));
@@ -111,7 +111,7 @@ class HostSerialiser {
   std::size_t message_turn_ = 0, array_turn_ = 0;
 };
 
-// From entering the send to the frame being stored, spinning; ends with nothing in flight.
+// Time from entering the send until the frame is stored, spinning; ends with nothing in flight.
 Result<double> time_to_frame(Stream& stream, std::span<const void* const> columns, std::uint64_t rows) {
   OFP_ASSIGN(const Stream::Posted posted, stream.post(columns, rows));
   OFP_ASSIGN(const std::uint64_t stored_ticks, stream.spin_stored(posted.ticket));
@@ -207,7 +207,7 @@ Status measure_frames(const Channel& channel, const Options& options, Report& re
   return {};
 }
 
-// CPU time of this process, all of it: converting, posting, waiting asleep until it is stored.
+// CPU time of the whole process: converting, posting, and sleeping until it is stored.
 Status measure_host_cpu(const Channel& channel, const Options& options, Report& report) {
   constexpr std::uint64_t bytes = 64 * mib;
   constexpr std::uint32_t columns = 16;
@@ -256,11 +256,11 @@ constexpr const char* host_way = "host-serialise";
 constexpr const char* ways[] = {host_way, "agent-serialise", "ipc", "ipc-page", "c-abi", "arrays", "record-batch"};
 
 struct WayCost {
-  double overhead_ns = 0;  // of the host: converting and serialising where it does that, and the post
+  double overhead_ns = 0;  // of the host: the post, and conversion and serialisation if it does these
   double time_ns = 0;      // from entering the post to the finished frame
 };
 
-// Median of ten runs of one way at one size, as in the paper; of three once that takes long.
+// Median of ten runs of one way at one size, as in the paper; of three if they are slow.
 Result<WayCost> measure_way(const Channel& channel, const char* way, HostSerialiser& serialiser, std::uint32_t columns,
                             std::uint64_t bytes, const Options& options) {
   const bool by_host = way == host_way;
@@ -281,7 +281,7 @@ Result<WayCost> measure_way(const Channel& channel, const char* way, HostSeriali
       OFP_ASSIGN(message, serialiser.serialise(source, rows));
     }
     const std::uint64_t converted_ticks = ticks();
-    // The message moved is one made a whole rotation ago: as cold as the arrays of the other ways.
+    // Moves a message that was made a whole rotation ago: as cold as the arrays of the other ways.
     if (by_host) message.data = serialiser.next();
     OFP_TRY(wake_agent(channel));
     OFP_ASSIGN(const Stream::Posted posted,

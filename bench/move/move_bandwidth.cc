@@ -1,4 +1,4 @@
-// How near a move comes to the primitive under it: figures 3 and 4, and columns against UCX.
+// The speed of a move compared with the primitive under it: figures 3 and 4, and columns against UCX.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
 constexpr std::uint64_t in_flight_bytes_max = gib;  // of 16 outstanding
 
-// What one turn of either side does: so many times, so many at once. Above the cache nothing is gained by an
-// unrecorded one, and 1 GiB is long enough.
+// One turn of either side: the number of repeats and of operations at a time. Above the cache size an unrecorded repeat
+// gains nothing, and 1 GiB takes long enough.
 struct TurnPlan {
   std::uint32_t outstanding = 1;
   std::uint32_t repeats = 1;
@@ -42,8 +42,8 @@ class Contest {
     return Contest(channel, std::move(sources), std::move(stream), column_bytes, columns, plan);
   }
 
-  // From entering the first send to the last one's arrays being the program's again (or stored): median
-  // nanoseconds of a repeat. Ends with the agent asleep.
+  // Median nanoseconds of a repeat, from entering the first send until the last one's arrays are the program's again
+  // (or stored). Ends with the agent asleep.
   Result<double> move(bool until_stored) {
     OFP_TRY(wake_agent(*channel_));
     std::vector<double> costs_ns;
@@ -82,7 +82,7 @@ class Contest {
         columns_(columns),
         plan_(plan) {}
 
-  // Half the rotation away: neither side reads what the other one has just brought into the cache.
+  // Half a rotation away: neither side reads data that the other has just brought into the cache.
   Pull turn(std::uint64_t buffers) {
     const std::uint64_t start = peer_start_ + buffers / 2;
     peer_start_ += std::uint64_t(plan_.repeats + plan_.unrecorded) * plan_.outstanding * columns_;
@@ -112,7 +112,7 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{} KiB", bytes / kib);
 }
 
-// The worst of several sizes, as one claim.
+// The worst result of several sizes, as one claim.
 struct Worst {
   std::optional<Comparison> comparison;
   std::uint64_t size_bytes = 0;
@@ -158,7 +158,7 @@ void add_point(Series& series, double x, double y) {
   series.y.push_back(y);
 }
 
-// Figure 3, and what it claims. UCX is measured beside it and shown, not claimed.
+// Figure 3 and its claims. UCX is measured and shown, but not claimed.
 Status measure_against_raw(const Channel& channel, Peers& peers, std::uint32_t outstanding, const Options& options,
                            Report& report) {
   const bool many = outstanding > 1;
@@ -180,7 +180,7 @@ Status measure_against_raw(const Channel& channel, Peers& peers, std::uint32_t o
     if (size >= 64 * kib && size < 256 * kib) from_64k.offer(pulled, size, bytes);
     const std::size_t turns = options.quick ? 1 : 5;
     if (!many) {
-      // Apart from the claim: pulled and read are compared above, here the frame is finished and kept as well.
+      // Separate from the claim: above, pulls and reads are compared; here the frame is also finished and kept.
       OFP_ASSIGN(const auto stored_ns, run_turns(turns, 0, [&] { return contest.move(true); }));
       add_point(frame, double(size), bytes / median(stored_ns));
       if (size >= 64 * kib) {
@@ -232,7 +232,7 @@ Status measure_columns(const Channel& channel, Peers& peers, const Options& opti
                        .pairs = result.pairs,
                        .target = target});
     };
-    // What is left to gain: the bare call with sixteen vectors.
+    // The remaining potential: the bare call with sixteen vectors.
     OFP_ASSIGN(
         const Comparison to_raw,
         run_pairs(options.pairs(), [&] { return contest.move(false); }, [&] { return contest.read(peers.raw); }));
@@ -255,7 +255,7 @@ Status measure_columns(const Channel& channel, Peers& peers, const Options& opti
 // buffer cache on or off, which is the agent's configuration: --cache says which agent this is.
 Status measure_buffers(const Channel& channel, const Options& options, Report& report) {
   const std::string cache = options.other("--cache") == "off" ? "off" : "on";
-  constexpr std::uint64_t malloc_misalign_bytes = 16;  // where malloc puts a large block: behind its header
+  constexpr std::uint64_t malloc_misalign_bytes = 16;  // where malloc puts a large block: after its header
   for (const char* destination : {"ipc-page", "ipc"}) {
     for (const std::uint64_t misalign_bytes : {std::uint64_t(0), malloc_misalign_bytes}) {
       Series series{.figure = std::string_view(destination) == "ipc-page" ? "fig4a" : "fig4b",
@@ -283,7 +283,7 @@ Status run(const Options& options, Report& report) {
     OFP_ASSIGN(const Channel channel, Channel::connect(options.agent));
     return measure_buffers(channel, options, report);
   }
-  // Peers first: they are forked from a program that has no channel yet.
+  // Peers first: they are forked from a program without a channel.
   OFP_ASSIGN(PeerProcess raw, PeerProcess::start(options.agent_core, make_raw_reader()));
   const std::uint64_t ucx_source_bytes = std::max(options.size_max_bytes, beyond_cache_bytes());
   Peers peers{std::move(raw), start_ucx_reader(options.host_core, options.agent_core, ucx_source_bytes),

@@ -1,8 +1,8 @@
-// Arrow Flight DoPut on loopback against a move, 64 MiB: from a record batch in this program to a frame the other
-// side holds. Peers are a C++ server (this program with --serve) and a Python one (offpath.bench.flight_server, whose
-// address comes by --python-server); the client is C++. Each keeps one DoPut stream open and acknowledges every put.
-// The claim is about one record batch that arrives as one, which is what a move does; cut into the parts that suit
-// Flight best, it is shown beside.
+// Arrow Flight DoPut on loopback compared with a move, 64 MiB: from a record batch in this program to a frame held by
+// the other side. Peers are a C++ server (this program with --serve) and a Python one (offpath.bench.flight_server,
+// whose address is given by --python-server); the client is C++. Each keeps one DoPut stream open and acknowledges
+// every put. The claim is about one record batch that arrives as one, as in a move; the best division into parts for
+// Flight is also shown.
 #include <arrow/api.h>
 #include <arrow/flight/api.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ constexpr std::uint64_t put_bytes = std::uint64_t(64) << 20;
 constexpr std::uint32_t columns_count = 4;
 constexpr std::uint64_t rows_count = put_bytes / columns_count / sizeof(double);
 
-// Holds the batches of the last put; a put ends with the chunk that carries metadata, and is answered.
+// Holds the batches of the last put; a put ends with a chunk that carries metadata, and is then answered.
 class HoldingServer final : public flight::FlightServerBase {
  public:
   arrow::Status DoPut(const flight::ServerCallContext&, std::unique_ptr<flight::FlightMessageReader> reader,
@@ -70,7 +70,7 @@ Status serve(int core) {
   return {};
 }
 
-// This program again, as a server; ends with this object.
+// This program as a server, in a process that ends with this object.
 class ServerProcess {
  public:
   static Result<ServerProcess> start(int core) {
@@ -178,7 +178,7 @@ Result<Payload> make_payload(const Channel& channel) {
   return Payload{std::move(sources), arrow::schema(std::move(fields))};
 }
 
-// Where puts go, and cut into how many record batches.
+// A server, and the number of record batches for each put.
 struct Peer {
   std::string name;
   double tried_ns = not_measured;
@@ -200,7 +200,7 @@ Result<Servers> connect_servers(const std::string& cpp_server, std::string_view 
   return servers;
 }
 
-// The fastest of the servers and cuts.
+// The fastest combination of server and division.
 Result<Peer> choose_peer(Servers& servers, std::initializer_list<std::int64_t> cuts, Payload& payload,
                          const Options& options) {
   const auto batch = payload.next_batch();
@@ -239,7 +239,7 @@ Status measure_against(const std::string& claim_name, Target target, const std::
                                                     .rows_max = rows_count}));
   const auto move = [&]() -> Result<double> {
     OFP_ASSIGN(const Stream::Posted posted, stream.post(payload.sources.next(), rows_count));
-    OFP_TRY(stream.wait_stored(posted.ticket));  // sleeps as the Flight client does
+    OFP_TRY(stream.wait_stored(posted.ticket));  // sleeps like the Flight client
     const std::uint64_t stored_ticks = ticks();
     sleep_ns(agent_settles_ns);
     return double(stored_ticks - posted.entered_ticks) * ns_per_tick();

@@ -1,4 +1,4 @@
-// Memory: what an agent needs beyond the frames it holds, and what the host library adds to a program.
+// Memory: the agent's need beyond its frames, and the host library's addition to a program.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::uint64_t mib = std::uint64_t(1) << 20;
 
-// Shared memory of the whole machine: the agent's frames are memfds, and those it has unmapped are in no process's
-// resident memory.
+// Shared memory of the whole machine: the agent's frames are memfds, and unmapped ones are in no process's resident
+// memory.
 std::uint64_t shared_memory_bytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -41,8 +41,8 @@ Result<std::uint64_t> private_bytes(pid_t pid) {
   return resident - shared;
 }
 
-// Private memory of the agent plus all shared memory that came since the sends began, less the payload. Other
-// programs' shared memory of that time counts against us.
+// Private memory of the agent plus all shared memory added since the start of the sends, minus the payload. Shared
+// memory of other programs in that time counts against the agent.
 Status measure_agent(const Channel& channel, const Options& options, Report& report) {
   const std::uint64_t payload_bytes = std::min(options.size_max_bytes, 1024 * mib);
   const std::uint64_t frame_bytes = std::min(payload_bytes, 16 * mib);

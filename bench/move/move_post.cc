@@ -1,4 +1,4 @@
-// What asking costs a host program: figure 2, how soon the agent sees it, and what an idle agent costs.
+// The cost of a request for a host program: figure 2, the agent's reaction time, and the cost of an idle agent.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -23,8 +23,8 @@ constexpr std::uint64_t size_min_bytes = 4096;
 constexpr const char* paper = "SDMS paper, 250-350 us";
 constexpr double paper_post_ns = 300e3;
 
-// One stream and one block of announced memory for batches of every size up to `bytes_max`. What a post costs does
-// not depend on where the arrays lie, so they need not be rotated.
+// One stream and one block of announced memory for batches of every size up to `bytes_max`. The cost of a post does not
+// depend on the arrays' location, so they are not rotated.
 class Poster {
  public:
   static Result<Poster> make(const Channel& channel, std::uint64_t bytes_max) {
@@ -35,8 +35,8 @@ class Poster {
     return Poster(channel, std::move(sources), std::move(stream));
   }
 
-  // `count` posts, each after the one before is stored: the agent is awake and the ring empty. Before each goes an
-  // unrecorded one of the smallest size, or a post after 100 ms of waiting for 1 GiB would be a colder one than a post
+  // `count` posts, each after the previous one is stored: the agent is awake and the ring empty. An unrecorded post of
+  // the smallest size precedes each one, because a post after 100 ms of waiting for 1 GiB would be colder than one
   // after 10 us of waiting for 4 KiB. Appends nanoseconds.
   Status post_awake(std::uint64_t total_bytes, std::size_t count, std::vector<double>& costs_ns) {
     OFP_TRY(wake_agent(channel_));
@@ -91,7 +91,7 @@ Status measure_awake(const Channel& channel, const Options& options, Report& rep
   return {};
 }
 
-// A thread that sleeps on an eventfd on the agent's core: the least that waking somebody there costs.
+// A thread that sleeps on an eventfd on the agent's core: the minimal cost of waking a thread there.
 class Sleeper {
  public:
   static Result<std::unique_ptr<Sleeper>> start(int core) {
@@ -148,9 +148,9 @@ Status measure_asleep(const Channel& channel, const Options& options, Report& re
               .ratio = median(wakes_us) / median(costs_us),
               .pairs = count,
               .target = value_at_most(10, "us")};
-  // A post that found the agent awake did not pay for a wake.
+  // A post that found the agent awake had no cost of a wake.
   const std::uint64_t wakes = after.wakes_sent - before.wakes_sent;
-  if (wakes * 10 < count * 9) claim.why = fmt::format("the agent was asleep at {} of {} posts only", wakes, count);
+  if (wakes * 10 < count * 9) claim.why = fmt::format("the agent was asleep at only {} of {} posts", wakes, count);
   report.add(std::move(claim));
   return {};
 }
@@ -176,7 +176,8 @@ Status measure_idle(const Channel& channel, const Options& options, Report& repo
   return {};
 }
 
-// Figure 2. Turns go round all sizes, so that drift of the machine is no difference between sizes.
+// Figure 2. Turns alternate between all sizes, so that drift of the machine is not mistaken for a difference between
+// sizes.
 Status measure_sizes(const Channel& channel, const Options& options, Report& report) {
   OFP_ASSIGN(Poster poster, Poster::make(channel, options.size_max_bytes));
   std::vector<std::uint64_t> sizes;
@@ -210,7 +211,7 @@ Status measure_sizes(const Channel& channel, const Options& options, Report& rep
   return {};
 }
 
-// From just before the host's store to the agent's own clock when it sees the entry; both read CLOCK_MONOTONIC.
+// From just before the host's store to the agent's clock when it sees the entry; both read CLOCK_MONOTONIC.
 Status measure_seen(const Channel& channel, const Options& options, Report& report) {
   OFP_ASSIGN(const ofp_channel_info info, channel.info());
   std::vector<double> medians_ns;

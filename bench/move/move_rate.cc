@@ -1,7 +1,6 @@
-// How fast batches of one size move, so many at a time, whatever the link: for peers that are measured by programs of
-// their own beside this one. It prints MB/s from entering the first send to the last frame being stored. It sleeps
-// while it waits, as a program with work of its own does not spin either: an emulated card needs the processor that
-// would take.
+// The rate at which batches of one size move, a number at a time, over any link: for peers that are measured by
+// separate programs. Prints MB/s from entering the first send until the last frame is stored. It sleeps while it waits,
+// like a program with other work: an emulated card needs the processor.
 //
 // Usage: bench_move_rate ADDRESS BYTES OUTSTANDING BATCHES
 #include <charconv>
@@ -24,7 +23,7 @@ Result<double> megabytes_per_second(const Channel& channel, const Load& load) {
   OFP_ASSIGN(Sources sources, Sources::make(channel, load.bytes, 1, load.bytes * load.outstanding));
   const std::uint64_t rows = load.bytes / sizeof(double);
   OFP_ASSIGN(Stream stream, Stream::open(channel, {.name = "rate", .rows_max = rows}));
-  OFP_ASSIGN(const Stream::Posted first, stream.post(sources.next(), rows));  // its pages and templates are there then
+  OFP_ASSIGN(const Stream::Posted first, stream.post(sources.next(), rows));  // makes its pages and templates
   OFP_TRY(stream.spin_stored(first.ticket));
   std::deque<std::uint64_t> under_way;
   std::uint64_t began_ticks = 0, ended_ticks = 0;

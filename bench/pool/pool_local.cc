@@ -1,7 +1,7 @@
-// Objects of 64 bytes in the pool service of one agent: put, get and drop, in process. What runs is what an agent runs
-// between taking a request from a program's ring and handing its effects to the links (pool::Pools): the request is
-// decoded, the pool found, the object's buffer taken from the cache, keys looked up, leases and effects made. Rings,
-// descriptors and wakes are not in it: pool.remote_get_us and `offpath bench move` have those.
+// Objects of 64 bytes in the pool service of one agent: put, get and drop, in process. It runs the agent's code between
+// taking a request from a program's ring and passing its effects to the links (pool::Pools): the request is decoded,
+// the pool found, the object's buffer taken from the cache, keys looked up, leases and effects made. Rings, descriptors
+// and wakes are not included: pool.remote_get_us and `offpath bench move` have those.
 //
 //   pool.local_ops                         one thread
 //   pool.local_ops (2 threads, ...)        two agents' services on two cores: an agent's pools belong to its one loop,
@@ -10,11 +10,12 @@
 //                                          loop and its jobs do
 //   pool.local_ops (behind a lock, ...)    for information: two threads that do share one service, behind a mutex
 //
-// Each put, each get and each drop counts one; the release of a lease belongs to its get. Keys collide where both
-// threads use the same ones, all in one row; apart, each object has a row of its own. Peer: a std::unordered_map behind
-// a mutex, from the same key to a string of 64 bytes, without users, leases, or memory that another process may map.
+// Each put, each get and each drop counts as one operation; the release of a lease belongs to its get. Keys collide if
+// both threads use the same ones, all in one row; otherwise each object has a row of its own. Peer: a
+// std::unordered_map with a mutex, from the same key to a string of 64 bytes, without users, leases, or memory that
+// another process may map.
 //
-//   --threads-max 1    only what one thread does, for a profile
+// --threads-max 1    only the part with one thread, for a profile
 #include <unistd.h>
 #include <barrier>
 #include <condition_variable>
@@ -35,7 +36,7 @@ namespace offpath::bench {
 namespace {
 
 constexpr std::uint64_t object_bytes = 64;
-constexpr std::size_t objects = 256;  // of one thread, in the pool at a time
+constexpr std::size_t objects = 256;  // of one thread, in the pool at the same time
 constexpr std::uint64_t ops_of_round = 3 * objects;
 constexpr const char* pool_name = "local:/particles";
 const char contents[object_bytes] = "";
@@ -46,7 +47,7 @@ struct Key {
   std::string row, column;
 };
 
-// A thread's keys. Apart, no other thread has them and each has a row of its own.
+// A thread's keys. Unless they collide, no other thread has them and each has a row of its own.
 std::vector<Key> keys_of(std::size_t thread, bool collide) {
   std::vector<Key> keys;
   for (std::size_t i = 0; i < objects; ++i)
@@ -61,10 +62,10 @@ class Store {
   virtual Status round(std::size_t thread) = 0;  // puts, gets and drops every object of the thread once
 };
 
-// An agent's service, and the requests of one program for every key, as they lie in its ring.
+// An agent's service, and the requests of one program for every key, as in its ring.
 class Service final : public Store {
  public:
-  // `threads` sets of keys; behind `lock`, if there is one.
+  // `threads` sets of keys; protected by `lock`, if there is one.
   Service(std::size_t threads, bool collide, std::shared_ptr<service::BufferCache> cache, std::size_t first_thread,
           bool locked)
       : cache_(std::move(cache)),
@@ -103,7 +104,7 @@ class Service final : public Store {
       const auto held = alone();
       pools_.on_request(channel, {next_ticket_++, static_cast<std::uint8_t>(wire::EntryKind::pool_drop), asked}, now_,
                         effects_);
-      // Where threads share objects another one may have dropped it first.
+      // If threads share objects, another one may have dropped it first.
       if (effects_.size() != 1 || !std::holds_alternative<service::ReplyEffect>(effects_[0]))
         return fail(Error::io, "a drop was not answered");
       effects_.clear();
@@ -128,7 +129,7 @@ class Service final : public Store {
     }
     const std::uint64_t lease = given->got.lease;
     effects_.clear();
-    if (lease == 0) return {};  // it came in the answer
+    if (lease == 0) return {};  // the answer enclosed it
     std::vector<std::byte>& release = release_;
     release.clear();
     wire::encode(wire::Release{lease}, release);
@@ -191,7 +192,7 @@ Result<double> turn(const std::vector<Store*>& stores, const std::vector<int>& c
   std::vector<Status> ended(threads);
   const auto work = [&](std::size_t thread) {
     ended[thread] = pin_to_core(cores[thread % cores.size()]);
-    if (ended[thread]) ended[thread] = stores[thread]->round(thread);  // pages and tables are there
+    if (ended[thread]) ended[thread] = stores[thread]->round(thread);  // warms up pages and tables
     together.arrive_and_wait();
     const std::uint64_t began = ticks();
     for (std::uint64_t i = 0; i < rounds && ended[thread]; ++i) ended[thread] = stores[thread]->round(thread);
@@ -207,7 +208,7 @@ Result<double> turn(const std::vector<Store*>& stores, const std::vector<int>& c
 }
 
 struct Case {
-  const char* name;  // the line of the figure
+  const char* name;  // the line's name in the figure
   bool collide, one_cache, shared;
 };
 constexpr Case cases[] = {{"keys apart", false, false, false},
@@ -217,8 +218,8 @@ constexpr Case cases[] = {{"keys apart", false, false, false},
                           {"behind a lock, keys collide", true, true, true}};
 
 Status run(const Options& options, Report& report) {
-  // An agent has threads for jobs. In a process without any, the C library leaves locks and atomic counts out, and one
-  // thread would be measured as no agent ever runs.
+  // An agent has threads for jobs. In a single-threaded process the C library omits locks and atomic reference counts,
+  // which an agent never does.
   const std::jthread job([](const std::stop_token& over) {
     std::mutex mutex;
     std::unique_lock lock(mutex);

@@ -1,5 +1,5 @@
-// The subject of `offpath bench pool`: frames as an agent holds them, queried as an agent does. Driven through its
-// standard input, so that its turns and those of its peers, which are Python's, can be interleaved:
+// The subject of `offpath bench pool`: frames held and queried like an agent's. Controlled by standard input, so that
+// its turns can be interleaved with those of its Python peers:
 //
 //   > FOLDER of 0.arrow, 1.arrow, …   (argument)        < ready ROWS
 //   > box | speed                                        < NANOSECONDS ROWS LEAST MOST

@@ -1,5 +1,5 @@
-// Objects of 64 bytes got by a program from another member of its agent's group, and, in turn with that, from its own
-// agent: what the second costs is the way between program and agent and back, the rest is between the two agents.
+// Objects of 64 bytes that a program gets from another member of its agent's group, in turns with gets from its own
+// agent: the latter cost the way between program and agent and back, and the difference is the way between the agents.
 //
 //   pool.remote_get_us_p50            the get of an object that lies on the other member, as the program sees it
 //   pool.remote_get_between_us_p50    that less the get of one that lies on its own agent
@@ -44,7 +44,7 @@ Status run(const Options& options, Report& report) {
   const std::string own(options.other("--own")), other(options.other("--other"));
   OFP_ASSIGN(const std::unique_ptr<Echo> echo, Echo::start(options.agent_core, options.host_core));
   const std::size_t gets = options.quick ? 20 : 400;
-  // A turn is the median of so many, one after the other, as a program asks for them.
+  // A turn is the median of this many gets, one after the other.
   const auto turn = [gets](const auto& once) -> Result<double> {
     std::vector<double> ns;
     for (std::size_t i = 0; i < gets; ++i) {

@@ -1,4 +1,4 @@
-// What a task costs a program beyond its bytes, and its bytes beside memcpy.
+// The cost of a task for a program beyond its bytes, and its bytes compared with memcpy.
 //
 //   task.empty_us_p50              no input, no output, a function that returns; beside 64 B through two processes by
 //                                  sockets: the same hops

@@ -1,5 +1,6 @@
-// TCP on the agent beside the kernel's: one unmodified server (tcp_server.c) over `offpath sockets`, the same in the
-// kernel of the same network namespace, and this client in the kernel of another. It runs in the client's namespace.
+// TCP on the agent compared with the kernel's: one unmodified server (tcp_server.c) with `offpath sockets`, the same in
+// the kernel of the same network namespace, and this client in the kernel of another. It runs in the client's
+// namespace.
 //
 //   tcp.echo_us_p50_vs_kernel                    64 bytes and their echo on one connection, one after the other
 //   tcp.host_cpu_per_request_vs_kernel           CPU time of the server's process for an echo of 64 bytes, 32
@@ -10,12 +11,11 @@
 //   tcp.echo_sparse                              100 bytes every 100 ms: the echo, the server's read() of it, CPU of
 //                                                program and agent
 //   tcp.post_ns                                  a send of 64 bytes, in the server
-//   tcp.idle_flows                               CPU of program and agent with connections on which nothing happens
+//   tcp.idle_flows                               CPU of program and agent with idle connections
 //   tcp.flow_bytes                               of the agent's fast path
-//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only when --over says which that
-//                                                is
+//   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only with --over, its name
 //
-//   tcp.slow_path_…                             who does the slow path (tcp_slow_path.h); only when it is asked for
+//   tcp.slow_path_…                             the slow path on agent or host (tcp_slow_path.h); only when requested
 //
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
 //   --agent-pid PID
@@ -44,7 +44,7 @@ namespace {
 
 constexpr std::size_t message_bytes = BusyConnections::message_bytes;
 constexpr std::size_t busy_connections = 32;
-constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the agent sleeps, when its turn is over
+constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the agent sleeps after its turn
 
 struct Sides {
   StreamServer offloaded, kernel;
@@ -84,7 +84,7 @@ Claim claim_of(std::string name, const Comparison& compared, double scale, std::
           .target = target};
 }
 
-// As claim_of, where more is better and the costs were inverses of what is shown.
+// Like claim_of, if more is better and the costs are inverses of the shown values.
 Claim rate_of(std::string name, const Comparison& compared, double scale, std::string unit,
               std::optional<Target> target) {
   Claim claim = claim_of(std::move(name), compared, 1, std::move(unit), target);
@@ -93,8 +93,7 @@ Claim rate_of(std::string name, const Comparison& compared, double scale, std::s
   return claim;
 }
 
-// Where the client runs: on the agent's core, so that on both sides the server has one to itself, or where the
-// scheduler puts it.
+// The client's core: the agent's, so that on both sides the server has a core to itself, or chosen by the scheduler.
 enum class Client { beside_the_agent, anywhere };
 
 Status place(Client client, const Options& options) {
@@ -191,7 +190,7 @@ Status measure_connections(const Sides& sides, const Options& options, Report& r
   return {};
 }
 
-// Both servers are asked in turn, so that each is asked once in two such times.
+// Both servers are asked in turn, so each is asked once in two intervals.
 Status measure_sparse(const Sides& sides, const Options& options, Report& report) {
   constexpr std::size_t bytes = 100;
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::timed));

@@ -43,11 +43,13 @@ class TraceReader {
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat about{};
     if (!fd || ::fstat(fd.get(), &about) != 0) return fail_errno(errno, "the agent's trace " + path);
-    if (about.st_size < static_cast<off_t>(StageTrace::file_bytes)) return fail(Error::invalid, "{} is no trace", path);
+    if (about.st_size < static_cast<off_t>(StageTrace::file_bytes))
+      return fail(Error::invalid, "{} is not a trace", path);
     void* const memory = ::mmap(nullptr, StageTrace::file_bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
     if (memory == MAP_FAILED) return fail_errno(errno, "mmap of " + path);
     TraceReader reader(static_cast<std::byte*>(memory));
-    if (load<std::uint64_t>(reader.memory_) != StageTrace::magic) return fail(Error::invalid, "{} is no trace", path);
+    if (load<std::uint64_t>(reader.memory_) != StageTrace::magic)
+      return fail(Error::invalid, "{} is not a trace", path);
     return reader;
   }
   TraceReader(TraceReader&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), next_(other.next_) {}
@@ -55,7 +57,7 @@ class TraceReader {
     if (memory_ != nullptr) ::munmap(memory_, StageTrace::file_bytes);
   }
 
-  // What was noted since the last call.
+  // Records since the last call.
   [[nodiscard]] std::vector<StageTrace::Record> take() {
     const std::uint64_t count =
         std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_ + StageTrace::count_at))
@@ -91,15 +93,15 @@ struct Echo {
   std::array<double, stages> spent;
 };
 
-// One echo's times; false: a stage is missing in the trace, or out of order, as where one round of the agent's did more
-// than one thing.
+// One echo's times; false: a stage is missing in the trace, or out of order, for example if one round of the agent did
+// more than one thing.
 bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs back,
                const std::vector<StageTrace::Record>& records, Echo& echo) {
   const auto read = static_cast<TimeNs>(stamps[0]), answered = static_cast<TimeNs>(stamps[1]);
   const TimeNs received = first_after(records, Stage::received, sent),
                told = first_after(records, Stage::told, received);
   const TimeNs left = first_after(records, Stage::sent, answered), wished = last_before(records, Stage::wished, left);
-  // A stage is noted when it is over: whoever waits on another core may have gone on by then, and have looked at the
+  // A stage is recorded after it ends: a waiting thread on another core may already have continued, and have read the
   // trace.
   const std::array<TimeNs, stages + 1> times{sent,     received, std::min(told, read), read,
                                              answered, wished,   std::min(left, back), back};
@@ -134,8 +136,8 @@ Status measure_breakdown(const StreamServer& offloaded, const std::string& trace
   if (echoes.size() * 2 < whole.size())
     return fail(Error::unsupported, "only {} of {} echoes have all their stages in {}", echoes.size(), whole.size(),
                 trace_file);
-  // The stages of the echoes about the median of all: medians of stages taken one by one belong to no echo, and those
-  // that lack a stage may all be of one kind.
+  // The stages of the echoes around the overall median: medians of single stages belong to no echo, and echoes with a
+  // missing stage may all be of one kind.
   const double p50 = median(whole);
   std::ranges::sort(echoes, {}, [p50](const Echo& echo) { return std::abs(echo.whole - p50); });
   const std::span<const Echo> middle(echoes.data(), std::max<std::size_t>(echoes.size() / 20, 1));

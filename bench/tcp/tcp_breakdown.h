@@ -1,5 +1,5 @@
-// Where the time of an echo goes: the client's times, those that the server writes into the message, and those of the
-// agent's trace (tcp/stack/stage_trace.h), all of one clock.
+// The parts of an echo's time: from the client's times, those that the server writes into the message, and the agent's
+// trace (tcp/stack/stage_trace.h), all by one clock.
 #pragma once
 
 #include <string>

@@ -55,7 +55,7 @@ Result<int> wait_for_events(int epoll, std::array<epoll_event, events_max>& even
   for (;;) {
     const int ready = ::epoll_wait(epoll, events.data(), events_max, static_cast<int>(patience_ns / millisecond_ns));
     if (ready > 0) return ready;
-    if (ready == 0) return fail(Error::timeout, "the server has not answered for {} s", patience_ns / second_ns);
+    if (ready == 0) return fail(Error::timeout, "the server did not answer for {} s", patience_ns / second_ns);
     if (errno != EINTR) return fail_errno(errno, "epoll_wait");
   }
 }
@@ -99,7 +99,7 @@ Status receive_all(int fd, void* bytes, std::size_t length) {
   while (length > 0) {
     const ssize_t got = ::recv(fd, to, length, 0);
     if (got < 0) return fail_errno(errno, "recv from the server");
-    if (got == 0) return fail(Error::closed, "the server closed the connection, {} bytes were to come", length);
+    if (got == 0) return fail(Error::closed, "the server closed the connection, and {} bytes are missing", length);
     to += got;
     length -= static_cast<std::size_t>(got);
   }
@@ -225,7 +225,7 @@ Result<double> stream(int fd, std::uint64_t in, std::uint64_t out) {
 Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin, TimeNs duration) {
   static std::array<char, 128 << 10> chunk;
   OFP_ASSIGN(const Fd epoll, watch_many());
-  const std::uint64_t head[2] = {0, 1ull << 40};  // more than can come
+  const std::uint64_t head[2] = {0, 1ull << 40};  // more than can arrive
   for (std::size_t i = 0; i < connections.size(); ++i) {
     OFP_TRY(send_all(connections[i].get(), head, sizeof head));
     OFP_TRY(watch(epoll.get(), connections[i].get(), EPOLLIN, i));

@@ -1,5 +1,4 @@
-// The kernel's end of the TCP benchmark: asks bench_tcp_server, which is offloaded or the kernel's own, and sees no
-// difference.
+// The kernel's end of the TCP benchmark: talks to bench_tcp_server, offloaded or in the kernel, in the same way.
 #pragma once
 
 #include <netinet/in.h>
@@ -15,12 +14,12 @@
 
 namespace offpath::bench {
 
-// One server: where it is, and the processes whose CPU time is the host's.
+// One server: its address, and the processes whose CPU time counts as the host's.
 struct StreamServer {
   sockaddr_in at{};  // of its first port
   pid_t pid = -1;
 
-  // What its ports do: see tcp_server.c.
+  // The roles of its ports: see tcp_server.c.
   enum Role : std::uint16_t { echo, stream, timed, posts, once, stamped };
   [[nodiscard]] static Result<StreamServer> parse(std::string_view address_and_pid);  // ADDRESS:PORT:PID
   [[nodiscard]] Result<Fd> connect(Role role) const;                                  // without Nagle's algorithm
@@ -30,16 +29,16 @@ struct StreamServer {
 [[nodiscard]] Status send_all(int fd, const void* bytes, std::size_t length);
 [[nodiscard]] Status receive_all(int fd, void* bytes, std::size_t length);
 
-// Median nanoseconds of so many messages and their echoes, one after the other.
+// Median nanoseconds of that many messages and their echoes, one after the other.
 [[nodiscard]] Result<double> round_trips(int fd, std::size_t bytes, std::size_t times);
 
-// Connections each of which has a message on its way all the time.
+// Connections that always have a message under way.
 class BusyConnections {
  public:
   static constexpr std::size_t message_bytes = 64;
 
   [[nodiscard]] static Result<BusyConnections> open(const StreamServer& server, std::size_t count);
-  // For so long; then until everything is back. How many echoes came.
+  // Runs for the duration, then until everything has come back. Returns the number of echoes.
   [[nodiscard]] Result<std::uint64_t> run(TimeNs duration);
 
  private:
@@ -47,15 +46,16 @@ class BusyConnections {
   std::vector<Fd> connections_;
 };
 
-// Connections opened, asked 64 bytes, and closed by the server, so many at a time, for so long. How many there were.
+// Opens connections that are asked 64 bytes and closed by the server, a number at a time, for the duration. Returns
+// their number.
 [[nodiscard]] Result<std::uint64_t> short_connections(const StreamServer& server, std::size_t at_a_time,
                                                       TimeNs duration);
 
-// `in` bytes go to the server, then `out` bytes come back. Nanoseconds until the last has come.
+// Sends `in` bytes to the server, then receives `out` bytes. Nanoseconds until the last has arrived.
 [[nodiscard]] Result<double> stream(int fd, std::uint64_t in, std::uint64_t out);
 
-// All servers send as fast as they can: how many bytes came on each connection in `duration`, the first `begin` left
-// out.
+// All servers send as fast as they can: the bytes that arrived on each connection in `duration`, without the first
+// `begin`.
 [[nodiscard]] Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin,
                                                                  TimeNs duration);
 

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t stream_bytes = 4 << 20, stream_bytes_quick = 64 << 10;
 constexpr std::size_t connections_of_each = 2;
 
-// As the agent's, whatever this machine prefers.
+// The agent's algorithm, whatever this machine's default.
 Status use_cubic(int fd) {
   constexpr std::string_view cubic = "cubic";
   if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cubic.data(), cubic.size()) != 0)
@@ -26,7 +26,7 @@ Status use_cubic(int fd) {
   return {};
 }
 
-// Jain's index: 1 where all get as much, 1/n where one gets everything.
+// Jain's index: 1 if all get the same, 1/n if one gets everything.
 double fairness(const std::vector<std::uint64_t>& shares) {
   double sum = 0, squares = 0;
   for (const std::uint64_t share : shares) {

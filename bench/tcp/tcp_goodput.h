@@ -10,7 +10,7 @@
 
 namespace offpath::bench {
 
-// A connection of its own in each turn, both ways, over the network that `over` describes.
+// One connection in each turn, both ways, over the network described by `over`.
 [[nodiscard]] Status measure_goodput(const StreamServer& offloaded, const StreamServer& kernel, std::string_view over,
                                      const Options& options, Report& report);
 

@@ -1,6 +1,5 @@
 // A bad network between devices, for TCP's benchmark: frames of the devices on one side reach the device on the other,
-// and back, each way through an ImpairedPath. Which of several devices a frame goes back to, their hardware addresses
-// say.
+// and back, each way through an ImpairedPath. Hardware addresses select the device to which a frame goes back.
 //
 //   bench_tcp_path DEVICE[,DEVICE...] DEVICE [--loss P] [--delay-us N] [--mbit N] [--queue-bytes N] [--seed N]
 //
@@ -67,7 +66,7 @@ Result<Arguments> parse(int argc, char** argv) {
     else if (option == "--seed")
       arguments.seed = static_cast<std::uint64_t>(value);
     else
-      return fail(Error::invalid, "{} is no option", option);
+      return fail(Error::invalid, "{} is not an option", option);
   }
   return arguments;
 }
@@ -118,7 +117,7 @@ class Relay {
   static void send(PacketPort& port, Bytes bytes, TimeNs now) {
     tcp::FrameToSend frame;
     frame.payload[0] = bytes;
-    static_cast<void>(port.transmit(std::span(&frame, 1), now));  // what is not taken is lost, as anything may be
+    static_cast<void>(port.transmit(std::span(&frame, 1), now));  // a frame that is not taken is lost, like any other
   }
 
   void give(TimeNs now) {

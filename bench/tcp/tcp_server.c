@@ -1,16 +1,16 @@
-/* The unmodified program of the TCP benchmark: one thread, epoll, plain socket calls, and nothing of Offpath's. Run as
- * it is it is the kernel's, under `offpath sockets` the agent's. What is done on a connection its port says:
+/* The unmodified program of the TCP benchmark: one thread, epoll, plain socket calls, and no code of Offpath. Started
+ * directly it uses the kernel's TCP, with `offpath sockets` the agent's. A connection's port selects its role:
  *
- *   PORT      echo      what comes goes back
- *   PORT + 1  stream    IN and OUT come, 64-bit numbers; IN bytes are taken, then OUT bytes are sent; and again
- *   PORT + 2  timed     echo whose first 8 bytes are how long the read took that got it, in nanoseconds
- *   PORT + 3  posts     N comes, a 64-bit number; N messages of 64 bytes are sent, each with how long the send before
- *             it took
- *   PORT + 4  once      what comes first goes back, and the connection is closed
- *   PORT + 5  stamped   echo whose first 16 bytes are when the read had it, and when its answer's send began
- *             (CLOCK_MONOTONIC, ns)
+ *   PORT      echo      returns what it receives
+ *   PORT + 1  stream    receives IN and OUT, 64-bit numbers, then IN bytes; then sends OUT bytes; and again
+ *   PORT + 2  timed     an echo whose first 8 bytes are the duration of the read that received it, in nanoseconds
+ *   PORT + 3  posts     receives N, a 64-bit number; sends N messages of 64 bytes, each with the duration of the
+ *                       previous send
+ *   PORT + 4  once      returns the first message, and closes the connection
+ *   PORT + 5  stamped   an echo whose first 16 bytes are the times of its read and of the start of its send
+ *                       (CLOCK_MONOTONIC, ns)
  *
- * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for what it
+ * `bench_tcp_server PORT [CONGESTION]` prints a line when it listens; CONGESTION is the kernel's algorithm for its
  * sends. */
 #include <errno.h>
 #include <netinet/in.h>
@@ -85,8 +85,7 @@ static void let_in(int epoll, int listener) {
   }
 }
 
-/* All of it, however long that takes: for messages that are small beside a socket's buffer. 0: the connection is over.
- * */
+/* Sends all bytes, however long that takes: for messages smaller than a socket's buffer. 0: the connection is over. */
 static int send_whole(int fd, const char* bytes, size_t length) {
   while (length > 0) {
     const ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL);

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t message_bytes = BusyConnections::message_bytes;
 constexpr TimeNs settle_ns = 3 * millisecond_ns;  // until the other agent sleeps
 
-// Costs of one turn: of a connection.
+// Costs of one turn, for each connection.
 struct Turned {
   double ns, agent_ns, process_ns;
 };
@@ -83,7 +83,7 @@ Status measure_connections(const SlowPathSide& on_host, const SlowPathSide& on_a
   return {};
 }
 
-// The median echo of a connection that lasts, while others come and go on the same agent.
+// The median echo of a lasting connection, while others come and go on the same agent.
 Result<double> echo_among_others(const SlowPathSide& side, int fd, TimeNs duration, std::size_t times) {
   Status others;
   std::thread coming_and_going([&] {

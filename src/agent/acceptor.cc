@@ -26,8 +26,9 @@ using State = link::AgentHandshake::State;
 
 constexpr unsigned connections_of_a_look = 16;                  // then other work gets its turn
 constexpr TimeNs rest_after_failure_ns = 100 * millisecond_ns;  // out of descriptors, for instance
-constexpr TimeNs introduction_ns = 200 * millisecond_ns;        // what a connection has in any case where others wait
-constexpr TimeNs standstill_ns = second_ns;                     // a timer so late means that the process was stopped
+constexpr TimeNs introduction_ns = 200 * millisecond_ns;        // a connection's minimum time before it may be given up
+                                                                // for others
+constexpr TimeNs standstill_ns = second_ns;                     // a timer this late means that the process was stopped
 constexpr unsigned extensions_max = 3;
 
 std::string source_of(const link::AgentHandshake& handshake, Kind kind) {
@@ -91,7 +92,7 @@ AcceptorCounters Acceptor::counters() const noexcept {
 
 void Acceptor::take_connections(Listener& listener, TimeNs now) {
   for (unsigned i = 0; i < connections_of_a_look && !listener.resting; ++i) {
-    // Who connects may have to be refused, and to close that connection may be one more close that waits.
+    // A new connection may be refused, which adds one more pending close: rest while too many are pending.
     if (listener.kind == Kind::unix_socket && policy_->received->overrun())
       return rest(listener, now + rest_after_failure_ns);
     if (listener.handshakes >= options_.handshakes_max) {
@@ -110,8 +111,8 @@ void Acceptor::take_connections(Listener& listener, TimeNs now) {
   }
 }
 
-// Gives up the oldest connection of the source that has most: a flood from one place costs others nothing. Returns
-// `now`, or when that connection has had its time.
+// Gives up the oldest connection of the source with the most connections, so that a flood costs only its own source.
+// Returns `now` if there is room, else when that connection may be given up.
 TimeNs Acceptor::make_room(Listener& listener, TimeNs now) {
   std::map<std::string_view, std::size_t> counts;
   for (const Handshake& each : handshakes_)
@@ -120,14 +121,14 @@ TimeNs Acceptor::make_room(Listener& listener, TimeNs now) {
   const auto oldest = std::ranges::find_if(
       handshakes_, [&](const Handshake& each) { return each.listener == &listener && each.source == most->first; });
   const TimeNs until = oldest->began + introduction_ns;
-  advance(oldest, now);  // what it said may have come
+  advance(oldest, now);  // its introduction may have arrived
   if (listener.handshakes < options_.handshakes_max) return now;
   if (now < until) return until;
-  give_up(oldest, "others wait, and this connection has not introduced itself");
+  give_up(oldest, "this connection did not introduce itself in time, and others wait");
   return now;
 }
 
-// False: this source has all that it may, and none of its connections had its time.
+// False: this source is at its limit, and none of its connections may be given up yet.
 bool Acceptor::make_room_of_source(const Listener& listener, const std::string& source, TimeNs now) {
   const auto is_its = [&](const Handshake& each) { return each.listener == &listener && each.source == source; };
   const auto has_room = [&] {
@@ -136,10 +137,10 @@ bool Acceptor::make_room_of_source(const Listener& listener, const std::string& 
   if (has_room()) return true;
   const auto oldest = std::ranges::find_if(handshakes_, is_its);
   const TimeNs until = oldest->began + introduction_ns;
-  advance(oldest, now);  // what it said may have come
+  advance(oldest, now);  // its introduction may have arrived
   if (has_room()) return true;
   if (now < until) return false;
-  give_up(oldest, "others of the same source wait, and this connection has not introduced itself");
+  give_up(oldest, "this connection did not introduce itself in time, and others of the same source wait");
   return true;
 }
 
@@ -193,8 +194,8 @@ void Acceptor::start_timer(HandshakeAt at, TimeNs due) {
   at->timer = loop_.timers().start(due, [this, at](TimeNs now, TimeNs asked) { on_deadline(at, now, asked); });
 }
 
-// The program's answer may lie in the socket, or be on its way, when this process was stopped for a while (SIGSTOP, a
-// virtual machine that was paused): then it gets its time once more.
+// If this process was stopped for a while (SIGSTOP, or a paused virtual machine), the program's answer may still be in
+// the socket or on its way. The connection then gets its time once more.
 void Acceptor::on_deadline(HandshakeAt at, TimeNs now, TimeNs due) {
   at->timer = 0;
   if (now - due > standstill_ns && at->extensions++ < extensions_max)
@@ -206,7 +207,7 @@ void Acceptor::on_deadline(HandshakeAt at, TimeNs now, TimeNs due) {
 }
 
 void Acceptor::advance(HandshakeAt at, TimeNs now) {
-  // The deadline is the timer's to judge.
+  // Only the timer decides about the deadline.
   switch (at->state.advance(std::min(now, at->state.deadline() - 1))) {
     case State::ready:
       return welcome(at, now);
@@ -225,7 +226,7 @@ void Acceptor::advance(HandshakeAt at, TimeNs now) {
 
 void Acceptor::welcome(HandshakeAt at, TimeNs now) {
   const bool local = at->listener->kind == Kind::unix_socket;
-  // Who comes by network has shown that it knows the key, which is the agent's user's.
+  // A program that connects over the network has proved that it knows the agent's user's key.
   const uid_t user = local ? at->state.uid() : geteuid();
   if (Status admitted = may_welcome_(user); !admitted) {
     log(LogLevel::warning, "{} was refused: {}", printable(at->state.hello().name), admitted.error().message);

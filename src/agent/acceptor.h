@@ -1,10 +1,12 @@
-// From listening sockets to links: connections are taken in, introduce themselves (link/handshake/handshake.h), and are
-// handed on. Event driven, on the loop's thread; a program that is slow or sends garbage costs one of a bounded number
-// of handshakes, until its deadline.
+// Connections from listening sockets until they are links: accepts them, runs their handshakes
+// (link/handshake/handshake.h), and hands them on. Event driven, on the loop's thread. A slow or malformed program
+// occupies one of a bounded number of handshakes, until its deadline.
 //
-// Each listener has so many, and each source (a user, or a network address) a part of them. A connection beyond its
-// source's part takes the place of that source's oldest if that had its time. Otherwise it is told at once to come
-// again, which the library does (link::connect): one source fills neither the slots nor the kernel's queue. Where many
+// Each listener has a fixed number of handshakes, and each source (a user, or a network address) may have a part of
+// them. A connection beyond its source's part replaces that source's oldest connection if that has had its minimum
+// time. Otherwise it is told at once to try again, which the library does (link::connect): one source fills neither the
+// slots nor the kernel's queue. When many sources take all slots, the source with the most loses its oldest connection
+// that has had its minimum time; until then the listener rests.
 // sources take all slots, whichever has most loses the oldest that had its time; until then the listener rests.
 #pragma once
 
@@ -23,8 +25,8 @@
 
 namespace offpath::agent {
 
-// Whose slots a connection from a network address takes: an IPv4 address, or the 64 bits of an IPv6 one that a
-// network has; one machine may use any number of addresses below them.
+// The source of a network address: an IPv4 address, or the 64-bit prefix of an IPv6 address, because one machine may
+// use any number of addresses below it.
 [[nodiscard]] std::string network_source(const sockaddr_storage& name);
 
 class Acceptor {
@@ -40,8 +42,8 @@ class Acceptor {
     bool everyone = false;                      // other users may reach the Unix sockets
   };
 
-  // `may_welcome` refuses further programs of a user, for instance when there are too many; `on_arrival` takes those
-  // welcomed.
+  // `may_welcome` refuses further programs of a user, for instance when there are too many. `on_arrival` takes welcomed
+  // programs.
   Acceptor(loop::Loop& loop, std::shared_ptr<const link::AgentPolicy> policy, wire::Welcome welcome,
            const Options& options, std::function<Status(uid_t)> may_welcome,
            std::function<void(Arrival, TimeNs now)> on_arrival);
@@ -49,9 +51,9 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Binds, and fills in the port that was chosen where the address left it open.
+  // Binds, and sets the chosen port if the address left it open.
   [[nodiscard]] Status listen(link::Address& address);
-  // For connections from now on. Those under way are judged by what was in force when they came.
+  // For later connections. Handshakes under way keep the policy that was in force when they began.
   void set_policy(std::shared_ptr<const link::AgentPolicy> policy) noexcept { policy_ = std::move(policy); }
   void close();  // no further connections; handshakes under way are given up
 
@@ -67,14 +69,14 @@ class Acceptor {
     loop::Timers::Id rest_timer = 0;
   };
   struct Handshake {
-    std::shared_ptr<const link::AgentPolicy> policy;  // of `state`
+    std::shared_ptr<const link::AgentPolicy> policy;  // in force for `state`
     link::AgentHandshake state;
     Listener* listener;
     std::string source;  // the user's number, or network_source()
     TimeNs began;
     loop::Timers::Id timer = 0;
     bool writing = false;
-    unsigned extensions = 0;  // of the deadline, after the process was stopped
+    unsigned extensions = 0;  // of the deadline, because the process was stopped
   };
   using HandshakeAt = std::list<Handshake>::iterator;
 

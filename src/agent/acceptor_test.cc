@@ -42,11 +42,11 @@ class AcceptorTest : public ::testing::Test {
     EXPECT_TRUE(socket.has_value());
     return std::move(*socket);
   }
-  // Rounds of the loop, a look at the descriptors in each, at about `now`.
+  // Rounds of the loop at about `now`, each of which looks at the descriptors.
   void rounds(TimeNs now, int count = 20) {
     for (int i = 0; i < count; ++i) loop->round(now + i * 51 * microsecond_ns);
   }
-  // What link::connect says, with the loop running meanwhile.
+  // Returns the result of link::connect while the loop runs.
   Result<std::unique_ptr<link::HostLink>> connect_really(link::HostOptions options = {}) {
     options.name = "test\nprogram";
     std::optional<Result<std::unique_ptr<link::HostLink>>> result;
@@ -107,7 +107,7 @@ TEST_F(AcceptorTest, AFullListenerGivesUpTheOldestOnceItHadItsTime) {
   const Fd first = connect_silently(), second = connect_silently();
   rounds(1000);
   EXPECT_EQ(acceptor->counters().handshakes, 2u);
-  auto link = connect_really();  // in time that goes on
+  auto link = connect_really();  // in real time
   ASSERT_TRUE(link.has_value()) << link.error().message;
   EXPECT_EQ(acceptor->counters().refused, 1u);
 }
@@ -124,7 +124,7 @@ TEST_F(AcceptorTest, OneListenersConnectionsTakeNoOtherOnesSlots) {
   EXPECT_EQ(acceptor->counters().handshakes, 3u);
 }
 
-// Users who are not on the list, and one that is and floods.
+// Tests with another user's processes: a listed user that floods, and unlisted ones.
 class AcceptorAndOthers : public AcceptorTest {
  protected:
   static constexpr uid_t other_user = 64'002;
@@ -134,7 +134,7 @@ class AcceptorAndOthers : public AcceptorTest {
     AcceptorTest::SetUp();
     ASSERT_EQ(chmod(directory.c_str(), 0755), 0);
   }
-  // A process of the other user that connects so many times and then waits to be killed.
+  // A process of the other user that connects `times` times and then waits to be killed.
   pid_t connect_as_other(int times) {
     int told[2];
     OFP_ASSERT(pipe(told) == 0);
@@ -179,13 +179,13 @@ TEST_F(AcceptorAndOthers, WhoHasMostConnectionsLosesTheOldest) {
   EXPECT_EQ(acceptor->counters().connections, 21u);
   EXPECT_EQ(acceptor->counters().refused, 17u);
   char byte;
-  EXPECT_EQ(recv(own.get(), &byte, 1, MSG_DONTWAIT), -1);  // is not told anything, and not closed
+  EXPECT_EQ(recv(own.get(), &byte, 1, MSG_DONTWAIT), -1);  // nothing was sent, and the connection is open
   kill(flooding, SIGKILL);
   waitpid(flooding, nullptr, 0);
 }
 
-// The listed user who floods has a quarter of the slots, and what it has beyond them does not stay in the queue before
-// the others.
+// A listed user that floods has a quarter of the slots. Its further connections do not stay in the queue ahead of
+// others.
 TEST_F(AcceptorAndOthers, OneSourceHasItsPartOfTheSlotsAndFillsNoQueue) {
   auto listed = std::make_shared<link::AgentPolicy>();
   listed->uids = {other_user};
@@ -193,7 +193,7 @@ TEST_F(AcceptorAndOthers, OneSourceHasItsPartOfTheSlotsAndFillsNoQueue) {
   start({.handshakes_max = 8, .handshakes_of_source_max = 2, .everyone = true});
   const pid_t flooding = connect_as_other(100);
   const Fd own = connect_silently();
-  rounds(1000);  // in no time: none of them had its 200 ms
+  rounds(1000);  // no time passes: none of them has had its 200 ms
   EXPECT_EQ(acceptor->counters().connections, 101u);
   EXPECT_EQ(acceptor->counters().refused, 98u);
   EXPECT_EQ(acceptor->counters().handshakes, 3u);
@@ -213,7 +213,7 @@ TEST_F(AcceptorAndOthers, AProgramsConnectionIsMadeWhileAnotherUserFloods) {
   waitpid(flooding, nullptr, 0);
 }
 
-// Programs of a job begin together: one that finds its user's part taken comes again until the oldest made room.
+// Programs of a job start together: a program whose user is at its limit tries again until the oldest made room.
 TEST_F(AcceptorTest, OneBeyondItsSourcesPartComesAgain) {
   start({.handshakes_max = 8, .handshakes_of_source_max = 2});
   const TimeNs began = monotonic_ns();
@@ -262,7 +262,8 @@ TEST(NetworkSource, IsAnAddressOrWhatOneMachineMayHaveOfIpv6) {
   EXPECT_NE(source(AF_INET6, "2001:db8:1:2::1"), source(AF_INET6, "2001:db8:1:3::1"));
 }
 
-// As many as there are slots, and more: whichever end lacks the key, the one who knows it still comes in.
+// As many connections as there are slots, and more. Whichever end lacks the key, a program that knows it still
+// connects.
 TEST_F(AcceptorTest, AHandshakeThatAKeyEndsGivesItsSlotBack) {
   const auto key = [&](const std::string& name) {
     const std::string path = directory + "/" + name;
@@ -314,7 +315,8 @@ TEST_F(AcceptorTest, GarbageIsRefused) {
   EXPECT_EQ(acceptor->counters().refused, 1u);
 }
 
-// After SIGCONT every timer is late at once. Who was about to answer gets its time once more, but not for ever.
+// After SIGCONT every timer is late at once. A program that was about to answer gets its time once more, but not
+// forever.
 TEST_F(AcceptorTest, AStandstillOfTheAgentIsNotHeldAgainstAProgram) {
   const Fd socket = connect_silently();
   rounds(1000);
@@ -345,7 +347,7 @@ TEST_F(AcceptorTest, AnotherAgentThatLivesIsNotReplacedADeadOneIs) {
   name.sun_family = AF_UNIX;
   address.path.copy(name.sun_path, sizeof name.sun_path - 1);
   ASSERT_EQ(bind(dead.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
-  EXPECT_TRUE(second.listen(address).has_value());  // the file is there, nobody answers
+  EXPECT_TRUE(second.listen(address).has_value());  // the file exists, nobody answers
 }
 
 TEST_F(AcceptorTest, ADirectoryOthersMayWriteToIsRefused) {

@@ -25,13 +25,13 @@ const char* const agent_version =
 namespace {
 
 constexpr unsigned file_threads = 2;
-// A program can hold the lock of its own file, and the agent's write with it: by a write of its own from memory that
-// nobody fills. Each user has one write at a time, so as many users as there are stand-ins hold up nobody else.
+// A program can hold the lock of its own file, and with it the agent's write: by writing to it from memory that never
+// becomes readable. Each user has one write at a time, so users up to the number of stand-ins delay nobody else.
 constexpr loop::JobPatience file_patience{.stand_in_after_ns = second_ns,
                                           .stand_ins_max = 16,
                                           .give_up_after_ns = 30 * second_ns,
                                           .end_within_ns = second_ns};
-// so that a disk has several writes at a time, and readers do not wait for all of them
+// several, so that the disk has several writes at a time and readers do not wait for all of them
 constexpr unsigned disk_threads = 4;
 
 Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting,
@@ -58,14 +58,14 @@ Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared
   return policy;
 }
 
-// What the system says, with the setting that it is about, and where the right to it comes from.
+// Adds to the system's error the setting that it concerns, and where the privilege comes from.
 Failure without_device(const TcpSettings& settings, Failure why) {
   if (!why.message.starts_with("tcp.")) why.message = fmt::format("tcp.device {}: {}", settings.device, why.message);
   if (why.code != Error::denied) return why;
   const bool is_service = std::getenv("INVOCATION_ID") != nullptr;  // systemd's
-  why.message += is_service ? "; a service has the right to it by a drop-in: cp -r "
+  why.message += is_service ? "; a drop-in gives a service the privilege: cp -r "
                               "/usr/share/offpath/offpath-agent.service.d /etc/systemd/system/"
-                            : "; this takes CAP_NET_RAW, or CAP_NET_ADMIN for TAP, until the device is open";
+                            : "; opening it takes CAP_NET_RAW, or CAP_NET_ADMIN for TAP";
   return why;
 }
 
@@ -108,7 +108,8 @@ Status Agent::prepare(const Confine& confine) {
   OFP_TRY(open_disk());
   if (settings_.tcp) {
     settings_.tcp->loop = settings_.loop;
-    auto opened = TcpPrograms::make(*loop_, *settings_.tcp, received, monotonic_ns());  // while the rights are there
+    // while this process still has the privileges
+    auto opened = TcpPrograms::make(*loop_, *settings_.tcp, received, monotonic_ns());
     if (!opened) return tl::unexpected<Failure>(without_device(*settings_.tcp, std::move(opened).error()));
     tcp_ = std::move(*opened);
   }
@@ -129,7 +130,7 @@ Status Agent::prepare(const Confine& confine) {
   return {};
 }
 
-// The trees of exchanges are files of their own.
+// The trees of exchanges are separate files.
 Status Agent::read_trees() {
   for (exchange::ExchangeSettings& each : settings_.dispatcher.exchanges) {
     if (each.tree_file.empty()) continue;
@@ -158,7 +159,7 @@ Status Agent::open_disk() {
 Status Agent::listen() {
   wire::Welcome welcome;
   welcome.incarnation = incarnation_;
-  // So that a program learns at once that a batch can never fit.
+  // So that a program learns at once if a batch can never fit.
   welcome.memory_bytes_max =
       std::min(settings_.dispatcher.mover.memory_bytes_max, settings_.dispatcher.mover.user_bytes_max);
   welcome.pid = getpid();
@@ -177,14 +178,13 @@ Status Agent::listen() {
 // The order of polling, and why:
 //   1. results of jobs    they free memory and advance completion lines, which the channels then write out
 //   2. channels           rings, pulls, replies
-//   3. connections        after channels: by these a program's memory comes and goes, and nothing of it is withdrawn
-//                         meanwhile
-//   4. the group          its posts are few; what others posted to this agent came by its channels
-//   5. plug-ins           calls that channels have brought go to workers, deadlines of those that run
-//   6. samplers           requests that are due; what hosts answer comes through the loop's descriptors
-//   7. alarms, records    what the newest samples say, to people and to exchanges
-//   8. status requests    last, so that what they show is what this round left
-// Connections, and what workers say, come through the loop's descriptors, before all of these.
+//   3. connections        after channels, which announce and withdraw programs' memory: it stays valid meanwhile
+//   4. the group          it posts little; other members' posts arrived by its channels
+//   5. plug-ins           calls that arrived by channels go to workers; deadlines of running calls
+//   6. samplers           requests that are due; answers of hosts arrive by descriptors of the loop
+//   7. alarms, records    made from the newest samples, for people and for exchanges
+//   8. status requests    last, so that they show the state after this round
+// New connections and workers' messages arrive by descriptors of the loop, before all of these.
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   file_jobs_ = std::make_unique<loop::JobPool>(
@@ -258,7 +258,7 @@ Status Agent::join_parts() {
     tcp_->ask_status([this](TcpStatus tcp, TimeNs at) { publish(std::move(tcp), at); }, now);
   });
   loop_->add(*status_requests_);
-  board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: one is under way
+  board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: a request is under way
   return {};
 }
 
@@ -272,7 +272,7 @@ Status Agent::change_keys(const AgentSettings& settings) {
   changed.old_key_files = settings.old_key_files;
   changed.tls_certificate_file = settings.tls_certificate_file;
   changed.tls_key_file = settings.tls_key_file;
-  OFP_TRY(check_exposure(changed));  // no address may lose what it needs
+  OFP_TRY(check_exposure(changed));  // no address may lose a key or certificate that it needs
   OFP_ASSIGN(link::AgentPolicy policy, make_policy(changed, policy_->lasting, policy_->received, policy_->readers));
   std::optional<std::string> token;
   if (flight_ && settings.flight) {
@@ -289,7 +289,7 @@ Status Agent::change_keys(const AgentSettings& settings) {
 
 Status Agent::may_welcome(uid_t user) const {
   if (!MemoryReserve::is_whole())
-    return fail(Error::no_memory, "this agent has no memory left for another program: try again");
+    return fail(Error::no_memory, "this agent has no memory for another program now: try again");
   if (watched_.size() >= settings_.channels_max)
     return fail(Error::too_large, "{} programs are connected, which is this agent's limit (limits.channels_max)",
                 watched_.size());
@@ -307,7 +307,7 @@ void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
   dispatcher_->add_channel(std::move(link), arrival.layout, arrival.client, now);
 }
 
-// The descriptors have no function: they wake the loop, and the channel's own poll finds out why.
+// The descriptors have no handler: they wake the loop, and the channel's own poll reads the rings.
 void Agent::watch_channel(const channel::AgentEnd& channel) {
   Watched descriptors{channel.link().event_fd(), channel.link().life_fd()};
   bool can_wake = descriptors.event_fd >= 0;
@@ -421,17 +421,17 @@ void Agent::run(Signals& signals, const std::function<void()>& reload) {
   flight_.reset();
   acceptor_->close();
   close_channels();
-  disk_jobs_.reset();  // what it is at is done; what it has not begun is written here
+  disk_jobs_.reset();  // finishes the running jobs; queued ones are written here
   dispatcher_->flush();
 }
 
-// Programs learn at once that the agent is gone, rather than by a reset.
+// Programs learn of the end at once, not by a reset.
 void Agent::close_channels() {
   for (const Dispatcher::ChannelStatus& channel : dispatcher_->channels()) {
     dispatcher_->close_channel(channel.number, {Error::closed, "the agent was stopped"});
   }
   for (int round = 0; round < 16 && !watched_.empty(); ++round) dispatcher_->poll(monotonic_ns());
-  if (tcp_) tcp_->poll(monotonic_ns());  // peers learn it, too
+  if (tcp_) tcp_->poll(monotonic_ns());  // tells peers as well
 }
 
 }  // namespace offpath::agent

@@ -1,4 +1,5 @@
-// The daemon: names every part, joins them, decides nothing else.
+// The daemon: constructs every part and joins them. Read this first in src/agent; then agent.cc (the order of polling),
+// config/settings.h (every setting), services/dispatcher.h (all services) and status/status.h.
 //
 //   programs --> Acceptor --> Dispatcher (channels, mover, pools)      on one Loop, one thread
 //                                  |  jobs
@@ -10,8 +11,8 @@
 //   people, Prometheus --> HttpServer --> StatusBoard                   two threads
 //   Flight's clients --> FlightEndpoint, which asks the loop            gRPC's threads
 //
-// One loop for channels: state is made for one core, and a second loop would be a second Dispatcher with its own
-// channels. Programs' TCP connections have more (tcp.cores), each on a thread of its own.
+// There is one loop for channels: state is made for one core, and a second loop would be a second Dispatcher with its
+// own channels. Programs' TCP connections may have further loops (tcp.cores), each on a thread of its own.
 #pragma once
 
 #include <functional>
@@ -39,20 +40,21 @@ extern const char* const agent_version;
 
 class Agent {
  public:
-  // Gives up rights, and says which list of system calls is in force since: none, if the kernel takes none.
+  // Gives up privileges and installs the list of permitted system calls. Returns the list in force; empty if the kernel
+  // does not support it.
   using Confine = std::function<Result<std::optional<plugin::Sandbox>>()>;
-  // Reads keys and binds every address, calls `confine`, starts threads. After this programs may connect; they are
-  // served by run().
+  // Reads keys, binds every address, calls `confine` and starts threads. Afterwards programs may connect; run() serves
+  // them.
   [[nodiscard]] static Result<std::unique_ptr<Agent>> make(AgentSettings settings, const Confine& confine);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Until SIGTERM or SIGINT. `reload` is called on SIGHUP.
+  // Runs until SIGTERM or SIGINT. Calls `reload` on SIGHUP.
   void run(Signals& signals, const std::function<void()>& reload);
 
-  // Reads keys and certificate anew, for programs that connect from now on; channels go on. If anything about them is
-  // wrong, what was in force stays.
+  // Reads keys and certificate again, for programs that connect later; existing channels go on. On any error the
+  // previous ones stay in force.
   [[nodiscard]] Status change_keys(const AgentSettings& settings);
 
   [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
@@ -61,7 +63,7 @@ class Agent {
   [[nodiscard]] const std::string& name() const noexcept { return settings_.name; }
 
  private:
-  // The Dispatcher as the loop sees it.
+  // Polls the Dispatcher from the loop.
   class Channels final : public loop::Poller {
    public:
     explicit Channels(Agent& agent) : agent_(agent) {}
@@ -97,7 +99,7 @@ class Agent {
   std::shared_ptr<const link::AgentPolicy> policy_;
   std::uint64_t incarnation_ = 0;
   TimeNs started_at_ = 0;
-  // Destroyed from the bottom up: HTTP before the board, jobs before what they touch.
+  // Destroyed in reverse order: HTTP before the board, jobs before the state that they use.
   std::unique_ptr<loop::Loop> loop_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<group::Group> group_;
@@ -110,9 +112,9 @@ class Agent {
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;
   std::unique_ptr<loop::JobPool> jobs_;
-  std::unique_ptr<loop::JobPool> file_jobs_;   // programs' files: a disk may be slow, or a pool large
+  std::unique_ptr<loop::JobPool> file_jobs_;   // for programs' files: a disk may be slow, or a pool large
   std::unique_ptr<loop::JobPool> disk_jobs_;   // threads of their own: each may wait for the disk
-  std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, for each may wait for seconds
+  std::unique_ptr<loop::JobPool> connecting_;  // to other members; threads of its own, as each may wait for seconds
   std::optional<plugin::Sandbox> sandbox_;
   Channels channels_{*this};
   std::unordered_map<std::uint64_t, Watched> watched_;  // by number of the channel

@@ -1,4 +1,4 @@
-// The agent's part in a group: who it is there, how it connects to others, and how it goes.
+// The agent as a member of a group: its name and address there, its connections to others, and its leaving.
 #include <poll.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr unsigned connecting_threads = 4;
 constexpr TimeNs farewell_ns = 300 * millisecond_ns;
 constexpr TimeNs launcher_patience_ns = 60 * second_ns;
 
-// An address that stands for all of the machine's means nothing on another one.
+// A wildcard address means nothing on another machine: it is announced with the machine's name.
 std::string told_to_others(link::Address address, const std::string& machine) {
   if (address.host == "0.0.0.0" || address.host == "::") address.host = machine;
   return address.text();
@@ -43,7 +43,7 @@ group::Identity Agent::identity() const {
   return self;
 }
 
-// Those the same launcher started, who do the same at this moment.
+// Connects to the agents that the same launcher started, which do the same at this moment.
 Status Agent::meet_others() {
   OFP_ASSIGN(group::Launcher launcher, group::Launcher::from_environment());
   OFP_ASSIGN(std::vector<std::string> all,
@@ -67,7 +67,7 @@ void Agent::make_group() {
     return std::make_unique<channel::HostEnd>(std::move(link), host.layout);
   };
   surroundings.start_job = [this](loop::JobPool::Run run, loop::JobPool::Done done) {
-    if (!connecting_)  // an agent that is alone has no use for the threads
+    if (!connecting_)  // a single agent does not need the threads
       connecting_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{connecting_threads, 64});
     connecting_->start(std::move(run), std::move(done));
   };
@@ -78,7 +78,8 @@ void Agent::make_group() {
   group_ = std::make_unique<group::Group>(identity(), settings_.group, std::move(surroundings), monotonic_ns());
 }
 
-// Others learn that this member went, and do not have to find out. It waits for them to read it, a moment at most.
+// Tells other members that this one leaves, so that they need not detect it. Waits a moment at most for them to read
+// it.
 void Agent::leave_group() {
   const TimeNs until = monotonic_ns() + farewell_ns;
   group_->leave(monotonic_ns());

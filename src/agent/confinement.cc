@@ -52,10 +52,10 @@ std::uint64_t frames_that_fit() {
 }
 
 ReceivedLimits beside_frames(std::uint64_t frames, ReceivedLimits of_user) {
-  constexpr std::uint64_t least = 64;  // whatever frames may take by their setting
+  constexpr std::uint64_t least = 64;  // a minimum, however much frames may take
   const auto left_of = [frames](std::uint64_t all) { return all - std::min(all, frames); };
   ReceivedLimits limits = of_user;
-  // A connection takes two descriptors more than the one that is counted.
+  // The factor leaves room for two more descriptors than are counted for each connection.
   limits.descriptors_max = std::max(left_of(descriptors_of_process()) / 3, least);
   limits.mappings_max = std::max(left_of(mappings_of_process()) / 4 * 3, least);
   if (limits.user_descriptors_max == 0) limits.user_descriptors_max = share_of_user(limits.descriptors_max);
@@ -70,7 +70,7 @@ Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users) {
   constexpr std::uint32_t ptrace = 1u << CAP_SYS_PTRACE;
   constexpr std::uint32_t users = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_KILL;
   static_assert(CAP_SYS_PTRACE < 32);
-  // Without CAP_SETPCAP it stays, and gives nothing: no program that is started gains rights (no_new_privs).
+  // Without CAP_SETPCAP the bounding set stays. It gives nothing: no started program gains privileges (no_new_privs).
   for (unsigned long each = 0; prctl(PR_CAPBSET_READ, each, 0, 0, 0) >= 0; ++each)
     if (!permit_users || (each != CAP_SETUID && each != CAP_SETGID)) prctl(PR_CAPBSET_DROP, each, 0, 0, 0);
   const std::uint32_t permitted = permit_users ? words[0].permitted & users : 0;

@@ -1,4 +1,5 @@
-// What the agent gives up before it serves anybody: being read by others, and rights it does not need.
+// Protections that the agent sets up before it serves programs: no other process can read it, and it drops privileges
+// that it does not need.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +9,28 @@
 
 namespace offpath::agent {
 
-// First thing in main, before secrets are read: no other process of the same user can read this one's memory or
-// attach to it (PR_SET_DUMPABLE), no core file is written, files are created for the owner alone, no program that is
-// started ever gains rights. Raises the limit of open descriptors to what is allowed, for every frame has one.
+// First thing in main, before secrets are read. Afterwards no other process of the same user can read this one's memory
+// or attach to it (PR_SET_DUMPABLE), no core file is written, new files are readable by their owner alone, and no
+// started program gains privileges. Raises the limit of open descriptors to the hard limit, because every frame has
+// one.
 [[nodiscard]] Status shut_out_others();
 
-// Gives up every capability but CAP_SYS_PTRACE, and that as well unless `keep_ptrace`. `permit_users`: what starting
-// and ending workers of other users takes (CAP_SETUID, CAP_SETGID, CAP_KILL) stays permitted, but is not effective.
-// Called when addresses are bound and limits set. No program that the agent starts has any: the bounding set is emptied
-// where the agent may do that (CAP_SETPCAP), but for what makes workers other users. Returns whether CAP_SYS_PTRACE is
-// there.
+// Gives up every capability except CAP_SYS_PTRACE, and that too unless `keep_ptrace`. `permit_users`: the capabilities
+// for starting and ending workers of other users (CAP_SETUID, CAP_SETGID, CAP_KILL) stay permitted but not effective.
+// Called after addresses are bound and limits set. Programs that the agent starts have no capabilities: the bounding
+// set is emptied if the agent may do that (CAP_SETPCAP), except for those that change a worker's user. Returns whether
+// CAP_SYS_PTRACE is kept.
 [[nodiscard]] Result<bool> give_up_capabilities(bool keep_ptrace, bool permit_users);
 
-// How many frames, each a mapping and a descriptor, may be in memory, so that a quarter of what the kernel lets this
-// process have is left for everything else.
+// The number of frames, each a mapping and a descriptor, that leaves a quarter of the kernel's limits of this process
+// for everything else.
 [[nodiscard]] std::uint64_t frames_that_fit();
 
-// Of what all users may have together, what one may have where nothing is set: some is left for the next one.
+// One user's share of a limit for all users, unless it is configured: it leaves some for the next user.
 [[nodiscard]] constexpr std::uint64_t share_of_user(std::uint64_t all) noexcept { return all - all / 8; }
 
-// What programs may have of the rest, so that the agent has some for itself; `of_user`: those of one user, 0 where it
-// was not set.
+// Limits for programs' descriptors and mappings beside `frames`; the rest is for the agent. `of_user`: limits of one
+// user, 0 where not configured.
 [[nodiscard]] ReceivedLimits beside_frames(std::uint64_t frames, ReceivedLimits of_user);
 
 }  // namespace offpath::agent

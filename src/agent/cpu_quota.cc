@@ -47,7 +47,7 @@ bool has_word(const std::string& list, const std::string& word, char separator) 
   return false;
 }
 
-// Groups of agents that were killed. One that has processes cannot be removed, so this harms nobody.
+// Removes the groups of killed agents. A group with processes cannot be removed, so this harms nobody.
 void remove_empty_groups(const std::string& parent) {
   std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
   if (!directory) return;
@@ -56,7 +56,7 @@ void remove_empty_groups(const std::string& parent) {
   }
 }
 
-// A directory the group can be made in: of version 2, one that passes the controller on to its children.
+// A directory in which the group can be made. In version 2 it must pass the controller on to its children.
 Result<std::string> parent_of_group(const CgroupPlace& place) {
   const std::string own = place.path == std::string_view("/") ? place.mount : place.mount + place.path;
   if (place.version == 1) return own;
@@ -93,7 +93,7 @@ Result<CgroupPlace> find_cgroup(const std::string& cgroups, const std::string& m
     place.version = version1 ? 1 : 2;
     place.path = line.substr(second + 1);
     found = true;
-    if (version1) break;  // a controller bound to version 1 is not there in version 2
+    if (version1) break;  // a controller bound to version 1 does not exist in version 2
   }
   if (!found) return fail(Error::unsupported, "this process is in no cgroup with the {} controller", controller);
   std::stringstream mount_lines(mounts);  // id parent device root mount-point options ... - type source super-options
@@ -107,7 +107,7 @@ Result<CgroupPlace> find_cgroup(const std::string& cgroups, const std::string& m
                                             : *(dash + 1) == "cgroup" && has_word(*(dash + 3), controller, ',');
     if (!matches) continue;
     place.mount = word[4];
-    const std::string& root = word[3];  // of the mount: what a container sees begins there
+    const std::string& root = word[3];  // of the mount: the part that a container sees begins there
     if (root != "/" && place.path.starts_with(root)) place.path = place.path.substr(root.size());
     if (place.path.empty()) place.path = "/";
     return place;

@@ -1,5 +1,5 @@
-// A limit for the processor time of this process, by a cgroup of its own: what makes an agent on a fast machine as
-// slow as one on a device. Version 1 and 2 of the interface.
+// A limit of this process's processor time, by a cgroup of its own: slows an agent on a fast machine down to the speed
+// of one on a device. Supports versions 1 and 2 of the interface.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace offpath::agent {
 
 class CpuQuota {
  public:
-  // `cores`: processor time for each second of time. Error::denied or unsupported says what is missing.
+  // `cores`: processor time for each second of time. Error::denied and unsupported say what is missing.
   [[nodiscard]] static Result<CpuQuota> apply(double cores);
   CpuQuota(CpuQuota&& other) noexcept;
   CpuQuota& operator=(CpuQuota&&) = delete;
-  // The process goes back to where it was, and the group is removed; where capabilities were given up meanwhile that
-  // may not be permitted, and the next agent removes it.
+  // Moves the process back to its previous group and removes this one. After capabilities were given up that may not be
+  // permitted; then the next agent removes it.
   ~CpuQuota();
 
   [[nodiscard]] const std::string& group() const noexcept { return group_; }
@@ -25,13 +25,13 @@ class CpuQuota {
   std::string group_, before_;  // directories
 };
 
-// Of one period: the shortest the kernel takes, so that the process is slow all the time, not stopped for long.
+// One period: the shortest that the kernel accepts, so that the process is slowed evenly and not stopped for long.
 struct QuotaPeriod {
   long quota_us, period_us;
 };
 [[nodiscard]] QuotaPeriod quota_period(double cores) noexcept;
 
-// The directory of this process's group for `controller`, by /proc/self/cgroup and /proc/self/mountinfo.
+// The directory of this process's group for `controller`, from /proc/self/cgroup and /proc/self/mountinfo.
 struct CgroupPlace {
   int version = 2;
   std::string mount, path;  // directory = mount + path

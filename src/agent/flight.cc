@@ -20,7 +20,7 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr std::size_t calls_max = 256;  // on their way to the loop
+constexpr std::size_t calls_max = 256;  // under way to the loop
 constexpr auto look = std::chrono::milliseconds(50);
 constexpr std::size_t token_bytes_min = 16, token_bytes_max = 1024;
 constexpr std::size_t pem_bytes_max = 1 << 20;
@@ -47,11 +47,11 @@ Result<std::string> read_token(const std::string& path) {
   OFP_ASSIGN(std::string token, read_file(path, token_bytes_max, true));
   if (token.ends_with('\n')) token.pop_back();
   if (token.size() < token_bytes_min)
-    return fail(Error::invalid, "{}: the token has {} characters, {} are needed at least", path, token.size(),
+    return fail(Error::invalid, "{}: the token has {} characters, at least {} are needed", path, token.size(),
                 token_bytes_min);
   for (const char each : token)
     if (each <= ' ' || each > '~')
-      return fail(Error::invalid, "{}: a token is of printable characters without blanks", path);
+      return fail(Error::invalid, "{}: a token consists of printable characters without blanks", path);
   return token;
 }
 
@@ -81,8 +81,8 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
   template <class T>
   using Tell = std::function<void(Result<T>)>;
 
-  // Runs `call` on the loop, which tells the result, there and then or later. It has a place of its own, for the caller
-  // may be gone by then.
+  // Runs `call` on the loop, which reports the result at once or later. The result has shared storage, because the
+  // caller may be gone by then.
   template <class T>
   Result<T> wait_for(const Cancelled& cancelled, std::function<void(TimeNs, const Tell<T>&)> call) {
     const auto answer = std::make_shared<std::promise<Result<T>>>();
@@ -93,7 +93,7 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
       return fail(Error::would_block, "{} calls are waiting for the agent's loop, which is the limit", calls_max);
     while (future.wait_for(look) != std::future_status::ready) {
       if (closed_) return fail(Error::closed, "the agent was stopped");
-      if (cancelled()) return fail(Error::cancelled, "the client's time was over, or it has gone");
+      if (cancelled()) return fail(Error::cancelled, "the client's deadline has passed, or it has disconnected");
     }
     return future.get();
   }
@@ -104,7 +104,7 @@ class FlightEndpoint::Backend final : public pool::FlightBackend {
   loop::Mailbox<std::function<void(TimeNs)>> calls_;
 };
 
-// A channel of its own.
+// One call, with a channel of its own.
 class FlightEndpoint::Backend::Call final : public pool::FlightCall {
   using Item = pool::FrameTable::Item;
 
@@ -112,7 +112,8 @@ class FlightEndpoint::Backend::Call final : public pool::FlightCall {
   Call(Backend& backend, Cancelled cancelled, std::uint64_t channel)
       : backend_(backend), cancelled_(std::move(cancelled)), channel_(channel) {}
   ~Call() override {
-    // Others' calls may fill the mailbox for a moment; what is under way would go on for nobody.
+    // Other calls may fill the mailbox for a moment. Without this order the channel's requests would continue for
+    // nobody.
     while (!backend_.closed_ && !backend_.calls_.post([&dispatcher = backend_.dispatcher_, channel = channel_](
                                                           TimeNs now) { dispatcher.close_own(channel, now); }))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

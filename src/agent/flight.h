@@ -1,4 +1,4 @@
-// The agent's Flight endpoint: what Flight's own threads ask of pools is taken to the loop and done there.
+// The agent's Flight endpoint: Flight's own threads pass their requests for pools to the loop, which carries them out.
 #pragma once
 
 #include <atomic>
@@ -19,26 +19,26 @@ struct FlightSettings {
   unsigned queries_max = 2;
 };
 
-// What every call is to bring; the file is to be read by its owner alone.
+// Reads the token that every call must send. Only the file's owner may have access to it.
 [[nodiscard]] Result<std::string> read_token(const std::string& path);
 
-// Flight's clients are one user, the agent's own: the token says no more of them.
+// All Flight clients act as one user, the agent's own: the token does not distinguish them.
 class FlightEndpoint {
  public:
   // `loop` and `dispatcher` outlive it. Calls are answered once the loop runs.
   [[nodiscard]] static Result<std::unique_ptr<FlightEndpoint>> start(const FlightSettings& settings,
                                                                      const DispatcherOptions& options, loop::Loop& loop,
                                                                      Dispatcher& dispatcher);
-  ~FlightEndpoint();                       // on the loop's thread, when the loop has ended
+  ~FlightEndpoint();                       // on the loop's thread, after the loop has ended
   [[nodiscard]] std::string text() const;  // "grpc+tls://host:port"
-  void change_token(std::string token);    // for calls to come
+  void change_token(std::string token);    // for later calls
 
  private:
   class Backend;
   FlightEndpoint(link::Address listen, std::unique_ptr<Backend> backend);
   link::Address listen_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<pool::FlightServer> server_;  // ends before what it asks
+  std::unique_ptr<pool::FlightServer> server_;  // ends before the backend that it calls
 };
 
 }  // namespace offpath::agent

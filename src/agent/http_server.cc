@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t threads = 2;
 
-// Of a Host header: without its port.
+// The host name in a Host header, without its port.
 std::string_view host_of(std::string_view header) {
   if (header.starts_with('[')) return header.substr(1, std::min(header.find(']'), header.size()) - 1);
   return header.substr(0, header.find(':'));
@@ -43,7 +43,7 @@ void refuse_unknown_hosts(httplib::Server& server, std::vector<std::string> host
         if (host.empty() || is_address(host) || std::ranges::any_of(hosts, is_host))
           return httplib::Server::HandlerResponse::Unhandled;
         response.status = 403;
-        response.set_content("this agent does not go by that name; agent.http_hosts lists more\n",
+        response.set_content("this agent does not serve that host name; add it to agent.http_hosts\n",
                              "text/plain; charset=utf-8");
         return httplib::Server::HandlerResponse::Handled;
       });
@@ -85,7 +85,7 @@ void add_routes(httplib::Server& server, StatusBoard& board) {
 }  // namespace
 
 struct HttpServer::Parts {
-  // Serves on a socket that was made elsewhere: by the rules of link/address.h, Unix sockets included.
+  // Serves on a socket that was made elsewhere, by the rules of link/address.h, including Unix sockets.
   struct Server final : httplib::Server {
     void adopt(Fd socket) { svr_sock_ = socket.release(); }
   };

@@ -1,5 +1,5 @@
-// /metrics, /status.json, /healthz and the status page, on threads of their own. They touch nothing of the loop but
-// the StatusBoard. Read-only: there is no request that changes anything.
+// Serves /metrics, /status.json, /healthz and the status page, on threads of its own. These use nothing of the loop
+// except the StatusBoard. Read-only: no request changes anything.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ namespace offpath::agent {
 
 class HttpServer {
  public:
-  // `listener` is bound to `address`. `board` outlives the server. By TCP it answers requests to addresses, to
-  // localhost, to this machine's name and to `hosts`: a page of somebody else's whose name is made to mean this machine
-  // reads nothing.
+  // `listener` is bound to `address`. `board` outlives the server. Over TCP it answers only requests for IP addresses,
+  // localhost, this machine's name and `hosts`, so that a foreign page whose name resolves to this machine reads
+  // nothing (DNS rebinding).
   [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address,
                                                 std::vector<std::string> hosts, StatusBoard& board);
   HttpServer(HttpServer&&) noexcept;

@@ -43,7 +43,7 @@ void write_all(int fd, std::string_view text) noexcept {
   }
 }
 
-// For the handler of SIGABRT: an assertion's own line is written at once, and those before it should be there too.
+// Used by the handler of SIGABRT: an assertion's own line is written at once, and it waits for the lines before it.
 constinit std::atomic<std::uint64_t> bytes_taken = 0, bytes_written = 0;
 
 void await_last_lines(int) {
@@ -55,7 +55,7 @@ void await_last_lines(int) {
 
 }  // namespace
 
-// What the thread and the log share; it outlives both.
+// State shared by the writing thread and the log; it outlives both.
 class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   Lines(const AgentLogOptions& options, std::string prefix)
@@ -113,7 +113,7 @@ class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
   }
   void flush_() override {}
 
-  // Behind the lines that were there, and before all that came when there was room again.
+  // Writes the note about dropped lines: after the lines that were queued, before any later line.
   void tell_dropped(std::uint64_t dropped) {
     spdlog::memory_buf_t line;
     const std::lock_guard lock(mutex_);  // the formatter's
@@ -128,7 +128,7 @@ class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
   std::string prefix_;  // of the note
   std::mutex lines_mutex_;
   std::condition_variable changed_;
-  std::string waiting_, leaving_;  // as much memory as they may take, from the start
+  std::string waiting_, leaving_;  // reserved at their full size from the start
   std::uint64_t dropped_ = 0;      // since waiting_ was full
   bool has_thread_ = false, ends_ = false;
 };
@@ -138,7 +138,7 @@ AgentLog::AgentLog(LogLevel level, const AgentLogOptions& options)
   lines_ = std::make_shared<Lines>(
       options_, journal_ ? std::string(priorities[static_cast<std::size_t>(LogLevel::warning)]) : std::string());
   logger_ = std::make_shared<spdlog::logger>("offpath-agent", lines_);
-  logger_->set_level(spdlog::level::debug);  // base/log.h has chosen by then
+  logger_->set_level(spdlog::level::debug);  // base/log.h has already filtered by level
   logger_->set_pattern(journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   logger_->set_error_handler([lines = lines_.get()](const std::string&) { lines->drop_one(); });  // no memory
   set_log(level, write, this);

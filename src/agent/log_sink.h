@@ -1,8 +1,8 @@
-// Where log lines go: standard error, formatted by spdlog. To systemd's journal without a time but with a priority.
+// Log output: standard error, formatted by spdlog. For systemd's journal lines have a priority and no time.
 //
-// Whoever reads standard error may be slow, or stuck. So lines go to a bounded queue, and a thread writes them; lines
-// that find no room are dropped, and the line behind those that were there says how many. spdlog's own queue would not
-// do: its end waits for its thread without a bound.
+// The reader of standard error may be slow or stuck. So lines go to a bounded queue, and a thread writes them. Lines
+// that find no room are dropped, and a note after the queued lines gives their number. spdlog's own queue is not used,
+// because its destructor waits for its thread without a bound.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace offpath::agent {
 struct AgentLogOptions {
   int fd = STDERR_FILENO;
   std::size_t waiting_bytes_max = 1 << 20;
-  TimeNs end_within_ns = second_ns;  // the end waits so long for lines to be written
+  TimeNs end_within_ns = second_ns;  // at the end, the longest wait for lines to be written
 };
 
 class AgentLog {
@@ -33,7 +33,7 @@ class AgentLog {
   AgentLog(const AgentLog&) = delete;
   AgentLog& operator=(const AgentLog&) = delete;
 
-  // Until then each line is written before the call returns. The thread has the rights of its caller.
+  // Until this call each line is written before log() returns. The thread has the privileges of its caller.
   [[nodiscard]] Status begin_thread();
 
  private:

@@ -13,7 +13,7 @@
 namespace offpath::agent {
 namespace {
 
-// In place of standard error.
+// Replaces standard error.
 struct Pipe {
   Fd reading, writing;
   Pipe() {
@@ -22,7 +22,7 @@ struct Pipe {
     reading = Fd(ends[0]);
     writing = Fd(ends[1]);
   }
-  // Without what stands before its text; empty at the end.
+  // The next line without its prefix; empty at the end.
   [[nodiscard]] std::string read_line() {
     std::array<char, 65536> bytes;
     for (;;) {
@@ -51,7 +51,7 @@ TEST(AgentLog, WhatNobodyReadsHoldsUpNobodyAndIsCounted) {
   Pipe pipe;
   AgentLog agent_log(LogLevel::info, {.fd = pipe.writing.get(), .waiting_bytes_max = 100'000});
   ASSERT_TRUE(agent_log.begin_thread());
-  for (int i = 0; i < count; ++i) log(LogLevel::info, "line {}", i);  // would not return otherwise
+  for (int i = 0; i < count; ++i) log(LogLevel::info, "line {}", i);  // would block without the queue
   int next = 0, dropped = 0;
   while (next < count) {
     const std::string line = pipe.read_line();

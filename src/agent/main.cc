@@ -35,7 +35,7 @@ struct Arguments {
   int ready_fd = -1;
 };
 
-// Options that are a key of the configuration by another name.
+// Command line options that set a configuration key.
 struct KeyOption {
   const char *option, *key, *help;
 };
@@ -44,8 +44,8 @@ constexpr KeyOption key_options[] = {
     {"--memory", "memory.bytes_max", "memory for frames, such as 8GiB"},
     {"--pin", "agent.pin", "core the loop runs on"},
     {"--spill", "agent.spill_directory", "directory for objects of pools with spill"},
-    {"--profile", "agent.profile", "as slow as a device: bluefield2"},
-    {"--name", "agent.name", "what programs and people see"},
+    {"--profile", "agent.profile", "slow down to the speed of a device: bluefield2"},
+    {"--name", "agent.name", "name of the agent"},
     {"--key-file", "security.key_file", "key shared with programs that connect by network"},
     {"--tls-cert", "security.tls_certificate", "PEM certificate chain for tls addresses"},
     {"--tls-key", "security.tls_key", "PEM private key of the certificate"},
@@ -59,12 +59,11 @@ Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
   CLI::App app{"Moves data out of the memory of programs, and keeps it as Arrow frames."};
   app.set_version_flag("--version", std::string("offpath-agent ") + agent_version);
-  app.add_option("--config", arguments.config_file, "TOML file; options of the command line win over it");
+  app.add_option("--config", arguments.config_file, "TOML file; command line options override it");
   std::vector<std::string> listen, join, allow_uids, settings;
   app.add_option("--listen", listen, "unix:/path, tcp:, tls:, verbs: or doca:HOST:PORT; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--join", join, "address of a member of the group to be joined; may be repeated")
-      ->allow_extra_args(false);
+  app.add_option("--join", join, "address of a member of the group to join; may be repeated")->allow_extra_args(false);
   bool from_launcher = false;
   app.add_flag("--mpi", from_launcher,
                "form a group with the agents that the same mpirun or srun started (group.from_launcher)");
@@ -81,9 +80,9 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--set", settings, "KEY=VALUE of any key of the configuration; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--ready", arguments.ready, "print one line of JSON when programs may connect");
-  app.add_option("--ready-fd", arguments.ready_fd, "the same, to this descriptor, which is closed then")
+  app.add_option("--ready-fd", arguments.ready_fd, "the same, to this descriptor, which is then closed")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_flag("--print-config", arguments.print_config, "print the configuration in force as TOML, and exit");
+  app.add_flag("--print-config", arguments.print_config, "print the effective configuration as TOML, and exit");
   app.add_flag("--check-config", arguments.check_config, "check the configuration, and exit");
   app.add_flag("--config-reference", arguments.reference, "print all keys as a Markdown table, and exit");
   try {
@@ -141,8 +140,8 @@ std::optional<CpuQuota> limit_processor(const AgentSettings& settings) {
   const double cores = settings.profile.cpu_quota((settings.tcp ? settings.tcp->cores : 1) + settings.jobs.threads);
   auto quota = CpuQuota::apply(cores);
   if (!quota) {
-    log(LogLevel::warning, "profile {}: its processor is NOT imitated, only its link: {}", settings.profile.name,
-        quota.error().message);
+    log(LogLevel::warning, "profile {}: only the device's link is imitated, NOT its processor: {}",
+        settings.profile.name, quota.error().message);
     return std::nullopt;
   }
   log(LogLevel::info, "profile {}: {:.3f} cores by {}", settings.profile.name, cores, quota->group());
@@ -159,8 +158,9 @@ void reload(const Arguments& arguments, Agent& agent) {
   }
   set_log_level(settings->log_level);
   log(LogLevel::info,
-      "SIGHUP: log.level is {}; keys and certificate were read again, and Flight's token, for connections and calls to "
-      "come; the rest is read at start only",
+      "SIGHUP: log.level is {}; keys and certificate were read again, and Flight's token, for later connections and "
+      "calls"
+      "; all other settings are read at start only",
       config->text("log.level"));
 }
 
@@ -189,14 +189,15 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
              Agent::make(std::move(settings), [&]() -> Result<std::optional<plugin::Sandbox>> {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
                if (kept)
-                 log(LogLevel::info, "CAP_SYS_PTRACE is kept: programs of every allowed user are read directly");
+                 log(LogLevel::info,
+                     "CAP_SYS_PTRACE is kept: memory of every allowed user's programs is read directly");
                std::optional<plugin::Sandbox> got = sandbox;
                if (const Status restricted = plugin::restrict_agent(sandbox, starts); !restricted) {
-                 log(LogLevel::warning, "security.sandbox: the agent goes on without its list of system calls: {}",
+                 log(LogLevel::warning, "security.sandbox: the agent runs without its system call filter: {}",
                      restricted.error().message);
                  got = std::nullopt;
                }
-               OFP_TRY(agent_log.begin_thread());  // it has no more rights than this one has now
+               OFP_TRY(agent_log.begin_thread());  // the thread inherits the reduced privileges
                return got;
              }));
   if (pin) OFP_TRY(pin_to(*pin));
@@ -229,7 +230,7 @@ Status run_program(int argc, char** argv) {
     OFP_ASSIGN(const std::vector<std::string> warnings, check_exposure(settings));
     OFP_TRY(check_plugins(settings.plugins));
     for (const std::string& warning : warnings) std::fprintf(stderr, "offpath-agent: warning: %s\n", warning.c_str());
-    std::puts("the configuration is in order");
+    std::puts("the configuration is valid");
     return {};
   }
   return serve(arguments, std::move(settings));
@@ -244,7 +245,7 @@ int main(int argc, char** argv) try {
   if (status) return 0;
   std::fprintf(stderr, "offpath-agent: %s\n", status.error().message.c_str());
   return status.error().code == offpath::Error::invalid ? offpath::agent::exit_usage : offpath::agent::exit_failed;
-} catch (const std::exception& error) {  // no memory, or no thread: std::bad_alloc, std::system_error
+} catch (const std::exception& error) {  // out of memory or threads: std::bad_alloc, std::system_error
   std::fprintf(stderr, "offpath-agent: %s\n", error.what());
   return offpath::agent::exit_failed;
 }

@@ -12,7 +12,7 @@ namespace offpath::agent {
 
 namespace {
 
-constexpr unsigned messages_of_one_round = 16;  // a worker that floods the agent with lines holds nobody up
+constexpr unsigned messages_of_one_round = 16;  // a worker that floods the agent with lines delays nobody
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::string worker_program() {
   std::array<char, PATH_MAX> path{};
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
   std::string program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-  // Also after an upgrade has replaced the file this process runs.
+  // Works also after an upgrade has replaced the file that this process runs.
   return program.substr(0, program.rfind('/') + 1) + "offpath-worker";
 }
 
@@ -50,7 +50,7 @@ bool PluginProcesses::cancel(plugin::CallNumber number, TimeNs now) { return wor
 bool PluginProcesses::poll(TimeNs now) {
   workers_.on_time(now, effects_);
   workers_.end_unused(effects_);
-  // Results of short calls, before their descriptors' turn comes.
+  // Picks up results of short calls before their descriptors' turn in the loop.
   std::vector<plugin::WorkerNumber> finished;
   for (auto& [number, process] : processes_)
     if (process.take_finished()) finished.push_back(number);
@@ -60,7 +60,7 @@ bool PluginProcesses::poll(TimeNs now) {
   return true;
 }
 
-// ---- effects. Carrying one out may bring new ones, and `done` may call functions: both are appended and done in turn.
+// ---- effects. Carrying one out may add new ones, and `done` may call functions: both are appended and done in turn.
 
 void PluginProcesses::carry_out(TimeNs now) {
   while (!effects_.empty()) {
@@ -138,7 +138,7 @@ void PluginProcesses::answer(plugin::WorkerNumber worker, plugin::CallNumber cal
     workers_.on_garbage(worker, sent.error(), now, effects_);
 }
 
-// ---- what processes do
+// ---- events of processes
 
 void PluginProcesses::receive(plugin::WorkerNumber number, unsigned messages_max, TimeNs now) {
   for (unsigned i = 0; i < messages_max; ++i) {
@@ -146,7 +146,7 @@ void PluginProcesses::receive(plugin::WorkerNumber number, unsigned messages_max
     if (found == processes_.end()) return;
     auto event = found->second.receive();
     if (!event) {
-      loop_.unwatch(found->second.socket());  // nothing good comes of it any more
+      loop_.unwatch(found->second.socket());  // the worker sends nothing valid any more
       return workers_.on_garbage(number, event.error(), now, effects_);
     }
     if (!*event) return;
@@ -159,7 +159,7 @@ void PluginProcesses::on_readable(plugin::WorkerNumber number, TimeNs now) {
   carry_out(now);
 }
 
-// What it has said before it ended counts: the reason why it cannot be used, a result.
+// Messages that it sent before its end count: the reason why it cannot be used, or a result.
 void PluginProcesses::on_ended(plugin::WorkerNumber number, TimeNs now) {
   const auto found = processes_.find(number);
   if (found == processes_.end()) return;

@@ -1,5 +1,5 @@
-// Users' functions on the agent: the state machine of src/plugin joined with real processes and the loop. Services call
-// functions here.
+// Users' functions on the agent: joins the state machine of src/plugin with real processes and the loop. Services call
+// functions through it.
 #pragma once
 
 #include <functional>
@@ -14,40 +14,40 @@
 
 namespace offpath::agent {
 
-// offpath-worker beside the program that runs.
+// Path of offpath-worker, which lies beside the running program.
 [[nodiscard]] std::string worker_program();
 
 class PluginProcesses final : public loop::Poller {
  public:
-  // Called once for each call that was taken, on the loop's thread; it may call functions itself. Not called any more
-  // when this object is gone.
+  // Called once for each accepted call, on the loop's thread; it may call functions itself. Not called after this
+  // object's end.
   using Done = std::function<void(plugin::Outcome outcome, TimeNs now)>;
 
-  // Belongs to the loop's thread, which has to live as long as any worker: the kernel ends them with it. Add it to the
-  // loop's pollers, for its deadlines; its descriptors it watches itself.
+  // Belongs to the loop's thread, which has to outlive every worker: the kernel kills workers when that thread ends.
+  // Add it to the loop's pollers for its deadlines; it watches its descriptors itself.
   PluginProcesses(loop::Loop& loop, std::vector<plugin::PluginOptions> plugins, std::string program = worker_program());
   ~PluginProcesses() override;  // kills all workers
   PluginProcesses(const PluginProcesses&) = delete;
   PluginProcesses& operator=(const PluginProcesses&) = delete;
 
-  // Messages between lanes are served elsewhere; each operation of a call is answered once, or its call has ended.
+  // Messages between lanes are served elsewhere. Each operation of a call is answered once, unless its call has ended.
   struct Messages {
     std::function<void(plugin::Operation operation, TimeNs now)> ask;
     std::function<void(plugin::CallNumber call, plugin::OperationNumber operation, TimeNs now)> taken;
     std::function<void(plugin::CallNumber call, TimeNs now)> ended;
   };
   void serve_messages(Messages messages) { messages_ = std::move(messages); }
-  // Of an operation that was asked; nothing happens if its worker or its call is no more.
+  // Answers an operation. Does nothing if its worker or its call has ended.
   void answer(plugin::WorkerNumber worker, plugin::CallNumber call, plugin::OperationNumber operation,
               const plugin::OperationAnswer& answer, TimeNs now);
 
-  void start(TimeNs now);  // a worker of each plug-in, so that the log says at once what is wrong with it
+  void start(TimeNs now);  // starts a worker of each plug-in, so that the log shows its errors at once
 
-  // Errors are those of plugin::Workers::call, and come at once; `done` is then not called. Otherwise it is called
-  // later, never from within call(). What the inputs name has to stay until then (plugin::Input::owner).
+  // Errors of plugin::Workers::call are returned at once, and `done` is not called. Otherwise `done` is called later,
+  // never from within call(). The inputs' memory has to stay until then (plugin::Input::owner).
   [[nodiscard]] Result<plugin::CallNumber> call(plugin::Call call, TimeNs now, Done done);
   bool cancel(plugin::CallNumber number,
-              TimeNs now);  // `done` comes with Error::cancelled; false: it was called already
+              TimeNs now);  // `done` is called with Error::cancelled; false: it was called already
 
   [[nodiscard]] std::vector<plugin::PluginStatus> status() const { return workers_.status(); }
 
@@ -72,7 +72,7 @@ class PluginProcesses final : public loop::Poller {
 
   loop::Loop& loop_;
   std::string program_;
-  std::shared_ptr<ReceivedFds> received_ = std::make_shared<ReceivedFds>();  // bounded by what workers are started
+  std::shared_ptr<ReceivedFds> received_ = std::make_shared<ReceivedFds>();  // bounded by the number of workers
   plugin::Workers workers_;
   std::unordered_map<plugin::WorkerNumber, plugin::WorkerProcess> processes_;
   std::unordered_map<plugin::CallNumber, Done> calls_;

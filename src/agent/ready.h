@@ -1,4 +1,4 @@
-// Telling whoever started the agent that it serves: one line of JSON, and systemd's notification.
+// Tells the parent process that the agent serves: one line of JSON, and systemd's notification.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace offpath::agent {
 //  "flight": "grpc+tls://…" or null, "pid": …}
 [[nodiscard]] std::string ready_line(const Agent& agent);
 
-// To `fd`, which is closed unless it is standard output.
+// Writes to `fd`, which is then closed unless it is standard output.
 [[nodiscard]] Status tell_ready(const std::string& line, int fd);
 
 // sd_notify(3), if NOTIFY_SOCKET is set.

@@ -11,7 +11,7 @@ namespace offpath::agent {
 
 namespace {
 
-// A handler has no other way to learn of them.
+// A handler has no argument to find it by.
 std::atomic<int> event_of_signals{-1};
 std::atomic<bool> stop_arrived{false}, reload_arrived{false};
 

@@ -1,5 +1,5 @@
-// Signals as a descriptor. Handlers rather than signalfd: threads that libraries start before main take signals too,
-// and a handler works on whichever thread that is.
+// Signals as a descriptor. Uses handlers, not signalfd: threads that libraries start before main receive signals too,
+// and a handler works on any thread.
 #pragma once
 
 #include "base/fd.h"
@@ -19,7 +19,7 @@ class Signals {
   ~Signals();
 
   [[nodiscard]] int fd() const noexcept { return event_.get(); }  // readable when one has arrived
-  [[nodiscard]] Arrived take() noexcept;                          // and clears it
+  [[nodiscard]] Arrived take() noexcept;                          // and clears them
 
  private:
   explicit Signals(Fd event) noexcept : event_(std::move(event)) {}

@@ -1,4 +1,4 @@
-// The file of a Unix socket: the directory it lies in is safe, and it goes away with its agent.
+// The file of a Unix socket: checks that its directory is safe, and removes the file at the agent's end.
 #pragma once
 
 #include <sys/types.h>
@@ -9,17 +9,17 @@
 
 namespace offpath::agent {
 
-// Makes the directory of `path` if it is missing: for the agent's user alone, or, if others may connect, to be
-// entered by all. One that is there is refused if others could put another socket in the agent's place.
+// Makes the directory of `path` if it is missing: for the agent's user alone, or open to all if others may connect.
+// Refuses an existing directory in which others could replace the socket.
 [[nodiscard]] Status prepare_directory_of(const std::string& path, bool everyone);
 
 class SocketFile {
  public:
-  // Of a socket that has just been bound to `path`.
+  // For a socket that has just been bound to `path`.
   explicit SocketFile(std::string path);
   SocketFile(SocketFile&& other) noexcept;
   SocketFile& operator=(SocketFile&&) = delete;
-  ~SocketFile();  // removes the file, unless another one lies there by now
+  ~SocketFile();  // removes the file, unless another file has replaced it
 
  private:
   std::string path_;

@@ -22,10 +22,10 @@ using wire::WakeWord;
 
 namespace {
 
-constexpr std::size_t answers_max = 1024;  // then no request is taken until the host has read replies
-constexpr std::size_t pulls_max = 4096;    // likewise, until some are done
+constexpr std::size_t answers_max = 1024;  // beyond these no request is taken until the host has read replies
+constexpr std::size_t pulls_max = 4096;    // likewise, until some pulls have completed
 constexpr std::size_t mapped_slices_max = link::AgentLink::operations_max / 4;
-constexpr std::size_t slice_pieces_max = 1024;  // what one vectored read takes
+constexpr std::size_t slice_pieces_max = 1024;  // the most that one vectored read takes
 constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
 constexpr unsigned idle_rounds = 16;
@@ -64,12 +64,12 @@ bool AgentEnd::poll(TimeNs now) {
   }
   bool did = take_link_events(now);
   if (!closing_) did |= look(now);
-  std::uint64_t budget = slice_bytes_;  // of one poll, where reads complete at once
+  std::uint64_t budget = slice_bytes_;  // of one poll, if reads complete at once
   while (!closing_ && post_slices(budget)) {
     did = true;
-    take_link_events(time(now));  // there their batch is done in this very round, and the next one may begin
+    take_link_events(time(now));  // then their batch completes in this round, and the next one may begin
   }
-  did |= finish_pulls(now);  // those with nothing to read
+  did |= finish_pulls(now);  // pulls with nothing to read
   if (!closing_) did |= flush();
   if (did) idle_since_ = now;
   return did;
@@ -105,7 +105,7 @@ bool AgentEnd::take_link_events(TimeNs now) {
   return did;
 }
 
-// False for what keeps nobody awake: a look that found nothing, and lines and flags that were written.
+// False for completions that should not delay sleep: looks that found nothing, and writes of lines and flags.
 bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
   const std::uint64_t number = token & ((1ull << 56) - 1);
   switch (static_cast<Operation>(token >> 56)) {
@@ -122,7 +122,7 @@ bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
       --slices_outstanding_;
       if (!status && pull->status) {
         pull->status = std::move(status);
-        pull->all_posted = true;  // the rest of it is not worth reading
+        pull->all_posted = true;  // the rest need not be read
       }
       finish_pulls(now);
       return true;
@@ -163,14 +163,14 @@ bool AgentEnd::saturated() const noexcept {
 }
 
 bool AgentEnd::look(TimeNs now) {
-  // Where the segment is not mapped, looks also tell how far the program has read its replies.
+  // If the segment is not mapped, looks also read how far the program has read its replies.
   if (saturated() && (mapped_ != nullptr || answers_.empty())) return false;
   if (mapped_ != nullptr) return look_mapped(now);
   if (looking_ || sleep_ == Sleep::asleep || sleep_ == Sleep::falling) return false;
-  // A ring idle for a while is looked at less often: each look is a read over the network.
+  // An idle ring is looked at less often: each look is a read over the network.
   if (!look_again_ && now - idle_since_ > busy_ns && ++rounds_ % idle_rounds != 0) return false;
   post_look();
-  return false;  // nothing is done yet
+  return false;  // nothing is complete yet
 }
 
 Status AgentEnd::check_tail(std::uint64_t tail) const {
@@ -180,8 +180,8 @@ Status AgentEnd::check_tail(std::uint64_t tail) const {
   return {};
 }
 
-// A slot counts if it is below the tail, or if its lap and checksum say that it is whole: then it need not wait for the
-// tail's line to come over from the host's core.
+// A slot counts if it is below the tail, or if lap and checksum show that it is complete: then it is taken before the
+// tail's cache line arrives from the host's core.
 bool AgentEnd::look_mapped(TimeNs now) {
   const std::uint64_t tail = word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire);
   const bool slot_is_new = requests_.is_due(word(next_slot()).load(std::memory_order_acquire));
@@ -200,11 +200,11 @@ bool AgentEnd::look_mapped(TimeNs now) {
     Slot slot;  // copied once, then checked, then used
     std::memcpy(&slot, next_slot(), sizeof slot);
     if (!requests_.verifies(slot)) {
-      if (!published) break;  // it is being written
+      if (!published) break;  // still being written
       close(requests_.explain(slot));
       return true;
     }
-    // What the program wrote before the slot is seen from here on.
+    // Acquires everything that the program wrote before the slot.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (sleep_ != Sleep::awake) wake_up(now);
     if (!take_slot(slot, now)) return true;
@@ -220,7 +220,7 @@ std::byte* AgentEnd::next_slot() const noexcept {
          (requests_.position() & (layout_.request_slots - 1)) * wire::slot_bytes;
 }
 
-// The host's core has the lines: asked for together they come together.
+// The host's core has these cache lines: requested together they arrive together.
 void AgentEnd::prefetch_slots() const noexcept {
   const std::uint64_t known = std::min<std::uint64_t>(tail_ - std::min(tail_, requests_.position()), look_ahead_slots);
   for (std::uint64_t i = 1; i < known; ++i)
@@ -250,8 +250,8 @@ void AgentEnd::post_look() {
   link_->read(token_of(Operation::look, 0), std::span(pieces).first(before_end < look_slots_ ? 3 : 2));
 }
 
-// Tail and slots came in one read, in no order. A slot counts if it is below a tail that had arrived before this
-// read was posted, or if its lap and checksum say that it is whole; otherwise it is read again.
+// Tail and slots came in one read, unordered. A slot counts if it is below a tail that had arrived before this read was
+// posted, or if lap and checksum show that it is complete; otherwise it is read again.
 bool AgentEnd::finish_look(Status status, TimeNs now) {
   looking_ = false;
   if (!status) {
@@ -276,7 +276,7 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     }
     if (!take_slot(slot, now)) return true;
   }
-  tail_ = tail_line.tail;  // it may be behind the position: slots are there before the tail that tells of them
+  tail_ = tail_line.tail;  // the tail may be behind the position: slots can arrive before it
   const bool found = requests_.position() != position_before;
   look_again_ = requests_.position() < tail_ || found;
   if (found || look_again_) {
@@ -305,7 +305,7 @@ bool AgentEnd::take_slot(const Slot& slot, TimeNs now) {
 Status AgentEnd::take_outside(const Entry& entry, TimeNs now) {
   const auto named = load<wire::OutsideEntry>(entry.payload.data());
   if (named.length > wire::entry_bytes_max)
-    return fail(Error::protocol, "request {} lies outside of the ring with {} bytes, at most {} are allowed",
+    return fail(Error::protocol, "request {} is stored outside of the ring with {} bytes; at most {} are allowed",
                 entry.ticket, named.length, wire::entry_bytes_max);
   outside_ = entry;
   outside_crc32c_ = named.crc32c;
@@ -322,7 +322,7 @@ Status AgentEnd::take_outside(const Entry& entry, TimeNs now) {
 
 Status AgentEnd::serve_outside(TimeNs now) {
   if (const std::uint32_t found = crc32c(outside_payload_); found != outside_crc32c_)
-    return fail(Error::protocol, "request {}: checksum {:#010x}, its bytes outside of the ring give {:#010x}",
+    return fail(Error::protocol, "request {}: checksum {:#010x}, its bytes outside of the ring have {:#010x}",
                 outside_.ticket, outside_crc32c_, found);
   outside_.payload = outside_payload_;
   return serve(outside_, now);
@@ -394,7 +394,7 @@ bool AgentEnd::post_slices(std::uint64_t& budget) {
   bool posted = false;
   for (Pull& pull : pulls_) {
     while (!pull.all_posted && budget > 0) {
-      // Where slices are read at once none is outstanding after the next poll.
+      // If slices complete at once, none is outstanding after the next poll.
       if (slices_outstanding_ >= (mapped_ == nullptr ? options_.pulls_outstanding : mapped_slices_max)) return posted;
       const std::uint64_t bytes = post_slice(pull, std::min(budget, slice_bytes_));
       if (mapped_ != nullptr) budget -= bytes;
@@ -449,9 +449,9 @@ std::array<std::uint64_t, 3> values_of(const CompletionLine& words) noexcept {
 
 }  // namespace
 
-// The smaller value counts: the program asks again for what it still waits for after the wake. What was asked for
-// before and is reached already is owed whatever comes behind it: the program may have seen the word, and asked for the
-// next value, before its wake.
+// The smaller value counts: after the wake the program asks again for what it still waits for. A value that is already
+// reached owes a wake even if a larger one is asked for: the program may have seen the word and asked for the next
+// value before its wake.
 void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
   const auto lower = [&](std::uint64_t& asked, bool reached) {
     wake_owed_ |= reached;
@@ -466,11 +466,11 @@ void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
     const auto word = static_cast<std::size_t>(wake.word);
     const std::uint64_t value = values_of(asked.words)[word];
     lower(asked.wake_at[word], value >= asked.wake_at[word]);
-    if (value >= wake.value) (void)line(wake.stream);  // settled when it is written, as any other
+    if (value >= wake.value) (void)line(wake.stream);  // settled when it is written, like any other
   }
 }
 
-// The line is written, or being written.
+// The line is written, or the write is under way.
 void AgentEnd::settle_wakes(Line& line) noexcept {
   const auto values = values_of(line.words);
   for (std::size_t word = 0; word < values.size(); ++word) {
@@ -504,8 +504,8 @@ bool AgentEnd::fall_asleep(TimeNs now) {
     ++counters_.sleeps;
     return true;
   }
-  // Over a link that completes later: write the flag, wait until the write is done, look once more, then sleep. The
-  // loop may sleep at every stage, because each ends with an event of the link.
+  // Over a link with delayed completion: write the flag, wait for the write, look once more, then sleep. The loop may
+  // sleep at every stage, because each ends with an event of the link.
   switch (sleep_) {
     case Sleep::awake:
       if (looking_ || fetching_ || flushing_ > 0) return true;

@@ -1,14 +1,14 @@
 // The agent's end of a channel: looks at the host's ring, pulls, and writes what it owes.
 //
-// A state machine over an AgentLink: it is polled with the time, hands requests and completions to its handler,
-// and never blocks. Where the link maps segments a look is one load; otherwise ring, replies and completion lines
-// are read and written by operations of the link. Belongs to one loop.
+// A state machine over an AgentLink: it is polled with the time, passes requests and completions to its handler, and
+// never blocks. If the link maps segments, a look is one load; otherwise operations of the link read and write ring,
+// replies and completion lines. Belongs to one loop.
 //
 // The order of one poll, and why:
 //   1. link events      completions free buffers and advance lines; a closed link ends everything else
-//   2. ring             new requests, at most look_slots_max, so that one host cannot hold up the others
-//   3. one pull slice   512 KiB, so that a batch of 1 GiB holds nobody up between looks
-//   4. lines, replies   whatever the steps above changed, written together
+//   2. ring             new requests, at most look_slots_max, so that one host cannot delay the others
+//   3. one pull slice   512 KiB, so that a batch of 1 GiB does not delay the next look
+//   4. lines, replies   all changes of the steps above, written together
 #pragma once
 
 #include <array>
@@ -30,32 +30,32 @@ namespace offpath::channel {
 
 class AgentEnd;
 
-// What a channel tells its owner. Calls come from within AgentEnd::poll.
+// A channel's calls to its owner, made from within AgentEnd::poll.
 class AgentEvents {
  public:
   virtual ~AgentEvents() = default;
-  // Whether there are requests of this kind. A failure ends the channel.
+  // Whether the request's kind exists. A failure ends the channel.
   [[nodiscard]] virtual Status check(const Entry&) const { return {}; }
-  // A request other than those the channel serves itself (ranges, wakes, probes).
+  // Every request except those that the channel serves itself (ranges, wakes, probes).
   virtual void on_request(AgentEnd& channel, const Entry& request, TimeNs now) = 0;
-  // A pull or push ended. A pull counts only if the host was alive after it.
+  // A pull or push ended. A pull succeeds only if the host was alive after it.
   virtual void on_transfer(AgentEnd& channel, std::uint64_t token, Status status, TimeNs now) = 0;
-  // `fd`: or why it was not taken.
+  // `fd`: the descriptor, or the reason why it was refused.
   virtual void on_offer(AgentEnd& channel, std::uint64_t number, Result<Fd> fd, TimeNs now) = 0;
-  // Its descriptors are about to be closed: other threads may be given their numbers from then on.
+  // The channel's descriptors are about to be closed; their numbers may then be reused by other threads.
   virtual void on_closing(AgentEnd&) {}
-  // The last call for this channel. Nothing that was pulled to is written to any more.
+  // The last call for this channel. Afterwards nothing is written to memory given to pull().
   virtual void on_closed(AgentEnd& channel, const Failure& why, TimeNs now) = 0;
 };
 
 struct AgentEndOptions {
   std::uint64_t pull_slice_bytes = 512 * 1024;
-  std::uint64_t asked_slice_bytes = 2 * 1024 * 1024;  // the same where the host has to answer: each slice is a request
+  std::uint64_t asked_slice_bytes = 2 * 1024 * 1024;  // the same if the host has to answer each slice
   std::uint64_t gathered_bytes = 256 * 1024;          // of small pulls that are posted together on one machine
-  unsigned pulls_outstanding = 8;                     // slices posted at a time where the link completes later
+  unsigned pulls_outstanding = 8;                     // slices outstanding if the link completes later
   unsigned look_slots_max = 256;
   TimeNs idle_before_sleep_ns = millisecond_ns;
-  // Read where a poll has done something that takes long; null: a poll takes no time, as in a simulation.
+  // Read after slow work within a poll; null: a poll takes no time, as in a simulation.
   TimeNs (*clock)() = nullptr;
 };
 
@@ -70,45 +70,45 @@ class AgentEnd {
            const wire::ChannelLayout& layout, AgentEvents& events, const AgentEndOptions& options = {});
   ~AgentEnd();
 
-  // True if it did something: poll again soon.
+  // True if it did work: poll again soon.
   bool poll(TimeNs now);
 
-  // Sleeping: called when polls have found nothing for idle_before_sleep_ns. Sets the asleep flag, looks once more;
-  // true when it is safe to sleep on descriptors(). poll() after a wake makes it awake again.
+  // Called when polls have found nothing for idle_before_sleep_ns. Sets the asleep flag and looks once more; true when
+  // it is safe to sleep on descriptors(). The next poll() ends the sleep.
   [[nodiscard]] bool fall_asleep(TimeNs now);
   [[nodiscard]] bool asleep() const noexcept { return sleep_ == Sleep::asleep; }
-  // The earliest time poll() has to be called although nothing happened; `never` if there is none.
+  // The earliest time at which poll() has to be called even without an event; `never` if there is none.
   [[nodiscard]] TimeNs idle_since() const noexcept { return idle_since_; }
 
-  // How much it pays to have under way. On one machine a system call of this size is as good as a larger one, and the
-  // buffers of what it reads stay in the processor's cache.
+  // How many bytes of pulls should be under way. On one machine a system call of this size is as efficient as a larger
+  // one, and its buffers stay in the processor's cache.
   [[nodiscard]] std::uint64_t pull_ahead_bytes() const noexcept {
     return mapped_ != nullptr ? options_.gathered_bytes : options_.pulls_outstanding * slice_bytes_;
   }
-  // While held the ring is left alone, which the program sees as a full one.
+  // While held, no requests are taken, and the program sees a full ring.
   void hold_requests(bool held) noexcept { held_ = held; }
-  // Pulls of one channel are served in order. Pieces stay the channel's until on_transfer.
+  // Pulls of one channel are served in order. The channel uses `pieces` until on_transfer.
   void pull(std::uint64_t token, std::vector<link::ReadPiece> pieces);
-  // Writes to segments of the host, before any reply or line that follows.
+  // Writes to segments of the host, before any later reply or line.
   void push(std::uint64_t token, std::vector<link::WritePiece> pieces);
-  // Gives up what is not posted yet; on_transfer comes with Error::cancelled. Posted slices finish first.
+  // Cancels the part that is not posted; on_transfer follows with Error::cancelled. Posted slices finish first.
   void cancel(std::uint64_t token);
 
   void set_pulled(std::uint32_t stream, std::uint64_t ticket) noexcept;
   void set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept;
   void set_credit(std::uint32_t stream, std::uint64_t total) noexcept;
-  void reset_line(std::uint32_t stream) noexcept;  // before a stream's number is used again
+  void reset_line(std::uint32_t stream) noexcept;  // before a stream's number is reused
   template <class Message>
   void reply(wire::ReplyKind kind, std::uint64_t ticket, const Message& message) {
     scratch_.clear();
-    encode(message, scratch_);  // of namespace wire, declared where the message is
+    encode(message, scratch_);  // found in namespace wire by argument-dependent lookup
     reply_bytes(kind, ticket, scratch_);
   }
-  // `stream` is wire::any_reply where no stream is concerned.
+  // `stream` is wire::any_reply if no stream is concerned.
   void reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure);
   [[nodiscard]] Status hand_over(std::uint64_t ticket, int fd) { return link_->hand_over(ticket, fd); }
 
-  // Ends the channel: on_closed follows from the next poll.
+  // Ends the channel: on_closed follows in the next poll.
   void close(Failure why);
   [[nodiscard]] bool closed() const noexcept { return closed_; }
 
@@ -124,7 +124,7 @@ class AgentEnd {
   enum class Sleep { awake, falling, looking, asleep };
 
   struct Pull {
-    std::uint64_t number;  // counts the channel's pulls
+    std::uint64_t number;  // numbers the channel's pulls
     std::uint64_t token;
     std::vector<link::ReadPiece> pieces;
     std::size_t piece = 0;     // the next one to post
@@ -133,11 +133,11 @@ class AgentEnd {
     bool all_posted = false;
     Status status;
   };
-  static constexpr std::uint64_t nobody = ~0ull;  // no word reaches it: nobody waits
+  static constexpr std::uint64_t nobody = ~0ull;  // no word reaches this value: no wake is due
   struct Line {
     wire::CompletionLine words{};
     bool dirty = false;
-    // The smallest value that the program has asked to be woken at: of pulled, stored, credit.
+    // The smallest values at which the program asked to be woken: of pulled, stored, credit.
     std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};
   };
   struct Answer {
@@ -154,7 +154,7 @@ class AgentEnd {
   [[nodiscard]] std::byte* next_slot() const noexcept;
   void prefetch_slots() const noexcept;
   [[nodiscard]] bool saturated() const noexcept;
-  // Requests up to there were copied out of the program's memory.
+  // The position up to which requests were copied out of the program's memory.
   [[nodiscard]] std::uint64_t request_head() const noexcept { return requests_.position() - (fetching_ ? 1 : 0); }
   void post_look();
   bool finish_look(Status status, TimeNs now);
@@ -184,40 +184,40 @@ class AgentEnd {
   wire::ChannelLayout layout_;
   AgentEvents& events_;
   AgentEndOptions options_;
-  std::byte* mapped_ = nullptr;  // the channel segment where the link maps it
+  std::byte* mapped_ = nullptr;  // the channel segment if the link maps it
   std::uint64_t slice_bytes_;
 
   EntryReader requests_;
   std::uint64_t tail_ = 0;          // request tail as last seen
   std::uint64_t reply_head_ = 0;    // as last seen
-  std::uint64_t head_written_ = 0;  // request head the host knows
+  std::uint64_t head_written_ = 0;  // request head that the host knows
   bool held_ = false;
-  bool looking_ = false;  // a remote look is under way
+  bool looking_ = false;  // a look over the link is under way
   bool look_again_ = false;
   std::uint64_t look_position_ = 0, look_slots_ = 0, look_tail_before_ = 0;
   std::vector<std::byte> look_buffer_;  // tail line, then slots
-  // The newest request whose payload lies outside of the ring. While it is fetched, which takes a read of its own where
-  // the segment is not mapped, nothing behind it is taken, and its slot is not free.
+  // The newest request whose payload is stored outside of the ring. While it is fetched, which takes a separate read if
+  // the segment is not mapped, no later request is taken and its slot is not released.
   Entry outside_;
   std::uint32_t outside_crc32c_ = 0;
   std::vector<std::byte> outside_payload_;
   bool fetching_ = false;
 
   RingWriter replies_;
-  std::vector<std::byte> reply_mirror_;  // where the reply ring is composed when it is not mapped
-  std::uint64_t reply_written_ = 0;      // position the host knows
+  std::vector<std::byte> reply_mirror_;  // where replies are composed if the reply ring is not mapped
+  std::uint64_t reply_written_ = 0;      // position that the host knows
   std::deque<Answer> answers_;           // waiting for room in the reply ring
-  std::uint64_t answer_slots_ = 0;       // of the first of them, those that were written already
+  std::uint64_t answer_slots_ = 0;       // slots of the first of them that are already written
   std::vector<Line> lines_;
   std::vector<std::uint32_t> dirty_;
-  std::vector<std::byte> flush_buffer_;  // what a remote flush writes, until it completed
+  std::vector<std::byte> flush_buffer_;  // source of a remote flush, until it has completed
   unsigned flushing_ = 0;                // writes of it under way
-  // A program asks for one wake of each word, at the smallest value that anybody in it waits for, and asks again for
-  // the next one.
+  // A program asks for one wake of each word, at the smallest value that any of its threads waits for, and then for the
+  // next one.
   std::uint64_t wake_beyond_ = nobody;  // of the reply ring: a position
   bool wake_now_ = false;
-  bool wake_owed_ = false;     // what it tells of is written, or being written
-  std::uint64_t full_at_ = 0;  // the reply ring's position when its reader was last woken because it was full
+  bool wake_owed_ = false;     // its cause is written, or the write is under way
+  std::uint64_t full_at_ = 0;  // the reply ring's position when its reader was last woken because the ring was full
 
   std::deque<Pull> pulls_;
   std::uint64_t next_pull_ = 0;

@@ -1,4 +1,4 @@
-// What the agent's end does to the channel's memory. Only agent_end*.cc include this.
+// The agent end's operations on the channel's memory. Included only by agent_end*.cc.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace offpath::channel {
 
-// Which of the channel's own operations a link event is about: the top byte of its token.
+// The kind of operation that a link event completes: the top byte of its token.
 enum class Operation : std::uint8_t { look = 1, flush = 2, pull = 3, push = 4, outside = 5 };
 
 constexpr std::uint64_t token_of(Operation operation, std::uint64_t number) noexcept {

@@ -1,4 +1,5 @@
-// What the agent's end writes into the program's memory: replies, completion lines, and how far it has read requests.
+// The agent end's writes to the program's memory: replies, completion lines, and the position up to which requests are
+// read.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -29,7 +30,7 @@ void AgentEnd::set_stored(std::uint32_t stream, std::uint64_t ticket) noexcept {
 void AgentEnd::set_credit(std::uint32_t stream, std::uint64_t total) noexcept { line(stream).words.credit = total; }
 void AgentEnd::reset_line(std::uint32_t stream) noexcept {
   Line& reset = line(stream);
-  // Whoever waited for the stream that had this number looks again.
+  // Wakes waiters of the stream that had this number before, so that they look again.
   wake_owed_ |= std::ranges::any_of(reset.wake_at, [](std::uint64_t value) { return value != nobody; });
   reset.wake_at.fill(nobody);
   reset.words = {};
@@ -37,7 +38,7 @@ void AgentEnd::reset_line(std::uint32_t stream) noexcept {
 
 void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
   ++counters_.replies;
-  // The slot has the ticket's lower half. A reply may come when any number of requests have been posted after its own.
+  // The slot has the lower half of the ticket. Any number of requests may have been posted since the reply's own.
   Answer& answer = answers_.emplace_back(Answer{kind, ticket, std::vector<std::byte>(wire::reply_head_bytes)});
   store(answer.payload.data(), static_cast<std::uint32_t>(ticket >> 32));
   answer.payload.insert(answer.payload.end(), payload.begin(), payload.end());
@@ -75,9 +76,9 @@ bool AgentEnd::compose_replies() {
 }
 
 bool AgentEnd::flush() {
-  if (mapped_ == nullptr && flushing_ > 0) return false;  // what changes meanwhile goes with the next one
-  bool woke = pay_wake();  // before the next one begins, which others may follow without end
-  // Asks for the host's reading position only while replies wait for room.
+  if (mapped_ == nullptr && flushing_ > 0) return false;  // later changes go with the next flush
+  bool woke = pay_wake();  // before the next flush: flushes may follow one another without end
+  // Reads the host's position only while replies wait for room.
   const bool replied = compose_replies();
   if (closing_) return true;
   const bool head_moved = request_head() != head_written_;
@@ -89,7 +90,7 @@ bool AgentEnd::flush() {
     wake_owed_ = true;
   }
   wake_owed_ |= std::exchange(wake_now_, false);
-  // While answers find no room no request is taken, that for a wake neither: a full ring wakes its reader, once.
+  // While answers find no room, no requests are taken, not even for a wake: so a full ring wakes its reader once.
   if (!answers_.empty() && std::exchange(full_at_, reply_written_) != reply_written_) wake_owed_ = true;
   if (flushing_ == 0) woke |= pay_wake();
   return woke || (changed && mapped_ != nullptr);
@@ -115,7 +116,7 @@ void AgentEnd::flush_mapped() {
   word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
 }
 
-// Reply slots, then their tail, then lines: each a write of its own, because only writes are ordered, not their
+// Reply slots, then their tail, then lines: each is a separate write, because only whole writes are ordered, not their
 // pieces. A failure is in the ring before `pulled` passes its ticket.
 void AgentEnd::flush_remote() {
   const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);

@@ -1,5 +1,5 @@
-// Looks over a link that maps nothing: one read fetches tail and slots, in no order. Here the test says what each read
-// saw; tests/sim lets the order happen.
+// Looks over a link that maps nothing: one read fetches tail and slots, in no order. Here the test sets what each read
+// returns; tests/sim produces the orders at random.
 #include "channel/agent_end.h"
 #include "wire/messages/replies.h"
 
@@ -16,7 +16,7 @@ using wire::ChannelLayout;
 
 constexpr ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 
-// Reads wait until the test says what they see; writes are done at once.
+// Reads wait until the test completes them; writes complete at once.
 class RemoteLink final : public link::AgentLink {
  public:
   explicit RemoteLink(std::vector<std::byte>& memory) : memory_(memory) {}
@@ -36,7 +36,7 @@ class RemoteLink final : public link::AgentLink {
     std::memcpy(pieces_[0].to, memory_.data() + pieces_[0].offset, pieces_[0].length);
     events_.push_back({LinkEvent::Kind::read_done, read_token_, {}, Fd()});
   }
-  // Ends the read: its tail line says `tail`, its slots are as they lie in memory now.
+  // Completes the read: it returned tail `tail`, and the slots as they are in memory now.
   void end_read(std::uint64_t tail) {
     ASSERT_TRUE(read_under_way_);
     read_under_way_ = false;
@@ -95,7 +95,7 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   void on_offer(AgentEnd&, std::uint64_t, Result<Fd>, TimeNs) override {}
   void on_closed(AgentEnd&, const Failure& failure, TimeNs) override { why = failure.message; }
 
-  // Requests of one slot each, whole in the ring, their tail not published yet.
+  // Requests of one slot each, complete in the ring, but with an unpublished tail.
   void post(unsigned count) {
     for (; count > 0; --count) ring.write(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {});
   }
@@ -108,12 +108,12 @@ class UnmappedLook : public testing::Test, public AgentEvents {
   void damage(std::uint64_t position) {
     memory[ChannelLayout::request_ring + position % layout.request_slots * wire::slot_bytes + 20] ^= std::byte{1};
   }
-  // One look, whose read sees this tail.
+  // One look, whose read returns this tail.
   void look(std::uint64_t tail) {
     for (unsigned round = 0; round < 100 && !link->reads(); ++round) end.poll(now += 100);
     link->end_read(tail);
     end.poll(now += 100);
-    end.poll(now += 100);  // where the channel has to end, it does
+    end.poll(now += 100);  // ends the channel if it has to end
   }
   [[nodiscard]] std::vector<std::uint64_t> tickets_to(std::uint64_t last) const {
     std::vector<std::uint64_t> tickets;
@@ -137,7 +137,7 @@ TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
   look(0);
   EXPECT_EQ(served, tickets_to(3));
   look(1);
-  look(3);  // now the tail tells of them
+  look(3);  // now the tail includes them
   look(3);
   EXPECT_EQ(served, tickets_to(3));
   post(1);
@@ -146,8 +146,8 @@ TEST_F(UnmappedLook, SlotsThatAreThereBeforeTheirTailAreServedOnce) {
   EXPECT_EQ(why, "");
 }
 
-// Or an agent over RDMA would never sleep: each look ends with an event.
-// A program that sleeps may have asked for a wake by a request that is not taken while answers find no room.
+// Otherwise an agent over RDMA would never sleep, since each look ends with an event.
+// A sleeping program may have asked for a wake by a request that is not taken while answers find no room.
 TEST_F(UnmappedLook, AFullReplyRingWakesItsReaderOnce) {
   const auto work = [&] {
     for (unsigned round = 0; round < 10; ++round) look(0);
@@ -167,7 +167,7 @@ TEST_F(UnmappedLook, AFullReplyRingWakesItsReaderOnce) {
   EXPECT_EQ(why, "");
 }
 
-// A want may be outstanding while more requests are posted than 32 bits can count.
+// A reply may be outstanding while more requests are posted than 32 bits can count.
 TEST_F(UnmappedLook, RepliesNameTheWholeTicket) {
   const std::uint64_t asked[] = {5, 7ull << 32 | 5, ~0ull - 1};
   for (const std::uint64_t each : asked) end.reply(wire::ReplyKind::done, each, wire::Done{each});
@@ -203,7 +203,7 @@ TEST_F(UnmappedLook, LooksThatFindNothingKeepNobodyAwake) {
   EXPECT_LT(end.counters().looks - looks, 400u) << "an idle ring is looked at less often";
 }
 
-// The tail may stay behind for as long as the ring goes round: what it says is less than what was taken, and no error.
+// The tail may stay behind for many laps of the ring: a tail behind the taken slots is not an error.
 TEST_F(UnmappedLook, ATailThatIsAlwaysBehindEndsNothing) {
   while (posted < 3 * layout.request_slots) {
     post(1);
@@ -221,9 +221,9 @@ TEST_F(UnmappedLook, ATailThatIsAlwaysBehindEndsNothing) {
 TEST_F(UnmappedLook, ASlotThatIsNotWholeIsReadAgain) {
   post(3);
   damage(1);
-  look(3);  // the tail of the same read does not say that slot 1 had arrived
+  look(3);  // the tail of the same read does not prove that slot 1 had arrived
   EXPECT_EQ(served, tickets_to(1));
-  damage(1);  // whole again
+  damage(1);  // complete again
   look(3);
   EXPECT_EQ(served, tickets_to(3));
   EXPECT_EQ(why, "");
@@ -252,7 +252,7 @@ TEST_F(UnmappedLook, ATailBeyondTheRingEndsTheChannel) {
   EXPECT_NE(why.find("tail is 65; it was 0, 0 slots are taken, the ring has 64"), std::string::npos) << why;
 }
 
-// Its slot is free, and what is behind it taken, when its payload has been copied.
+// Its slot is released, and the next request taken, after its payload has been copied.
 TEST_F(UnmappedLook, ARequestOutsideOfTheRingIsFetchedBeforeWhatIsBehindIt) {
   std::vector<std::byte> bytes(200'000);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 >> 3);
@@ -285,17 +285,17 @@ TEST_F(UnmappedLook, WhatChangesOutsideOfTheRingEndsTheChannel) {
   end.poll(now += 100);
   end.poll(now += 100);
   EXPECT_TRUE(served.empty());
-  EXPECT_NE(why.find("its bytes outside of the ring give"), std::string::npos) << why;
+  EXPECT_NE(why.find("its bytes outside of the ring have"), std::string::npos) << why;
 }
 
 TEST_F(UnmappedLook, MoreThanThereIsOutsideOfTheRingEndsTheChannel) {
   ring.write_outside(static_cast<std::uint8_t>(wire::EntryKind::send), ++posted, {wire::entry_bytes_max + 1, 0});
   look(1);
-  EXPECT_NE(why.find("lies outside of the ring with 524289 bytes, at most 524288 are allowed"), std::string::npos)
+  EXPECT_NE(why.find("is stored outside of the ring with 524289 bytes; at most 524288 are allowed"), std::string::npos)
       << why;
 }
 
-// The look after the flag was written decides about sleeping; what it finds without its tail counts as well.
+// The look after the write of the flag decides about sleeping; slots that it finds without their tail count too.
 TEST_F(UnmappedLook, ASlotFoundByTheLastLookKeepsItAwake) {
   look(0);
   now += second_ns;

@@ -1,5 +1,5 @@
-// The descriptor that a program's own loop polls. It is readable while the link's is, and after another thread of the
-// program took an event of the link: of several that wait, each learns of it.
+// The descriptor that a program's own event loop polls. It is readable while the link's is, and after another thread of
+// the program took an event of the link, so that every waiter learns of each event.
 #pragma once
 
 #include "base/fd.h"
@@ -11,11 +11,11 @@ class EventDescriptor {
   explicit EventDescriptor(int link_fd);
   [[nodiscard]] int fd() const noexcept { return both_ ? both_.get() : link_fd_; }
   void tell() noexcept;   // readable until clear()
-  void clear() noexcept;  // costs nothing where nothing was told
+  void clear() noexcept;  // free of charge if tell() was not called
 
  private:
   int link_fd_;
-  Fd told_, both_;  // none where descriptors have run out: then the link's alone has to do
+  Fd told_, both_;  // none if no descriptors are free: then only the link's is used
   bool readable_ = false;
 };
 

@@ -20,11 +20,11 @@ using wire::WakeWord;
 
 namespace {
 
-// How long a wait looks before it sleeps: about what going to sleep and being woken costs.
+// How long a wait spins before it sleeps: about the cost of a sleep and a wake.
 constexpr TimeNs spin_ns = 30 * microsecond_ns;
-// of that; then others on the core, who may be an agent, have their turn
+// after this part other threads on the core, perhaps an agent, get their turn
 constexpr TimeNs spin_alone_ns = microsecond_ns;
-// Slots only requests for a wake may use, so that a full ring can still ask for one.
+// Slots reserved for wake requests, so that a full ring can still ask for a wake.
 constexpr std::uint64_t spare_slots = 8;
 constexpr std::size_t failures_max = 4096;
 
@@ -101,7 +101,7 @@ std::uint64_t HostEnd::request_head() const noexcept { return load_word(memory_ 
 bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexcept {
   if (payload_bytes > wire::entry_bytes_max) [[unlikely]]
     return false;
-  const bool alone = outside(payload_bytes);  // there is room for one
+  const bool alone = outside(payload_bytes);  // it fits if there is room for one slot
   const std::uint64_t needed = (alone ? 1 : wire::slots_for(payload_bytes)) + spare;
   const auto room = [&] {
     return requests_.position() - std::min(head_seen_, requests_.position()) + needed <= layout_.request_slots &&
@@ -114,7 +114,7 @@ bool HostEnd::fits(std::uint64_t payload_bytes, std::uint64_t spare) const noexc
 }
 
 void HostEnd::expect(Posting&, std::uint64_t payload_bytes) const noexcept {
-  // The agent's core has these lines; they come while the request is composed.
+  // The agent's core has these lines; they arrive while the request is composed.
   __builtin_prefetch(memory_ + ChannelLayout::agent_line);
   if (!outside(payload_bytes)) [[likely]]
     requests_.prefetch(payload_bytes);
@@ -124,7 +124,7 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   const bool alone = outside(payload.size());
   if (alone) [[unlikely]]
     std::memcpy(memory_ + layout_.outside(), payload.data(), payload.size());
-  // A slot may be seen before the tail: what the program wrote to its arrays comes before the slot.
+  // A slot may be seen before the tail: the program's writes to its arrays come before the slot.
   std::atomic_thread_fence(std::memory_order_release);
   if (alone) [[unlikely]] {
     requests_.write_outside(static_cast<std::uint8_t>(kind), ++ticket_,
@@ -142,7 +142,7 @@ std::uint64_t HostEnd::publish(EntryKind kind, Bytes payload) {
   }
   if (!alone)
     requests_.prefetch(
-        payload.size());  // for the next one, which is often alike: it comes while the program does its work
+        payload.size());  // for the next one, which is often alike: the lines arrive while the program works
   return ticket_;
 }
 
@@ -162,21 +162,21 @@ std::uint64_t HostEnd::word_of(std::uint32_t stream, WakeWord word) const noexce
   return request_head();
 }
 
-// That the agent wakes this program when the word has reached `value`, or before: whoever is woken looks, and asks
-// again for what is not there. Asking for what was asked for already costs two loads.
+// Asks the agent to wake this program when the word reaches `value`, or earlier: woken threads look, and ask again if
+// needed. Repeating an existing request costs two loads.
 void HostEnd::ask_wake(std::uint32_t stream, WakeWord word, std::uint64_t value) {
   std::uint64_t& asked =
       word == WakeWord::replies ? replies_wake_at_ : streams_[stream].wake_at[static_cast<std::size_t>(word)];
   if (asked <= value && word_of(stream, word) < asked) return;
   std::vector<std::byte> payload;
   wire::encode(wire::WakeAt{stream, word, word == WakeWord::replies ? value - 1 : value}, payload);
-  if (!fits(payload.size(), 1)) return ask_room_wake();  // and then for this one
+  if (!fits(payload.size(), 1)) return ask_room_wake();  // and afterwards for this one
   (void)publish(EntryKind::wake_at, payload);
   asked = value;
 }
 
-// When the agent has taken all that is in the ring now. The ring's last slot is for this request: there is always room
-// for it.
+// Asks for a wake when the agent has taken everything that is in the ring now. The ring's last slot is reserved for
+// this request.
 void HostEnd::ask_room_wake() {
   if (request_head() < room_wake_at_) return;
   std::vector<std::byte> payload;
@@ -186,7 +186,7 @@ void HostEnd::ask_room_wake() {
   room_wake_at_ = requests_.position();
 }
 
-// One wake comes for the smallest of them; then it is the next one's turn.
+// Requests a wake of each word at the smallest armed value that is not reached.
 void HostEnd::ask_armed() {
   for (auto at = armed_.begin(); at != armed_.end();) {
     const auto [stream, word, value] = *at;
@@ -199,7 +199,7 @@ void HostEnd::ask_armed() {
   }
 }
 
-// What the agent told, and what it is still to tell.
+// Looks at the link, and requests the next armed wakes.
 Status HostEnd::look() {
   if (auto status = link_->look(); !status) return lose(std::move(status).error());
   if (!armed_.empty()) ask_armed();
@@ -216,7 +216,7 @@ Status HostEnd::make_room(Lock& lock, std::uint64_t payload_bytes, TimeNs deadli
                   "the request ring is full: {} of {} slots are used", requests_.position() - request_head(),
                   layout_.request_slots);
     ask_room_wake();
-    OFP_TRY(drain_replies());  // the agent takes no request while its answers find no room
+    OFP_TRY(drain_replies());  // the agent takes no requests while its answers find no room
     if (fits(payload_bytes, spare_slots)) break;
     OFP_TRY(sleep(lock, deadline));
   }
@@ -262,7 +262,7 @@ Status HostEnd::drain_replies() {
       continue;
     }
     wire::Failed failed{};
-    if (kind != wire::ReplyKind::failed || !wire::decode(entry.payload, failed)) continue;  // a call that gave up
+    if (kind != wire::ReplyKind::failed || !wire::decode(entry.payload, failed)) continue;  // the call was abandoned
     ++counters_.failed;
     if (failures_.emplace(ticket, Failure{failed.code, std::string(failed.message)}).second)
       failures_order_.push_back(ticket);
@@ -278,7 +278,7 @@ Status HostEnd::drain_replies() {
 Status HostEnd::take_failure(std::uint64_t ticket) {
   const auto at = failures_.find(ticket);
   if (at == failures_.end()) return {};
-  return tl::unexpected(at->second);  // kept: pulled and stored both report it
+  return tl::unexpected(at->second);  // kept: both pulled and stored report it
 }
 
 Result<Reply> unfailed(Reply reply) {
@@ -288,7 +288,7 @@ Result<Reply> unfailed(Reply reply) {
   return tl::unexpected(Failure{failed.code, std::string(failed.message)});
 }
 
-// A moment between two looks of a wait that began at `since`.
+// A pause between two looks of a wait that began at `since`.
 void HostEnd::spin(Lock& lock, TimeNs since, TimeNs time) {
   lock.unlock();
   if (time - since >= spin_alone_ns)
@@ -298,7 +298,7 @@ void HostEnd::spin(Lock& lock, TimeNs since, TimeNs time) {
   lock.lock();
 }
 
-// Until `there` says so or the time is over.
+// Waits until `there` returns a result or the deadline passes.
 template <class There>
 Status HostEnd::await_replies(Lock& lock, TimeNs deadline, const There& there) {
   const TimeNs spin_until = clock_ != nullptr ? 0 : now() + spin_ns;
@@ -306,7 +306,7 @@ Status HostEnd::await_replies(Lock& lock, TimeNs deadline, const There& there) {
     OFP_TRY(drain_replies());
     if (there()) return {};
     if (const TimeNs time = now(); time >= deadline) {
-      return fail(Error::timeout, "the agent has not answered in time");
+      return fail(Error::timeout, "the agent did not answer in time");
     } else if (time < spin_until) {
       spin(lock, spin_until - spin_ns, time);
       continue;
@@ -386,7 +386,7 @@ bool HostEnd::has_room(std::uint64_t payload_bytes) {
   return fits(payload_bytes + 2 * wire::slot_payload_bytes, spare_slots);
 }
 
-// The agent goes on only as far as there is room for its replies: those are taken in meanwhile.
+// The agent continues only if there is room for its replies: these are taken in meanwhile.
 Status HostEnd::wait_room(std::uint64_t payload_bytes, TimeNs deadline) {
   Lock lock(mutex_);
   OFP_TRY(usable());
@@ -446,7 +446,7 @@ Result<wire::Opened> HostEnd::open_stream(wire::OpenStream& open, TimeNs deadlin
     OFP_TRY(usable());
     const auto unused = std::ranges::find_if(streams_, [](const Stream& stream) { return !stream.open; });
     if (unused == streams_.end())
-      return fail(Error::too_large, "{} streams are open, which is what this channel can have", streams_.size());
+      return fail(Error::too_large, "{} streams are open, which is the limit of this channel", streams_.size());
     open.stream = static_cast<std::uint32_t>(unused - streams_.begin());
     *unused = {.open = true};
   }
@@ -456,7 +456,7 @@ Result<wire::Opened> HostEnd::open_stream(wire::OpenStream& open, TimeNs deadlin
   wire::Opened opened{};
   if (reply && reply->kind == wire::ReplyKind::opened && wire::decode(reply->payload, opened)) return opened;
   Lock lock(mutex_);
-  // A late answer would open it behind our back, so its number stays taken unless the agent refused.
+  // A late answer could still open the stream, so its number stays taken unless the agent refused.
   if (!reply && reply.error().code != Error::timeout && !is_interrupted(reply)) streams_[open.stream].open = false;
   if (!reply) return tl::unexpected(std::move(reply).error());
   return fail(Error::protocol, "the agent answered the opening of a stream with reply kind {}",
@@ -477,7 +477,7 @@ Status HostEnd::close_stream(std::uint32_t stream, TimeNs deadline) {
   auto reply = call(EntryKind::close_stream, payload, deadline);
   if (!reply) return tl::unexpected(std::move(reply).error());
   Lock lock(mutex_);
-  // The line starts at 0 again for the next stream of this number, so nobody may still be measured by it.
+  // The next stream of this number starts its line at 0, so no lease may refer to the old one.
   for (auto* table : {&ranges_, &segments_})
     for (Region& region : *table) region.leases.forget(stream);
   armed_.erase(armed_.lower_bound({stream, WakeWord::pulled, 0}),
@@ -495,7 +495,7 @@ Status HostEnd::make_credit(Lock& lock, std::uint32_t stream, std::uint64_t char
     const std::uint64_t wanted = streams_[stream].charged + charge;
     const std::uint64_t credit = line_word(stream, credit_at);
     if (wanted <= credit) return {};
-    // Asked for even when the caller will not wait: it is there when the caller comes back.
+    // Credit is requested even if the caller does not wait: it is there when the caller comes back.
     if (streams_[stream].credit_asked < wanted) {
       std::vector<std::byte> payload;
       wire::encode(wire::NeedCredit{stream, wanted}, payload);
@@ -533,7 +533,7 @@ Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::
       break;
     OFP_TRY(make_room(lock, payload.size(), deadline));  // another thread may have spent the credit meanwhile
   }
-  // As memory is now, under the lock: nobody can withdraw it before the post.
+  // Checked under the lock, so that no memory can be withdrawn before the post.
   for (const RangeName& use : uses) {
     const Region* region = find(use.region);
     if (region == nullptr || region->generation != use.generation)
@@ -553,7 +553,7 @@ Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t tick
   while (progress_of(stream, progress) < ticket) {
     const TimeNs time = now();
     if (time >= deadline)
-      return fail(Error::timeout, "ticket {} is not {} yet; {} is the newest that is", ticket,
+      return fail(Error::timeout, "ticket {} is not {} in time; {} is the newest that is", ticket,
                   progress == Progress::pulled ? "pulled" : "stored", progress_of(stream, progress));
     if (time < spin_until) {
       spin(lock, spin_until - spin_ns, time);
@@ -561,11 +561,11 @@ Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t tick
       continue;
     }
     ask_wake(stream, wake_word(progress), ticket);
-    OFP_TRY(drain_replies());  // the agent takes no request while its answers find no room
+    OFP_TRY(drain_replies());  // the agent takes no requests while its answers find no room
     if (progress_of(stream, progress) >= ticket) break;
     OFP_TRY(sleep(lock, deadline));
   }
-  // Its line is here now; the next post need not fetch it.
+  // Fetched now, while the line is in this core's cache.
   streams_[stream].credit_seen = line_word(stream, offsetof(wire::CompletionLine, credit));
   OFP_TRY(drain_replies());
   return take_failure(ticket);
@@ -574,7 +574,7 @@ Status HostEnd::wait_locked(Lock& lock, std::uint32_t stream, std::uint64_t tick
 Status HostEnd::wait(std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline) {
   Lock lock(mutex_);
   OFP_TRY(usable());
-  if (ticket > ticket_) return fail(Error::invalid, "ticket {} was never given out; the newest is {}", ticket, ticket_);
+  if (ticket > ticket_) return fail(Error::invalid, "ticket {} does not exist; the newest is {}", ticket, ticket_);
   return wait_locked(lock, stream, ticket, progress, deadline);
 }
 

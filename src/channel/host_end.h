@@ -1,8 +1,8 @@
-// The host's end of a channel. Posting is a few stores to the program's own memory; everything else it
-// learns by looking at memory the agent writes. Read wire/channel_layout.h first, then this, then agent_end.h.
+// The host's end of a channel. Posting takes a few stores to the program's own memory; everything else is read from
+// memory that the agent writes. Read wire/channel_layout.h first, then this, then agent_end.h.
 //
-// Thread-safe: every public call takes the channel's lock; waiting releases it. A forked child gets
-// Error::forked from every call.
+// Thread-safe: every public call takes the channel's lock; waiting releases it. A forked child gets Error::forked from
+// every call.
 #pragma once
 
 #include <unistd.h>
@@ -37,7 +37,7 @@ namespace offpath::channel {
 using wire::BufferRef;
 using wire::RegionId;
 
-// A page that a forked child sees as zero (MADV_WIPEONFORK): tells a child from its parent by one load.
+// A page that is zero in a forked child (MADV_WIPEONFORK): one load tells a child from its parent.
 class ForkMark {
  public:
   ForkMark();
@@ -47,7 +47,7 @@ class ForkMark {
   [[nodiscard]] bool in_child() const noexcept { return mark_ != nullptr ? *mark_ == 0 : getpid() != pid_; }
 
  private:
-  // null: there was no mapping to be had, and the process's number is asked for
+  // null: no mapping was available, and getpid() is used
   volatile std::uint64_t* mark_ = nullptr;
   pid_t pid_ = getpid();
 };
@@ -55,10 +55,10 @@ class ForkMark {
 struct Reply {
   wire::ReplyKind kind;
   std::vector<std::byte> payload;
-  std::uint64_t ticket;  // of the request it answers
+  std::uint64_t ticket;  // of the request that it answers
 };
 
-// Where a posted ticket stands.
+// The two stages of a posted ticket.
 enum class Progress { pulled, stored };
 
 struct HostCounters {
@@ -67,7 +67,7 @@ struct HostCounters {
   std::uint64_t failed = 0;
   std::uint64_t wakes_sent = 0;
   std::uint64_t pulled = 0;  // the newest ticket of any open stream
-  std::uint64_t sleeps = 0;  // of its threads, in waits
+  std::uint64_t sleeps = 0;  // of waiting threads
 };
 
 class HostEnd {
@@ -85,23 +85,23 @@ class HostEnd {
     std::uint32_t generation;
   };
   [[nodiscard]] Result<RangeName> announce(const void* base, std::uint64_t length);
-  // The same number, the next generation; what was posted with the old name and not pulled fails as stale.
+  // Keeps the number with the next generation; unpulled requests with the old name fail as stale.
   [[nodiscard]] Result<RangeName> reannounce(RangeName range, const void* base, std::uint64_t length);
-  // Waits until no posted request uses it.
+  // Waits until no posted request uses the range.
   [[nodiscard]] Status retire(RangeName range, TimeNs deadline);
-  // For one that may not wait, such as an agent's loop: nothing that was posted uses it any more. Its memory stays as
-  // it is until is_withdrawn says so, or the channel is closed; the event descriptor tells when to look.
+  // For callers that may not wait, such as an agent's loop. No posted request may use the range any more. Its memory
+  // has to stay until is_withdrawn returns true or the channel is closed; the event descriptor tells when to look.
   [[nodiscard]] Status withdraw(RangeName range);
   [[nodiscard]] bool is_withdrawn(RangeName range);
-  // No posted request uses it: retire would not wait.
+  // No posted request uses the range: retire would not wait.
   [[nodiscard]] bool idle(RangeName range);
 
   [[nodiscard]] Result<RegionId> allocate(std::uint64_t length, TimeNs deadline);
   [[nodiscard]] MutableBytes segment(RegionId region);
-  [[nodiscard]] int segment_fd(RegionId region);  // its memfd; -1: there is none
+  [[nodiscard]] int segment_fd(RegionId region);  // its memfd; -1: none
   void free(RegionId region);
 
-  // The channel's lock, held over naming memory and posting what uses it: one lock for a batch.
+  // The channel's lock, held while memory is named and requests that use it are posted: one lock for a batch.
   class Posting {
    private:
     friend class HostEnd;
@@ -109,20 +109,20 @@ class HostEnd {
     std::unique_lock<std::mutex> lock;
   };
   [[nodiscard]] Posting begin() { return Posting(mutex_); }
-  // Grows whenever a name that was given out may have lost its meaning.
+  // Grows whenever an issued name may have become invalid.
   [[nodiscard]] std::uint64_t memory_epoch(Posting&) const noexcept { return memory_epoch_; }
-  // Bytes of sets of buffers that the agent remembers for this channel (wire::sets_bytes_max), counted as it counts
+  // Bytes of buffer sets that the agent remembers for this channel (wire::sets_bytes_max), counted as the agent counts
   // them.
   [[nodiscard]] std::uint64_t& sets_bytes(Posting&) noexcept { return sets_bytes_; }
-  // A request of about that many bytes is being composed.
+  // Announces that a request of about that many bytes is being composed.
   void expect(Posting&, std::uint64_t payload_bytes) const noexcept;
 
   // Names [address, address + length) as part of announced memory or of a segment; Error::unannounced if it is in
-  // neither. `hint` remembers where the caller's last answer came from, so that the same column costs one compare.
+  // neither. `hint` remembers the range of the caller's last answer, so that the same column costs one compare.
   [[nodiscard]] Result<BufferRef> name_memory(Posting& posting, const void* address, std::uint64_t length,
                                               std::uint32_t& hint);
-  // The same where `hint` still holds, which costs a few compares; false otherwise. Fills all of `name` but stride and
-  // bits.
+  // The same if `hint` still holds, at the cost of a few compares; false otherwise. Fills everything in `name` except
+  // stride and bits.
   [[nodiscard]] bool name_again(Posting&, const void* address, std::uint64_t length, std::uint32_t hint,
                                 BufferRef& name) const noexcept {
     const auto& table = wire::is_segment(hint) ? segments_ : ranges_;
@@ -131,67 +131,67 @@ class HostEnd {
     const Region& region = table[index];
     const std::uint64_t offset =
         reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(region.base);
-    // An offset before the base is a very large one; a region that is not there has length 0, or is not live.
+    // An offset before the base wraps to a very large one; a missing region has length 0 or is not live.
     if (!region.live || offset > region.length || length > region.length - offset) return false;
     name = {.region = hint, .generation = region.generation, .offset = offset, .length = length};
     return true;
   }
-  // As name_memory, announcing exactly [address, address + length) if it is not announced yet. With a deadline of 0 it
-  // never waits (Error::would_block); otherwise it waits for ring space.
+  // As name_memory; announces exactly [address, address + length) if it is not announced. With a deadline of 0 it never
+  // waits (Error::would_block); otherwise it waits for ring space.
   [[nodiscard]] Result<BufferRef> name_or_announce(Posting& posting, const void* address, std::uint64_t length,
                                                    std::uint32_t& hint, TimeNs deadline);
 
   // ---- streams
-  // Opens with the next free number; `open.stream` is filled in. Waits for the answer.
+  // Opens with the next free number and sets `open.stream`. Waits for the answer.
   [[nodiscard]] Result<wire::Opened> open_stream(wire::OpenStream& open, TimeNs deadline);
   [[nodiscard]] Status close_stream(std::uint32_t stream, TimeNs deadline);
 
-  // Posts a request that carries data of a stream: takes `charge` of its credit, leases the memory that `uses` names
-  // (each region once, see find_uses) until pulled. With a deadline of 0 it never waits (Error::would_block); otherwise
-  // it waits for ring space and credit.
+  // Posts a request with data of a stream: takes `charge` of its credit, and leases the memory in `uses` (each region
+  // once, see find_uses) until it is pulled. With a deadline of 0 it never waits (Error::would_block); otherwise it
+  // waits for ring space and credit.
   [[nodiscard]] Result<std::uint64_t> post_data(Posting& posting, wire::EntryKind kind, std::uint32_t stream,
                                                 Bytes payload, std::uint64_t charge, std::uint64_t bytes,
                                                 std::span<const RangeName> uses, TimeNs deadline);
-  // Posts a request that carries none.
+  // Posts a request without data.
   [[nodiscard]] Result<std::uint64_t> post(wire::EntryKind kind, Bytes payload, TimeNs deadline);
-  // Posts, and waits for its reply. A `failed` reply comes back as its failure.
+  // Posts, and waits for the reply. A `failed` reply becomes the failure.
   [[nodiscard]] Result<Reply> call(wire::EntryKind kind, Bytes payload, TimeNs deadline);
 
-  // For one that does not wait for the answer, such as an agent that asks another one. `ask` posts, or returns
-  // Error::would_block when there is no room until the deadline; its reply is there after a take_in() (which looks at
-  // memory only) or a poll(), until it is taken or forgotten.
+  // For callers that do not wait for the answer, such as an agent that asks another one. `ask` posts, or returns
+  // Error::would_block if there is no room before the deadline. The reply is available after take_in() (which only
+  // looks at memory) or poll(), until it is taken or forgotten.
   [[nodiscard]] Result<std::uint64_t> ask(wire::EntryKind kind, Bytes payload, TimeNs deadline = 0);
-  // One of `tickets` whose reply is there. Waits for it, but not beyond the next reply to anything else: what the
-  // caller waits for may be more by then. None: that, or the deadline.
+  // One of `tickets` whose reply has arrived. Waits for it, but returns none at the next other reply, since the caller
+  // may then wait for more tickets, or at the deadline.
   [[nodiscard]] Result<std::optional<std::uint64_t>> wait_reply(std::span<const std::uint64_t> tickets,
                                                                 TimeNs deadline);
   [[nodiscard]] Status take_in();
   [[nodiscard]] std::optional<Reply> take_reply(std::uint64_t ticket);
   void forget(std::uint64_t ticket);
-  // That a request of about so many bytes, and one that names or withdraws memory, would not have to wait.
+  // Whether a request of about that many bytes, and one that names or withdraws memory, would not have to wait.
   [[nodiscard]] bool has_room(std::uint64_t payload_bytes);
-  // Until there is room for a request of so many bytes, but not beyond the next reply, or the deadline.
+  // Waits until there is room for a request of that size, the next reply, or the deadline.
   [[nodiscard]] Status wait_room(std::uint64_t payload_bytes, TimeNs deadline);
-  // Asks to be woken when the agent has come so far in the ring.
+  // Asks for a wake when the agent has taken what is in the ring.
   void arm_room();
-  // Before a sleep on event_fd(): asks to be woken by the next reply. False: there is one already.
+  // Before a sleep on event_fd(): asks for a wake at the next reply. False: one has arrived already.
   [[nodiscard]] bool arm_replies();
 
   [[nodiscard]] std::uint64_t pulled(std::uint32_t stream) const noexcept;
   [[nodiscard]] std::uint64_t stored(std::uint32_t stream) const noexcept;
   [[nodiscard]] std::uint64_t credit_left(std::uint32_t stream) const;
-  // The failure of the ticket, if it failed; the deadline; or that the agent is gone.
+  // Returns the ticket's failure if it failed; fails at the deadline, or when the agent is gone.
   [[nodiscard]] Status wait(std::uint32_t stream, std::uint64_t ticket, Progress progress, TimeNs deadline);
   // Asks for a wake without waiting.
   [[nodiscard]] Status arm(std::uint32_t stream, std::uint64_t ticket, Progress progress);
 
-  // Takes in replies, notices a lost agent. Never blocks.
+  // Takes in replies and notices a lost agent. Never blocks.
   [[nodiscard]] Status poll();
-  // The same for a thread that looks for itself: whoever polls the event descriptor is told.
+  // The same for a thread that looks by itself: it also notifies pollers of the event descriptor.
   [[nodiscard]] Status poll_beside();
   [[nodiscard]] int event_fd() const { return events_.fd(); }
   [[nodiscard]] Result<Fd> take_descriptor(std::uint64_t ticket, TimeNs deadline);
-  [[nodiscard]] Result<std::uint64_t> offer(int fd);  // its number, to be named in a request
+  [[nodiscard]] Result<std::uint64_t> offer(int fd);  // its number, for use in a request
 
   [[nodiscard]] const link::LinkTraits& traits() const { return link_->traits(); }
   [[nodiscard]] const wire::Welcome& welcome() const { return link_->welcome(); }
@@ -199,15 +199,15 @@ class HostEnd {
   [[nodiscard]] TimeNs now() const;
   [[nodiscard]] bool in_virtual_time() const noexcept {
     return clock_ != nullptr;
-  }  // which passes in sleeps only: nobody spins
+  }  // time passes only in sleeps: waits do not spin
   // Waits for the leases (at most `wait_ns`), then tells the agent and frees everything.
   void close(TimeNs wait_ns);
 
  private:
-  static constexpr std::uint64_t nobody = ~0ull;  // no word reaches it: the agent was not asked for a wake
+  static constexpr std::uint64_t nobody = ~0ull;  // no word reaches this value: no wake is requested
   struct Region {
     bool live = false;
-    bool leaving = false;  // the agent has not confirmed its end: its number is not given out again
+    bool leaving = false;  // the agent has not confirmed its end: its number is not reused
     std::uint32_t generation = 0;
     const std::byte* base = nullptr;
     std::uint64_t length = 0;
@@ -217,10 +217,11 @@ class HostEnd {
   struct Stream {
     bool open = false;
     std::uint64_t charged = 0;      // sum of charges
-    std::uint64_t credit_seen = 0;  // the line's word when it was last looked at; it only grows
+    std::uint64_t credit_seen = 0;  // the line's word at the last look; it only grows
     std::uint64_t last_ticket = 0;  // of its newest data request
     std::uint64_t credit_asked = 0;
-    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit: as the agent was asked
+    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit: as requested from the
+                                                                   // agent
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -271,23 +272,24 @@ class HostEnd {
   [[nodiscard]] Status lose(Failure why);
 
   mutable std::mutex mutex_;
-  // Of the threads that sleep, one (the leader) waits on the link; the others wait for it. Otherwise one thread could
-  // take the wake another one was sent.
-  std::atomic<std::uint32_t> turns_ = 0;  // grows when the link was looked at; the others sleep on it
-  unsigned followers_ = 0;                // that sleep on it, or are about to
+  // Of the sleeping threads one (the leader) waits on the link; the others wait for it. Otherwise one thread could take
+  // the wake of another.
+  std::atomic<std::uint32_t> turns_ = 0;  // grows after each look at the link; the other threads sleep on it
+  unsigned followers_ = 0;                // threads that sleep on it, or are about to
   bool leader_ = false;
   ForkMark fork_mark_;
   std::unique_ptr<link::HostLink> link_;
   EventDescriptor events_;
-  bool watched_ = false;  // a wake was asked for by whoever polls events_
+  bool watched_ = false;  // the poller of events_ asked for a wake
   wire::ChannelLayout layout_;
   Clock clock_;
   void* clock_context_;
   std::byte* memory_;  // the channel segment
   RingWriter requests_;
   mutable std::uint64_t head_seen_ =
-      0;                           // the agent's head when it was last looked at: its line is the agent's, and far away
-  std::uint64_t outside_end_ = 0;  // the position behind the newest request whose payload lies outside of the ring
+      0;                           // the agent's head at the last look: its cache line is the agent's and expensive to
+                                   // read
+  std::uint64_t outside_end_ = 0;  // the position after the newest request whose payload is stored outside of the ring
   EntryReader replies_;
   std::uint64_t ticket_ = 0;
   std::vector<Region> ranges_, segments_;
@@ -296,15 +298,14 @@ class HostEnd {
   std::vector<RegionId> by_address_;  // live ranges and segments, ordered by base
   std::vector<Stream> streams_;
   std::vector<std::byte> scratch_;
-  std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls, and of what was asked
-  // The wakes that the agent owes: one for each word at most, at the smallest value that anybody waits for
-  // (Stream::wake_at has the others). As long as the word has not reached it that wake is to come, and no smaller value
-  // has to be asked for.
+  std::unordered_map<std::uint64_t, std::optional<Reply>> awaited_;  // tickets of calls and of ask()
+  // The wakes that the agent owes: at most one for each word, at the smallest value that any thread waits for (the
+  // others are in Stream::wake_at). Until the word reaches that value the wake is still to come, and only a smaller
+  // value has to be requested.
   std::uint64_t replies_wake_at_ = nobody,
-                room_wake_at_ = 0;  // positions; of room: of the ring behind the request for it
-  std::set<std::tuple<std::uint32_t, wire::WakeWord, std::uint64_t>>
-      armed_;                                            // what arm() has asked for and has not come
-  std::unordered_map<std::uint64_t, Failure> failures_;  // of data requests, until asked for
+                room_wake_at_ = 0;  // positions; of room: the one after the request for it
+  std::set<std::tuple<std::uint32_t, wire::WakeWord, std::uint64_t>> armed_;  // requested by arm(), and still to come
+  std::unordered_map<std::uint64_t, Failure> failures_;                       // of data requests, until queried
   std::deque<std::uint64_t> failures_order_;
   std::uint64_t offers_ = 0;
   HostCounters counters_;
@@ -312,7 +313,7 @@ class HostEnd {
   bool closed_ = false;
 };
 
-// A `failed` reply as its failure.
+// Turns a `failed` reply into its failure.
 [[nodiscard]] Result<Reply> unfailed(Reply reply);
 
 // The regions of buffers, each once. Buffers without bytes use none.

@@ -61,7 +61,7 @@ const HostEnd::Region* HostEnd::covering(std::uintptr_t address, std::uint64_t l
   };
   if (const Region* region = self->find(hint); covers(region)) return region;
   const auto base = [self](RegionId id) { return address_of(self->find(id)->base); };
-  // Ranges may overlap: the nearest one that begins before the address and reaches far enough.
+  // Ranges may overlap: the nearest one that begins at or before the address and is long enough.
   auto at = std::ranges::upper_bound(by_address_, address, {}, base);
   while (at != by_address_.begin()) {
     const RegionId id = *--at;
@@ -73,16 +73,17 @@ const HostEnd::Region* HostEnd::covering(std::uintptr_t address, std::uint64_t l
   return nullptr;
 }
 
-// Makes room for the announcement first: a failed wait leaves nothing announced to the link.
+// Makes room for the announcement first, so that a failed wait leaves nothing announced to the link.
 Result<HostEnd::RangeName> HostEnd::announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length,
                                                     TimeNs deadline) {
-  if (base == nullptr || length == 0) return fail(Error::invalid, "a range of {} bytes at {}", length, fmt::ptr(base));
+  if (base == nullptr || length == 0)
+    return fail(Error::invalid, "a range of {} bytes at {}: both have to be non-zero", length, fmt::ptr(base));
   if (length > wire::region_bytes_max)
     return fail(Error::too_large, "a range of {} bytes; at most {} are allowed", length, wire::region_bytes_max);
   const bool told = !link_->traits().staged;
   if (told) OFP_TRY(make_room(lock, announcement_bytes, deadline));
   const std::uint32_t generation = ranges_[id].generation + 1;
-  // Where ranges cannot be read the agent need not know of them: what is sent is copied through a segment.
+  // If the agent cannot read ranges, it need not know them: data is copied through a segment.
   if (told) {
     auto key = link_->announce_range(id, generation, base, length);
     if (!key) return tl::unexpected(std::move(key).error());
@@ -110,7 +111,7 @@ Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, s
   OFP_TRY(usable());
   const RegionId id = unused(ranges_, 0);
   if (id >= wire::regions_max) return fail(Error::too_large, "{} ranges are announced, which is the limit", id - 1);
-  // Taken now, covering nothing yet: the lock may be released while the announcement waits for room.
+  // Reserved now without covering any memory: the lock may be released while the announcement waits for room.
   ranges_[id].live = true;
   ranges_[id].base = nullptr;
   ranges_[id].length = 0;
@@ -122,14 +123,14 @@ Result<HostEnd::RangeName> HostEnd::announce_new(Lock& lock, const void* base, s
 Result<HostEnd::RangeName> HostEnd::reannounce(RangeName range, const void* base, std::uint64_t length) {
   Lock lock(mutex_);
   OFP_TRY(usable());
-  // Before the range ends: a wait that fails leaves it as it was.
+  // Before the range ends, so that a failed wait leaves it unchanged.
   if (!link_->traits().staged) OFP_TRY(make_room(lock, announcement_bytes, never));
   const Region* region = find(range.region);
   if (region == nullptr || region->generation != range.generation)
-    return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
+    return fail(Error::stale, "range {} generation {} is no longer announced", range.region, range.generation);
   if (!link_->traits().staged) link_->retire_range(range.region, range.generation);
   auto name = announce_locked(lock, range.region, base, length, never);
-  if (name) ranges_[range.region].leases.clear();  // those were of the old place, and end as stale
+  if (name) ranges_[range.region].leases.clear();  // those concerned the old memory, and end as stale
   return name;
 }
 
@@ -140,7 +141,7 @@ Status HostEnd::wait_idle(Lock& lock, RegionId id, TimeNs deadline) {
     const Leases::Lease waiting = region->leases.pending([this](std::uint32_t stream) { return pulled(stream); });
     if (waiting.ticket == 0) return {};
     auto status = wait_locked(lock, waiting.stream, waiting.ticket, Progress::pulled, deadline);
-    // That a send failed ends its lease too; only time and the agent's death end the wait.
+    // A failed send ends its lease too; only the deadline and the agent's death end the wait.
     if (!status && pulled(waiting.stream) < waiting.ticket) return status;
   }
 }
@@ -150,10 +151,10 @@ Status HostEnd::retire(RangeName range, TimeNs deadline) {
   OFP_TRY(usable());
   const Region* region = find(range.region);
   if (region == nullptr || region->generation != range.generation)
-    return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
+    return fail(Error::stale, "range {} generation {} is no longer announced", range.region, range.generation);
   Status idle = wait_idle(lock, range.region, deadline);
   if (!idle && idle.error().code != Error::timeout && !is_interrupted(idle)) return idle;
-  // After the deadline it goes all the same: what is still posted fails as stale, and reads nothing wrong.
+  // After the deadline it is withdrawn anyway: requests that are still posted fail as stale and read nothing wrong.
   take_back(range.region);
   if (link_->traits().staged) return idle;
   link_->retire_range(range.region, range.generation);
@@ -166,7 +167,7 @@ Status HostEnd::withdraw(RangeName range) {
   OFP_TRY(usable());
   const Region* region = find(range.region);
   if (region == nullptr || region->generation != range.generation)
-    return fail(Error::stale, "range {} generation {} is not announced any more", range.region, range.generation);
+    return fail(Error::stale, "range {} generation {} is no longer announced", range.region, range.generation);
   take_back(range.region);
   if (link_->traits().staged) return {};
   ranges_[range.region].leaving = true;

@@ -1,4 +1,4 @@
-// Whether a thread that is about to sleep should rather return: an interpreter asks whether a signal has come.
+// Lets a thread that is about to sleep return instead: an interpreter uses it to check for signals.
 #pragma once
 
 #include "base/status.h"
@@ -10,7 +10,7 @@ struct Interruption {
   void* user = nullptr;
 };
 
-// This thread's own. A wait that is_due ends returns Error::cancelled; what it waited for goes on.
+// The calling thread's own. A wait that is_due interrupts returns Error::cancelled; its operation continues.
 [[nodiscard]] Interruption& interruption() noexcept;
 
 template <class Outcome>

@@ -1,5 +1,5 @@
-// Who still reads a region: for each stream that used it, its newest ticket that did. The first stream has its place in
-// the region itself, for most regions have one, and a post should not have to follow a pointer.
+// The requests that still read a region: for each stream, its newest ticket that uses the region. The first stream is
+// stored in the region itself, because most regions have one, and a post should not have to follow a pointer.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Leases {
     }
     others_.push_back({stream, ticket});
   }
-  // The stream was closed: its numbers begin anew.
+  // The stream was closed: a new stream with its number starts again.
   void forget(std::uint32_t stream) {
     std::erase_if(others_, [stream](const Lease& other) { return other.stream == stream; });
     if (first_.stream != stream) return;
@@ -39,7 +39,7 @@ class Leases {
     first_ = {};
     others_.clear();
   }
-  // A lease whose ticket `pulled(stream)` has not reached; ticket 0 if there is none.
+  // A lease whose ticket is beyond `pulled(stream)`; ticket 0 if there is none.
   template <class Pulled>
   [[nodiscard]] Lease pending(const Pulled& pulled) const {
     if (first_.ticket != 0 && pulled(first_.stream) < first_.ticket) return first_;
@@ -50,7 +50,7 @@ class Leases {
 
  private:
   Lease first_;
-  std::vector<Lease> others_;  // of other streams than the first
+  std::vector<Lease> others_;  // of streams other than the first
 };
 
 }  // namespace offpath::channel

@@ -43,7 +43,7 @@ TEST(Leases, OfAClosedStreamAreForgottenAndNoOthers) {
       ++left;
     }
     EXPECT_EQ(left, 2u);
-    // Its number begins anew.
+    // A new stream has its number.
     leases.add(closed, 1);
     EXPECT_EQ(leases.pending(progress).stream, closed);
   }

@@ -18,8 +18,8 @@ namespace {
 constexpr std::array<std::string_view, 11> local_kinds{"ext2", "ext3", "ext4",  "xfs",     "btrfs",   "f2fs",
                                                        "zfs",  "jfs",  "tmpfs", "overlay", "bcachefs"};
 
-// The kind of the file system, as this process sees it mounted; empty if it does not. Of containers' files the device
-// is the same where the mount is not.
+// The file system type of the file in this process's mounts; empty if it is not mounted. Containers' files have the
+// same device even if their mount differs.
 std::string kind_of(const struct statx& file) {
   const std::string id = (file.stx_mask & STATX_MNT_ID) != 0 ? fmt::format("{}", file.stx_mnt_id) : std::string();
   const std::string device = fmt::format("{}:{}", file.stx_dev_major, file.stx_dev_minor);
@@ -43,15 +43,13 @@ Status check_offered_file(int fd) {
     return fail_errno(errno, "statx of the file to be written");
   if (!S_ISREG(file.stx_mode))
     return fail(Error::unsupported,
-                "the descriptor to be written to is of no regular file (mode {:o}): the program writes it",
-                file.stx_mode);
-  if (fcntl(fd, F_GET_SEALS) >= 0) return {};  // memory
+                "the descriptor to write to is not a regular file (mode {:o}): the program writes it", file.stx_mode);
+  if (fcntl(fd, F_GET_SEALS) >= 0) return {};  // a memfd
   const std::string kind = kind_of(file);
   if (std::ranges::find(local_kinds, kind) != local_kinds.end()) return {};
-  return fail(
-      Error::unsupported,
-      "the file to be written is on a file system that may wait for another process (\"{}\"): the program writes it",
-      kind);
+  return fail(Error::unsupported,
+              "the file to write is on a file system that may wait for another process (\"{}\"): the program writes it",
+              kind);
 }
 
 }  // namespace offpath::channel

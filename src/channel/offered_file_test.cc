@@ -40,7 +40,7 @@ TEST(OfferedFile, ThatMayWaitForAnotherProcessIsTheProgramsToWrite) {
   EXPECT_NE(refusal(one.get()).find("no regular file"), std::string::npos) << refusal(one.get());
   const Fd device(open("/dev/null", O_WRONLY | O_CLOEXEC));
   EXPECT_NE(refusal(device.get()).find("no regular file"), std::string::npos) << refusal(device.get());
-  // Regular by its mode, and served by code that may do anything.
+  // Regular by its mode, but served by code that may do anything.
   const Fd served(open("/proc/self/comm", O_WRONLY | O_CLOEXEC));
   EXPECT_NE(refusal(served.get()).find("file system that may wait for another process (\"proc\")"), std::string::npos)
       << refusal(served.get());

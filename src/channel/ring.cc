@@ -11,7 +11,7 @@ using wire::Slot;
 
 namespace {
 
-// The header as the two words it begins with; its checksum is the upper half of the first.
+// The header as its first two words; the checksum is the upper half of the first.
 std::uint64_t first_word(std::uint64_t position, std::uint32_t slots) noexcept {
   return static_cast<std::uint32_t>((position >> std::countr_zero(slots)) + 1);
 }
@@ -24,7 +24,7 @@ static_assert(offsetof(wire::SlotHeader, lap) == 0 && offsetof(wire::SlotHeader,
               offsetof(wire::SlotHeader, ticket_low) == 8 && offsetof(wire::SlotHeader, kind) == 12 &&
               offsetof(wire::SlotHeader, flags) == 13 && offsetof(wire::SlotHeader, length) == 14);
 
-// The bytes from `from` on, `length` (at most 8) of them, the rest zero.
+// Up to 8 bytes from `from` as a word, the rest zero.
 std::uint64_t word_at(const std::byte* from, std::size_t length) noexcept {
   if (length >= 8) return load<std::uint64_t>(from);
   std::uint64_t word = 0;
@@ -39,16 +39,15 @@ void RingWriter::prefetch(std::uint64_t payload_bytes) const noexcept {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::byte* slot = memory_ + ((position_ + i) & (slots_ - 1)) * wire::slot_bytes;
 #if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(*slot));  // which compilers use only if told that the processor has it
+    asm volatile("prefetchw %0" : : "m"(*slot));  // compilers emit it only if told that the processor has it
 #else
     __builtin_prefetch(slot, 1);
 #endif
   }
 }
 
-// In words, each written and read as a whole: a load that covers several smaller stores would wait until these have
-// left the processor's store buffer, where they stand behind the slots before, whose lines the agent's core still
-// holds.
+// Written and read in whole words: a load that covers several smaller stores would wait until they have left the
+// processor's store buffer. There they queue behind earlier slots, whose lines the agent's core still holds.
 inline void RingWriter::write_slot(std::uint8_t kind, std::uint64_t ticket, std::uint8_t flags,
                                    Bytes payload) noexcept {
   constexpr std::size_t words_count = wire::slot_bytes / 8;
@@ -87,8 +86,8 @@ bool EntryReader::verifies(const Slot& slot) const noexcept {
 Failure EntryReader::explain(const Slot& slot) const {
   const std::uint32_t lap = lap_due();
   if (slot.header.lap != lap)
-    return {Error::protocol, fmt::format("ring slot {}: lap {} where lap {} was due", position_, slot.header.lap, lap)};
-  return {Error::protocol, fmt::format("ring slot {}: checksum {:#010x}, its bytes give {:#010x}", position_,
+    return {Error::protocol, fmt::format("ring slot {}: lap {}, expected lap {}", position_, slot.header.lap, lap)};
+  return {Error::protocol, fmt::format("ring slot {}: checksum {:#010x}, its bytes have {:#010x}", position_,
                                        slot.header.crc32c, wire::slot_checksum(slot))};
 }
 
@@ -108,7 +107,7 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
     ticket_low_ = header.ticket_low;
     payload_.clear();
     if (tickets_ == Tickets::counted && header.ticket_low != static_cast<std::uint32_t>(ticket_ + 1))
-      return fail(Error::protocol, "ring slot {}: ticket {} where {} was due", position, header.ticket_low,
+      return fail(Error::protocol, "ring slot {}: ticket {}, expected {}", position, header.ticket_low,
                   static_cast<std::uint32_t>(ticket_ + 1));
   } else if (header.kind != kind_ || header.ticket_low != ticket_low_) {
     return fail(Error::protocol, "ring slot {}: kind {} of ticket {} inside an entry of kind {}, ticket {}", position,
@@ -117,8 +116,8 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
   const bool outside = (header.flags & wire::slot_outside) != 0;
   if (outside && (!first || (header.flags & wire::slot_last) == 0 || header.length != sizeof(wire::OutsideEntry)))
     return fail(Error::protocol,
-                "ring slot {}: an entry that lies outside of the ring takes one slot and {} bytes of it, this is {} "
-                "with flags {}",
+                "ring slot {}: an entry outside of the ring takes one slot and {} bytes of it, this has {} "
+                "and flags {}",
                 position, sizeof(wire::OutsideEntry), header.length, header.flags);
   const bool reply = tickets_ == Tickets::given;
   if (payload_.size() + header.length > wire::entry_bytes_max + (reply ? wire::reply_head_bytes : 0))
@@ -131,8 +130,8 @@ Result<bool> EntryReader::take(const Slot& slot, Entry& entry) {
     return true;
   }
   if (payload_.size() < wire::reply_head_bytes)
-    return fail(Error::protocol, "ring slot {}: a reply of {} bytes, its ticket's upper half alone has {}", position,
-                payload_.size(), wire::reply_head_bytes);
+    return fail(Error::protocol, "ring slot {}: a reply of {} bytes, but the upper half of its ticket takes {}",
+                position, payload_.size(), wire::reply_head_bytes);
   ticket_ = static_cast<std::uint64_t>(load<std::uint32_t>(payload_.data())) << 32 | header.ticket_low;
   entry = {ticket_, kind_, Bytes(payload_).subspan(wire::reply_head_bytes), outside};
   return true;

@@ -1,4 +1,4 @@
-// Entries on a ring: writing them into slots, and putting them together again from slots read.
+// Entries on a ring: writes them into slots, and assembles them from slots that were read.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace offpath::channel {
 
-// One entry as it was put together: its own copy of the bytes.
+// One assembled entry, with its own copy of the bytes.
 struct Entry {
   std::uint64_t ticket = 0;
   std::uint8_t kind = 0;
@@ -19,7 +19,7 @@ struct Entry {
   bool outside = false;  // the payload is a wire::OutsideEntry
 };
 
-// The single producer of a ring. Writes slots; publishing the tail is the owner's business.
+// The single producer of a ring. It writes slots; its owner publishes the tail.
 class RingWriter {
  public:
   // `slots` is a power of two; `memory` holds that many.
@@ -31,13 +31,13 @@ class RingWriter {
   [[nodiscard]] bool fits(std::uint64_t payload_bytes, std::uint64_t head) const noexcept {
     return wire::slots_for(payload_bytes) <= slots_ - used(head);
   }
-  // Asks for the lines of the next entry's slots, which the reader's core has: they come while the payload is composed.
+  // Prefetches the lines of the next entry's slots from the reader's core, while the payload is composed.
   void prefetch(std::uint64_t payload_bytes) const noexcept;
   // The caller has checked fits() and entry_slots_max.
   void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload) noexcept {
     write(kind, ticket, payload, 0, wire::slots_for(payload.size()));
   }
-  // Of this entry only `count` slots from `first` on. The caller has checked that they are free.
+  // Writes only `count` slots of this entry, from `first` on. The caller has checked that they are free.
   void write(std::uint8_t kind, std::uint64_t ticket, Bytes payload, std::uint64_t first, std::uint64_t count) noexcept;
   void write_outside(std::uint8_t kind, std::uint64_t ticket, const wire::OutsideEntry& entry) noexcept;
 
@@ -49,8 +49,8 @@ class RingWriter {
   std::uint64_t position_ = 0;
 };
 
-// Takes copies of slots in order and yields entries. Tickets count up by one with each entry on the request
-// ring; on the reply ring they name the request answered, so they are taken as they come.
+// Takes copies of slots in order and yields entries. On the request ring tickets count up by one with each entry; on
+// the reply ring they name the answered request, so any ticket is accepted.
 class EntryReader {
  public:
   enum class Tickets { counted, given };
@@ -61,13 +61,13 @@ class EntryReader {
 
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
 
-  // True if a slot that begins with this word has the lap of the next one.
+  // True if a slot that begins with this word has the lap of the next slot.
   [[nodiscard]] bool is_due(std::uint64_t first_word) const noexcept {
     return static_cast<std::uint32_t>(first_word) == lap_due();
   }
   // True if the slot is the next one: right lap, right checksum.
   [[nodiscard]] bool verifies(const wire::Slot& slot) const noexcept;
-  // Takes a slot that verifies. True if it completed an entry, which `entry` then shows.
+  // Takes a verified slot. True if it completed an entry, which is then in `entry`.
   [[nodiscard]] Result<bool> take(const wire::Slot& slot, Entry& entry);
   // Why a slot does not verify, as an error for the log.
   [[nodiscard]] Failure explain(const wire::Slot& slot) const;
@@ -80,7 +80,7 @@ class EntryReader {
   unsigned ring_shift_;
   Tickets tickets_;
   std::uint64_t position_ = 0;
-  std::uint64_t ticket_ = 0;  // of the entry before
+  std::uint64_t ticket_ = 0;  // of the previous entry
   bool inside_ = false;
   std::uint8_t kind_ = 0;
   std::uint32_t ticket_low_ = 0;

@@ -119,10 +119,10 @@ TEST(Ring, ASlotOfTheLapBeforeDoesNotVerify) {
   Entry entry;
   for (int i = 0; i < 64; ++i) ASSERT_TRUE(reader.take(ring[static_cast<std::size_t>(i)], entry));
   EXPECT_FALSE(reader.verifies(ring[0]));
-  EXPECT_NE(reader.explain(ring[0]).message.find("lap 1 where lap 2 was due"), std::string::npos);
+  EXPECT_NE(reader.explain(ring[0]).message.find("lap 1, expected lap 2"), std::string::npos);
 }
 
-// A checked slot may still be malicious: made by hand with a right checksum.
+// A slot with a right checksum may still be malicious.
 Slot forged(std::uint8_t kind, std::uint8_t flags, std::uint8_t length, std::uint32_t ticket, std::uint32_t lap = 1) {
   Slot slot{};
   slot.header = {lap, 0, ticket, kind, flags, length, 0};
@@ -143,13 +143,13 @@ TEST(Ring, ForgedSlotsAreRefusedByName) {
        "kind 2 of ticket 1 inside an entry of kind 1"},
       {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last, 1, 9)},
        "ticket 9 inside an entry of kind 1, ticket 1"},
-      {{forged(1, wire::slot_first | wire::slot_last, 1, 5)}, "ticket 5 where 1 was due"},
+      {{forged(1, wire::slot_first | wire::slot_last, 1, 5)}, "ticket 5, expected 1"},
       {{forged(1, wire::slot_first | wire::slot_last | wire::slot_outside, 9, 1)},
-       "takes one slot and 8 bytes of it, this is 9 with flags 7"},
+       "takes one slot and 8 bytes of it, this has 9 and flags 7"},
       {{forged(1, wire::slot_first | wire::slot_outside, 8, 1)},
-       "takes one slot and 8 bytes of it, this is 8 with flags 5"},
+       "takes one slot and 8 bytes of it, this has 8 and flags 5"},
       {{forged(1, wire::slot_first, 48, 1), forged(1, wire::slot_last | wire::slot_outside, 8, 1)},
-       "this is 8 with flags 6"},
+       "this has 8 and flags 6"},
   };
   for (const Case& each : cases) {
     EntryReader reader(64, EntryReader::Tickets::counted);

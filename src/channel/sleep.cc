@@ -1,4 +1,4 @@
-// How threads of a program sleep: one of them on the link, the others until it has looked.
+// How a program's threads sleep: one of them on the link, the others until it has looked.
 #include <linux/futex.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -59,7 +59,7 @@ void HostEnd::follow(Lock& lock, TimeNs deadline) {
 
 void HostEnd::next_turn() noexcept {
   turns_.fetch_add(1, std::memory_order_relaxed);
-  if (followers_ == 0) return;  // an agent polls its channels with members all the time: no system call for nobody
+  if (followers_ == 0) return;  // an agent polls its channels to members all the time: no system call without followers
   ::syscall(SYS_futex, &turns_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
@@ -71,7 +71,7 @@ Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
     lock.lock();
     OFP_TRY(usable());
     if (due) return fail(Error::cancelled, "the wait was interrupted");
-    // The wake may have been taken by another thread meanwhile.
+    // Another thread may have taken the wake meanwhile.
     if (turn != turns_.load(std::memory_order_relaxed)) return {};
   }
   ++counters_.sleeps;
@@ -86,7 +86,7 @@ Status HostEnd::sleep(Lock& lock, TimeNs deadline) {
   leader_ = false;
   next_turn();
   OFP_TRY(usable());
-  // The wake that is taken here may have been asked for by whoever polls the event descriptor.
+  // A poller of the event descriptor may have asked for the wake that is taken here.
   if (watched_) events_.tell();
   return look();
 }

@@ -1,5 +1,5 @@
-// Waiting: what a program that sleeps asks of the agent, and that each wake it counts on comes. Both ends, in virtual
-// time.
+// Waiting: the wakes that a sleeping program requests from the agent, and that each of them arrives. Both ends, in
+// virtual time.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 using wire::EntryKind;
 
-// An agent that does what the test says, when the test says it.
+// An agent controlled by the test.
 class Waits : public testing::TestWithParam<bool>, public AgentEvents {
  protected:
   static constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
@@ -61,7 +61,7 @@ class Waits : public testing::TestWithParam<bool>, public AgentEvents {
     const TimeNs next = plan.empty() ? never : plan.begin()->first;
     return !did && agent->fall_asleep(now) ? next : std::min(next, now + microsecond_ns);
   }
-  // That happens at the agent, so much later than now.
+  // Schedules `happen` at the agent, that much later than now.
   void later(TimeNs after, std::function<void()> happen) { plan.emplace(fabric->now() + after, std::move(happen)); }
 
   void on_request(AgentEnd& channel, const Entry& request, TimeNs) override {
@@ -87,7 +87,7 @@ class Waits : public testing::TestWithParam<bool>, public AgentEvents {
     return ticket.value_or(0);
   }
   [[nodiscard]] TimeNs in(TimeNs time) const { return fabric->now() + time; }
-  // That the program is told of something within so long; it then looks.
+  // Whether the program is notified within that time; it then looks.
   bool told_within(TimeNs time) {
     const TimeNs until = in(time);
     fabric->run_until(until, [&] { return readable(); });
@@ -190,7 +190,7 @@ TEST_P(Waits, ForDifferentValuesOfAWordAllEnd) {
   EXPECT_EQ(why, "");
 }
 
-// One that waits for a smaller value is awake when it comes; the one that waits for the larger one sleeps on.
+// An early wake ends the wait for the smaller value; the wait for the larger one sleeps again.
 TEST_P(Waits, AWakeThatComesEarlyIsAskedForAgain) {
   const std::uint64_t first = post(), second = post();
   ASSERT_TRUE(host->arm(stream, first, Progress::stored));
@@ -223,7 +223,7 @@ TEST_P(Waits, OfAStreamThatIsOpenedAgainDoNotCountOnWakesOfBefore) {
   EXPECT_LT(fabric->now() - began, 2 * millisecond_ns);
 }
 
-// Failures fill the reply ring, and then the agent takes nothing more until they are read: who waits reads them.
+// Failures fill the reply ring, and the agent takes nothing more until they are read: waiting threads read them.
 TEST_P(Waits, TakeInRepliesThatHoldUpTheAgent) {
   refuses = true;
   std::uint64_t last = 0;
@@ -236,7 +236,7 @@ TEST_P(Waits, TakeInRepliesThatHoldUpTheAgent) {
   EXPECT_EQ(why, "");
 }
 
-// A ring that is full to the last slot has room for one wish to be woken; whoever had none asks again then.
+// A full ring has room for one wake request; threads that found no room ask again then.
 TEST_P(Waits, WithoutRoomForTheWishAreWokenWhenThereIs) {
   const std::uint64_t ticket = post();
   agent->hold_requests(true);
@@ -250,7 +250,7 @@ TEST_P(Waits, WithoutRoomForTheWishAreWokenWhenThereIs) {
   EXPECT_LT(fabric->now() - began, 3 * millisecond_ns);
 }
 
-// Another thread's requests never stop: the wake comes between them.
+// Another thread never stops posting: the wake arrives in between.
 TEST_P(Waits, AreWokenWhileOthersPost) {
   const std::uint64_t ticket = post();
   bool over = false;
@@ -266,7 +266,7 @@ TEST_P(Waits, AreWokenWhileOthersPost) {
   EXPECT_LT(fabric->now() - began, 2 * millisecond_ns);
 }
 
-// Whatever is asked for in whatever order, nobody sleeps beyond the moment at which its word is there.
+// No thread sleeps beyond the moment at which its word is reached, for any order of requests.
 TEST_P(Waits, EndInTimeWhateverElseIsAskedFor) {
   link::SeededRandom random(7);
   std::vector<std::uint64_t> tickets;

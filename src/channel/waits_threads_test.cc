@@ -1,5 +1,5 @@
-// Threads of one program that wait at once, each for something else, over a real link: each is told. The agent's end
-// runs on a thread of its own, and the program's waits have no slices: a wake that is lost stays lost.
+// Threads of one program that wait at once for different things, over a real link: each is notified. The agent's end
+// runs on a thread of its own, and the program's waits have no slices: a lost wake stays lost.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -50,11 +50,11 @@ class WaitsOfThreads : public testing::Test, protected link::ConnectedPair, publ
     agent_end.reset();
   }
 
-  // Later than any answer. A wait that ends no sooner has lost its wake: it looks once more at its deadline.
+  // Later than any answer. A wait that ends no earlier has lost its wake, and looked only at its deadline.
   static TimeNs soon_enough() { return link::soon(); }
 
-  // Slower than a wait spins, so that the waits sleep. A descriptor comes right behind the wakes of the next turn: the
-  // call that waits for it and the thread that sleeps for a wake are roused at once, and either may read the socket.
+  // Slower than a wait spins, so that the waits sleep. A descriptor arrives right after the wakes of the next turn: the
+  // call that waits for it and the sleeping thread wake at once, and either may read the socket.
   void serve() {
     std::vector<std::uint64_t> handing_over;
     while (!stopped) {
@@ -123,7 +123,7 @@ class WaitsOfThreads : public testing::Test, protected link::ConnectedPair, publ
     auto posted = end->post_data(posting, EntryKind::step_end, stream, {}, 1, 0, {}, soon_enough());
     return posted ? Status() : tl::unexpected(std::move(posted).error());
   }
-  // As a program's own loop does: by the event descriptor alone.
+  // As a program's own event loop does: by the event descriptor alone.
   Status polled() {
     OFP_ASSIGN(const std::uint64_t ticket, end->post(EntryKind::step_end, {}, soon_enough()));
     OFP_TRY(end->arm(stream, ticket, Progress::stored));
@@ -162,14 +162,14 @@ class WaitsOfThreads : public testing::Test, protected link::ConnectedPair, publ
   std::thread serving;
   std::atomic<bool> stopped = false;
   std::uint32_t stream = 0;
-  // The agent's thread alone has these.
+  // Used only by the agent's thread.
   std::uint64_t credit = 1;
-  std::vector<std::uint64_t> gets;  // whose descriptors are to be handed over
+  std::vector<std::uint64_t> gets;  // their descriptors are to be handed over
   std::uint64_t step = 0;           // the newest
   std::atomic<bool> steps_end_with_gets = false;
 };
 
-// The wake comes while the thread sleeps on the link and another call, under the channel's lock, reads the same socket.
+// The wake arrives while the thread sleeps on the link and another call reads the same socket under the channel's lock.
 TEST_F(WaitsOfThreads, ForProgressAreToldWhileACallTakesADescriptor) {
   steps_end_with_gets = true;
   for (int round = 0; round < 100 && !HasFailure(); ++round) {
@@ -179,7 +179,7 @@ TEST_F(WaitsOfThreads, ForProgressAreToldWhileACallTakesADescriptor) {
       EXPECT_TRUE(waited) << "round " << round << ": " << waited.error().message;
     });
     while (end->counters().sleeps == sleeps) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::microseconds(200));  // from the count to the system call
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // between the count and the system call
     const auto ticket = end->post(EntryKind::pool_get, {}, soon_enough());
     ASSERT_TRUE(ticket);
     EXPECT_TRUE(end->take_descriptor(*ticket, soon_enough()));

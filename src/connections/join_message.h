@@ -1,4 +1,5 @@
-// By which a process joins its program at the agent: who it is, and the two sockets by which it is woken and told.
+// The message with which a process joins its program at the agent: its number, and the two sockets that wake and notify
+// it.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// A mutex in memory that processes share, which does not stay locked when a process dies with it.
+// A mutex in shared memory of processes, which does not stay locked when its owner dies.
 #pragma once
 
 #include <pthread.h>
@@ -11,7 +11,7 @@ namespace offpath::channel {
 
 class ProcessMutex {
  public:
-  void init() noexcept {  // once, by who makes the memory
+  void init() noexcept {  // once, by the process that makes the memory
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -19,7 +19,7 @@ class ProcessMutex {
     pthread_mutex_init(&mutex_, &attributes);
     pthread_mutexattr_destroy(&attributes);
   }
-  // False: who had it died, and what it guards is as it was left.
+  // False: the previous owner died with it, and the protected data is as it left it.
   bool take() noexcept {
     const int code = pthread_mutex_lock(&mutex_);
     OFP_ASSERT(code == 0 || code == EOWNERDEAD);

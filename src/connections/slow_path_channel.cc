@@ -16,7 +16,7 @@ Result<std::unique_ptr<SlowPathChannel>> SlowPathChannel::connect(const std::str
                                                                   const wire::TcpSlowLayout& layout, TimeNs deadline) {
   OFP_ASSIGN(const link::Address where, link::Address::parse(address));
   if (where.kind != link::Address::Kind::unix_socket)
-    return fail(Error::unsupported, "a slow path wants an agent on this machine (unix:/path), not {}", address);
+    return fail(Error::unsupported, "a slow path needs an agent on this machine (unix:/path), not {}", address);
   link::HostOptions host;
   host.name = "slow-path";
   OFP_ASSIGN(auto link, link::connect(where, host, deadline));
@@ -53,7 +53,7 @@ Status SlowPathChannel::sleep(TimeNs until, TimeNs now) const {
     const ssize_t got = ::recv(wake_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
     if (got < 0 && errno == EAGAIN) return {};
-    return fail(Error::peer_lost, "the agent is gone, or does its slow path without this process");
+    return fail(Error::peer_lost, "the agent is gone, or has ended this slow path");
   }
 }
 

@@ -1,5 +1,5 @@
-// How a process offers to do the slow path of an agent's TCP: the segment between the two, and the descriptor by which
-// they wake each other. What is said in it: wire/areas/tcp_slow_path.h.
+// How a process offers to do the slow path of an agent's TCP: the shared segment, and the descriptor by which the two
+// wake each other. The contents of the segment: wire/areas/tcp_slow_path.h.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ namespace offpath::channel {
 
 class SlowPathChannel {
  public:
-  // Over a channel to the agent at `address`, such as unix:/run/offpath/agent.sock. Error::unsupported: the agent wants
-  // none (tcp.slow_path), has no device, or is on another machine; Error::denied: neither root nor the agent's own
-  // user; Error::exists: there is one already.
+  // Opens a channel to the agent at `address`, such as unix:/run/offpath/agent.sock. Error::unsupported: the agent is
+  // configured without one (tcp.slow_path), has no device, or is on another machine. Error::denied: the user is neither
+  // root nor the agent's own. Error::exists: there is one already.
   [[nodiscard]] static Result<std::unique_ptr<SlowPathChannel>> connect(const std::string& address,
                                                                         const wire::TcpSlowLayout& layout,
                                                                         TimeNs deadline);
@@ -25,8 +25,8 @@ class SlowPathChannel {
 
   [[nodiscard]] MutableBytes memory() const noexcept { return memory_; }
   void wake() const noexcept;
-  // Until the agent wakes this process, or `until` (0: only looks). Error::peer_lost: the agent is gone, or has ended
-  // this slow path.
+  // Waits until the agent wakes this process, or `until` (0: only looks). Error::peer_lost: the agent is gone, or has
+  // ended this slow path.
   [[nodiscard]] Status sleep(TimeNs until, TimeNs now) const;
 
  private:

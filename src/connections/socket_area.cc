@@ -31,10 +31,10 @@ SleepFlag flag(MutableBytes memory, std::uint64_t offset) noexcept { return Slee
 
 namespace {
 constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
-// Of a listener: what it has on each core.
+// For a listener: its seats on each core.
 constexpr std::uint64_t seats_bytes = 12 * wire::tcp_cores_max;
 [[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
-// Of a process: itself, and two bits for each handle.
+// For a process: its entry, and two bits for each handle.
 [[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept {
   return line_bytes + align_up(16ull * words_of(layout), line_bytes);
 }
@@ -92,7 +92,7 @@ void SocketArea::spread() {
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
 
-// What the agent told is the same for the whole life of the area; none before it was opened.
+// The number of cores that the agent announced, constant for the life of the area; 0 before it is opened.
 std::uint32_t SocketArea::cores_told() const noexcept {
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
       word(memory_, wire::tcp_word::cores).load(std::memory_order_acquire), 1, wire::tcp_cores_max));
@@ -123,8 +123,8 @@ SocketArea::Seats& SocketArea::seats(Handle listener, std::uint32_t core) const 
   return reinterpret_cast<Seats*>(memory_.data() + seats_at(layout_) + listener * seats_bytes)[core];
 }
 
-// Of those that wait first on each core, that which began first: cores tell of their connections independently, and a
-// program may know those of a peer by their order.
+// Among the first waiting connections of each core, the one that began first: cores report independently, and a program
+// may identify a peer's connections by their order.
 SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
   Handle oldest = nobody;
   for (std::uint32_t core = 0; core < cores_; ++core) {
@@ -134,7 +134,7 @@ SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
   return oldest;
 }
 
-// Where wishes about it go.
+// The core whose ring takes commands for the handle.
 std::uint32_t SocketArea::ring_of(Handle handle) const noexcept { return cell(handle).listens ? 0 : core_of(handle); }
 
 std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
@@ -145,11 +145,11 @@ std::byte* SocketArea::ring(Handle handle, bool receives) const noexcept {
 Result<SocketArea::Cell*> SocketArea::find(Handle handle, bool listener) const {
   const Cell::Is wanted = listener ? Cell::Is::listener : Cell::Is::flow;
   if (handle >= layout_.flows || cell(handle).is != wanted)
-    return fail(Error::invalid, "handle {} is no {}", handle, listener ? "listener" : "connection");
+    return fail(Error::invalid, "handle {} is not a {}", handle, listener ? "listener" : "connection");
   return &cell(handle);
 }
 
-// One that has handles left, each in its turn.
+// The next core in turn that has free handles.
 std::uint32_t SocketArea::next_core() noexcept {
   for (std::uint32_t i = 0; i < cores_ - 1; ++i) {
     const std::uint32_t core = shared_->turn++ % cores_;
@@ -163,7 +163,7 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
   if (handle == nobody) return std::nullopt;
   shared_->first_free[core] = cell(handle).next;
   clear(handle);
-  // Of one that died before it had let go.
+  // Handles of a process that died before it released them.
   for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
   cell(handle).allowed = receive_bytes_;
   cell(handle).next = nobody;
@@ -184,7 +184,7 @@ void SocketArea::clear(Handle handle) noexcept {
   cell(handle).woken = every_process;
 }
 
-// ---- wishes
+// ---- commands
 
 bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
@@ -210,7 +210,7 @@ void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
   ++shared_->posted;
 }
 
-// All cores that have something to take, for who died before it had told may have posted to any.
+// Wakes every core with pending commands: a process that died before its wake may have posted to any of them.
 void SocketArea::tell_agent() noexcept {
   fence_before_look();
   for (std::uint32_t core = 0; core < cores_; ++core) {
@@ -241,7 +241,7 @@ void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
   if (settle(handle)) --shared_->owing;
 }
 
-// True: it owes nothing any more.
+// True: no commands are owed any more.
 bool SocketArea::settle(Handle handle) noexcept {
   Cell& owing = cell(handle);
   constexpr struct {
@@ -258,7 +258,7 @@ bool SocketArea::settle(Handle handle) noexcept {
     wish.kind = each.kind;
     wish.handle = handle;
     if (each.owed == owed_allow) {
-      set_shutting(handle, false);  // first: pages are not given back any more
+      set_shutting(handle, false);  // first, so that pages are no longer given back
       wish.position = owing.allowed = owing.read + receive_bytes_;
     }
     if (each.owed == owed_holders) {
@@ -286,8 +286,8 @@ void SocketArea::settle() noexcept {
     if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_seats(handle);
 }
 
-// On some core a listener lacks seats, and there are handles and room for them: only then it is worth a look at all
-// cells.
+// Whether a listener lacks accept slots (`seats`) on some core while handles and room are free: only then a look at all
+// cells pays.
 bool SocketArea::may_fill_seats() const noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core)
     if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && room(core)) return true;
@@ -304,12 +304,12 @@ void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexc
     --shared_->lacking[core];
 }
 
-// Connections are spread unevenly, so each core has half as many again as its part of them.
+// Connections are spread unevenly, so each core gets one and a half times its share.
 std::uint32_t SocketArea::seats_of_core(const Cell& listener) const noexcept {
   return std::min(listener.backlog, (3 * listener.backlog + 2 * cores_ - 1) / (2 * cores_));
 }
 
-// Other cores have the listener once that was told.
+// Other cores have the listener once they have its command.
 void SocketArea::fill_seats(Handle handle) noexcept {
   Cell& listener = cell(handle);
   const std::uint32_t wanted = seats_of_core(listener);
@@ -338,7 +338,7 @@ void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
   }
 }
 
-// ---- news
+// ---- events
 
 void SocketArea::mark_changed(Handle handle) noexcept {
   if (cell(handle).holders == 1) return set_changed(cell(handle).holder, handle);
@@ -411,7 +411,7 @@ void SocketArea::take(const TcpNews& told) noexcept {
     about.is = Cell::Is::flow;
     about.next = nobody;
     about.begun = told.begun;
-    if (!is_seat_of(about, cell(about.listener))) {  // it was closed meanwhile
+    if (!is_seat_of(about, cell(about.listener))) {  // the listener was closed meanwhile
       end(told.handle, true);
     } else {
       mark_changed(about.listener);

@@ -1,14 +1,14 @@
-// The program's end of its TCP connections: handles, what they stand for, and the two rings (wire/areas/tcp_area.h).
-// All of it lies in the area, behind the rings, under a lock that processes share: whoever inherits the mapping by a
-// fork goes on with it. Nothing blocks.
+// The program's end of its TCP connections: handles, their cells, and the two rings (wire/areas/tcp_area.h). All of it
+// lies in the area, behind the rings, under a lock shared by processes: a process that inherits the mapping by fork
+// continues with it. Nothing blocks.
 //
-// A call is a lock, a few stores and a look at whether the agent sleeps. Payload goes straight into the flow's ring,
-// and out of it. What the agent tells is taken in by whoever looks, for all. A process that is killed within a call
-// leaves at worst the flow it was at as it was before.
+// A call is a lock, a few stores and a check whether the agent sleeps. Payload goes straight into the flow's ring, and
+// out of it. Any caller takes in the agent's events, for all processes. A process that is killed within a call leaves
+// at worst its current flow unchanged.
 //
-// Several processes. Each has a number, 0 is who made the area. A handle is held by whoever made it, or took it from a
-// listener, and by children from their beginning (add_process); close() and abort() end what nobody else holds. What
-// changed is told to each holder.
+// Several processes: each has a number, and 0 made the area. The holders of a handle are the process that made it, or
+// accepted it from a listener, and children that have it from the start (add_process); close() and abort() end it when
+// the last holder has released it. Changes are reported to each holder.
 #pragma once
 
 #include <functional>
@@ -25,13 +25,13 @@ namespace offpath::channel {
 struct SocketOptions {
   std::uint32_t flows = 1024;
   std::uint32_t send_bytes = 256 << 10,
-                receive_bytes = 256 << 10;  // of a flow's rings; powers of two. Memory is taken as it is used
-  std::uint64_t kept_bytes = 0;             // for whatever its owner keeps for all processes: SocketArea::kept()
+                receive_bytes = 256 << 10;  // sizes of a flow's rings; powers of two. Memory is taken as it is used
+  std::uint64_t kept_bytes = 0;             // memory that the owner shares between all processes: SocketArea::kept()
 };
 
-// What a program wishes of a flow at any time.
+// Options that a program may set for a flow at any time.
 struct FlowWishes {
-  bool gathers = false;  // Nagle's rule: no small segment while another is on its way
+  bool gathers = false;  // Nagle's algorithm: no small segment while another is unacknowledged
   std::uint8_t keepalive_probes = 9;
   std::uint16_t keepalive_idle_s = 0, keepalive_interval_s = 75;  // idle 0: no keepalive
   std::uint32_t user_timeout_ms = 0;                              // without an acknowledgement; 0: the agent's
@@ -45,92 +45,93 @@ class SocketArea {
     std::uint32_t address;  // 10.0.0.1 is 0x0a000001
     std::uint16_t port;
   };
-  // What can be done without would_block, and what a flow is.
+  // Whether calls would block, and the state of a flow.
   struct Look {
-    bool connected, readable, writable;  // at the end, and after a failure, both can be done: they tell
-    bool finished;                       // the peer has said all
-    bool closed;                         // both have, or there is an error: nothing comes or goes any more
+    bool connected, readable, writable;  // after the end or a failure both are true: the calls report it
+    bool finished;                       // the peer has finished sending
+    bool closed;                         // both sides have finished, or there is an error: no more data either way
     wire::TcpError error;
     Endpoint local, remote;
     std::uint64_t unread, unacknowledged;
-    std::uint64_t received, acknowledged;  // so far
-    std::uint32_t round_trip_us, window;   // with the news that came last; window: of congestion, bytes
-    std::uint16_t mss;                     // 0: not told yet
+    std::uint64_t received, acknowledged;  // totals
+    std::uint32_t round_trip_us, window;   // as of the last event; window: of congestion, bytes
+    std::uint16_t mss;                     // 0: unknown
   };
 
   [[nodiscard]] static wire::TcpAreaLayout layout_of(const SocketOptions& options) noexcept;
-  // `memory` is as long as the layout says, zeroed, and outlives this. `wake` makes a sleeping core of the agent's
-  // look.
+  // `memory` has the layout's length, is zeroed, and outlives this. `wake` makes a sleeping core of the agent look.
   using Wake = std::function<void(std::uint32_t core)>;
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake);
-  // The same area in another process that maps it, the one of this number.
+  // The same area in another process that maps it, which has this number.
   SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake, std::uint32_t process);
   SocketArea(const SocketArea&) = delete;
   SocketArea& operator=(const SocketArea&) = delete;
-  // Once the agent has opened it, and before it is used: the agent has said how many cores it has.
+  // Called after the agent has opened the area and announced its cores, before the area is used.
   void spread();
   [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
   [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores_ == 1 ? 0 : handle % cores_; }
 
-  // Whether it was granted is told by look(). `flags`: wire::tcp_no_delay.
+  // look() shows whether the agent granted it. `flags`: wire::tcp_no_delay.
   [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0);
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
-  // These return would_block where they would have to wait.
+  // These return would_block instead of waiting.
   [[nodiscard]] Result<Handle> accept(Handle listener);
-  [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);  // how many were taken
-  // How bytes are read: so many further on than those that were; they stay unread; they are not copied, so `bytes` is
-  // but their number.
+  [[nodiscard]] Result<std::size_t> send(Handle flow, Bytes bytes);  // the number of bytes taken
+  // How bytes are read: `skip` bytes beyond the read position; they stay unread; they are not copied, and only the size
+  // of `bytes` counts.
   struct Reading {
     std::uint64_t skip = 0;
     bool peeks = false, discards = false;
   };
   [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes) {
     return receive(flow, bytes, Reading{});
-  }  // 0: the peer has said all
+  }  // 0: the peer has finished sending
   [[nodiscard]] Result<std::size_t> receive(Handle flow, MutableBytes bytes, const Reading& reading);
-  [[nodiscard]] Status finish(Handle flow);  // says that this was all
-  void close(Handle handle);                 // what was sent goes out still; the handle means nothing any more
+  [[nodiscard]] Status finish(Handle flow);  // sends the end of the stream
+  void close(Handle handle);                 // sent data still goes out; the handle is invalid afterwards
   void abort(Handle flow);
-  // For all processes that hold it, and hold it still: a listener listens no more, a connection that is not there yet
-  // is not to be. False: it is neither.
+  // For all processes that hold it, which keep holding it: ends a listener, or abandons a connection that is not
+  // established. False: it is neither.
   bool stop(Handle handle);
   [[nodiscard]] Result<Look> look(Handle handle);
-  // The same as far as was taken in: nothing changes by being asked.
+  // The state as of the events taken in so far; asking changes nothing.
   [[nodiscard]] Result<Look> known(Handle handle) const;
   void set_wishes(Handle flow, const FlowWishes& wishes);
 
-  // Without the lock, so an answer of the past: whether the agent has told something, and whether take_changed() has
-  // something to say.
+  // Without the lock, so possibly outdated: whether the agent has sent an event, and whether take_changed() has a
+  // result.
   [[nodiscard]] bool has_news() const noexcept;
   [[nodiscard]] bool has_changed() const noexcept;
-  // A connection or listener that this process holds, and about which something was told since it was named last,
-  // whoever took it in.
+  // A connection or listener that this process holds and that had an event since its last mention here, whichever
+  // process took the event in.
   [[nodiscard]] std::optional<Handle> take_changed();
-  // Bytes of any connection, closed ones included, wait to be acknowledged.
+  // Whether bytes of any connection, including closed ones, are unacknowledged.
   [[nodiscard]] bool undelivered();
 
-  // A process to come, which holds what this one does, or only `handles`. Error::no_space: there are as many as may be.
+  // Adds a process, which holds everything that this one holds, or only `handles`. Error::no_space: the limit is
+  // reached.
   [[nodiscard]] Result<std::uint32_t> add_process();
   [[nodiscard]] Result<std::uint32_t> add_process(std::span<const Handle> handles);
-  void drop_process(std::uint32_t process);                            // it has ended, or did not begin
+  void drop_process(std::uint32_t process);                            // it has ended, or was never started
   void become(std::uint32_t process) noexcept { process_ = process; }  // in a forked child
   [[nodiscard]] std::uint32_t process() const noexcept { return process_; }
   [[nodiscard]] bool holds(Handle handle);
-  // This process closes all it holds. True: no other one is left.
+  // This process closes everything that it holds. True: no other process is left.
   bool depart();
-  [[nodiscard]] MutableBytes kept() const noexcept;  // zeroed at the beginning
+  [[nodiscard]] MutableBytes kept() const noexcept;  // zeroed at the start
 
-  // Takes in what the agent tells; true if it told something.
+  // Takes in the agent's events; true if there were any.
   bool take_in();
-  // Gives pages of receive rings back to the machine: of connections that are closed, and of those that had nothing to
-  // read and got nothing between two calls. To be called about once a second while there is time for it. False: it
-  // has nothing to do until something was received.
+  // Gives pages of receive rings back to the machine: of closed connections, and of those that had nothing to read and
+  // received nothing between two calls. Call it about once a second when idle. False: nothing to do until more data is
+  // received.
   bool give_back(TimeNs now);
-  // The agent is to tell about pages that go back: until that is taken in, nothing is received in their connections.
+  // The agent is asked for events about pages that go back: until these are taken in, their connections receive
+  // nothing.
   [[nodiscard]] bool is_giving_back() const noexcept;
-  // Before a sleep until the agent wakes this program. False: there is something already.
+  // Before a sleep until the agent wakes this program. False: there are events already.
   [[nodiscard]] bool fall_asleep();
-  void stay_awake();  // nobody of this process sleeps any more
+  void stay_awake();  // no thread of this process sleeps any more
 
  private:
   struct Shared;

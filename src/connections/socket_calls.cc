@@ -1,4 +1,4 @@
-// What a program asks of its connections.
+// The program's calls on its connections.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -43,8 +43,8 @@ tl::unexpected<Failure> failure_of(TcpError error) {
 
 Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
   const Lock lock(*this);
-  if (port == 0) return fail(Error::invalid, "a listener wants a port");
-  if (!room(0)) return fail(Error::would_block, "the agent has not taken what was asked before");
+  if (port == 0) return fail(Error::invalid, "a listener needs a port");
+  if (!room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(next_core());
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& listener = cell(*handle);
@@ -69,14 +69,14 @@ Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t 
 
 Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t local_port, std::uint16_t flags) {
   const Lock lock(*this);
-  // With a port of the program's own the connection is the core's that its frames are steered to; otherwise that core
-  // finds a port.
+  // If the program chose the port, the connection belongs to the core to which the device steers its frames; otherwise
+  // the core finds a port.
   const auto own = static_cast<std::uint32_t>(
       std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + wire::tcp_word::address))
           .load(std::memory_order_relaxed));
   const std::uint32_t core =
       local_port == 0 ? next_core() : wire::core_of_flow(own, local_port, remote.address, remote.port, cores_);
-  if (!room(core)) return fail(Error::would_block, "the agent has not taken what was asked before");
+  if (!room(core)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(core);
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& flow = cell(*handle);
@@ -104,7 +104,7 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   const Handle flow = oldest_waiting(handle);
   if (flow == nobody) {
     if ((listener->told & news::closed) != 0) return failure_of(listener->error);
-    return fail(Error::would_block, "nobody has connected");
+    return fail(Error::would_block, "no connection is waiting");
   }
   Seats& there = seats(handle, core_of(flow));
   there.first_waiting = std::exchange(cell(flow).next, nobody);
@@ -121,9 +121,9 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   OFP_ASSIGN(Cell* const flow, find(handle));
   if (flow->unacknowledged() == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
   if ((flow->told & news::closed) != 0) return failure_of(flow->error);
-  if (flow->finishing) return fail(Error::closed, "the end of this stream was sent already");
+  if (flow->finishing) return fail(Error::closed, "the end of this stream has already been sent");
   if ((flow->told & (news::connected | news::accepted)) == 0)
-    return fail(Error::would_block, "the connection is not there yet");
+    return fail(Error::would_block, "the connection is not established yet");
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->unacknowledged()));
   if (bytes.empty()) return 0;
   if (taken == 0 || !room(core_of(handle)))
@@ -143,19 +143,20 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
   if (flow->read + reading.skip >= flow->received) take_all();
-  const std::uint64_t at = std::min(flow->read + reading.skip, flow->received);  // another may have read meanwhile
+  const std::uint64_t at = std::min(flow->read + reading.skip, flow->received);  // another process may have read
+                                                                                 // meanwhile
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
   if (taken == 0 && !bytes.empty()) {
     if ((flow->told & news::finished) != 0) return 0;
     if ((flow->told & news::closed) != 0) return failure_of(flow->error);
-    return fail(Error::would_block, "nothing has come");
+    return fail(Error::would_block, "no data has arrived");
   }
   if (!reading.discards) {
     copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
   }
   if (reading.peeks) return taken;
   flow->read += taken;
-  // The agent need not hear of every byte that was read: the peer has the rest of the window.
+  // The agent need not hear of every read: the peer has the rest of the window.
   if (!flow->shutting && flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
     owe(handle, owed_allow);
     tell_agent();
@@ -200,19 +201,19 @@ bool SocketArea::stop(Handle handle) {
   at.told |= news::closed;
   mark_changed(handle);
   owe(handle, listens ? owed_release : owed_abort);
-  at.stopped = true;  // last: who dies before it has another tell the agent again, which forgives that
+  at.stopped = true;  // last: if this process dies before it, another one repeats the command, which is harmless
   tell_agent();
   return true;
 }
 
-// Its backlog ends, and it wants no more seats.
+// Ends its backlog, and asks for no more accept slots.
 void SocketArea::dismiss(Handle handle) noexcept {
   Cell& listener = cell(handle);
-  listener.serial = ++shared_->listeners;  // what is on its way to it is nobody's
+  listener.serial = ++shared_->listeners;  // connections under way to the old listener are dropped
   for (std::uint32_t core = 0; core < cores_; ++core) {
     set_lacks(listener, core, false);
     for (Handle flow = std::exchange(seats(handle, core).first_waiting, nobody);
-         flow != nobody;) {  // nobody will see them: their peers learn it
+         flow != nobody;) {  // nobody will accept them: resets them
       const Handle next = cell(flow).next;
       end(flow, true);
       flow = next;
@@ -228,7 +229,7 @@ void SocketArea::end(Handle handle, bool abort) noexcept {
   ends.is = Cell::Is::ending;
   if (ends.gone) return free_handle(handle);
   if (ends.stopped) return;
-  // What has come and was not read is lost, which the peer has to know (RFC 1122, 4.2.2.13).
+  // Data that arrived and was not read is lost, and the peer has to know it (RFC 1122, 4.2.2.13).
   owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
 }
 

@@ -1,5 +1,5 @@
-// What a program keeps of its connections behind the rings of its area: see socket_area.h. Only the program looks at
-// it.
+// The program's own records of its connections, behind the rings of its area: see socket_area.h. The agent does not
+// read them.
 #pragma once
 
 #include <array>
@@ -23,65 +23,65 @@ inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
   ProcessMutex lock;
-  std::uint64_t posted;                                               // wishes, to all cores together
+  std::uint64_t posted;                                               // commands, to all cores together
   std::array<std::uint64_t, wire::tcp_cores_max> wishes, news_taken;  // by core
   std::array<Handle, wire::tcp_cores_max> first_free;
-  std::uint32_t turn;   // of the cores, for the next connection
-  std::uint32_t owing;  // cells that owe a wish for which there was no room
-  std::array<std::uint32_t, wire::tcp_cores_max>
-      lacking;                   // by core, listeners that have fewer seats there than they should
-  std::uint32_t shutting;        // cells, whose windows are shut or about to be
-  std::uint32_t next_look;       // of give_back(): the handle at which it goes on
-  TimeNs looked_at;              // when it was called last
-  std::uint32_t listeners;       // so far
-  std::uint32_t processes;       // numbers in use are below
-  std::uint32_t waits_for_room;  // bits of cores
+  std::uint32_t turn;                                      // the core for the next connection
+  std::uint32_t owing;                                     // cells whose command found no room
+  std::array<std::uint32_t, wire::tcp_cores_max> lacking;  // for each core, listeners with too few accept slots there
+  std::uint32_t shutting;                                  // cells whose windows are shut or about to be
+  std::uint32_t next_look;                                 // the handle at which give_back() continues
+  TimeNs looked_at;                                        // time of its last call
+  std::uint32_t listeners;                                 // made so far
+  std::uint32_t processes;                                 // all numbers in use are below this
+  std::uint32_t waits_for_room;                            // bits of cores
 };
 
-// One of the program's processes. Behind it lie two bits for each handle: whether it holds it, and whether something
-// changed about it since the process was told last. `changed` has a bit for every
-// group of handles where one of those is set.
+// One of the program's processes. Behind it lie two bits for each handle: whether the process holds it, and whether it
+// changed since the process was last told. `changed` has a bit for every group of handles in which one of the latter is
+// set.
 struct alignas(64) SocketArea::Process {
   enum class Is : std::uint32_t { free, alive, leaving } is;
-  std::uint32_t told;  // another process took in what concerns this one
+  std::uint32_t told;  // another process took in an event for this one
   std::uint64_t changed;
 };
 
 struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {
   enum class Is : std::uint8_t { free, listener, seat, flow, ending } is;
-  std::uint8_t told;  // news so far
+  std::uint8_t told;  // events so far
   std::uint8_t owed;
   wire::TcpError error;
   bool finishing, gone;
-  bool stopped;  // before its last holder let go of it, which the agent was told then
-  bool listens;  // it is a listener, or was one
+  bool stopped;  // stopped before its last holder released it; the agent was told then
+  bool listens;  // it is or was a listener
   std::uint16_t port, remote_port, mss;
-  bool shutting;  // the agent was asked to store nothing, and not to go on
+  bool shutting;  // the agent was asked to shut the window, and not to open it again
   std::uint32_t local_address, remote_address;
-  std::uint32_t listener;               // of a seat
+  std::uint32_t listener;               // of an accept slot (`seat`)
   Handle next;                          // free cells; flows that wait to be accepted
   std::uint32_t backlog;                // of a listener
-  std::uint32_t round_trip_us, window;  // of a flow, as told last
-  std::uint32_t serial;                 // of a listener, and of its seats: handles are used again
-  std::uint64_t begun;                  // of a flow that waits: smaller than that of one begun later
-  std::uint64_t read;                   // the fifth position: bytes before it the program has copied out
-  // How many processes hold it, and which, if it is one. Which of them the agent wakes, or every_process.
+  std::uint32_t round_trip_us, window;  // of a flow, from its last event
+  std::uint32_t serial;                 // of a listener and its accept slots, because handles are reused
+  std::uint64_t begun;                  // of a waiting flow: smaller than that of later flows
+  std::uint64_t read;                   // the fifth position: the program has copied out the bytes before it
+  // The number of processes that hold it, and the holder if there is one. The process that the agent wakes, or
+  // every_process.
   std::uint16_t holders, holder, woken;
-  std::uint16_t lacks;  // of a listener: bits of the cores on which it has fewer seats than it should
+  std::uint16_t lacks;  // of a listener: bits of the cores on which it has too few accept slots
   FlowWishes wishes;
-  // Of the receive ring of this handle, whatever becomes of it: bytes that may have pages, and the flow's `received`
-  // (its lower half) when they were counted.
+  // The receive ring of this handle, which stays when the handle is reused: bytes that may have pages, and the flow's
+  // `received` (its lower half) when they were counted.
   std::uint32_t used, counted;
 };
 
-// What a listener has on one core: how many seats and flows that wait to be accepted, and the latter.
+// A listener's state on one core: the numbers of accept slots and of waiting flows, and the latter's list.
 struct SocketArea::Seats {
   std::uint32_t count;
   Handle first_waiting, last_waiting;
 };
 
-// Of all processes. Who dies with it leaves positions that were not published, which are as if they had not been
-// written, and perhaps a count of holders that is one too many.
+// A lock for all processes. A process that dies with it leaves unpublished positions, which count as not written, and
+// perhaps a count of holders that is one too high.
 class SocketArea::Lock {
  public:
   explicit Lock(const SocketArea& area) noexcept : shared_(*area.shared_) {

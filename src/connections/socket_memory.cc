@@ -1,8 +1,8 @@
-// Pages of receive rings that are given back.
+// Gives pages of receive rings back.
 //
-// The agent may write what comes into any place of a ring that it was allowed to, so pages are taken away only where it
-// stores nothing: of connections that are closed, or while their window is shut (TcpWishKind::shut). A peer that sends
-// in that moment sends again, so this is for connections that were idle. A stream that is busy does not come here.
+// The agent may write arriving data to any part of a ring that it was allowed to. So pages are taken away only where it
+// stores nothing: of closed connections, or while their window is shut (TcpWishKind::shut). A peer that sends in that
+// moment has to retransmit, so this is for idle connections. Busy streams are left alone.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ constexpr std::uint32_t handles_of_a_look = 1024;       // at a time
 constexpr TimeNs look_every_ns = 900 * millisecond_ns;  // whichever process looks
 }  // namespace
 
-// True: nothing has come since it was counted last.
+// True: nothing has arrived since the last count.
 bool SocketArea::count_used(Handle handle) const noexcept {
   Cell& at = cell(handle);
   const std::uint32_t fresh = static_cast<std::uint32_t>(at.received) - at.counted;
@@ -45,12 +45,12 @@ bool SocketArea::give_back(TimeNs now) {
   return more;
 }
 
-// True: perhaps later.
+// True: to be tried again later.
 bool SocketArea::give_back(Handle handle) noexcept {
   Cell& at = cell(handle);
   const bool is_idle = count_used(handle);
   if (at.used <= kept_bytes_max) return false;
-  // What the peer sends no more, or to no connection, is not stored.
+  // The peer sends no more, or the connection is over: nothing is stored.
   const bool is_over = (at.told & (news::finished | news::closed)) != 0 && at.read == at.received;
   if (at.is == Cell::Is::free || (at.is == Cell::Is::flow && is_over)) {
     free_pages(handle);

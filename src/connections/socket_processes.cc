@@ -1,4 +1,4 @@
-// Several processes with one area: who holds which connection, and who is to be told of it.
+// Several processes with one area: the holders of each connection, and whom to notify.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -32,7 +32,7 @@ void SocketArea::hold(std::uint32_t number, Handle handle) noexcept {
   held.holder = static_cast<std::uint16_t>(number);
 }
 
-// The bit goes last: who dies before it holds it still, and what it would have ended is ended again.
+// The bit is cleared last: if this process dies before, it is still a holder, and ending the handle is repeated.
 void SocketArea::let_go(std::uint32_t number, Handle handle, bool abort) noexcept {
   Cell& held = cell(handle);
   if (held.holders <= 1) {
@@ -56,7 +56,7 @@ void SocketArea::let_go_of_all(std::uint32_t number) noexcept {
   process(number).is = Process::Is::free;
 }
 
-// Who is woken for news about it, where that is not every process.
+// Sets the process that the agent wakes for it, or every process.
 void SocketArea::name_holders(Handle handle) noexcept {
   const Cell& held = cell(handle);
   const std::uint16_t wanted = held.holders == 1 && shared_->processes > 1 ? held.holder : every_process;
@@ -81,7 +81,7 @@ Result<std::uint32_t> SocketArea::new_process() noexcept {
   std::uint32_t number = 0;
   while (number < shared_->processes && process(number).is != Process::Is::free) ++number;
   if (number == wire::tcp_processes_max)
-    return fail(Error::no_space, "{} processes have these connections, as many as may", number);
+    return fail(Error::no_space, "{} processes share these connections, which is the limit", number);
   shared_->processes = std::max(shared_->processes, number + 1);
   process(number).is = Process::Is::alive;
   SleepFlag(memory_.data() + wire::tcp_word::process_asleep(number)).clear();

@@ -47,7 +47,8 @@ SocketArea::Wake Sockets::waker() const {
   return [this](std::uint32_t core) {
     const auto which = static_cast<std::uint8_t>(core);
     static_cast<void>(
-        ::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough to read
+        ::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough wakes to
+                                                                                  // read
   };
 }
 
@@ -55,7 +56,7 @@ SocketArea::Wake Sockets::waker() const {
 
 namespace {
 
-// the agent takes datagrams as they come, so it is dead, or out of luck
+// the agent takes datagrams as they arrive: after this time it is dead or stuck
 constexpr TimeNs introduction_wait_ns = second_ns;
 
 struct Pair {
@@ -69,7 +70,7 @@ Result<Pair> pair_of_sockets() {
   return Pair{Fd(ends[0]), Fd(ends[1])};
 }
 
-// Nothing is sent twice, and an agent that takes nothing is waited for only so long.
+// Nothing is sent twice, and the wait for an agent that takes nothing is bounded.
 Status send_with(int to, const wire::TcpJoin& join, const std::array<int, 2>& descriptors) {
   const JoinMessage message(join, descriptors);
   const TimeNs deadline = monotonic_ns() + introduction_wait_ns;
@@ -135,7 +136,7 @@ Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, co
                                                   const SocketOptions& options, TimeNs deadline) {
   OFP_ASSIGN(const link::Address where, link::Address::parse(address));
   if (where.kind != link::Address::Kind::unix_socket)
-    return fail(Error::unsupported, "connections want an agent on this machine (unix:/path), not {}", address);
+    return fail(Error::unsupported, "connections need an agent on this machine (unix:/path), not {}", address);
   link::HostOptions host;
   host.name = name;
   OFP_ASSIGN(auto link, link::connect(where, host, deadline));
@@ -145,10 +146,10 @@ Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, co
   return made;
 }
 
-// The memory goes back when the agent has let go of it: it would take what is withdrawn under open connections for
-// nonsense.
+// The memory is withdrawn only after the agent has released it: withdrawn under open connections, it would look like a
+// broken program.
 Sockets::~Sockets() {
-  if (end_ == nullptr || mark_.in_child()) return;  // they are others'
+  if (end_ == nullptr || mark_.in_child()) return;  // they belong to other processes
   if (opened_) {
     std::vector<std::byte> payload;
     wire::encode(wire::TcpClose{wire::tcp_area_version}, payload);
@@ -176,11 +177,11 @@ void Sockets::clear_notices() noexcept {
 
 Status Sockets::wait(TimeNs deadline, TimeNs spin_ns) {
   const TimeNs spin_until = deadline_after(monotonic_ns(), spin_ns);
-  bool may_give_back = true;  // memory, when nothing was told for a while
+  bool may_give_back = true;  // memory, when there were no events for a while
   for (;;) {
     if (area_->take_in()) return {};
     const TimeNs now = monotonic_ns();
-    if (now >= deadline) return fail(Error::timeout, "nothing was told about any connection");
+    if (now >= deadline) return fail(Error::timeout, "no connection had an event in time");
     if (now < spin_until || !area_->fall_asleep()) continue;
     pollfd descriptor{wake_.get(), POLLIN, 0};
     const TimeNs left = deadline == never ? 3600 * second_ns : deadline - now;

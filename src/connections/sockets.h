@@ -1,9 +1,9 @@
-// A program's TCP connections through its agent: the segment they lie in, and the descriptor by which the two wake each
-// other. Read socket_area.h, which has the calls.
+// A program's TCP connections through its agent: the segment for them, and the descriptor by which program and agent
+// wake each other. Read this first, then socket_area.h, which has the calls.
 //
-// A forked child goes on with the same area, as a process of its own: prepare_child() before the fork, then join() in
-// the child, and the Newcomer is dropped in the parent. A program that takes the place of one by exec() does by
-// inherit(). Connections last as long as any of them, whichever opened the channel.
+// A forked child continues with the same area, as a separate process: call prepare_child() before the fork and join()
+// in the child; the parent drops the Newcomer. A program that replaces a process by exec() uses inherit(). Connections
+// last as long as any of these processes, whichever opened the channel.
 #pragma once
 
 #include <memory>
@@ -20,19 +20,19 @@ namespace offpath::channel {
 
 class Sockets {
  public:
-  // Error::unsupported: the agent has no device for connections, or is on another machine. `end` outlives it.
+  // Error::unsupported: the agent has no device for connections, or is on another machine. `end` outlives this.
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> open(HostEnd& end, const SocketOptions& options,
                                                              TimeNs deadline);
-  // The same over a channel of its own to the agent at `address`, such as unix:/run/offpath/agent.sock.
+  // The same with its own channel to the agent at `address`, such as unix:/run/offpath/agent.sock.
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> connect(const std::string& address, const std::string& name,
                                                                 const SocketOptions& options, TimeNs deadline);
-  // What a process to come is made of: its number, and its ends of the two sockets that it shares with the agent.
+  // A process that is about to start: its number, and its ends of the two sockets that it shares with the agent.
   struct Newcomer {
     std::uint32_t process;
     Fd wake, notices;
   };
-  // It holds what this process does, or only `handles`. Once this has returned, the agent tells when no process has the
-  // sockets open any more: what the newcomer held is let go of.
+  // The new process holds everything that this one holds, or only `handles`. From then on the agent notices when no
+  // process has the sockets open any more, and the newcomer's handles are released.
   [[nodiscard]] Result<Newcomer> prepare_child();
   [[nodiscard]] Result<Newcomer> prepare_child(std::span<const SocketArea::Handle> handles);
   void join(Newcomer newcomer) noexcept;
@@ -40,7 +40,7 @@ class Sockets {
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> inherit(int memory, Newcomer newcomer,
                                                                 const SocketOptions& options);
   [[nodiscard]] int memory_fd() const noexcept { return memory_fd_; }
-  // The two sockets are at other numbers from now on: `move` says where. Before anybody waits for them.
+  // Gives the two sockets other numbers, which `move` returns. Before any thread waits for them.
   void renumber(int (*move)(int)) noexcept;
 
   ~Sockets();
@@ -49,16 +49,16 @@ class Sockets {
 
   [[nodiscard]] SocketArea& area() noexcept { return *area_; }
 
-  // To be polled together with others: after area().fall_asleep() has said true it becomes readable when there is
-  // something to take in, or the agent is gone. clear() afterwards, or it stays so.
+  // For a poll together with other descriptors: after area().fall_asleep() has returned true it becomes readable when
+  // there are events, or the agent is gone. Call clear() afterwards, or it stays readable.
   [[nodiscard]] int wake_fd() const noexcept { return wake_.get(); }
   [[nodiscard]] Status clear();
-  // Readable when a process has ended that had these connections, too; clear_notices() afterwards, and take_in().
+  // Also readable when a process with these connections has ended; then call clear_notices() and take_in().
   [[nodiscard]] int notice_fd() const noexcept { return notices_.get(); }
   void clear_notices() noexcept;
 
-  // Until the agent has told something, which is taken in: looks for `spin_ns`, then sleeps. Error::timeout;
-  // Error::peer_lost: the agent is gone, and every connection with it.
+  // Waits until the agent has sent events, which are taken in: spins for `spin_ns`, then sleeps. Error::timeout;
+  // Error::peer_lost: the agent and all connections are gone.
   [[nodiscard]] Status wait(TimeNs deadline, TimeNs spin_ns = 20 * microsecond_ns);
 
  private:

@@ -77,11 +77,11 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
                            service::Effects& effects) {
   wire::PeerExchange message{};
   OFP_TRY(wire::decode(request.payload, message));
-  if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  if (!is_member) return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
   const std::uint64_t most = bytes_max_(message.tag);
   if (most == 0) return fail(Error::not_found, "there is no such exchange here");
   if (message.total_bytes > most)
-    return fail(Error::too_large, "a parcel of {} bytes, at most {} are possible", message.total_bytes, most);
+    return fail(Error::too_large, "a parcel of {} bytes, at most {} are allowed", message.total_bytes, most);
   if (!message.bytes.empty()) {
     if (message.bytes.size() != message.total_bytes)
       return fail(Error::protocol, "a parcel of {} bytes encloses {}", message.total_bytes, message.bytes.size());
@@ -97,7 +97,7 @@ Status ParcelReader::begin(std::uint64_t channel, const channel::Entry& request,
     const auto of_channel = [&](const auto& each) { return each->channel == channel; };
     if (static_cast<std::size_t>(std::ranges::count_if(assembling_, of_channel)) >= assembling_max)
       assembling_.erase(
-          std::ranges::find_if(assembling_, of_channel));  // its sender has abandoned it, or sends invalid bytes
+          std::ranges::find_if(assembling_, of_channel));  // its sender has abandoned it, or sent invalid bytes
     auto fresh = std::make_shared<Assembly>();
     fresh->channel = channel;
     fresh->tag = message.tag;

@@ -1,6 +1,6 @@
 // Parcels between agents, over the channels of their group (group/reach.h): the sender posts, the reader pulls. Small
-// parcels are enclosed in the request; larger ones lie in the sender's memory until they were read, in parts of 1 MiB
-// at most.
+// parcels are enclosed in the request; larger ones stay in the sender's memory until they have been read, in parts of
+// at most 1 MiB.
 //
 //   Exchange -- send --> ChannelCarrier -- group::Request --> the other agent's ring
 //                                                             --> ParcelReader -- pull --> deliver --> poll
@@ -24,7 +24,7 @@ namespace offpath::exchange {
 class ChannelCarrier final : public Carrier {
  public:
   using Post = std::function<void(const std::string& member, group::Request request)>;
-  // How many unanswered requests one member may have, which bounds the memory that a slow member costs.
+  // The most unanswered requests to one member, which bounds the memory that a slow member costs.
   static constexpr std::uint32_t unanswered_max = 64;
 
   ChannelCarrier(std::uint64_t tag, std::vector<std::string> members, Post post)
@@ -50,13 +50,14 @@ class ChannelCarrier final : public Carrier {
   std::deque<SharedBytes> arrived_;
 };
 
-// Parcels that other agents post to this one: pulled, assembled, passed on. A state machine, as group::TableReader.
+// Parcels that other agents post to this one: pulls, assembles and passes them on. A state machine, like
+// group::TableReader.
 class ParcelReader {
  public:
   static constexpr std::size_t assembling_max = 8;  // parcels of one channel that are incomplete
 
-  // `bytes_max` is the largest parcel of this tag; 0: there is no such exchange. `deliver` is called with each complete
-  // one.
+  // `bytes_max` returns the size of the largest parcel of a tag; 0: there is no such exchange. `deliver` is called with
+  // each complete parcel.
   ParcelReader(std::function<std::uint64_t(std::uint64_t tag)> bytes_max,
                std::function<void(std::uint64_t tag, SharedBytes parcel)> deliver)
       : bytes_max_(std::move(bytes_max)), deliver_(std::move(deliver)) {}
@@ -64,7 +65,7 @@ class ParcelReader {
   void on_request(std::uint64_t channel, const channel::Entry& request, bool is_member, std::uint64_t token,
                   service::Effects& effects);
   [[nodiscard]] bool on_transfer(std::uint64_t token, const Status& status,
-                                 service::Effects& effects);  // false: the pull is another component's
+                                 service::Effects& effects);  // false: the pull belongs to another component
   void on_channel_closed(std::uint64_t channel);
 
  private:

@@ -7,7 +7,7 @@ namespace offpath::exchange {
 
 Status check(const ExchangeOptions& options) {
   if (options.name.empty() || options.name.size() > name_bytes_max)
-    return fail(Error::invalid, "the name of an exchange has {} characters, 1 to {} are possible", options.name.size(),
+    return fail(Error::invalid, "the name of an exchange has {} characters, 1 to {} are allowed", options.name.size(),
                 name_bytes_max);
   if (options.deadline_ns <= 0)
     return fail(Error::invalid, "exchange {}: a deadline of {} ns", options.name, options.deadline_ns);
@@ -15,23 +15,23 @@ Status check(const ExchangeOptions& options) {
     return fail(Error::invalid, "exchange {}: the deadline, {} ns, is longer than the interval, {} ns", options.name,
                 options.deadline_ns, options.interval_ns);
   if (options.record_bytes > record_bytes_max)
-    return fail(Error::too_large, "exchange {}: records of {} bytes, at most {} are possible", options.name,
+    return fail(Error::too_large, "exchange {}: records of {} bytes, at most {} are allowed", options.name,
                 options.record_bytes, record_bytes_max);
   if (options.reductions.size() > reductions_max)
-    return fail(Error::too_large, "exchange {}: {} reductions, at most {} are possible", options.name,
+    return fail(Error::too_large, "exchange {}: {} reductions, at most {} are allowed", options.name,
                 options.reductions.size(), reductions_max);
   if (!options.reductions.empty() && !options.schema)
     return fail(Error::invalid, "exchange {}: reductions need a schema", options.name);
   if (!options.entries && options.reductions.empty())
     return fail(Error::invalid, "exchange {}: neither records nor reductions travel", options.name);
   if (options.grants && (options.grants->lease_ns <= 0 || options.grants->ttl_ns <= 0))
-    return fail(Error::invalid, "exchange {}: grants without time", options.name);
+    return fail(Error::invalid, "exchange {}: grants need positive times", options.name);
   return {};
 }
 
 namespace {
 
-constexpr TimeNs age_ns_max = 1'000'000 * second_ns;  // older ones are useless, and numbers stay small
+constexpr TimeNs age_ns_max = 1'000'000 * second_ns;  // older records are useless, and numbers stay small
 
 constexpr std::size_t probes_max = 32;
 
@@ -67,7 +67,7 @@ MemberIndex Exchange::leader_of(NodeIndex node) const {
   return topology_.leader(node, [this](MemberIndex member) { return member == self_ || is_up(member); });
 }
 
-// A member that spoke for a node lately knows its leader better than a member that counts from outside.
+// A member that recently spoke for a node knows its leader better than a member that counts from outside.
 MemberIndex Exchange::speaker_of(NodeIndex node) const {
   const Part& part = parts_[node];
   const bool lately =
@@ -133,7 +133,7 @@ void Exchange::start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeE
   judge(now, effects);
   if (grants_) grants_->on_round(leader() == self_, now);
   for (auto& [from, bytes] : std::exchange(early_, {})) {
-    auto parcel = Parcel::open(std::move(bytes));  // it was checked when it came
+    auto parcel = Parcel::open(std::move(bytes));  // it was checked on arrival
     if (parcel && parcel->header().epoch == epoch_) take(*parcel, now);
   }
 }
@@ -145,8 +145,8 @@ void Exchange::on_local(const Record& record, TimeNs age_ns, TimeNs now, Exchang
   advance(now, effects);
 }
 
-// The own record of this round. A record that comes later belongs to the next round: others' views and figures do not
-// wait for it.
+// The own record of this round. A later record belongs to the next round: the views and figures of others do not wait
+// for it.
 void Exchange::say_own_record(TimeNs now) {
   Peer& own = peers_[self_];
   own.epoch = epoch_;
@@ -165,7 +165,7 @@ void Exchange::advance(TimeNs now, ExchangeEffects& effects) {
   }
 }
 
-// One step, if it can be taken now.
+// Takes one step, if possible now.
 bool Exchange::step(TimeNs now, ExchangeEffects& effects) {
   if (!open_) return false;
   const bool over = now >= phase_deadline();
@@ -196,7 +196,7 @@ bool Exchange::step(TimeNs now, ExchangeEffects& effects) {
   return false;
 }
 
-// Parts that were silent too long, or without a member that is up, are not waited for.
+// Parts that were silent for too long, or without a live member, are not waited for.
 bool Exchange::parts_are_there(NodeIndex node) const {
   for (const NodeIndex child : topology_.node(node).children) {
     const Part& part = parts_[child];
@@ -266,7 +266,7 @@ void Exchange::close(TimeNs now, ExchangeEffects& effects) {
   }
 }
 
-// To the parts of every node this member leads: what they lack, or that it is complete.
+// Sends to the parts of every node that this member leads: what they lack, or that it is complete.
 void Exchange::send_down(TimeNs now, ExchangeEffects& effects) {
   if (at_ == topology_.leaf(self_)) return;
   const NodeIndex known = whole_ ? topology_.root() : at_;
@@ -325,7 +325,7 @@ void Exchange::expect_to_hear(MemberIndex member) {
   ++counters_.replaced;
 }
 
-// Members that were passed over, some at a time: after a partition these may be all of its other side.
+// Asks members that were passed over, a few at a time: after a partition they may be all of its other side.
 void Exchange::probe(TimeNs now, ExchangeEffects& effects) {
   ParcelWriter& writer = writer_;
   writer.begin(header(ParcelKind::probe, topology_.leaf(self_), now));
@@ -353,7 +353,7 @@ void Exchange::hear(const ParcelHeader& header) {
   peers_[header.from].heard_round = rounds_;
 }
 
-// ---- what is sent
+// ---- sending
 
 ParcelHeader Exchange::header(ParcelKind kind, NodeIndex node, TimeNs now) const {
   ParcelHeader header{};
@@ -444,7 +444,7 @@ void Exchange::add_grants(ParcelWriter& writer, std::uint32_t first, std::uint32
     if (const Grant* grant = grants_->grant_of(topology_.order()[at])) writer.add_grant(*grant);
 }
 
-// ---- what arrives
+// ---- receiving
 
 Status Exchange::check(const Parcel& parcel) const {
   const ParcelHeader& header = parcel.header();
@@ -452,7 +452,7 @@ Status Exchange::check(const Parcel& parcel) const {
   if (header.tag != tag_) return fail(Error::protocol, "a parcel of another exchange than {}", options_.name);
   if (header.fingerprint != topology_.fingerprint())
     return fail(Error::stale,
-                "a parcel of exchange {} by another tree: its sender has other members, or another configuration",
+                "a parcel of exchange {} with another tree: its sender has other members, or another configuration",
                 options_.name);
   if (header.from >= members || header.from == self_)
     return fail(Error::protocol, "a parcel of member {} of {}", header.from, members);

@@ -1,6 +1,5 @@
 // One member's part in one exchange: rounds with a deadline, views, grants. A state machine without socket, thread or
-// clock: events and the time are arguments, and its actions are effects. Read topology.h and parcel.h
-// first.
+// clock: events and the time are arguments, and its actions are effects. Read topology.h and parcel.h first.
 //
 //   a round at one member                                                              slot of the deadline, of 2 R
 //     own record is there, or its time is over                                          1
@@ -36,7 +35,7 @@ namespace offpath::exchange {
 
 struct ExchangeOptions {
   std::string name;
-  TimeNs interval_ns = 100 * millisecond_ns;  // from one round's begin to the next; 0: as fast as they end
+  TimeNs interval_ns = 100 * millisecond_ns;  // from the start of one round to the next; 0: as fast as they end
   TimeNs deadline_ns = 50 * millisecond_ns;   // of a round; at most the interval, unless the interval is 0
   bool views_to_all = true;                   // otherwise only the leaders of the root's parts have the complete view
   bool entries = true;                        // records travel; otherwise only their reductions
@@ -47,7 +46,7 @@ struct ExchangeOptions {
   std::uint32_t silent_rounds = 3, missed_rounds = 2, probe_rounds = 4;
 };
 
-// Returns what is wrong with them, if anything.
+// Returns the first error in them, if any.
 [[nodiscard]] Status check(const ExchangeOptions& options);
 
 struct ViewEntry {
@@ -55,17 +54,17 @@ struct ViewEntry {
   bool present;         // of this epoch; otherwise the newest known
   bool has_value;       // it has published something
   std::uint64_t epoch;  // 0: nothing was received from it
-  TimeNs age_ns;        // of the record, when the view was given; never less than its true age, as far as can be known
+  TimeNs age_ns;        // of the record, when the view was made; never less than its true age, as far as known
   Record record;
 };
 
 struct View {
   std::uint64_t epoch = 0;
-  TimeNs began_at = 0, given_at = 0;  // of this member's clock
+  TimeNs began_at = 0, given_at = 0;  // by this member's clock
   std::uint32_t present = 0, expected = 0;
-  bool whole = false;                // of all members; otherwise of this member's part of the tree
-  MemberIndex leader = nobody;       // the member that grants, as far as this member knows
-  std::vector<ViewEntry> entries{};  // of the expected members, in their order; empty where only reductions travel
+  bool whole = false;                        // of all members; otherwise of this member's part of the tree
+  MemberIndex leader = nobody;               // the member that grants, as far as this member knows
+  std::vector<ViewEntry> entries{};          // of the expected members, in their order; empty if only reductions travel
   std::shared_ptr<const Reduced> reduced{};  // null: there are no reductions
   std::uint32_t reduced_members = 0;
 };
@@ -79,7 +78,7 @@ struct ExchangeEffects {
   };
   std::vector<Send> sends;
   std::vector<ViewPtr> views;
-  bool wants_local = false;  // a round has begun: on_local is waited for
+  bool wants_local = false;  // a round has begun: on_local has to be called
 };
 
 struct ExchangeCounters {
@@ -89,14 +88,15 @@ struct ExchangeCounters {
   std::uint64_t parcels_in = 0, parcels_out = 0, bytes_in = 0, bytes_out = 0;
   std::uint64_t followed = 0;             // rounds that another member began
   std::uint64_t replaced = 0;             // leaders that were passed over
-  std::uint64_t without_value = 0;        // rounds in which there was no record of this member
-  TimeNs round_ns = 0, round_ns_max = 0;  // from begin to view: the last one, the longest
+  std::uint64_t without_value = 0;        // rounds without a record of this member
+  TimeNs round_ns = 0, round_ns_max = 0;  // from start to view: the last one, the longest
   TimeNs overrun_ns_max = 0;              // a view after its deadline: this process was not running
 };
 
 class Exchange {
  public:
-  // `nonce` is random for each process (grants.h). `epoch`: of an exchange of other members that this one replaces.
+  // `nonce` is random for each process (grants.h). `epoch`: that of an exchange with other members, which this one
+  // replaces.
   Exchange(ExchangeOptions options, Topology topology, MemberIndex self, std::uint64_t nonce, TimeNs now,
            std::uint64_t epoch = 0);
 
@@ -105,9 +105,9 @@ class Exchange {
   void on_time(TimeNs now, ExchangeEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
 
-  // The own record for the round that has begun, and its age; no owner: there is none.
+  // The own record for the current round, and its age; without an owner: there is none.
   void on_local(const Record& record, TimeNs age_ns, TimeNs now, ExchangeEffects& effects);
-  // An error is the sender's, and nothing has changed.
+  // An error is the sender's fault, and nothing has changed.
   [[nodiscard]] Status on_parcel(const SharedBytes& bytes, TimeNs now, ExchangeEffects& effects);
   // A member is known to be dead, or alive again.
   void on_member(MemberIndex member, bool is_up, TimeNs now);
@@ -129,19 +129,19 @@ class Exchange {
 
  private:
   struct Peer {                                         // a member, as this one knows it
-    bool dead = false;                                  // said by the owner
-    bool silent = false;                                // was a leader, and was not heard of
-    std::uint64_t heard_round = 0, expected_round = 0;  // of this member's count of rounds
+    bool dead = false;                                  // reported by the owner
+    bool silent = false;                                // a leader that was not heard of
+    std::uint64_t heard_round = 0, expected_round = 0;  // in this member's count of rounds
     std::uint64_t epoch = 0;                            // of its newest record
-    TimeNs source_at = 0;                               // when it was made, by this clock: not later than it was
+    TimeNs source_at = 0;                               // when it was made, by this clock: at the latest
     bool has_value = false;
     Record record{};
-    std::uint64_t sent_up = 0, sent_down = 0;  // epochs of what was sent on
+    std::uint64_t sent_up = 0, sent_down = 0;  // epochs that were sent on
   };
-  struct Part {                    // a node of the tree that this member has to do with
-    std::uint64_t epoch = 0;       // newest that was heard for it
-    std::uint32_t missed = 0;      // rounds without
-    MemberIndex speaker = nobody;  // who sent that
+  struct Part {                    // a node of the tree that concerns this member
+    std::uint64_t epoch = 0;       // the newest that was received for it
+    std::uint32_t missed = 0;      // rounds without one
+    MemberIndex speaker = nobody;  // the sender of that
     std::uint64_t speaker_round = 0;
     std::uint64_t partial_epoch = 0;
     Reduced partial{};
@@ -156,7 +156,7 @@ class Exchange {
   [[nodiscard]] MemberIndex speaker_of(NodeIndex node) const;
   [[nodiscard]] TimeNs slot(std::uint32_t number) const noexcept;
   [[nodiscard]] std::uint32_t depth_of(NodeIndex node) const noexcept;
-  void start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeEffects& effects);  // advance() is the caller's
+  void start(std::uint64_t epoch, TimeNs began_at, TimeNs now, ExchangeEffects& effects);  // the caller calls advance()
   void say_own_record(TimeNs now);
   void advance(TimeNs now, ExchangeEffects& effects);
   [[nodiscard]] bool step(TimeNs now, ExchangeEffects& effects);
@@ -195,7 +195,7 @@ class Exchange {
   std::uint32_t slots_;
   bool waits_for_down_;
   std::optional<Grants> grants_;
-  // which the owner gave; a round says what there was when it left its first phase
+  // from the owner; a round uses the one that is present at the end of its first phase
   std::optional<OwnRecord> own_newest_;
   std::vector<Peer> peers_;
   std::vector<Part> parts_;  // by node
@@ -205,11 +205,11 @@ class Exchange {
   std::uint64_t epoch_ = 0, rounds_ = 0;
   bool open_ = false;
   Phase phase_ = Phase::local;
-  NodeIndex at_ = nobody;  // the highest node that this member leads and has come to, in this round
+  NodeIndex at_ = nobody;  // the highest node that this member leads and has reached in this round
   bool local_there_ = false, whole_there_ = false, whole_ = false;
   TimeNs began_at_ = 0, next_at_ = 0;
-  MemberIndex told_leader_ = nobody;          // by whoever leads this member, who is nearer to that leader
-  MemberIndex probed_ = 0;                    // whose turn it was
+  MemberIndex told_leader_ = nobody;          // from the member that leads this one, which is closer to that leader
+  MemberIndex probed_ = 0;                    // the last one asked
   std::map<MemberIndex, SharedBytes> early_;  // parcels of the next epoch, the newest of each member
   ExchangeCounters counters_;
 };

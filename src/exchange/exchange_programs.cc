@@ -39,14 +39,14 @@ Status ExchangeService::open(std::uint64_t channel, const channel::Entry& reques
     return fail(Error::denied, "exchange {} is not user {}'s", message.name, user);
   if (!one.exchange) return fail(Error::unsupported, "exchange {} does not run here: {}", message.name, one.failure);
   if (one.subscribers.size() >= subscribers_max)
-    return fail(Error::too_large, "exchange {} has {} programs already", message.name, one.subscribers.size());
+    return fail(Error::too_large, "exchange {} already has {} programs", message.name, one.subscribers.size());
   if (message.publishes && !one.settings.source.empty())
     return fail(Error::exists, "the records of exchange {} come from {}", message.name, one.settings.source);
   if (message.publishes && one.publisher != 0)
     return fail(Error::exists, "another program publishes the records of exchange {}", message.name);
   if (message.record_bytes > one.settings.options.record_bytes)
-    return fail(Error::too_large, "records of {} bytes, exchange {} has at most {}", message.record_bytes, message.name,
-                one.settings.options.record_bytes);
+    return fail(Error::too_large, "records of {} bytes, but exchange {} allows at most {}", message.record_bytes,
+                message.name, one.settings.options.record_bytes);
   if (message.view_bytes < sizeof(wire::ViewHead) || message.view_bytes > wire::exchange_view_bytes_max)
     return fail(Error::invalid, "views of {} bytes", message.view_bytes);
   if (!wire::is_segment(message.area.region) ||
@@ -103,7 +103,7 @@ Status ExchangeService::describe(std::uint64_t channel, const channel::Entry& re
   auto bytes = std::make_shared<std::vector<std::byte>>();
   wire::encode_description(told, *bytes);
   if (bytes->size() > message.room.length || !wire::is_segment(message.room.region)) {
-    service::answer(effects, channel, request.ticket, bytes->size());  // it asks again, with more room
+    service::answer(effects, channel, request.ticket, bytes->size());  // the program asks again, with more room
     return {};
   }
   const std::uint64_t token = next_token();
@@ -146,7 +146,7 @@ Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& reque
                 found.one->settings.options.name);
   for (const wire::ExchangeWish& wish : message.wishes)
     if (wish.member >= found.one->places.size())
-      return fail(Error::not_found, "a grant for member {}, exchange {} has {}", wish.member,
+      return fail(Error::not_found, "a grant for member {}, but exchange {} has {}", wish.member,
                   found.one->settings.options.name, found.one->places.size());
   for (const wire::ExchangeWish& wish : message.wishes) grants->wish(wish.member, wish.amount);
   found.subscriber->wished = true;

@@ -1,5 +1,4 @@
-// Records: pulled from the program that publishes them when a round begins, or given by the agent itself
-// (wire/areas/exchange_area.h).
+// Records: pulled from their program when a round begins, or made by the agent itself (wire/areas/exchange_area.h).
 #include <algorithm>
 #include <utility>
 
@@ -123,7 +122,7 @@ bool ExchangeService::take_slot(One& one, Subscriber& subscriber, TimeNs now, se
     const auto at = std::ranges::find(shown, head.view_number, &Subscriber::ShownGrant::view);
     if (at != shown.end()) grants->on_user_goes_by(at->leader_nonce, at->number);
   }
-  // Where the program's clock says nothing, the record may be as old as the last look that did not see it.
+  // If the program's clock is unrelated, the record may be as old as the last look that did not see it.
   const bool same_clock =
       channels_.at(subscriber.channel).same_clock && head.published_at_ns <= now && head.published_at_ns > 0;
   one.record_made_at = same_clock ? head.published_at_ns : subscriber.read_before_at;

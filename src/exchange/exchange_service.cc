@@ -106,7 +106,7 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
     const auto self = std::ranges::find(places, self_, &Place::name);
     auto topology = Topology::make(one.settings.shape, places);
     if (self == places.end())
-      one.failure = fmt::format("{} is none of its members", self_);
+      one.failure = fmt::format("{} is not one of its members", self_);
     else if (!topology)
       one.failure = topology.error().message;
     else
@@ -116,7 +116,7 @@ void ExchangeService::rebuild(One& one, const std::vector<GroupMember>& members,
     one.exchange.reset();
     one.view.reset();
     if (!one.failure.empty()) {
-      log(LogLevel::warning, "exchange {}: it does not run here: {}", one.settings.options.name, one.failure);
+      log(LogLevel::warning, "exchange {} does not run here: {}", one.settings.options.name, one.failure);
       return;
     }
     std::vector<std::string> names;
@@ -165,7 +165,7 @@ Status ExchangeService::serve(std::uint64_t channel, const channel::Entry& reque
     case wire::EntryKind::exchange_close:
       return end(channel, request, now, effects);
     default:
-      return fail(Error::protocol, "request kind {} is none of an exchange", request.kind);
+      return fail(Error::protocol, "request kind {} does not belong to exchanges", request.kind);
   }
 }
 
@@ -195,7 +195,7 @@ void ExchangeService::on_channel_closed(std::uint64_t channel, TimeNs, service::
 
 // ---- rounds
 
-// Before any decision by a time that may have stopped.
+// Before any decision that depends on a time that may have stopped.
 void ExchangeService::notice_suspend() {
   if (suspended_ == nullptr || exchanges_.empty()) return;
   const TimeNs all = suspended_();
@@ -217,7 +217,7 @@ void ExchangeService::on_time(TimeNs now, service::Effects& out) {
   if (waiters_due_ <= now) answer_waiters(now, out);
 }
 
-// Rounds whose time is over.
+// Answers waits whose deadline has passed.
 void ExchangeService::answer_waiters(TimeNs now, service::Effects& out) {
   waiters_due_ = never;
   for (auto& one : exchanges_) {

@@ -6,8 +6,8 @@
 //   a round begins --> the publisher's line, then its newest record, are pulled --> Exchange --> parcels --> agents a
 //   view         --> pushed into every program's area, the slot first, then the line --> waiting programs are answered
 //
-// The configuration names the members, or they are all of the group. A tree of other members is another tree with other
-// numbers, as its fingerprint shows. Grants need a configured member list: a majority of an unknown size is undefined.
+// The members are configured, or are all of the group. A tree with other members is another tree with other numbers, as
+// its fingerprint shows. Grants need a configured member list: a majority of an unknown size is undefined.
 #pragma once
 
 #include <sys/types.h>
@@ -35,27 +35,27 @@ struct ExchangeSettings {
   Shape shape;
   std::string tree_file{};             // of Shape::Kind::file: read before the service is made
   std::vector<std::string> members{};  // empty: all of the group
-  std::string source{};         // of records: empty: a program publishes; otherwise the agent's own, by set_record
-  std::optional<uid_t> user{};  // whose programs may take part, besides the agent's own user's and root's
+  std::string source{};         // of records: empty: a program publishes them; otherwise the agent's own, by set_record
+  std::optional<uid_t> user{};  // a user whose programs may take part, besides the agent's own user's and root's
 };
 
 // A member of the group, as on_members reports it.
 struct GroupMember {
   std::string name;
-  std::string host;  // empty: not known
+  std::string host;  // empty: unknown
   bool is_up;
 };
 
-// Answers have the number of what was opened, the number of the newest view, the size of a description, or whether this
-// agent may grant.
+// Answers carry the number of the opened exchange, the number of the newest view, the size of a description, or whether
+// this agent may grant.
 class ExchangeService final : public service::Service {
  public:
   static constexpr std::size_t subscribers_max = 64;  // programs of one exchange
   static constexpr std::size_t waiters_max = 256;     // of one program
   static constexpr std::size_t shown_grants_max = 256;
 
-  // `clock` is read to measure what exchanging costs; null: nothing, as in a simulation. `suspended`: how long the
-  // machine has slept in all, while `now` stopped; null: never.
+  // `clock` measures the cost of exchanging; null: not measured, as in a simulation. `suspended` returns how long the
+  // machine was suspended in total, while `now` stopped; null: never.
   ExchangeService(std::vector<ExchangeSettings> settings, std::uint64_t nonce, TimeNs (*clock)() = nullptr,
                   TimeNs (*suspended)() = nullptr);
   ~ExchangeService() override;
@@ -89,14 +89,14 @@ class ExchangeService final : public service::Service {
     on_transfer(token, status, now, effects);
   }
 
-  // The newest record of an exchange whose source is the agent. False: there is no such exchange.
+  // Sets the newest record of an exchange whose source is the agent. False: there is no such exchange.
   bool set_record(std::string_view name, Bytes record, TimeNs made_at);
   [[nodiscard]] bool is_any() const noexcept { return !exchanges_.empty(); }
 
   struct ExchangeStatus {
     std::string name, topology;
     std::shared_ptr<const Topology> tree;  // null: it does not run here
-    std::string failure;                   // why not; empty: it does
+    std::string failure;                   // the reason if it does not run; otherwise empty
     std::vector<std::string> members;
     MemberIndex self = nobody;
     ViewPtr view;  // the newest one; null: none
@@ -133,16 +133,16 @@ class ExchangeService final : public service::Service {
       std::uint64_t view, leader_nonce, number;
     };
     std::deque<ShownGrant> shown_grants{};  // of the newest views
-    ViewPtr next{};                         // came while another was being pushed
+    ViewPtr next{};                         // arrived while another was being pushed
     std::vector<Waiter> waiters{};
     // records
     enum class Read : std::uint8_t { idle, line, slot, rest } read = Read::idle;
     bool read_again = false;
     unsigned torn = 0;
-    TimeNs read_at = 0, read_before_at = 0;  // when a read that ended well began: this one, the one before
+    TimeNs read_at = 0, read_before_at = 0;  // start of the last successful read, and of the one before
     std::uint64_t reading = 0, record_number = 0;
     TimeNs record_seen_at = 0;
-    std::shared_ptr<std::vector<std::byte>> room{};  // the line, behind it the slot: kept by the read into it
+    std::shared_ptr<std::vector<std::byte>> room{};  // the line, then the slot: the target of reads keeps it alive
   };
   struct One;
   struct Transfer {
@@ -158,7 +158,7 @@ class ExchangeService final : public service::Service {
   };
   [[nodiscard]] std::uint64_t next_token() noexcept { return service::token_of(service::ServiceId::exchange, next_++); }
   void ask(Post post, service::Effects& effects);
-  // `bytes` stay until on_transfer.
+  // `bytes` has to stay until on_transfer.
   static void push(service::Effects& effects, service::ChannelNumber channel, std::uint64_t token,
                    wire::RegionId region, std::uint64_t offset, Bytes bytes);
   void notice_suspend();
@@ -200,7 +200,7 @@ class ExchangeService final : public service::Service {
   std::uint64_t nonce_;
   TimeNs (*clock_)();
   TimeNs (*suspended_)();
-  TimeNs suspended_before_;  // of that, what the grants know of
+  TimeNs suspended_before_;  // the part that the grants know
   std::string self_;
   uid_t owner_ = 0;
   std::vector<std::unique_ptr<One>> exchanges_;
@@ -208,9 +208,9 @@ class ExchangeService final : public service::Service {
   std::map<std::uint64_t, Transfer> transfers_;  // by token
   ParcelReader reader_;
   std::vector<std::pair<One*, SharedBytes>> arrived_;
-  std::vector<Post> posts_;  // by carriers, within a call
+  std::vector<Post> posts_;  // of carriers, within a call
   std::map<std::uint64_t, std::function<void(Result<service::Answer> answer, TimeNs now)>> asked_;  // by token
-  TimeNs waiters_due_ = never;  // not later than any of them is
+  TimeNs waiters_due_ = never;  // not later than the deadline of any waiter
   std::uint64_t next_ = 1;
 };
 

@@ -25,7 +25,7 @@ ExchangeOptions options() {
 
 Shape shape(std::string_view text) { return *parse_shape(text); }
 
-// The newest view that this member was given.
+// This member's newest view.
 const View& newest(LoopbackMembers& members, MemberIndex member) {
   EXPECT_FALSE(members[member].views.empty()) << member;
   return *members[member].views.back();
@@ -71,7 +71,7 @@ TEST(Exchange, MembersThatBeginAtDifferentTimesComeToOneEpoch) {
   LoopbackMembers members(options(), shape("neighbourhoods(3)"), 9, 1);
   for (MemberIndex i = 0; i < 9; ++i) members.kill(i);
   for (MemberIndex i = 0; i < 9; ++i) {
-    members[i].clock_shift = i * 777 * second_ns;  // no clock agrees with another
+    members[i].clock_shift = i * 777 * second_ns;  // no two clocks agree
     members.start(i);
     members.run_for(3300 * microsecond_ns);
   }
@@ -88,10 +88,10 @@ TEST(Exchange, AStoppedMemberMakesViewsPartialAndNeverLateAndIsTakenBack) {
   EXPECT_EQ(partial.present, 8u);
   EXPECT_EQ(partial.expected, 9u);
   EXPECT_FALSE(partial.entries[4].present);
-  EXPECT_TRUE(partial.entries[4].has_value);  // the newest there is
+  EXPECT_TRUE(partial.entries[4].has_value);  // the newest known one
   EXPECT_GE(partial.entries[4].age_ns, 100 * millisecond_ns);
   EXPECT_EQ(members[0].exchange->counters().overrun_ns_max, 0);
-  // Nobody waits for it for ever: once it has been missed, rounds end when the others are there.
+  // After it has been missed, rounds no longer wait for it.
   EXPECT_LT(partial.given_at - partial.began_at, options().deadline_ns / 4);
   members.run_for(10 * second_ns);
   for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(newest(members, i).present, 9u) << i;
@@ -142,7 +142,7 @@ TEST(Exchange, ARecordThatComesAfterItsRoundsFirstPhaseIsTheNextOnesForItsOwnMem
   LoopbackMembers members(options(), shape("neighbourhoods(2)"), 4, 1);
   members[3].publishes.reset();
   auto record = std::make_shared<const std::vector<std::byte>>(8, std::byte{42});
-  std::uint64_t said_without = 0;  // the round whose first phase was over when the record came
+  std::uint64_t said_without = 0;  // the round whose first phase had ended when the record arrived
   members.run_until(members.now() + 100 * millisecond_ns, [&](TimeNs now) {
     Exchange& exchange = *members[3].exchange;
     if (exchange.counters().without_value == 0 || !exchange.is_open()) return true;
@@ -241,7 +241,7 @@ TEST(Exchange, GrantsReachTheirMembersAndLapseWithTheirLeader) {
   for (MemberIndex i = 0; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
   members.kill(0);
   members.run_for(110 * millisecond_ns);
-  for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 0u) << i;  // nobody may grant yet
+  for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 0u) << i;  // nobody may grant at first
   members.run_for(second_ns);
   for (MemberIndex i = 1; i < 9; ++i) EXPECT_EQ(held(i), 10u) << i;
   EXPECT_EQ(members[5].exchange->grants()->leader(), 1u);
@@ -309,10 +309,10 @@ TEST(Exchange, OptionsThatCannotWorkAreNamed) {
 
 TimeNs slept_ns = 0;
 
-// Grants of the whole service are over whichever way the agent first learns that its machine has slept.
+// All grants of the service end, however the agent first learns that its machine was suspended.
 TEST(ExchangeService, GrantsEndForAnAgentWhoseMachineWasSuspended) {
   using wire::EntryKind;
-  slept_ns = 7 * second_ns;  // before the agent was started: of no concern
+  slept_ns = 7 * second_ns;  // before the agent was started: does not count
   ExchangeOptions granting = options();
   granting.grants = GrantOptions{.total = 100};
   ExchangeService service({{.options = granting, .shape = shape("allgather"), .members = {"a"}}}, 1, nullptr,

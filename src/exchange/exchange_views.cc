@@ -1,5 +1,5 @@
-// Views: laid out as wire/areas/exchange_area.h says, and pushed into the area of each program, the slot first, then
-// the line.
+// Views: laid out as in wire/areas/exchange_area.h, and pushed into the area of each program, the slot first, then the
+// line.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -12,7 +12,7 @@ namespace offpath::exchange {
 
 namespace {
 
-// A view as it is laid out: head and rows, followed by bytes while there is room.
+// A laid out view: head and rows, then bytes as long as there is room.
 class ViewBytes {
  public:
   ViewBytes(std::uint64_t rows, std::uint64_t bytes_max) : bytes_(rows), bytes_max_(bytes_max) {}
@@ -23,7 +23,7 @@ class ViewBytes {
     for (const ViewEntry& entry : view.entries) bytes += align_up(entry.record.bytes.size(), 8);
     bytes_.reserve(std::min(bytes, bytes_max_));
   }
-  // The place of the records; 0: there was no room.
+  // The offset of the bytes; 0: there was no room.
   [[nodiscard]] std::uint64_t put(Bytes bytes) {
     const std::uint64_t place = bytes_.size(), end = place + align_up(bytes.size(), 8);
     if (end > bytes_max_) return 0;
@@ -133,7 +133,7 @@ void ExchangeService::show(One& one, Subscriber& subscriber, ViewPtr view, TimeN
 void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& status, TimeNs now,
                               service::Effects& out) {
   if (!status) {
-    subscriber.push = Subscriber::Push::idle;  // the channel ends, or the area is not what it was said to be
+    subscriber.push = Subscriber::Push::idle;  // the channel ends, or the area differs from its description
     return;
   }
   if (subscriber.push == Subscriber::Push::slot) {
@@ -146,7 +146,7 @@ void ExchangeService::on_push(One& one, Subscriber& subscriber, const Status& st
     wire::ViewLine line{};
     line.number = subscriber.view_number;
     store(transfer.bytes->data(), line);
-    // The number alone: one aligned word.
+    // Only the number: one aligned word.
     push(out, subscriber.channel, token, subscriber.area.region, subscriber.area.offset + sizeof(wire::PublishLine),
          Bytes(*transfer.bytes).first(sizeof line.number));
     transfers_.emplace(token, std::move(transfer));
@@ -180,7 +180,7 @@ wire::ViewHead ExchangeService::view_head(const One& one, const Subscriber& subs
   const Grants* grants = one.exchange->grants();
   if (grants == nullptr || !subscriber.publishes || subscriber.record_number == 0) return head;
   const Grants::Held held = grants->held(now);
-  // Counted from when the record was seen, which is later than its publication (grants.h).
+  // Counted from the moment the record was seen, which is later than its publication (grants.h).
   const TimeNs valid = held.until - subscriber.record_seen_at;
   head.grant_leader = held.leader;
   head.grant_number = held.number;

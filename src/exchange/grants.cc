@@ -33,7 +33,7 @@ void Grants::on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat
     return;
   }
   if (!same)
-    for (Member& member : members_) member.has_grant = false;  // of another leader
+    for (Member& member : members_) member.has_grant = false;  // from another leader
   vote_ = {leader, nonce, beat, now + options_.lease_ns, 0};
 }
 
@@ -67,15 +67,15 @@ Grants::Beat Grants::beat() const noexcept { return {vote_.leader, vote_.nonce, 
 void Grants::on_ballot(const Ballot& ballot, TimeNs now) {
   if (ballot.member >= members_.size() || ballot.member == self_) return;
   Member& member = members_[ballot.member];
-  // Ballots may take several ways: older ones of the same process are useless. Of two processes the later one to arrive
-  // counts, because their order is unknown; the other's ballots make only grants that fit no stamp of it.
+  // Ballots may take several paths: older ones of the same process are dropped. Of two processes the one that arrives
+  // later counts, because their order is unknown; the other's ballots only make grants that fit no stamp of it.
   if (member.has_ballot && member.ballot.nonce == ballot.nonce && ballot.stamp <= member.ballot.stamp) return;
   const bool anew = member.has_ballot && member.ballot.nonce != ballot.nonce;
   member.ballot = ballot;
   member.ballot_at = now;
   member.has_ballot = true;
   if (anew || !is_leading() || ballot.leader != self_ || ballot.leader_nonce != nonce_) return;
-  // The grants that it followed before are given up.
+  // Releases the grants that it followed before.
   std::erase_if(member.given, [&](const Given& each) { return each.number < ballot.adopted; });
 }
 
@@ -123,7 +123,7 @@ void Grants::issue(TimeNs now) {
     forget_over(member, now);
     given += exposure(member, now);
   }
-  // This member's own ballot is a message without a way.
+  // This member's own ballot takes no path.
   Member& own = members_[self_];
   own.ballot = ballot();
   own.ballot_at = now;
@@ -143,7 +143,7 @@ void Grants::issue(TimeNs now) {
     grant.number = ++numbers_;
     grant.amount = amount;
     const TimeNs until = std::min(lease, member.ballot_at + options_.ttl_ns);
-    if (until <= now) continue;  // it was not heard of for so long
+    if (until <= now) continue;  // it has not been heard of for too long
     grant.valid_ns = slower(until - member.ballot_at);
     if (limited) member.given.push_back({grant.number, amount, until});
     given = given - had + std::max(had, limited ? amount : 0);
@@ -151,7 +151,7 @@ void Grants::issue(TimeNs now) {
     member.has_grant = true;
     if (i == self_) on_grant(self_, nonce_, grant, now);
   }
-  // What this member has adopted itself is known at once.
+  // Its own adoption is known at once.
   own.ballot = ballot();
   std::erase_if(own.given, [&](const Given& each) { return each.number < own.ballot.adopted; });
 }
@@ -161,7 +161,7 @@ void Grants::on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Gran
   Member& member = members_[grant.member];
   if (leader == vote_.leader && leader_nonce == vote_.nonce && !is_leading() &&
       (!member.has_grant || grant.number > member.grant.number)) {
-    member.grant = grant;  // to be sent on
+    member.grant = grant;  // to be passed on
     member.has_grant = true;
   }
   if (grant.member != self_ || grant.nonce != nonce_ || grant.stamp > stamp_ || grant.stamp + remembered <= stamp_ ||
@@ -172,7 +172,7 @@ void Grants::on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Gran
   if (until <= now) return;
   const bool same = held_.leader == leader && held_nonce_ == leader_nonce;
   if (same && grant.number <= held_.number) return;
-  // Two leaders' grants are never valid together; whichever this is, the other's are over or about to end.
+  // Two leaders' grants are never valid together: those of the other leader have ended or are about to.
   if (!same && now < held_.until) return;
   held_ = {grant.amount, grant.number, leader, until};
   held_nonce_ = leader_nonce;

@@ -33,7 +33,7 @@
 namespace offpath::exchange {
 
 struct GrantOptions {
-  std::uint64_t total = 0;  // unlimited: what is granted is no share of anything (targets)
+  std::uint64_t total = 0;  // unlimited: grants are not shares of a total (targets)
   static constexpr std::uint64_t unlimited = UINT64_MAX;
   TimeNs lease_ns = second_ns;
   TimeNs ttl_ns = second_ns / 2;  // of a grant, counted from the holder's ballot; never beyond the lease
@@ -41,44 +41,44 @@ struct GrantOptions {
 
 class Grants {
  public:
-  // `nonce` distinguishes this process from earlier and later ones of the same member: random. `ranks`: of two members
-  // that would lead, the one with the lower rank leads.
+  // `nonce` distinguishes this process from earlier and later ones of the same member: random. `ranks`: of two
+  // candidates the one with the lower rank leads.
   Grants(const GrantOptions& options, MemberIndex self, std::vector<std::uint32_t> ranks, std::uint64_t nonce,
          TimeNs now);
 
   // ---- with each round
-  // `would_lead`: this member takes itself for the leader.
+  // `would_lead`: this member considers itself the leader.
   void on_round(bool would_lead, TimeNs now);
   [[nodiscard]] Ballot ballot() const noexcept;
 
-  // The machine was suspended for so long, in which its clock (`now`) stopped and the others' continued. What this
-  // member holds, and the majority behind it, end that much earlier. Its own promises and grants are counted as before,
+  // The machine was suspended for this long, while its clock (`now`) stopped and others' continued. This member's
+  // holdings, and the majority behind it, end that much earlier. Its own promises and grants are counted as before,
   // which is longer.
   void on_suspended(TimeNs slept) noexcept;
 
-  // ---- what arrives
+  // ---- arriving messages
   void on_ballot(const Ballot& ballot, TimeNs now);
   void on_beat(MemberIndex leader, std::uint64_t nonce, std::uint64_t beat, TimeNs now);
   void on_grant(MemberIndex leader, std::uint64_t leader_nonce, const Grant& grant, TimeNs now);
 
-  // ---- messages that are passed on: the newest known ones of the leader that this member votes for
+  // ---- messages to pass on: the newest known ones of the leader that this member votes for
   struct Beat {
     MemberIndex leader = nobody;
     std::uint64_t nonce = 0, beat = 0;
   };
   [[nodiscard]] Beat beat() const noexcept;
-  [[nodiscard]] const Ballot* ballot_of(MemberIndex member) const noexcept;  // null: none came
+  [[nodiscard]] const Ballot* ballot_of(MemberIndex member) const noexcept;  // null: none arrived
   [[nodiscard]] const Grant* grant_of(MemberIndex member) const noexcept;    // the newest one of that leader
 
   // ---- deciding
-  // What this member would grant whenever it leads: the amounts stay wished until changed. 0: nothing.
+  // The amount that this member grants whenever it leads, until changed. 0: nothing.
   void wish(MemberIndex member, std::uint64_t amount) { wishes_[member] = amount; }
   [[nodiscard]] bool may_grant(TimeNs now) const noexcept { return lease_until(now) > now; }
-  // Until when a majority supports this member.
+  // The time until which a majority supports this member.
   [[nodiscard]] TimeNs lease_until(TimeNs now) const noexcept;
   // Makes the grants of this round, if it may.
   void issue(TimeNs now);
-  // The part of the total that is given out as far as this member knows.
+  // The part of the total that is granted, as far as this member knows.
   [[nodiscard]] std::uint64_t given_out(TimeNs now) const noexcept;
 
   // ---- holding
@@ -88,13 +88,13 @@ class Grants {
     MemberIndex leader = nobody;
     TimeNs until = 0;
   };
-  // The amount this member may use now; 0 when there is none, or it is over.
+  // The amount that this member may use now; 0 if there is none, or it has ended.
   [[nodiscard]] Held held(TimeNs now) const noexcept;
   [[nodiscard]] MemberIndex leader() const noexcept { return vote_.leader; }
-  // The leader's process that granted it.
+  // The leader's process that made the grant.
   [[nodiscard]] std::uint64_t held_nonce() const noexcept { return held_nonce_; }
-  // A program that uses the held amount may follow an earlier grant until it has looked, and gives up the difference
-  // only then. Without a program, this member gives it up at once.
+  // A program that uses the amount may follow an earlier grant until its next look, and gives up the difference only
+  // then. Without a program, this member gives it up at once.
   void set_user(bool is_there) noexcept { has_user_ = is_there; }
   void on_user_goes_by(std::uint64_t leader_nonce, std::uint64_t number) noexcept {
     user_nonce_ = leader_nonce;
@@ -110,20 +110,20 @@ class Grants {
     Ballot ballot{};
     TimeNs ballot_at = 0;
     bool has_ballot = false;
-    std::vector<Given> given{};  // of this process's own granting
-    Grant grant{};               // the newest, made here or to be sent on
+    std::vector<Given> given{};  // granted by this process
+    Grant grant{};               // the newest, made here or to be passed on
     bool has_grant = false;
   };
   struct Vote {
     MemberIndex leader = nobody;
     std::uint64_t nonce = 0, beat = 0;
     TimeNs promised_until = 0;
-    TimeNs better_until = 0;  // one of a lower rank was heard: the promise is not renewed
+    TimeNs better_until = 0;  // a leader of lower rank was heard: the promise is not renewed
   };
   static constexpr std::size_t remembered = 256;  // times of own ballots and beats
 
   [[nodiscard]] bool is_leading() const noexcept { return vote_.leader == self_ && vote_.nonce == nonce_; }
-  [[nodiscard]] static TimeNs slower(TimeNs wait) noexcept { return wait - wait / 64; }  // for clocks' rates
+  [[nodiscard]] static TimeNs slower(TimeNs wait) noexcept { return wait - wait / 64; }  // allows for the clocks' rates
   [[nodiscard]] std::uint64_t adopted() const noexcept;
   void forget_over(Member& member, TimeNs now);
   [[nodiscard]] static std::uint64_t exposure(const Member& member, TimeNs now) noexcept;

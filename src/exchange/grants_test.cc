@@ -10,7 +10,7 @@ namespace {
 
 constexpr TimeNs ms = millisecond_ns;
 
-// Members whose messages go where a test lets them.
+// Members whose messages the test delivers.
 struct Members {
   explicit Members(std::size_t count, std::uint64_t total = 100) : options{total, 100 * ms, 50 * ms}, all(count) {
     for (MemberIndex i = 0; i < count; ++i) start(i);
@@ -20,7 +20,7 @@ struct Members {
     std::iota(ranks.begin(), ranks.end(), 0u);
     all[i] = std::make_unique<Grants>(options, i, ranks, ++nonce, now);
   }
-  // A round of this leader, which reaches and hears those.
+  // A round of this leader, in which it reaches and hears `reached`.
   void round(MemberIndex leader, const std::vector<MemberIndex>& reached) {
     Grants& lead = *all[leader];
     lead.on_round(true, now);
@@ -117,14 +117,14 @@ TEST(Grants, WhatOneGivesUpAnotherGetsOnlyWhenItIsKnownToBeGivenUp) {
   members.all[0]->wish(1, 20);
   members.all[0]->wish(2, 80);
   members.now += ms;
-  // 1 is cut off: it holds what it had.
+  // 1 is cut off: it keeps its amount.
   members.round(0, {0, 2});
   EXPECT_EQ(members.held(1), 100u);
   EXPECT_EQ(members.held(2), 0u);
   members.now += ms;
   members.round(0, {0, 1, 2});  // it learns of its 20 ...
   members.now += ms;
-  members.round(0, {0, 1, 2});  // ... and says so
+  members.round(0, {0, 1, 2});  // ... and confirms it
   members.now += ms;
   members.round(0, {0, 1, 2});
   EXPECT_EQ(members.held(1), 20u);
@@ -200,7 +200,7 @@ TEST(Grants, ALeaderThatStartsAnewIsAnotherLeader) {
   members.all[0]->wish(1, 100);
   members.round(0, {0, 1, 2});
   EXPECT_EQ(members.held(1), 100u);
-  members.start(0);  // it knows of no grant
+  members.start(0);  // it has forgotten its grants
   members.all[0]->wish(2, 100);
   for (int i = 0; i < 300; ++i) {
     members.now += ms;

@@ -20,11 +20,11 @@ namespace {
 
 constexpr int tag = 77;
 constexpr std::size_t receives = 4;  // posted at a time, from any rank
-// MPI sends small parcels at once, practically without a request; large ones are sent from where they lie.
+// MPI sends small parcels at once, practically without a request; large ones are sent in place.
 constexpr std::size_t persistent_bytes_min = 2 << 10, persistent_bytes_max = 64 << 10;
 constexpr TimeNs watch_every_ns = 10 * millisecond_ns;
 
-// MPI's error codes, mapped once.
+// Turns MPI's error codes into failures.
 Status checked(int code, std::string_view call) {
   if (code == MPI_SUCCESS) return {};
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -33,7 +33,7 @@ Status checked(int code, std::string_view call) {
   return fail(Error::io, "{}: {}", call, std::string_view(text.data(), static_cast<std::size_t>(length)));
 }
 
-// A request that was made to be started again and again.
+// A request that can be started repeatedly.
 class Persistent {
  public:
   Persistent() = default;
@@ -42,20 +42,20 @@ class Persistent {
   ~Persistent() { release(); }
   void release() {
     if (request == MPI_REQUEST_NULL) return;
-    MPI_Request_free(&request);  // one that is under way ends by itself
+    MPI_Request_free(&request);  // a running one ends by itself
     request = MPI_REQUEST_NULL;
   }
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
 struct Outgoing {
-  std::vector<std::byte> copy;  // what the persistent request sends from
-  std::size_t bytes = 0;        // that it was made for
+  std::vector<std::byte> copy;  // the source of the persistent request
+  std::size_t bytes = 0;        // the size for which it was made
   Persistent usual;
   MPI_Request single = MPI_REQUEST_NULL;
-  SharedBytes kept;  // what a single one sends from
+  SharedBytes kept;  // the source of a single request
   bool busy = false;
-  SharedBytes next;  // the newest that waits for the end of that one
+  SharedBytes next;  // the newest parcel that waits for the end of that one
   TimeNs next_deadline = 0;
 };
 
@@ -213,10 +213,10 @@ void end_if_sent(Outgoing& out) {
 
 std::uint64_t MpiCarrier::left_out() const noexcept { return state_->left_out; }
 
-// A rank that does not receive gets nothing more until it has taken the parcel on its way; then it gets the newest one.
+// A rank that does not receive gets nothing more until it has taken the current parcel; then it gets the newest one.
 void MpiCarrier::send(MemberIndex to, SharedBytes parcel, TimeNs deadline, TimeNs) {
   Outgoing& out = state_->outgoing[to];
-  if (out.busy) end_if_sent(out);  // it may have been since the last poll
+  if (out.busy) end_if_sent(out);  // it may have ended since the last poll
   if (out.next || !state_->ended) ++state_->left_out;
   if (!state_->ended) return;
   out.next = std::move(parcel);
@@ -246,20 +246,19 @@ void MpiCarrier::State::start_next(MemberIndex to) {
     ended = fail(Error::peer_lost, "rank {}: {}", to, sent.error().message);
   else
     out.busy = true;
-  // A small send has mostly ended already and need not be looked at; a large one would cost this rank its core where
-  // ranks share one.
+  // A small send has mostly ended already and need not be tested; testing a large one would cost this rank its core
+  // where ranks share one.
   if (out.busy && parcel->size() < persistent_bytes_min) end_if_sent(out);
 }
 
-// Its single request was freed by its end; the persistent one is there to be started again.
+// A single request was freed by its end; the persistent one can be started again.
 void MpiCarrier::State::note_sent(std::size_t to, int code) {
   Outgoing& out = outgoing[to];
   out.busy = false;
   out.single = MPI_REQUEST_NULL;
   out.kept.reset();
   if (code != MPI_SUCCESS)
-    ended = fail(Error::peer_lost, "rank {} does not receive any more: {}", to,
-                 checked(code, "MPI_Testsome").error().message);
+    ended = fail(Error::peer_lost, "rank {} no longer receives: {}", to, checked(code, "MPI_Testsome").error().message);
 }
 
 Status MpiCarrier::poll(TimeNs now, const Take& take) {
@@ -391,7 +390,7 @@ Result<MpiCollectives> MpiCollectives::make(const MpiWorld& world, const Topolog
 Result<Bytes> MpiCollectives::exchange(Bytes record) {
   State& state = *state_;
   if (record.size() != state.record_bytes)
-    return fail(Error::invalid, "a record of {} bytes, {} were said", record.size(), state.record_bytes);
+    return fail(Error::invalid, "a record of {} bytes, but {} were announced", record.size(), state.record_bytes);
   state.own.assign(record.begin(), record.end());
   for (State::Level& level : state.levels) {
     const int mine = static_cast<int>(state.own.size());

@@ -1,5 +1,5 @@
-// One exchange of the service (exchange_service.h), and the programs that take part in it: for exchange_service.cc and
-// the files of its parts, exchange_programs.cc, exchange_records.cc and exchange_views.cc.
+// One exchange of the service (exchange_service.h) and the programs that take part in it. For exchange_service.cc,
+// exchange_programs.cc, exchange_records.cc and exchange_views.cc.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ struct ExchangeService::One {
   ExchangeSettings settings;
   std::uint64_t tag;
   std::vector<wire::ExchangeField> fields;  // of the configuration, or of the first program
-  std::string failure{"the group has not been told yet"};
+  std::string failure{"its members are not known yet"};
   std::vector<Place> places;
   std::unique_ptr<Exchange> exchange;  // null: it does not run here
   std::unique_ptr<ChannelCarrier> carrier;

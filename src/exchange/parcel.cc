@@ -72,7 +72,7 @@ SharedBytes ParcelWriter::finish() {
   for (const Record& each : records_) at = put_padded(at, each.bytes);
   for (const Bytes each : partial_bytes_) at = put_padded(at, each);
   OFP_ASSERT(at == bytes->data() + size);
-  records_.clear();  // they are copied, and their owners need not be kept
+  records_.clear();  // they are copied, so their owners can be released
   return bytes;
 }
 
@@ -80,12 +80,12 @@ Result<Parcel> Parcel::open(SharedBytes bytes) {
   Parcel parcel;
   const std::uint64_t size = bytes->size();
   if (size < sizeof(ParcelHeader))
-    return fail(Error::protocol, "a parcel of {} bytes, its header alone has {}", size, sizeof(ParcelHeader));
+    return fail(Error::protocol, "a parcel of {} bytes, but its header alone has {}", size, sizeof(ParcelHeader));
   const auto header = load<ParcelHeader>(bytes->data());
   if (header.magic != magic)
-    return fail(Error::protocol, "a parcel begins with {:#x}, {:#x} is expected", header.magic, magic);
+    return fail(Error::protocol, "a parcel begins with {:#x}, expected {:#x}", header.magic, magic);
   if (header.version != version)
-    return fail(Error::version, "a parcel of version {}, this is version {}", header.version, version);
+    return fail(Error::version, "a parcel of version {}, expected {}", header.version, version);
   if (header.kind < ParcelKind::up || header.kind > ParcelKind::alive)
     return fail(Error::protocol, "a parcel of kind {}", static_cast<unsigned>(header.kind));
   if (header.round_age_ns < 0)
@@ -106,7 +106,7 @@ Result<Parcel> Parcel::open(SharedBytes bytes) {
   for (std::uint32_t i = 0; i < header.entries; ++i) {
     const EntryRow row = parcel.entry(i);
     if (row.length != no_value && row.length > record_bytes_max)
-      return fail(Error::protocol, "a record of {} bytes, at most {} are possible", row.length, record_bytes_max);
+      return fail(Error::protocol, "a record of {} bytes, at most {} are allowed", row.length, record_bytes_max);
     if (row.age_ns < 0) return fail(Error::protocol, "a record that is {} ns old", row.age_ns);
     at += row.length == no_value ? 0 : align_up(row.length, 8);
   }
@@ -116,7 +116,7 @@ Result<Parcel> Parcel::open(SharedBytes bytes) {
     if (row.length > partial_bytes_max) return fail(Error::protocol, "partial reductions of {} bytes", row.length);
     at += align_up(row.length, 8);
   }
-  if (at != size) return fail(Error::protocol, "a parcel of {} bytes has {} according to its tables", size, at);
+  if (at != size) return fail(Error::protocol, "a parcel of {} bytes should have {} according to its tables", size, at);
   return parcel;
 }
 

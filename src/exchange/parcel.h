@@ -1,5 +1,5 @@
-// What one member of an exchange sends another: entries (a member's record, as of an epoch), partial reductions of a
-// node, and for grants ballots upwards and grants downwards. Read topology.h first.
+// A message from one member of an exchange to another: entries (a member's record, as of an epoch), partial reductions
+// of a node, and for grants ballots upwards and grants downwards. Read topology.h first.
 //
 //   header     u32 magic | u16 version | u8 kind | u8 0 | u64 tag | u64 fingerprint | u64 epoch | i64 round's age
 //              | u32 from | u32 node | u32 entries | u32 partials | u32 ballots | u32 grants | u32 grants' leader
@@ -22,8 +22,8 @@
 
 namespace offpath::exchange {
 
-// up: of a node, to the leader of its parent; across: of a child of the root, to the others; down: what a node's parts
-// are to know; probe: are you there? alive: yes.
+// up: of a node, to the leader of its parent; across: of a child of the root, to the other children; down: the data
+// that a node's parts need; probe: asks whether a member lives; alive: the answer.
 enum class ParcelKind : std::uint8_t { up = 1, across = 2, down = 3, probe = 4, alive = 5 };
 
 inline constexpr std::uint64_t record_bytes_max = 4 << 20;
@@ -40,10 +40,10 @@ struct ParcelHeader {
   std::uint64_t epoch;
   std::int64_t round_age_ns;  // since the sender's start of that epoch
   MemberIndex from;
-  NodeIndex node;  // that the sender speaks for
+  NodeIndex node;  // the node for which the sender speaks
   std::uint32_t entries, partials, ballots, grants;
-  MemberIndex grant_leader;  // nobody: there is no leader
-  MemberIndex leader;        // of everything, as far as the sender knows
+  MemberIndex grant_leader;  // nobody: no leader
+  MemberIndex leader;        // leader of everything, as far as the sender knows
   std::uint64_t grant_nonce;
   std::uint64_t grant_beat;
 };
@@ -69,18 +69,18 @@ struct Ballot {
   MemberIndex member;
   MemberIndex leader;  // nobody: none
   std::uint64_t leader_nonce;
-  std::uint64_t beat;     // the newest of the leader's that arrived
+  std::uint64_t beat;     // the leader's newest beat that arrived
   std::uint64_t nonce;    // of the member's own process
   std::uint64_t stamp;    // counts the member's rounds
-  std::uint64_t adopted;  // the newest grant of that leader that the member goes by
+  std::uint64_t adopted;  // the newest grant of that leader that the member follows
 };
 static_assert(sizeof(Ballot) == 48);
 
 struct Grant {
   MemberIndex member;
   std::uint32_t reserved;
-  std::uint64_t nonce;  // of the member's process it is for
-  std::uint64_t stamp;  // it is valid for so long after the member sent its ballot of that stamp
+  std::uint64_t nonce;  // of the member's process that it is for
+  std::uint64_t stamp;  // it is valid for a time after the member sent its ballot with this stamp
   std::int64_t valid_ns;
   std::uint64_t number;  // counts the leader's grants
   std::uint64_t amount;
@@ -97,7 +97,7 @@ struct Record {
   Bytes bytes{};
 };
 
-// May be reused for one parcel after another: its tables keep their memory.
+// Reusable for one parcel after another: its tables keep their memory.
 class ParcelWriter {
  public:
   ParcelWriter() = default;
@@ -119,11 +119,11 @@ class ParcelWriter {
   std::vector<Grant> grants_;
 };
 
-// A parcel whose tables were checked: every row lies within it, every length within its limits. The reader checks the
-// meaning of the rows.
+// A parcel with checked tables: every row lies within it, every length within its limits. The reader checks the meaning
+// of the rows.
 class Parcel {
  public:
-  // An error is the sender's. The bytes stay where they are.
+  // An error is the sender's fault. The bytes stay in place.
   [[nodiscard]] static Result<Parcel> open(SharedBytes bytes);
 
   [[nodiscard]] const ParcelHeader& header() const noexcept { return header_; }
@@ -162,7 +162,7 @@ class Parcel {
   std::size_t entries_at_ = 0, partials_at_ = 0, ballots_at_ = 0, grants_at_ = 0, bytes_at_ = 0, partial_bytes_at_ = 0;
 };
 
-// The most a parcel of so many members may have, with records of `record_bytes`.
+// The largest size of a parcel of that many members, with records of `record_bytes`.
 [[nodiscard]] std::uint64_t parcel_bytes_max(std::uint64_t members, std::uint64_t record_bytes,
                                              std::uint64_t partial_bytes) noexcept;
 

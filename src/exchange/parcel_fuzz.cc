@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Exchange exchange = make();
   auto bytes = std::make_shared<std::vector<std::byte>>(size);
   for (std::size_t i = 0; i < size; ++i) (*bytes)[i] = static_cast<std::byte>(data[i]);
-  // What a fuzzer would not guess: which exchange, and which tree.
+  // Sets values that a fuzzer would not guess: the exchange and the tree.
   if (size >= sizeof(ParcelHeader)) {
     store(bytes->data() + offsetof(ParcelHeader, tag), tag_of("fuzz"));
     store(bytes->data() + offsetof(ParcelHeader, fingerprint), exchange.topology().fingerprint());

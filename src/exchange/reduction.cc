@@ -30,7 +30,7 @@ bool is_present(Bytes record, std::size_t field, std::size_t fields) {
   return (word >> field % 64 & 1) != 0;
 }
 
-// Figures of another process: they may be arbitrary, and must not overflow.
+// Figures of another process may be arbitrary, and must not overflow.
 __int128 wrapping_sum(__int128 a, __int128 b) noexcept {
   return static_cast<__int128>(static_cast<unsigned __int128>(a) + static_cast<unsigned __int128>(b));
 }
@@ -64,7 +64,7 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
                                : reduction.kind == Reduction::Kind::top     ? 2
                                                                             : 1;
   if (words.size() != expected)
-    return fail(Error::invalid, "'{}' has {} arguments, {} are expected", text, words.size(), expected);
+    return fail(Error::invalid, "'{}' has {} arguments, expected {}", text, words.size(), expected);
   const std::size_t field = schema.find(words[0]);
   if (field == schema.fields.size()) {
     std::string names;
@@ -75,13 +75,13 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
   reduction.type = schema.fields[field].type;
   if (reduction.kind == Reduction::Kind::top &&
       (!parse(words[1], reduction.count) || reduction.count < 1 || reduction.count > top_max))
-    return fail(Error::invalid, "'{}': '{}' values, 1 to {} are possible", text, words[1], top_max);
+    return fail(Error::invalid, "'{}': '{}' values, 1 to {} are allowed", text, words[1], top_max);
   if (reduction.kind == Reduction::Kind::histogram) {
     if (!parse(words[1], reduction.low) || !parse(words[2], reduction.high) || !(reduction.low < reduction.high) ||
         !std::isfinite(reduction.high - reduction.low))
       return fail(Error::invalid, "'{}': bins from '{}' to '{}'", text, words[1], words[2]);
     if (!parse(words[3], reduction.count) || reduction.count < 1 || reduction.count > bins_max)
-      return fail(Error::invalid, "'{}': '{}' bins, 1 to {} are possible", text, words[3], bins_max);
+      return fail(Error::invalid, "'{}': '{}' bins, 1 to {} are allowed", text, words[3], bins_max);
   }
   return reduction;
 }
@@ -89,7 +89,7 @@ Result<Reduction> parse_reduction(std::string_view text, const Schema& schema) {
 Status check_record(Bytes record, const Schema& schema) {
   const std::size_t fields = schema.fields.size(), with_presence = (fields + (fields + 63) / 64) * 8;
   if (record.size() == fields * 8 || record.size() == with_presence) return {};
-  return fail(Error::schema, "a record of {} bytes; {} fields of schema {} are {}, with their presence {}",
+  return fail(Error::schema, "a record of {} bytes; {} fields of schema {} have {}, with presence bits {}",
               record.size(), fields, schema.name, fields * 8, with_presence);
 }
 

@@ -49,7 +49,7 @@ TEST(Reduction, AnyTreeComesToWhatOneLoopComesTo) {
     Reduced flat(wanted);
     std::vector<Reduced> parts(1 + random() % 6, Reduced(wanted));
     for (MemberIndex i = 0; i < count; ++i) {
-      // Eighths are exact in any order of summing; equal values are common.
+      // Eighths add up exactly in any order; equal values are common.
       const auto bytes =
           record(static_cast<double>(random() % 100) / 8, random(), static_cast<std::int64_t>(random()), random() % 8);
       flat.add(i, bytes, wanted, 3);
@@ -113,7 +113,7 @@ TEST(Reduction, BlanksMayStandAnywhere) {
     EXPECT_EQ(parsed->kind, Reduction::Kind::top) << text;
     EXPECT_EQ(parsed->count, 4u) << text;
   }
-  EXPECT_FALSE(parse_reduction("  max( )", schema()));  // two blanks, then as many bytes behind the parenthesis
+  EXPECT_FALSE(parse_reduction("  max( )", schema()));  // two blanks, then further bytes after the parenthesis
 }
 
 TEST(Reduction, WhatCannotBeIsNamed) {
@@ -125,7 +125,7 @@ TEST(Reduction, WhatCannotBeIsNamed) {
   EXPECT_THAT(error("sum(watts)"), HasSubstr("no field 'watts' in load: power, jobs, drift"));
   EXPECT_THAT(error("median(power)"), HasSubstr("is not sum(F)"));
   EXPECT_THAT(error("sum"), HasSubstr("is not sum(F)"));
-  EXPECT_THAT(error("top(power)"), HasSubstr("1 arguments, 2"));
+  EXPECT_THAT(error("top(power)"), HasSubstr("1 arguments, expected 2"));
   EXPECT_THAT(error("top(power, 0)"), HasSubstr("1 to 1024"));
   EXPECT_THAT(error("histogram(power, 5, 5, 3)"), HasSubstr("bins from '5' to '5'"));
   EXPECT_THAT(error("histogram(power, 0, 1, 5000)"), HasSubstr("1 to 4096"));
@@ -146,7 +146,7 @@ TEST(Reduction, BytesOfOthersAreCheckedBeforeTheyCount) {
   std::vector<std::byte> more_than_members = good;
   store(more_than_members.data(), std::uint32_t{1});
   EXPECT_FALSE(Reduced::decode(more_than_members, wanted));
-  std::vector<std::byte> huge = good;  // sums as large as there can be do no harm
+  std::vector<std::byte> huge = good;  // the largest possible sums do no harm
   std::fill(huge.begin() + 40, huge.begin() + 56, std::byte{0x7F});
   auto read = Reduced::decode(huge, wanted);
   ASSERT_TRUE(read);

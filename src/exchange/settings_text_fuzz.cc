@@ -1,4 +1,4 @@
-// Any text as what people write about exchanges and alarms: shapes, trees in files, reductions, conditions.
+// Any text as configuration of exchanges and alarms: shapes, trees in files, reductions, conditions.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -42,7 +42,7 @@ bool gathers(const std::vector<std::size_t>& runs) {
   return runs.size() > 1 && std::ranges::any_of(runs, [](std::size_t run) { return run > 1; });
 }
 
-// A number at the front of `text`, which moves behind it.
+// Takes a number from the front of `text`.
 bool take_number(std::string_view& text, std::uint32_t& number) {
   while (text.starts_with(' ')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -71,11 +71,12 @@ Result<Shape> parse_shape(std::string_view text) {
     if (!sized || !take_number(rest, shape.depth) || rest != ")")
       return fail(Error::invalid, "'{}' is not {}", text, forms);
     if (shape.depth < 1 || shape.depth > depth_max)
-      return fail(Error::invalid, "'{}': a depth of {}, 1 to {} are possible", text, shape.depth, depth_max);
+      return fail(Error::invalid, "'{}': a depth of {}, 1 to {} are allowed", text, shape.depth, depth_max);
   } else {
     return fail(Error::invalid, "'{}' is not {}", text, forms);
   }
-  if (shape.size < 2) return fail(Error::invalid, "'{}': groups of {}, at least 2 are possible", text, shape.size);
+  if (shape.size < 2)
+    return fail(Error::invalid, "'{}': groups of {}, at least 2 members are needed", text, shape.size);
   return shape;
 }
 
@@ -95,14 +96,13 @@ std::string shape_text(const Shape& shape) {
 
 Result<Topology> Topology::make(const Shape& shape, std::span<const Place> members) {
   if (members.empty() || members.size() > exchange_members_max)
-    return fail(Error::invalid, "an exchange of {} members, 1 to {} are possible", members.size(),
-                exchange_members_max);
+    return fail(Error::invalid, "an exchange of {} members, 1 to {} are allowed", members.size(), exchange_members_max);
   std::set<std::string_view> names;
   for (const Place& member : members) {
     if (member.name.empty()) return fail(Error::invalid, "a member of an exchange has no name");
     if (!names.insert(member.name).second) return fail(Error::invalid, "member {} is named twice", member.name);
   }
-  if (shape.size < 2) return fail(Error::invalid, "groups of {} members, at least 2 are possible", shape.size);
+  if (shape.size < 2) return fail(Error::invalid, "groups of {} members, at least 2 are needed", shape.size);
   Topology made;
   made.leaves_.resize(members.size());
   for (MemberIndex member = 0; member < members.size(); ++member) {
@@ -131,7 +131,7 @@ void Topology::adopt(NodeIndex parent, std::span<const NodeIndex> children) {
   }
 }
 
-// Level by level from below: groups of at most `size`, until the depth is reached; the rest is the root's.
+// Level by level from below: groups of at most `size`, until the depth is reached; the root takes the rest.
 void Topology::build_levels(const Shape& shape, std::span<const Place> members) {
   const std::uint32_t depth = shape.kind == Shape::Kind::allgather        ? 1
                               : shape.kind == Shape::Kind::neighbourhoods ? 2
@@ -167,7 +167,7 @@ void Topology::build_levels(const Shape& shape, std::span<const Place> members) 
     for (const std::size_t run : runs) {
       for (const std::size_t size : balanced(run, shape.size)) {
         if (size == 1) {
-          above.push_back(row[at]);  // a group of one is the one itself
+          above.push_back(row[at]);  // a group of one is replaced by its member
         } else {
           above.push_back(add({}));
           adopt(above.back(), std::span(row).subspan(at, size));
@@ -186,7 +186,7 @@ void Topology::build_levels(const Shape& shape, std::span<const Place> members) 
   adopt(root_, row);
 }
 
-// Leaves in the order of the tree, so that each node is a run of them.
+// Numbers leaves in the order of the tree, so that each node is a run of them.
 void Topology::number(NodeIndex index) {
   nodes_[index].first = static_cast<std::uint32_t>(order_.size());
   if (nodes_[index].member != nobody) order_.push_back(nodes_[index].member);
@@ -235,7 +235,7 @@ Result<std::vector<TreeGroup>> parse_tree(std::string_view text) {
     if (!has_colon) return fail(Error::invalid, "line {}: a group is written \"name: part part ...\"", line);
     const std::string name = words.front();
     if (const auto [before, fresh] = lines.emplace(name, line); !fresh)
-      return fail(Error::invalid, "line {}: group {} is there already (line {})", line, name, before->second);
+      return fail(Error::invalid, "line {}: group {} exists already (line {})", line, name, before->second);
     words.erase(words.begin());
     if (words.empty()) return fail(Error::invalid, "line {}: group {} has no parts", line, name);
     groups.push_back({name, line, std::move(words)});
@@ -262,7 +262,7 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
   std::map<std::string_view, std::size_t> group_of;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (by_name.contains(groups[i].name))
-      return fail(Error::invalid, "line {}: {} is a member, no group", groups[i].line, groups[i].name);
+      return fail(Error::invalid, "line {}: {} is a member, not a group", groups[i].line, groups[i].name);
     group_of.emplace(groups[i].name, i);
   }
   std::map<std::string_view, const TreeGroup*> part_of;  // by part
@@ -272,14 +272,14 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
       if (!is_group && !by_name.contains(part))
         return fail(Error::invalid, "line {}: {} is neither a member nor a group", group.line, part);
       if (const auto [before, fresh] = part_of.emplace(part, &group); !fresh)
-        return fail(Error::invalid, "line {}: {} {} is in {} already (line {})", group.line,
+        return fail(Error::invalid, "line {}: {} {} is already in {} (line {})", group.line,
                     is_group ? "group" : "member", part, before->second->name, before->second->line);
     }
   }
   for (const Place& member : members)
     if (!part_of.contains(member.name))
-      return fail(Error::invalid, "line {}: the tree ends without member {}", groups.back().line, member.name);
-  // Each has at most one parent, so a way up without an end is a circle.
+      return fail(Error::invalid, "line {}: the tree does not contain member {}", groups.back().line, member.name);
+  // Each has at most one parent, so an endless way up is a cycle.
   for (const TreeGroup& group : groups) {
     std::string way = group.name;
     const TreeGroup* at = &group;
@@ -288,7 +288,7 @@ Status Topology::build_file(const Shape& shape, std::span<const Place> members) 
       way += fmt::format(" in {}", at->name);
       if (at == &group)
         return fail(Error::invalid, "line {}: group {} is part of itself: {}", group.line, group.name, way);
-      if (steps > groups.size()) break;  // the circle is above; a node in it will report it
+      if (steps > groups.size()) break;  // the cycle is above; one of its own nodes will report it
       if (steps > depth_max)
         return fail(Error::invalid, "line {}: group {} lies deeper than {} levels", group.line, group.name, depth_max);
     }

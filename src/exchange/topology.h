@@ -1,9 +1,9 @@
 // The paths of parcels: one pure function of a shape and of the members, so that all members with the same list compute
 // the same tree without a message.
 //
-// The tree's leaves are the members, in an order (`order`) in which every node is a run [first, last) of it. A node is
-// represented by its leader: the first member of its run that is up. So every member that sees a leader die knows the
-// next one without a vote.
+// The tree's leaves are the members, in an order (`order`) in which every node is a run [first, last). A node is
+// represented by its leader: the first live member of its run. So every member that sees a leader die knows the next
+// one without a vote.
 //
 //   up       the leader of a node sends what it gathered to the leader of the node's parent
 //   across   the children of the root send to each other: all of their leaders have the whole
@@ -33,7 +33,7 @@ inline constexpr std::uint32_t nobody = std::numeric_limits<std::uint32_t>::max(
 inline constexpr std::size_t exchange_members_max = 65536;
 inline constexpr std::uint32_t depth_max = 32;
 
-// A member and its place. An empty host or rack is unknown, and equals no other.
+// A member and its location. An empty host or rack is unknown, and equals no other.
 struct Place {
   std::string name;
   std::string host{};
@@ -44,10 +44,10 @@ struct Shape {
   enum class Kind : std::uint8_t { allgather, neighbourhoods, hybrid, file };
   enum class Order : std::uint8_t { contiguous, locality };
   Kind kind = Kind::allgather;
-  std::uint32_t size = 2;   // of a neighbourhood, at most; groups of one level differ by one at most
+  std::uint32_t size = 2;   // largest size of a neighbourhood; groups of one level differ by at most one
   std::uint32_t depth = 3;  // of hybrid
-  // contiguous: in the order of the members. locality: no group has members of two hosts (of two racks, where no host
-  // has two members); a level above, no group has groups of two racks, as far as a rack has several.
+  // contiguous: in the order of the members. locality: no group has members of two hosts (of two racks, if no host has
+  // two members); at higher levels, no group has groups of two racks, if any rack has several.
   Order order = Order::contiguous;
   std::string tree{};  // of file: its text
 };
@@ -86,10 +86,10 @@ class Topology {
       if (is_up(order_[at])) return order_[at];
     return nobody;
   }
-  // Equal for equal members and trees, also on other machines: it shows that two members mean the same tree.
+  // Equal for equal members and trees, also on different machines: it shows that two members have the same tree.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
 
-  // A picture, a line for each node.
+  // A picture with a line for each node.
   [[nodiscard]] std::string text(std::span<const Place> members) const;
 
  private:
@@ -107,8 +107,8 @@ class Topology {
   std::uint64_t fingerprint_ = 0;
 };
 
-// A tree's text, a group a line: its name, a colon, then groups and members. `#` begins a comment. Names that are no
-// line's part stand below the root; a single such group is the root itself.
+// A tree's text, with one group on each line: its name, a colon, then groups and members. `#` begins a comment. Names
+// that are not part of a line are below the root; a single such group is the root itself.
 //
 //     rack0: dpu0 dpu1 dpu2
 //     rack1: dpu3 dpu4
@@ -119,7 +119,7 @@ struct TreeGroup {
   std::vector<std::string> parts;
 };
 [[nodiscard]] Result<std::vector<TreeGroup>> parse_tree(std::string_view text);
-// All names that stand for members in a tree: parts that are no groups, in the order of the text, each once.
+// All names that stand for members in a tree: parts that are not groups, in the order of the text, each once.
 [[nodiscard]] Result<std::vector<std::string>> tree_members(std::string_view text);
 
 }  // namespace offpath::exchange

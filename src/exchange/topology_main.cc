@@ -1,4 +1,5 @@
-// offpath-topology: shows a topology for a number of members before an exchange runs it. `offpath exchange topology`
+// offpath-topology: shows the tree of a shape for a number of members, before an exchange uses it. `offpath exchange
+// topology` runs it.
 // runs it.
 #include <algorithm>
 #include <charconv>
@@ -20,7 +21,7 @@ struct Load {
   std::uint64_t sends = 0, takes = 0;
 };
 
-// Parcels of one round in which all members are up.
+// Counts the parcels of one round in which all members live.
 class Traffic {
  public:
   explicit Traffic(const Topology& topology) : topology_(topology), loads_(topology.size()) {
@@ -73,7 +74,7 @@ Result<Asked> read(const std::string& shape, const std::string& members) {
   std::size_t count = 0;
   const auto [end, error] = std::from_chars(members.data(), members.data() + members.size(), count);
   if (error != std::errc() || *end != '\0' || count == 0 || count > exchange_members_max)
-    return fail(Error::invalid, "'{}' is no number of members, 1 to {}", members, exchange_members_max);
+    return fail(Error::invalid, "'{}' is not a number of members from 1 to {}", members, exchange_members_max);
   for (std::size_t i = 0; i < count; ++i) asked.members.push_back({fmt::format("dpu{}", i)});
   return asked;
 }
@@ -86,8 +87,8 @@ Status show(const std::string& shape, const std::string& members) {
   const MemberIndex busiest = traffic.busiest();
   fmt::print("{} members, {} levels; parcels of a round: {} up, {} across, {} down\n", topology.size(),
              topology.node(topology.root()).level, traffic.up, traffic.across, traffic.down);
-  fmt::print("the most has {}: it sends {} and takes {}\n", asked.members[busiest].name, traffic.load(busiest).sends,
-             traffic.load(busiest).takes);
+  fmt::print("the busiest member is {}: it sends {} and receives {}\n", asked.members[busiest].name,
+             traffic.load(busiest).sends, traffic.load(busiest).takes);
   return {};
 }
 
@@ -104,7 +105,7 @@ int main(int count, char** values) {
                "  SHAPE        A topology, such as 'neighbourhoods(4)'\n"
                "  MEMBERS      How many members the group has\n\n"
                "Options:\n"
-               "  --file TREE  Read the groups from a file, one group a line\n"
+               "  --file TREE  Read the groups from a file, one group on each line\n"
                "  --help       Print this help and exit\n");
     return asked ? 0 : 2;
   }

@@ -17,7 +17,7 @@ std::vector<Place> places(std::size_t count, std::size_t per_host = 0, std::size
   std::vector<Place> all;
   for (std::size_t i = 0; i < count; ++i) {
     Place place{fmt::format("dpu{}", i)};
-    // Dealt out in turns, so that neighbours by number are not neighbours in place.
+    // Dealt out in turns, so that neighbours by number are not neighbours by location.
     if (per_host != 0) place.host = fmt::format("host{}", i % ((count + per_host - 1) / per_host));
     if (per_rack != 0) place.rack = fmt::format("rack{}", i % ((count + per_rack - 1) / per_rack));
     all.push_back(place);
@@ -32,7 +32,8 @@ Shape shape(std::string_view text, Shape::Order order = Shape::Order::contiguous
   return *parsed;
 }
 
-// Every member once; every node a run of its children's runs; levels grow towards the root.
+// Checks that every member occurs once, that every node is a run of its children's runs, and that levels grow towards
+// the root.
 void check_tree(const Topology& tree, std::size_t members) {
   ASSERT_EQ(tree.size(), members);
   std::vector<MemberIndex> sorted = tree.order();
@@ -119,7 +120,7 @@ TEST(Topology, ByLocalityNoGroupHasTwoHosts) {
       EXPECT_EQ(hosts.size(), 1u);
     }
   }
-  // One member a host: then racks count.
+  // One member on each host: then racks count.
   const auto alone = places(12, 1, 4);
   const auto racked = Topology::make(shape("neighbourhoods(4)", Shape::Order::locality), alone);
   ASSERT_EQ(racked->node(racked->root()).children.size(), 3u);
@@ -181,15 +182,15 @@ TEST(TreeFile, WhatIsWrongIsNamedWithLineAndMember) {
     return tree ? std::string() : tree.error().message;
   };
   EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu9\n"), HasSubstr("line 2: dpu9 is neither a member nor a group"));
-  EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu0\n"), HasSubstr("line 2: member dpu0 is in a already (line 1)"));
-  EXPECT_THAT(error("a: dpu0 dpu1 dpu0\nb: dpu2\n"), HasSubstr("line 1: member dpu0 is in a already"));
+  EXPECT_THAT(error("a: dpu0 dpu1\nb: dpu2 dpu0\n"), HasSubstr("line 2: member dpu0 is already in a (line 1)"));
+  EXPECT_THAT(error("a: dpu0 dpu1 dpu0\nb: dpu2\n"), HasSubstr("line 1: member dpu0 is already in a"));
   EXPECT_THAT(error("a: dpu0 b\nb: dpu1 c\nc: dpu2 a\n"),
               HasSubstr("line 1: group a is part of itself: a in c in b in a"));
   EXPECT_THAT(error("a: a dpu0 dpu1 dpu2\n"), HasSubstr("group a is part of itself"));
-  EXPECT_THAT(error("a: dpu0 dpu1\n"), HasSubstr("without member dpu2"));
-  EXPECT_THAT(error("a: dpu0 dpu1 dpu2\na: dpu1\n"), HasSubstr("line 2: group a is there already (line 1)"));
-  EXPECT_THAT(error("a: dpu0 dpu1 dpu2\nb: a\nc: a\n"), HasSubstr("line 3: group a is in b already (line 2)"));
-  EXPECT_THAT(error("dpu0: dpu1 dpu2\n"), HasSubstr("line 1: dpu0 is a member, no group"));
+  EXPECT_THAT(error("a: dpu0 dpu1\n"), HasSubstr("does not contain member dpu2"));
+  EXPECT_THAT(error("a: dpu0 dpu1 dpu2\na: dpu1\n"), HasSubstr("line 2: group a exists already (line 1)"));
+  EXPECT_THAT(error("a: dpu0 dpu1 dpu2\nb: a\nc: a\n"), HasSubstr("line 3: group a is already in b (line 2)"));
+  EXPECT_THAT(error("dpu0: dpu1 dpu2\n"), HasSubstr("line 1: dpu0 is a member, not a group"));
   EXPECT_THAT(error("dpu0 dpu1\n"), HasSubstr("line 1: a group is written"));
   EXPECT_THAT(error("a b: dpu1\n"), HasSubstr("line 1: one name"));
   EXPECT_THAT(error("a:\n"), HasSubstr("line 1: group a has no parts"));

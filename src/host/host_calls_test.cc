@@ -257,7 +257,7 @@ TEST_F(HostCalls, WrongStreamsAreNamed) {
   options.destination = nullptr;
   options.compression = "snappy";
   EXPECT_EQ(open_with(column), OFP_INVALID);
-  EXPECT_NE(said().find("\"snappy\" is unknown; there are none, lz4, zstd"), std::string::npos) << said();
+  EXPECT_NE(said().find("\"snappy\" is unknown; known are none, lz4, zstd"), std::string::npos) << said();
   options.struct_bytes = offsetof(ofp_stream_options, compression);  // a program built before there was one
   options.rows_max = 0;
   EXPECT_EQ(open_with(column), OFP_INVALID);

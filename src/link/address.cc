@@ -71,11 +71,14 @@ tl::unexpected<Failure> dial_failure(const Address& address, int error_number) {
   if (error_number == ECONNREFUSED || error_number == ENOENT) return nobody_listens(address);
   const std::string call = fmt::format("connecting to the agent at {}", address.text());
   if (error_number == EACCES)
-    return fail(Error::denied, "{}: this user may not use the socket; the agent's configuration lists who may", call);
+    return fail(Error::denied,
+                "{}: this user may not use the socket; security.allow_uids of the agent's configuration lists the "
+                "users that may",
+                call);
   return fail_errno(error_number, call);
 }
 
-// Waits until a connect() under way has succeeded or failed; its errno.
+// Waits until a connect() under way has succeeded or failed; returns its errno.
 int finish_connect(int socket, TimeNs deadline) {
   pollfd look{socket, POLLOUT, 0};
   for (;;) {
@@ -112,7 +115,7 @@ Result<Fd> listen_unix(const Address& address, bool everyone) {
   struct stat status{};
   if (lstat(address.path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode))
-      return fail(Error::exists, "{}: a file that is no socket lies there", address.text());
+      return fail(Error::exists, "{}: a file that is not a socket exists there", address.text());
     const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!probe) return fail_errno(errno, "socket");
     if (connect(probe.get(), name, sizeof at) == 0 || errno == EAGAIN)
@@ -121,11 +124,11 @@ Result<Fd> listen_unix(const Address& address, bool everyone) {
   }
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail_errno(errno, "socket");
-  // Before bind: the mode of the file comes from the socket's inode, so there is no moment with a wider one.
+  // Before bind: the file takes its mode from the socket's inode, so it never has a wider one.
   if (fchmod(socket.get(), everyone ? 0666 : 0600) != 0) return fail_errno(errno, "fchmod");
   if (bind(socket.get(), name, sizeof at) != 0)
     return fail_errno(errno, fmt::format("listening at {}", address.text()));
-  if (chmod(address.path.c_str(), everyone ? 0666 : 0600) != 0)  // the file mode creation mask may have taken bits away
+  if (chmod(address.path.c_str(), everyone ? 0666 : 0600) != 0)  // the umask may have cleared bits
     return fail_errno(errno, fmt::format("chmod {}", address.path));
   if (listen(socket.get(), backlog) != 0) return fail_errno(errno, "listen");
   return socket;
@@ -180,11 +183,9 @@ Result<Address> Address::parse(std::string_view text) {
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.empty()) return fail(Error::invalid, "address '{}': the host is missing ({}:HOST:PORT)", text, scheme);
   if (host.find_first_of("[]") != std::string_view::npos)
-    return fail(Error::invalid, "address '{}': brackets stand around an IPv6 address, once ({}:[::1]:PORT)", text,
-                scheme);
+    return fail(Error::invalid, "address '{}': brackets go around an IPv6 address, once ({}:[::1]:PORT)", text, scheme);
   if (!bracketed && host.find(':') != std::string_view::npos)
-    return fail(Error::invalid, "address '{}': an IPv6 address stands in brackets ({}:[{}]:{})", text, scheme, host,
-                port);
+    return fail(Error::invalid, "address '{}': an IPv6 address needs brackets ({}:[{}]:{})", text, scheme, host, port);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (error != std::errc{} || end != port.data() + port.size())
     return fail(Error::invalid, "address '{}': the port is '{}', it must be a number from 0 to 65535", text, port);
@@ -203,7 +204,7 @@ Result<Address> default_address() {
   if (geteuid() == 0) return Address::parse(root_address);
   const char* directory = std::getenv("XDG_RUNTIME_DIR");
   if (directory == nullptr || *directory != '/')
-    return fail(Error::invalid, "XDG_RUNTIME_DIR is '{}', which is no directory",
+    return fail(Error::invalid, "XDG_RUNTIME_DIR is '{}', which is not a directory",
                 directory == nullptr ? "" : directory);
   return Address::parse(fmt::format("unix:{}/offpath/agent.sock", directory));
 }

@@ -1,4 +1,4 @@
-// Where an agent listens: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT", "verbs:HOST:PORT" or
+// Addresses at which agents listen: "unix:/path", "tcp:HOST:PORT", "tls:HOST:PORT", "verbs:HOST:PORT" or
 // "doca:HOST:PORT" ([::1] for IPv6 addresses).
 #pragma once
 
@@ -25,10 +25,10 @@ struct Address {
   [[nodiscard]] std::string text() const;
 };
 
-// Where an agent listens by default: for root unix:/run/offpath/agent.sock, for other users
-// unix:$XDG_RUNTIME_DIR/offpath/agent.sock. Error::invalid: that variable names no directory.
+// The agent's default address: unix:/run/offpath/agent.sock for root, unix:$XDG_RUNTIME_DIR/offpath/agent.sock for
+// other users. Error::invalid: that variable does not name a directory.
 [[nodiscard]] Result<Address> default_address();
-// The agent of a program that names none: at the default address of the program's user, else at root's.
+// The agent for a program that names none: at the default address of the program's user, else at root's.
 // Error::invalid: no socket exists at either.
 [[nodiscard]] Result<Address> find_default_agent();
 
@@ -40,7 +40,7 @@ struct Address {
 // The next connection, non-blocking; an empty Fd if none waits.
 [[nodiscard]] Result<Fd> accept_from(int listener);
 
-// A connected, non-blocking socket. Says what to do if nobody listens.
+// A connected, non-blocking socket. If nobody listens, the error says what to do.
 [[nodiscard]] Result<Fd> dial(const Address& address, TimeNs deadline);
 
 // Disables Nagle's algorithm, and ends a connection whose other machine does not answer.

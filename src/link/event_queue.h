@@ -1,5 +1,5 @@
-// Events of an agent's end that wait for poll: a ring that grows to its bound and then stays as it is, so that a
-// warm link allocates nothing.
+// Events of an agent's end that wait for poll: a ring that grows to its bound and keeps its size, so that a warm link
+// allocates nothing.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace offpath::link {
 
 class EventQueue {
  public:
-  // Operations posted, and wakes and offers received, between two polls; more is a bug of this process.
+  // Posted operations, and received wakes and offers, between two polls; exceeding it is a bug of this process.
   static constexpr std::size_t events_max = 2 * AgentLink::operations_max;
 
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }

@@ -17,7 +17,7 @@ class GuardedCopy {
   [[nodiscard]] static Result<GuardedCopy> create();
   // The first bytes of [from, from + length), at most bytes_max; valid until the next call. Error::unreadable.
   [[nodiscard]] Result<Bytes> copy(const std::byte* from, std::size_t length);
-  // The first byte that cannot be read; `length` if all can.
+  // The index of the first byte that cannot be read; `length` if all can be.
   [[nodiscard]] std::uint64_t readable_bytes(const std::byte* from, std::uint64_t length);
 
  private:

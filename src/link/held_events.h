@@ -17,7 +17,7 @@ class HeldEvents {
   void hold(LinkEvent event, TimeNs due, std::uint64_t rank = 0);
   // The events due, earliest first; at most events.size().
   std::size_t release(TimeNs now, std::span<LinkEvent> events);
-  void make_all_due(TimeNs now) noexcept;  // in the order they would have come out
+  void make_all_due(TimeNs now) noexcept;  // in the order in which they would have been due
   [[nodiscard]] TimeNs next_due() const noexcept;
 
  private:
@@ -32,8 +32,8 @@ class HeldEvents {
   std::uint64_t order_ = 0;
 };
 
-// Readable when the inner link's descriptor is, or when a moment of real time has come. Where the inner link has no
-// descriptor (it lives in virtual time, or wants to be polled) there is none here either.
+// Readable when the inner link's descriptor is, or at a point of real time. If the inner link has no descriptor (it
+// runs in virtual time, or has to be polled), this has none either.
 class DueFd {
  public:
   explicit DueFd(int inner_event_fd);

@@ -1,8 +1,8 @@
-// Memory of this process that stays mapped where it is until it is taken off this list: the agent's frames. A link
-// whose card needs memory registered (verbs_link, doca_link) registers such memory once and keeps that under the
-// memory's number. An address may come to mean other memory; a number never does.
+// A list of this process's memory that stays mapped at its place until it is removed from the list: the agent's frames.
+// A link whose card needs registered memory (verbs_link, doca_link) registers such memory once and keeps the
+// registration under the memory's number. An address may later refer to other memory; a number never does.
 //
-// Thread-safe: frames are made and dropped by jobs, too.
+// Thread-safe: jobs make and drop frames too.
 #pragma once
 
 #include <atomic>
@@ -31,13 +31,13 @@ class LastingMemory {
   void remove(std::byte* begin);  // before it is unmapped
 
   [[nodiscard]] std::optional<Stretch> find(const std::byte* memory) const;
-  // Grows with every removal: while it is the same, every number that was found is still there.
+  // Grows with every removal: as long as it is unchanged, every number found before is still valid.
   [[nodiscard]] std::uint64_t removals() const noexcept { return removals_.load(std::memory_order_acquire); }
   [[nodiscard]] bool has(std::uint64_t number) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<const std::byte*, Stretch> stretches_;  // by their begin
+  std::map<const std::byte*, Stretch> stretches_;  // by their first byte
   std::uint64_t next_number_ = 1;
   std::atomic<std::uint64_t> removals_{0};
 };

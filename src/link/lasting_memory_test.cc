@@ -35,7 +35,7 @@ TEST(LastingMemory, TheSameAddressGetsAnotherNumber) {
   EXPECT_NE(lasting.removals(), removals);
   lasting.add(memory.data(), 100);
   EXPECT_NE(lasting.find(memory.data())->number, first);
-  lasting.remove(memory.data() + 1);  // nothing begins there
+  lasting.remove(memory.data() + 1);  // no memory begins there
   EXPECT_TRUE(lasting.find(memory.data()));
 }
 

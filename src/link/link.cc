@@ -6,7 +6,7 @@
 
 namespace offpath::link {
 
-// Links between machines leave these as they are: descriptors do not travel.
+// The default for links between machines: descriptors do not travel.
 Status AgentLink::hand_over(std::uint64_t, int) {
   return fail(Error::unsupported, "a file cannot be handed over to a program on another machine");
 }

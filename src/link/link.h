@@ -1,19 +1,20 @@
-// The link: ways to the other side's memory. Read this first, then local/local_agent_link.h, then
-// stream/stream_agent_link.h.
+// The link: ways to the other side's memory. Read this first, then handshake/handshake.h (how a link is made),
+// local/local_agent_link.h and stream/stream_agent_link.h; for cards card/card_agent_link.h, verbs/verbs_link.h and
+// doca/doca_link.h.
 //
-// A link has two ends. The host's end offers memory: it allocates segments and lets ranges be read. The
-// agent's end reaches it: reads from ranges and segments, writes to segments only. The host's end has no
-// operation by which agent memory could be reached.
+// A link has two ends. The host's end offers memory: it allocates segments and permits reads of ranges. The agent's end
+// accesses it: it reads from ranges and segments, and writes only to segments. The host's end has no operation that
+// reaches the agent's memory.
 //
 // | link          | segments                    | ranges               | proof of life       |
 // |---------------|-----------------------------|----------------------|---------------------|
 // | local_link    | sealed memfds, mapped twice | process_vm_readv     | pidfd and socket    |
-// | stream_link      | framed reads and writes     | framed reads         | socket              |
+// | stream_link   | framed reads and writes     | framed reads         | socket              |
 // | verbs_link    | RDMA READ and WRITE         | RDMA READ            | queue pair, socket  |
 // | doca_link     | the card's DMA over PCIe    | same                 | socket              |
 // | loopback_link | same process, virtual time  | same                 | the test decides    |
 //
-// Neither end starts a thread, except the host's end of stream_link, which has to serve its memory.
+// Neither end starts a thread, except the host's end of stream_link, whose thread serves its memory.
 #pragma once
 
 #include <cstdint>
@@ -34,22 +35,22 @@ using wire::RegionId;
 
 struct LinkTraits {
   std::string name;        // "local", "tcp", "verbs", "doca", "loopback"
-  bool one_sided = false;  // the agent needs no help of the host's processor
+  bool one_sided = false;  // transfers do not use the host's processor
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;
-  std::string reason;  // why this link and these answers, in a sentence
+  std::string reason;  // a sentence that gives the reasons for these values
 };
 
-// A read: region memory -> `to`. The region is named as the request named it; the link checks it against
-// what was announced (Error::unannounced, stale, too_large), whatever the channel checked before.
+// A read from a region to `to`. The region is named as in the request; the link checks it against the announcements
+// (Error::unannounced, stale, too_large), even if the channel has checked it.
 struct ReadPiece {
   RegionId region;
   std::uint32_t generation;
   std::uint64_t offset;
   std::byte* to;
   std::uint64_t length;
-  // True: no other process can map `to` before the read has ended. Only then may bytes arrive there before the link
-  // knows whose they are; otherwise it reads them into memory of its own, checks, and copies.
+  // True: no other process can map `to` before the read has ended. Only then may bytes be written there before the link
+  // knows that they are the program's; otherwise it reads into its own memory, checks, and copies.
   bool unshared = false;
 };
 
@@ -63,19 +64,19 @@ struct WritePiece {
 struct LinkEvent {
   enum class Kind { read_done, write_done, woken, offered, closed } kind;
   std::uint64_t token = 0;  // of the read or write; the number of the offer
-  Status status;            // of the operation; of `closed`: why; of `offered`: why it was not taken
-  Fd fd;                    // offered: a descriptor the host wants the agent to use
+  Status status;            // of the operation; of `closed`: the reason; of `offered`: why it was refused
+  Fd fd;                    // offered: a descriptor for the agent to use
 };
 
 // The agent's end. Used by one thread; nothing blocks.
 class AgentLink {
  public:
-  static constexpr std::size_t operations_max = 4096;  // posted, and their events not taken by poll yet
+  static constexpr std::size_t operations_max = 4096;  // posted, with events that poll has not returned
 
   virtual ~AgentLink() = default;
   [[nodiscard]] virtual const LinkTraits& traits() const = 0;
 
-  // Ranges arrive through the request ring. Announcing an id again replaces it. Segments arrive by themselves.
+  // Ranges arrive by the request ring. Announcing an id again replaces it. Segments arrive by themselves.
   virtual Status attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                               std::uint32_t key) = 0;
   virtual Status detach_range(RegionId range, std::uint32_t generation) = 0;
@@ -84,23 +85,23 @@ class AgentLink {
   // withdrawn or the link destroyed, even after close(); what is read there may change at any time.
   [[nodiscard]] virtual MutableBytes mapped(RegionId segment) = 0;
 
-  // One logical transfer each; completes by an event with `token`, and only if the host was alive after it.
-  // Pieces are used during the call only; the memory they name until the event. Reads and writes posted
-  // one after another may complete in any order, writes become visible in the order posted.
+  // One logical transfer each; it completes by an event with `token`, and succeeds only if the host was alive after it.
+  // Pieces are used only during the call; the memory that they name until the event. Reads and writes may complete in
+  // any order; writes become visible in the order of posting.
   virtual void read(std::uint64_t token, std::span<const ReadPiece> pieces) = 0;
   virtual void write(std::uint64_t token, std::span<const WritePiece> pieces) = 0;
 
   virtual void wake() = 0;                                 // makes a sleeping host look
-  virtual Status hand_over(std::uint64_t ticket, int fd);  // a duplicate of `fd` to the host; unsupported remotely
+  virtual Status hand_over(std::uint64_t ticket, int fd);  // sends the host a duplicate of `fd`; unsupported remotely
 
-  // Events since the last call, at most events.size(): where it returns that many there may be more. After `closed`
-  // nothing follows, and operations posted are forgotten.
+  // Events since the last call, at most events.size(): if it returns that many there may be more. After `closed` no
+  // events follow, and posted operations are forgotten.
   virtual std::size_t poll(TimeNs now, std::span<LinkEvent> events) = 0;
   // Readable when poll would return something: for a loop that wants to sleep. -1: poll only.
   [[nodiscard]] virtual int event_fd() const = 0;
   // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
-  // Tells the host why its channel ends, where the link has a way to. Then close().
+  // Tells the host the reason for the channel's end, if the link can. Then call close().
   virtual void refuse(const Failure& why) = 0;
   virtual void close() = 0;
 };
@@ -109,7 +110,7 @@ class AgentLink {
 class SegmentMemory {
  public:
   SegmentMemory() = default;
-  // `user`: one whose memory was mapped here, which counts it.
+  // `user`: the user who is charged for the mapping.
   SegmentMemory(std::byte* data, std::uint64_t length, Fd fd,
                 std::shared_ptr<ReceivedFds::User> user = nullptr) noexcept
       : data_(data), length_(length), fd_(std::move(fd)), user_(std::move(user)) {}
@@ -126,11 +127,11 @@ class SegmentMemory {
 
   std::byte* data_ = nullptr;
   std::uint64_t length_ = 0;
-  Fd fd_;  // the memfd, where there is one
+  Fd fd_;  // the memfd, if any
   std::shared_ptr<ReceivedFds::User> user_;
 };
 
-// The host's end. Calls come under the channel's lock; only `wait` may block without it.
+// The host's end. Calls are made under the channel's lock; only `wait` may block without it.
 class HostLink {
  public:
   virtual ~HostLink() = default;
@@ -143,28 +144,28 @@ class HostLink {
   // Returns when the agent has it, so that a request may name it.
   virtual Status announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) = 0;
   virtual void retire_segment(RegionId segment) = 0;
-  // Makes a range readable; returns the key to be put into the announcement (0 where there is none).
+  // Makes a range readable; returns the key for the announcement (0 if none is needed).
   virtual Result<std::uint32_t> announce_range(RegionId range, std::uint32_t generation, const void* base,
                                                std::uint64_t length) = 0;
-  // Returns when nothing reads it any more, which the agent may have to confirm; waits for that a second at most.
+  // Returns when nothing reads the range any more. The agent may have to confirm this; the wait is at most a second.
   virtual void retire_range(RegionId range, std::uint32_t generation) = 0;
-  // The same without waiting: it may be read until is_withdrawn says otherwise, or the link ends. Where that takes
-  // time, the event descriptor tells of it.
+  // The same without waiting: the range may be read until is_withdrawn returns true, or the link ends. If that takes
+  // time, the event descriptor announces it.
   virtual void withdraw_range(RegionId range, std::uint32_t generation) { retire_range(range, generation); }
   [[nodiscard]] virtual bool is_withdrawn(RegionId /*range*/, std::uint32_t /*generation*/) { return true; }
 
   virtual void wake() = 0;  // makes a sleeping agent look
-  // Sleeps until woken, something arrived, or the deadline; spurious returns are allowed.
+  // Sleeps until woken, something arrived, or the deadline; may return early.
   virtual void wait(TimeNs deadline) = 0;
-  // A descriptor that becomes readable when the agent woke this program or is gone. No call but look() clears it, or
-  // takes the reason for which wait() returns: another thread may sleep there.
+  // A descriptor that becomes readable when the agent has woken this program or is gone. Only look() clears it, and
+  // only look() consumes the events for which wait() returns: another thread may sleep there.
   [[nodiscard]] virtual int event_fd() const = 0;
   // Clears the event, then looks at the socket without blocking; fails when the agent is gone.
   virtual Status look() = 0;
   virtual Result<Fd> take_descriptor(std::uint64_t ticket,
-                                     TimeNs deadline);  // what hand_over sent; unsupported remotely
+                                     TimeNs deadline);  // the descriptor that hand_over sent; unsupported remotely
   virtual Status offer(std::uint64_t number, int fd);   // unsupported remotely
-  // In a forked child: gives up what is inherited without telling the agent anything.
+  // In a forked child: releases inherited objects without informing the agent.
   virtual void abandon() = 0;
   virtual void close() = 0;
 };

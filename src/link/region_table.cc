@@ -42,10 +42,10 @@ Status RegionTable::detach(RegionId id, std::uint32_t generation) {
   auto& regions = wire::is_segment(id) ? segments_ : ranges_;
   const std::uint32_t index = id & ~wire::segment_flag;
   if (index >= regions.size() || !regions[index].live)
-    return fail(Error::unannounced, "{} {} is not announced, generation {} was to be withdrawn", kind_of(id), index,
+    return fail(Error::unannounced, "{} {} is not announced; its generation {} cannot be withdrawn", kind_of(id), index,
                 generation);
   if (regions[index].generation != generation)
-    return fail(Error::stale, "{} {} is announced as generation {}, generation {} was to be withdrawn", kind_of(id),
+    return fail(Error::stale, "{} {} is announced as generation {}; generation {} cannot be withdrawn", kind_of(id),
                 index, regions[index].generation, generation);
   regions[index].live = false;
   --live_;

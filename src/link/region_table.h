@@ -1,4 +1,4 @@
-// What the other side announced, and the one check every operation passes.
+// Memory that the other side announced, and the one check that every operation passes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace offpath::link {
 struct Region {
   std::uint32_t generation = 0;
   bool live = false;
-  std::uint64_t base = 0;  // address on the other side, or of the own mapping for segments
+  std::uint64_t base = 0;  // address on the other side; for segments of this side's mapping
   std::uint64_t length = 0;
   std::uint32_t key = 0;
 };
@@ -22,12 +22,12 @@ class RegionTable {
   Status attach(wire::RegionId id, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                 std::uint32_t key);
   Status detach(wire::RegionId id, std::uint32_t generation);
-  // The same for what the request ring tells of: segments are refused, they come by the control socket.
+  // The same for announcements by the request ring: segments are refused, because they arrive by the control socket.
   Status attach_range(wire::RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                       std::uint32_t key);
   Status detach_range(wire::RegionId range, std::uint32_t generation);
 
-  // The region if [offset, offset + length) of it may be touched; otherwise unannounced, stale or too_large.
+  // The region if [offset, offset + length) of it may be accessed; otherwise unannounced, stale or too_large.
   [[nodiscard]] Result<const Region*> resolve(wire::RegionId id, std::uint32_t generation, std::uint64_t offset,
                                               std::uint64_t length) const;
   [[nodiscard]] const Region* find(wire::RegionId id) const noexcept;

@@ -11,7 +11,7 @@ using wire::RegionId;
 
 constexpr RegionId segment(std::uint32_t number) { return wire::segment_flag | number; }
 
-// The failure's code, and that its message holds each of `parts`.
+// Checks the failure's code, and that its message contains each of `parts`.
 template <class T>
 void expect_failure(const Result<T>& result, Error code, std::initializer_list<const char*> parts) {
   ASSERT_FALSE(result);

@@ -11,10 +11,10 @@ namespace {
 std::array<Profile, 2> profiles() {
   return {{
       {.name = "none"},
-      // BlueField-2, as in the SDMS paper's test bed: 100 Gb/s InfiniBand, which a RDMA read reaches from 8 KiB on with
-      // many outstanding (section III and figure 3); building Arrow in C++ takes its cores 4.8 times as long as the
-      // host's (section V-E, median over one column), and it has eight. The latency is an assumption: a RDMA read of a
-      // few bytes across one switchless hop takes about 2 us; the paper gives no number.
+      // BlueField-2, as in the SDMS paper's test bed: 100 Gb/s InfiniBand, which RDMA reads of 8 KiB and more reach
+      // with many outstanding (section III and figure 3). Its cores take 4.8 times as long as the host's to build Arrow
+      // in C++ (section V-E, median over one column), and it has eight. The latency is an assumption, since the paper
+      // gives no number: an RDMA read of a few bytes across one switchless hop takes about 2 us.
       {.name = "bluefield2",
        .bandwidth_bytes_per_s = 100'000'000'000 / 8,
        .latency_ns = 2 * microsecond_ns,
@@ -65,7 +65,7 @@ void ShapedAgentLink::read(std::uint64_t token, std::span<const ReadPiece> piece
   if (ended_) return complete_after_end(LinkEvent::Kind::read_done, token);
   const TimeNs due = read_due_[token] = due_after(reads_, bytes);
   inner_->read(token, pieces);
-  due_fd_.arm(std::min(next_event(), due));  // it may be over by now, and nobody may poll until then
+  due_fd_.arm(std::min(next_event(), due));  // it may be due already, and no poll may follow until then
 }
 
 void ShapedAgentLink::write(std::uint64_t token, std::span<const WritePiece> pieces) {
@@ -77,7 +77,7 @@ void ShapedAgentLink::write(std::uint64_t token, std::span<const WritePiece> pie
   due_fd_.arm(std::min(next_event(), due));
 }
 
-// Posted when the inner link has ended but our owner does not know it yet: completes before `closed`.
+// The inner link has ended but its owner does not know it yet: the operation completes before `closed`.
 void ShapedAgentLink::complete_after_end(LinkEvent::Kind kind, std::uint64_t token) {
   if (!done_) held_.hold({kind, token, fail(Error::peer_lost, "the link has ended"), {}}, 0);
 }

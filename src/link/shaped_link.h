@@ -1,7 +1,7 @@
-// shaped_link: any link, as slow as a DPU's would be: a bandwidth for each direction and a latency for each
-// operation. Data moves at once; its completion, and wakes, arrive when they would have.
+// shaped_link: slows any link down to the speed of a DPU's: a bandwidth for each direction and a latency for each
+// operation. Data moves at once; its completion, and wakes, arrive when they would have on the device.
 //
-// Real or virtual time: what poll(now) says last is the time an operation starts at.
+// Works in real or virtual time: an operation starts at the time of the last poll(now).
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ namespace offpath::link {
 
 struct Profile {
   std::string name;
-  std::uint64_t bandwidth_bytes_per_s = 0;  // each direction; 0: not limited
+  std::uint64_t bandwidth_bytes_per_s = 0;  // each direction; 0: unlimited
   TimeNs latency_ns = 0;                    // of each operation, from the last byte; of each wake
-  // The device's processor, for whoever owns the agent to apply as a cgroup limit (docs/internals/link.md).
-  unsigned cores = 0;         // 0: not limited
-  double core_speed = 1;      // work one of its cores does, in cores of this machine
+  // The device's processor, which the agent's owner applies as a cgroup limit (docs/internals/link.md).
+  unsigned cores = 0;         // 0: unlimited
+  double core_speed = 1;      // speed of one of its cores, in cores of this machine
   bool maps_segments = true;  // a device across a bus cannot map the host's memory
 
-  // CPU time the agent may use for each second, in cores of this machine, if it runs on `threads` threads.
+  // CPU time that the agent may use for each second, in cores of this machine, if it runs on `threads` threads.
   [[nodiscard]] double cpu_quota(unsigned threads) const noexcept;
 };
 
@@ -33,7 +33,7 @@ class ShapedAgentLink final : public AgentLink {
  public:
   ShapedAgentLink(std::unique_ptr<AgentLink> inner, const Profile& profile);
 
-  // When poll would let something out that is held back now; `never` if nothing is.
+  // The time of the next delayed event; `never` if there is none.
   [[nodiscard]] TimeNs next_event() const noexcept;
 
   [[nodiscard]] const LinkTraits& traits() const override { return traits_; }
@@ -56,10 +56,10 @@ class ShapedAgentLink final : public AgentLink {
   void close() override;
 
  private:
-  // One direction: bytes leave it one after another.
+  // One direction: bytes leave it in sequence.
   struct Pipe {
     TimeNs free_at = 0;
-    std::uint64_t carry = 0;  // of a nanosecond, in units of 1 / bandwidth
+    std::uint64_t carry = 0;  // the fraction of a nanosecond, in units of 1 / bandwidth
   };
   [[nodiscard]] TimeNs due_after(Pipe& pipe, std::uint64_t bytes) noexcept;
   void take(LinkEvent event);

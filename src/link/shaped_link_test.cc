@@ -42,7 +42,7 @@ struct World {
     const WritePiece piece{wire::channel_segment, 0, to.data(), bytes};
     agent->write(token, std::span(&piece, 1));
   }
-  // (time, token) of every event there is up to `until`; wakes are token 1000, closed is 2000.
+  // (time, token) of every event up to `until`; wakes are token 1000, closed is 2000.
   std::vector<std::pair<TimeNs, std::uint64_t>> run(TimeNs until) {
     std::vector<std::pair<TimeNs, std::uint64_t>> seen;
     std::array<LinkEvent, 8> events;
@@ -131,11 +131,11 @@ TEST(ShapedAgentLink, ClosedComesAfterWhatIsUnderWay) {
   world.run(10);
   world.fate->kill_host();
   world.run(20);
-  world.read(2, 10);  // the link has ended, its owner does not know it yet
+  world.read(2, 10);  // the link has ended, but its owner does not know it
   EXPECT_EQ(world.run(40'000), (Seen{{21, 2}, {15'000, 1}, {15'000, 2000}}));
 }
 
-// As the local link: an operation is over when the call returns, and nothing but poll tells.
+// Like the local link: an operation is complete when the call returns, and only poll reports it.
 class QuietLink final : public AgentLink {
  public:
   QuietLink() {
@@ -172,7 +172,7 @@ class QuietLink final : public AgentLink {
   std::vector<LinkEvent> done_;
 };
 
-// A loop goes to sleep after it has posted, and nobody polls until the descriptor tells.
+// A loop sleeps after it has posted, and does not poll until the descriptor is readable.
 TEST(ShapedAgentLink, WhatIsDoneWakesALoopThatSleeps) {
   ShapedAgentLink link(std::make_unique<QuietLink>(), plain);
   std::array<LinkEvent, 4> events;

@@ -103,7 +103,7 @@ void JobPool::fill_queue() {
     if (shared_->alive > 0) {
       shared_->queue.splice(shared_->queue.end(), waiting_, waiting_.begin());
     } else {
-      Status none = tl::unexpected(Failure{Error::no_memory, "no thread"});  // so short that it takes no memory
+      Status none = tl::unexpected(Failure{Error::no_memory, "no thread"});  // a short text, which allocates nothing
       OFP_ASSERT(shared_->results.post({std::move(waiting_.front().done), std::move(none)}));
       waiting_.pop_front();
     }
@@ -203,7 +203,7 @@ void JobPool::work(Shared& shared, Slot& slot) {
     if (shared.stopping) break;
     if (!std::exchange(slot.is_given_up, false))
       OFP_ASSERT(shared.results.post({std::move(slot.done), std::move(status)}));
-    if (shared.alive - shared.held > shared.threads) break;  // it had a stand-in, which stays
+    if (shared.alive - shared.held > shared.threads) break;  // a stand-in took its place, and stays
   }
   slot.has_ended = true;
   --shared.alive;

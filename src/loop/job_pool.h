@@ -33,7 +33,7 @@ struct JobPatience {
   TimeNs stand_in_after_ns = never;  // a thread whose job makes no progress for so long has a stand-in
   unsigned stand_ins_max = 0;
   TimeNs give_up_after_ns = never;  // such a job fails with Error::timeout; its thread is left to it
-  TimeNs end_within_ns = never;     // the pool's end waits so long for jobs that run
+  TimeNs end_within_ns = never;     // the pool's destructor waits that long for running jobs
 };
 
 struct JobPoolOptions {
@@ -45,7 +45,7 @@ struct JobPoolOptions {
 struct JobPoolCounters {
   std::uint64_t started = 0, finished = 0, failed = 0;
   std::uint64_t waiting = 0, waiting_most = 0;  // in the loop, for a place in the queue
-  std::uint64_t given_up = 0;                   // of those that failed
+  std::uint64_t given_up = 0;                   // jobs that failed that way
 };
 
 // For work without a caller that takes exceptions: when memory has run out, the work fails and the process continues.
@@ -69,14 +69,13 @@ class JobPool {
   // Adds its mailbox to the loop as a poller. Belongs to the loop's thread. Threads that cannot be started now are
   // started when there is a job for them; without any, jobs fail with Error::no_memory.
   JobPool(Loop& loop, const JobPoolOptions& options);
-  // Waits for running jobs as long as its patience allows. Jobs that have not begun are dropped, and no `done` is
-  // called any more.
+  // Waits for running jobs as long as its patience allows. Queued jobs are dropped, and no `done` is called any more.
   ~JobPool();
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;
 
   void start(Run run, Done done);
-  // Within a job: it makes progress. Elsewhere: no effect.
+  // Called within a job: it makes progress. No effect elsewhere.
   static void note_progress() noexcept;
 
   [[nodiscard]] const JobPoolCounters& counters() const noexcept { return counters_; }
@@ -90,11 +89,11 @@ class JobPool {
     Done done;
     Status status;
   };
-  // One thread. Everything but `progress` is under Shared::mutex.
+  // One thread. Shared::mutex protects all members but `progress`.
   struct Slot {
     std::atomic<std::uint64_t> progress = 0;
     bool is_busy = false, is_held = false, is_given_up = false, has_ended = false;
-    Done done;  // of its job
+    Done done;  // of the thread's job
   };
   struct Shared {
     Shared(Loop& loop, const JobPoolOptions& options, JobPool& pool);
@@ -110,7 +109,7 @@ class JobPool {
     std::shared_ptr<Slot> slot;
     std::thread thread;
     std::uint64_t progress = 0;  // as last seen by the loop,
-    TimeNs since = 0;            // unchanged since then
+    TimeNs since = 0;            // time of its last change
   };
 
   static void work(Shared& shared, Slot& slot);
@@ -127,7 +126,7 @@ class JobPool {
   std::size_t away_ = 0;  // jobs that have left waiting_ and have not come back
   JobPoolCounters counters_;
   std::list<Worker> workers_;
-  cpu_set_t cores_{};  // where threads run: the loop's own may be pinned to one core later
+  cpu_set_t cores_{};  // where threads run: the loop's own thread may be pinned to one core later
   Timers::Id look_ = 0;
   bool looks_ = false;
 };

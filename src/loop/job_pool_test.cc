@@ -15,7 +15,7 @@
 #ifndef __has_feature  // Clang's; GCC defines the others
 #define __has_feature(name) 0
 #endif
-// Sanitizers have a pthread_create of their own.
+// Sanitizers replace pthread_create.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !__has_feature(thread_sanitizer) && \
     !__has_feature(address_sanitizer)
 #define OFP_THREADS_CAN_FAIL
@@ -139,10 +139,10 @@ TEST(JobPoolTest, EndsWithJobsUnderWayAndWaiting) {
   }
   EXPECT_LT(run.load(), 100);
   EXPECT_EQ(done, 0);
-  EXPECT_FALSE(loop->round(monotonic_ns()));  // nothing of the pool is polled any more
+  EXPECT_FALSE(loop->round(monotonic_ns()));  // the loop polls nothing of the pool any more
 }
 
-// A job that comes back when it is told to, as a write to a file whose lock another process holds.
+// A job that ends when it is told to, like a write to a file whose lock another process holds.
 class Held {
  public:
   JobPool::Run job() {
@@ -172,7 +172,7 @@ constexpr JobPatience patience{.stand_in_after_ns = 5 * millisecond_ns,
                                .give_up_after_ns = 20 * millisecond_ns,
                                .end_within_ns = millisecond_ns};
 
-// The time that the loop is told: it stands still while others run, however slow they are.
+// The time passed to the loop: it stands still while other threads run, however slow they are.
 TEST(JobPoolTest, JobsThatAreHeldFailAndOthersRun) {
   Held held;
   auto loop = make_loop();
@@ -197,7 +197,7 @@ TEST(JobPoolTest, JobsThatAreHeldFailAndOthersRun) {
                  });
     }
     while (served < count) {
-      loop->round(now);  // would go on for ever otherwise
+      loop->round(now);  // would repeat forever otherwise
       std::this_thread::yield();
     }
   };
@@ -259,7 +259,7 @@ TEST(JobPoolTest, AJobThatMakesProgressIsNotGivenUp) {
 }
 
 TEST(JobPoolTest, EndsThoughAJobNeverComesBack) {
-  const auto held = std::make_shared<Held>();  // the job's, too
+  const auto held = std::make_shared<Held>();  // shared with the job
   auto loop = make_loop();
   {
     JobPool jobs(*loop, {.threads = 1, .patience = patience});
@@ -267,7 +267,7 @@ TEST(JobPoolTest, EndsThoughAJobNeverComesBack) {
     while (held->begun() == 0) std::this_thread::yield();
   }
   loop.reset();
-  held->let_go();  // now it finds its pool and its loop gone
+  held->let_go();  // its pool and its loop no longer exist
   held->await_back(1);
 }
 

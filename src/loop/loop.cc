@@ -19,10 +19,10 @@ constexpr std::uint64_t measured_rounds = 64;  // one in so many
 constexpr unsigned rounds_per_clock = 4;       // that find nothing
 constexpr unsigned few_rounds = 16;
 constexpr TimeNs spin_after_few_ns = 100 * microsecond_ns;
-// of spinning; then other threads on the core get their turn between rounds
+// after this part other threads on the core get their turn between rounds
 constexpr TimeNs spin_alone_ns = 2 * microsecond_ns;
-constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a yield that takes so long went to a thread that computes
-constexpr TimeNs shared_ns = second_ns;              // after it, sleeps in place of yields
+constexpr TimeNs busy_turn_ns = millisecond_ns / 2;  // a yield that takes this long went to a computing thread
+constexpr TimeNs shared_ns = second_ns;              // afterwards the loop sleeps instead of yielding
 constexpr TimeNs nap_ns = 50 * microsecond_ns;
 
 // The cost of reading the clock.
@@ -114,9 +114,10 @@ bool Loop::look(TimeNs now, TimeNs wait) {
       waker_.clear();
       continue;
     }
-    const std::uint64_t number = event.data.u64;  // the kernel packs an event: nothing may refer into it
+    const std::uint64_t number = event.data.u64;  // a copy: the kernel's struct is packed, so no reference may point
+                                                  // into it
     auto watched = watched_.find(number);
-    if (watched == watched_.end()) continue;  // an earlier function has unwatched it
+    if (watched == watched_.end()) continue;  // an earlier function has removed it
     ++counters_.descriptors_ready;
     const OnReady& on_ready = watches_.at(watched->second).on_ready;
     if (!on_ready) continue;
@@ -164,9 +165,9 @@ bool Loop::sleep(TimeNs now, TimeNs deadline) {
   return true;
 }
 
-// Other threads get the core, perhaps the one that this loop waits for. A yield to a thread that computes takes its
-// time slice, milliseconds, whatever arrives meanwhile; a short sleep ends on time. So the loop sleeps while there is
-// such a thread, and a yield now and then shows whether it still computes. Returns the time.
+// Gives the core to other threads, perhaps to the one that this loop waits for. A yield to a computing thread takes its
+// whole time slice, milliseconds, whatever arrives meanwhile; a short sleep ends on time. So the loop sleeps while
+// there is such a thread, and an occasional yield shows whether it still computes. Returns the time.
 TimeNs Loop::make_way(TimeNs now) {
   if (now < shared_until_) {
     ++counters_.naps;

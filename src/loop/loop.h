@@ -67,7 +67,7 @@ class Loop {
 
   // Level triggered. Without `on_ready` the descriptor only wakes the loop, and a poller finds the cause.
   [[nodiscard]] Status watch(int fd, std::uint32_t events, OnReady on_ready = {});
-  [[nodiscard]] Status watch_for(int fd, std::uint32_t events);  // of one that is watched: other events from now on
+  [[nodiscard]] Status watch_for(int fd, std::uint32_t events);  // changes the events of a watched descriptor
   void unwatch(int fd) noexcept;                                 // also from within on_ready; best before it is closed
 
   [[nodiscard]] Timers& timers() noexcept { return timers_; }
@@ -84,7 +84,7 @@ class Loop {
 
  private:
   struct Watch {
-    std::uint64_t number;  // told by epoll, for descriptors are used again
+    std::uint64_t number;  // identifies the watch in epoll, because descriptors are reused
     OnReady on_ready;
   };
   Loop(const LoopOptions& options, Fd epoll, Waker waker) noexcept
@@ -102,10 +102,10 @@ class Loop {
   std::unordered_map<std::uint64_t, int> watched_;  // number -> descriptor
   std::uint64_t next_watch_ = 1;
   TimeNs next_look_ = 0;
-  TimeNs shared_until_ = 0;  // the core, with one that computes
+  TimeNs shared_until_ = 0;  // until then the core is shared with a computing thread
   TimeNs clock_cost_ns_ = 0;
   bool stopping_ = false;
-  bool whole_nanoseconds_ = true;  // epoll_pwait2 is there
+  bool whole_nanoseconds_ = true;  // epoll_pwait2 exists
   LoopCounters counters_;
 };
 

@@ -83,7 +83,7 @@ TEST(LoopTest, InputThatCameBeforeALateTimerIsServedFirst) {
     log += 'd';
     pipe.take();
   }));
-  loop->round(1000);  // has looked: the next look would be later
+  loop->round(1000);  // looks at epoll: the next look would be later
   Timers::Id deadline = loop->timers().start(1001, [&](TimeNs, TimeNs) { log += 't'; });
   pipe.put();
   ASSERT_TRUE(loop->watch_for(pipe.out.get(), EPOLLIN));
@@ -117,7 +117,7 @@ TEST(LoopTest, ADescriptorThatIsClosedAndUsedAgainIsWatchedAnew) {
     pipe.put();
     ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN, [&](std::uint32_t, TimeNs) { ++calls; }));
     loop->round(i * millisecond_ns);
-    if (i != 1) loop->unwatch(pipe.out.get());  // once it is forgotten
+    if (i != 1) loop->unwatch(pipe.out.get());  // after forget
   }
   EXPECT_EQ(calls, 3);
 }
@@ -144,7 +144,7 @@ TEST(LoopTest, ADescriptorWakesIt) {
   Pipe pipe;
   ASSERT_TRUE(loop->watch(pipe.out.get(), EPOLLIN));
   pipe.put();
-  EXPECT_TRUE(loop->sleep(monotonic_ns()));  // would not return otherwise
+  EXPECT_TRUE(loop->sleep(monotonic_ns()));  // would block otherwise
   EXPECT_EQ(loop->counters().descriptors_ready, 1u);
 }
 
@@ -205,7 +205,7 @@ TEST(LoopTest, NapsWhileAnotherThreadComputesOnItsCore) {
   int core = 0;
   while (!CPU_ISSET(core, &before)) ++core;
   CPU_SET(core, &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // the thread's that is started, too
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // also for the thread that is started
   std::atomic<bool> over{false};
   std::thread computing([&] {
     while (!over.load(std::memory_order_relaxed)) {

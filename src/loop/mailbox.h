@@ -1,7 +1,7 @@
-// A bounded mailbox: any thread posts, one loop takes. State of one core reaches another core this way.
+// A bounded mailbox: any thread posts, one loop takes. Cores hand state to each other with it.
 //
-// A ring of cells, each with a sequence number that says whose turn it is (D. Vyukov's bounded queue). Posting is one
-// compare-and-swap and, only if the loop sleeps, one system call. Values of one thread arrive in its order.
+// A ring of cells, each with a sequence number that says whether it is free for a position (D. Vyukov's bounded queue).
+// Posting is one compare-and-swap and, only if the loop sleeps, one system call. Values of one thread arrive in order.
 #pragma once
 
 #include <algorithm>

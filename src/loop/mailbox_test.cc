@@ -66,8 +66,8 @@ TEST(MailboxTest, ManyThreadsKeepTheirOwnOrder) {
   for (unsigned seen : next) EXPECT_EQ(seen, each);
 }
 
-// The loop goes to sleep as soon as it can, without a deadline, and each post waits for the one before to be taken:
-// one lost wake, and nothing moves any more.
+// The loop sleeps as soon as it can, without a deadline, and each post waits until the previous one is taken: one lost
+// wake would stop everything.
 TEST(MailboxTest, NoWakeIsLost) {
   constexpr unsigned rounds = 30'000;
   auto loop = make_loop({.spin_ns = 0});
@@ -80,7 +80,7 @@ TEST(MailboxTest, NoWakeIsLost) {
   std::thread poster([&] {
     for (unsigned i = 1; i <= rounds; ++i) {
       ASSERT_TRUE(mailbox.post(unsigned(i)));
-      // Waiting for a different time each round moves the post to all places of the way into sleep.
+      // Different waits before each post let it meet every step of falling asleep.
       for (unsigned spin = 0; taken.load(std::memory_order_acquire) != i || spin < i % 64; ++spin) {
         if (spin > 10'000) std::this_thread::yield();
       }

@@ -54,7 +54,7 @@ TEST_F(TimersTest, ATimerMayStartAndCancelOthers) {
   Timers::Id second = 0;
   timers.start(10, [&](TimeNs, TimeNs) {
     EXPECT_TRUE(timers.cancel(second));
-    start(5, 'n');  // due already, and yet it waits for the next call: no endless loop
+    start(5, 'n');  // due already, but it waits for the next call: no endless loop
   });
   second = start(11, 'x');
   EXPECT_EQ(timers.fire(50), 1u);
@@ -73,7 +73,7 @@ TEST_F(TimersTest, AgreesWithASortedListForRandomStartsAndCancels) {
     auto id = std::make_shared<Timers::Id>();
     *id = timers.start(due, [&seen, id](TimeNs, TimeNs asked) { seen.emplace_back(asked, *id); });
     expected.emplace_back(due, *id);
-    if (random() % 4 != 0) {  // most are cancelled, as deadlines are
+    if (random() % 4 != 0) {  // most are cancelled, as real deadlines are
       auto victim = expected.begin() + static_cast<std::ptrdiff_t>(random() % expected.size());
       EXPECT_TRUE(timers.cancel(victim->second));
       expected.erase(victim);

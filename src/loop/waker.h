@@ -1,5 +1,5 @@
-// A thread that sleeps by base/sleep_flag.h, on an eventfd: no wake is lost, and a thread that is awake costs those
-// that wake it no system call.
+// Wakes a thread that sleeps by base/sleep_flag.h, with an eventfd: no wake is lost, and waking a thread that is awake
+// takes no system call.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ class Waker {
   Waker(Waker&& other) noexcept : event_(std::move(other.event_)) {}
 
   // ---- the sleeping thread
-  void before_sleep() noexcept;  // then look once more at everything that may have been published
-  void after_sleep() noexcept;   // also when it did not sleep after all
+  void before_sleep() noexcept;  // afterwards look once more at everything that may have been published
+  void after_sleep() noexcept;   // also if it did not sleep
   [[nodiscard]] int fd() const noexcept { return event_.get(); }
-  void clear() noexcept;  // when fd() is readable, or it stays so
+  void clear() noexcept;  // when fd() is readable; otherwise it stays readable
 
   // ---- any thread, after it has published
   void wake() noexcept;

@@ -26,9 +26,9 @@ namespace {
 
 using wire::Destination;
 
-// ---- arrays, by builders: each value is written once more, as a program that receives plain bytes would do
+// ---- arrays, by builders: each value is copied once more, as in a program that receives plain bytes
 
-// Of a frame, eight times what it has and 16 MiB: builders grow by doubling, and hold the old bytes beside the new ones
+// Eight times the size of a frame and 16 MiB: builders grow by doubling, and keep the old bytes beside the new ones
 // meanwhile.
 ArrowMemory memory_for(const frame::Plan& plan, BufferCache& cache, uid_t user, std::uint64_t user_bytes_max) {
   return {cache, user, user_bytes_max, "memory.bytes_max, memory.user_bytes_max", 8 * plan.frame_bytes + (16ull << 20)};
@@ -68,13 +68,13 @@ Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from, arro
       return std::move(copy.made);
     }
   }
-  // The same for lists of such numbers; a builder of lists would take them one list at a time.
+  // The same for lists of such numbers; a builder of lists would append them one list at a time.
   if (from.type_id() == arrow::Type::FIXED_SIZE_LIST && from.null_count() == 0) {
     OFP_ASSIGN(std::shared_ptr<arrow::Array> values,
                build_array(*static_cast<const arrow::FixedSizeListArray&>(from).values(), memory));
     return std::make_shared<arrow::FixedSizeListArray>(from.type(), from.length(), std::move(values));
   }
-  // A builder of dictionary arrays would make another dictionary than the one that was sent.
+  // A builder of dictionary arrays would make a dictionary that differs from the one that was sent.
   if (has_dictionary(*from.type())) {
     auto copied = arrow::Concatenate({arrow::MakeArray(from.data())}, &memory);
     if (!copied.ok()) return fail_arrow(copied.status(), "copying a dictionary array");
@@ -89,7 +89,7 @@ Result<std::shared_ptr<arrow::Array>> build_array(const arrow::Array& from, arro
   return made;
 }
 
-// ---- the stream: every message is put together first, so that its size is known and its bytes are written once
+// ---- the stream: every message is prepared first, so that its size is known and its bytes are written once
 
 constexpr std::uint64_t end_bytes = 8;
 
@@ -142,14 +142,14 @@ class ByBuilders final : public AgentSerialiser {
   Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed, BufferCache& cache,
                              uid_t user) const override {
     ArrowMemory memory = memory_for(plan, cache, user, user_bytes_max_);
-    // Builders follow every offset, and these come from another process.
+    // Builders follow every offset, and these come from another process: they are checked first.
     if (!form_->layout.fixed) OFP_TRY(frame::check_contents(*form_, plan, placed->bytes()));
     OFP_ASSIGN(const std::shared_ptr<arrow::Schema> schema, arrow_schema(form_->schema));
     arrow::ArrayVector arrays = placed_arrays(form_->layout, plan, placed, *schema);
     for (std::shared_ptr<arrow::Array>& array : arrays) {
       OFP_ASSIGN(array, build_array(*array, memory));
     }
-    placed.reset();  // its memory goes back as early as possible
+    placed.reset();  // releases its memory as early as possible
     return write_stream(*arrow::RecordBatch::Make(schema, plan.rows, std::move(arrays)), cache, user, memory);
   }
 
@@ -194,7 +194,7 @@ class FromStructs final : public AgentSerialiser {
     ArrowArray array{};
     frame::export_schema(form_->schema, &schema);
     frame::export_array(form_->layout, plan.rows, plan.nodes, plan.buffers, placed->data(), placed, &array);
-    auto batch = arrow::ImportRecordBatch(&array, &schema);  // takes both, also if it fails
+    auto batch = arrow::ImportRecordBatch(&array, &schema);  // takes both, even if it fails
     if (!batch.ok()) return fail_arrow(batch.status(), "importing C structs");
     return write_stream(**batch, cache, user, memory);
   }
@@ -209,7 +209,8 @@ class FromStructs final : public AgentSerialiser {
 Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(Destination destination,
                                                                      std::shared_ptr<const frame::Template> form,
                                                                      std::uint64_t user_bytes_max) {
-  OFP_ASSIGN(std::shared_ptr<arrow::Schema> schema, arrow_schema(form->schema));  // what has no type fails here, once
+  OFP_ASSIGN(std::shared_ptr<arrow::Schema> schema, arrow_schema(form->schema));  // types without an Arrow type fail
+                                                                                  // here, once
   switch (destination) {
     case Destination::agent_serialise:
       return std::make_shared<const ByBuilders>(std::move(form), user_bytes_max);

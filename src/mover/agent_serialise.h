@@ -1,5 +1,5 @@
-// Destinations that end in libarrow: what was pulled becomes Arrow objects, then an IPC stream, on the agent.
-// The one place of the mover that knows libarrow; this header does not. Everything runs in jobs.
+// Destinations that use libarrow: pulled bytes become Arrow objects, then an IPC stream, on the agent. Only
+// agent_serialise*.cc include libarrow for them; this header does not. Everything runs in jobs.
 //
 // | destination     | pulled into                    | left to do here                         |
 // |-----------------|--------------------------------|-----------------------------------------|
@@ -28,13 +28,13 @@ class AgentSerialiser {
  public:
   virtual ~AgentSerialiser() = default;
 
-  // `placed` was filled by `plan` of this serialiser's template (page aligned). Thread-safe.
+  // `plan` of this serialiser's template (page aligned) has filled `placed`. Thread-safe.
   [[nodiscard]] virtual Result<FramePtr> serialise(const frame::Plan& plan, std::shared_ptr<const Buffer> placed,
                                                    BufferCache& cache, uid_t user) const = 0;
 };
 
-// Within `user_bytes_max` is all that libarrow holds for a user, whichever batches and queries it is for.
-// Error::unsupported where the agent was built without libarrow.
+// `user_bytes_max` bounds all memory that libarrow holds for a user, over all batches and queries. Error::unsupported
+// if the agent was built without libarrow.
 [[nodiscard]] Result<std::shared_ptr<const AgentSerialiser>> make_agent_serialiser(
     wire::Destination destination, std::shared_ptr<const frame::Template> form, std::uint64_t user_bytes_max);
 

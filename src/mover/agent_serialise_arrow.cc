@@ -41,7 +41,7 @@ std::shared_ptr<arrow::DataType> nested_type_of(const frame::Field& field) {
   }
 }
 
-// Without regard to a dictionary: of such a column, the type of its indices.
+// The stored type, without a dictionary: for a dictionary column, the type of its indices.
 std::shared_ptr<arrow::DataType> stored_type_of(const frame::Field& field) {
   switch (field.type) {
     case Type::null:
@@ -121,7 +121,7 @@ std::shared_ptr<arrow::Field> field_of(const frame::Field& field) {
   return arrow::field(field.name, type_of(field), field.nullable, metadata_of(field.metadata));
 }
 
-// A buffer of the frame that keeps all of it alive.
+// A buffer of the frame that keeps the whole frame alive.
 class PlacedBuffer final : public arrow::Buffer {
  public:
   PlacedBuffer(std::shared_ptr<const service::Buffer> owner, const frame::BufferPlace& place)
@@ -178,7 +178,7 @@ Result<std::shared_ptr<arrow::Schema>> arrow_schema(const frame::Schema& schema)
   for (const frame::Field& field : schema.fields) {
     fields.push_back(field_of(field));
     if (fields.back()->type() == nullptr) {
-      return fail(Error::unsupported, "column '{}' has the type {}, which Arrow has no type for", field.name,
+      return fail(Error::unsupported, "column '{}' has the type {}, for which Arrow has no type", field.name,
                   frame::describe(field));
     }
   }

@@ -1,5 +1,4 @@
-// What agent_serialise.cc needs of libarrow: schemas, and what was pulled as arrays. Only agent_serialise*.cc include
-// this.
+// The libarrow part of agent_serialise.cc: schemas, and pulled bytes as arrays. Included only by agent_serialise*.cc.
 #pragma once
 
 #include <memory>
@@ -12,13 +11,13 @@
 
 namespace offpath::mover {
 
-// libarrow's errors, mapped once.
+// Turns libarrow's errors into failures.
 [[nodiscard]] tl::unexpected<Failure> fail_arrow(const arrow::Status& status, std::string_view step);
 
-// Extension types stay what they are stored as; their names are in the metadata of the fields.
+// Extension types become their storage types; the metadata of the fields has their names.
 [[nodiscard]] Result<std::shared_ptr<arrow::Schema>> arrow_schema(const frame::Schema& schema);
 
-// The columns of a batch over the buffers `plan` placed: no byte is copied, `placed` is held.
+// The columns of a batch over the buffers that `plan` placed: nothing is copied, and they keep `placed` alive.
 [[nodiscard]] arrow::ArrayVector placed_arrays(const frame::Layout& layout, const frame::Plan& plan,
                                                const std::shared_ptr<const service::Buffer>& placed,
                                                const arrow::Schema& schema);

@@ -1,4 +1,4 @@
-// agent_serialise.h in a build without libarrow.
+// Implements agent_serialise.h for builds without libarrow.
 #include "mover/agent_serialise.h"
 #include "wire/messages/stream_messages.h"
 

@@ -1,4 +1,4 @@
-// What the agent serialises is read back by libarrow's own reader and by frame::parse_frame, and equals what was sent.
+// Serialised streams are read back by libarrow's own reader and by frame::parse_frame, and equal the sent data.
 #include "mover/agent_serialise.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Sent {
   std::shared_ptr<const Buffer> placed;
 };
 
-// What the mover does up to here, with memcpy in the place of the link.
+// The mover's earlier steps, with memcpy instead of the link.
 Sent place(const arrow::RecordBatch& batch, BufferCache& cache) {
   ArrowSchema c_schema{};
   ArrowArray c_batch{};
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Destinations, AgentSerialiseTest,
                            return name;
                          });
 
-// Builders follow every offset and index: what contradicts itself is refused before they see it.
+// Builders follow every offset and index: contradictory ones are refused before.
 TEST(AgentSerialiseSafetyTest, OffsetsThatLeadOutsideAreRefused) {
   auto cache = BufferCache::make({});
   Sent sent = place(*batch_of({from_json(arrow::utf8(), R"(["a", "bc", "def"])")}), *cache);
@@ -219,7 +219,7 @@ TEST(AgentSerialiseSafetyTest, LibarrowsMemoryIsItsUsersAndBounded) {
   ASSERT_TRUE(builder.AppendValues(std::vector<std::int64_t>(100'000, 7)).ok());
   Sent sent = place(*batch_of({builder.Finish().ValueOrDie()}, false), *cache);
   const auto serialiser = make_agent_serialiser(Destination::agent_serialise, sent.form, 4 << 20).value();
-  const std::uint64_t others = 7 * (4 << 20) / 8;  // what his other batches take
+  const std::uint64_t others = 7 * (4 << 20) / 8;  // memory of the user's other batches
   ASSERT_TRUE(cache->hold(others, 5, 4 << 20));
   EXPECT_EQ(cache->used_bytes_of(5), others) << "it is within the agent's memory";
   const auto refused = serialiser->serialise(sent.plan, sent.placed, *cache, 5);

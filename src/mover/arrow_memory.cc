@@ -10,10 +10,10 @@ arrow::Status ArrowMemory::take(std::int64_t bytes) {
   if (!own_fits || (cache_ != nullptr && !cache_->hold(more, user_, bytes_max_))) {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     if (!own_fits)
-      return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ", before, " are held already, at most ",
+      return arrow::Status::OutOfMemory(bytes, " more bytes are needed, ", before, " are held already, at most ",
                                         own_max, " are allowed",
                                         cache_ != nullptr ? " for one batch" : " (" + setting_ + ")");
-    return arrow::Status::OutOfMemory(bytes, " bytes more are needed, ", cache_->held_bytes_of(user_),
+    return arrow::Status::OutOfMemory(bytes, " more bytes are needed, ", cache_->held_bytes_of(user_),
                                       " are held already, at most ", bytes_max_, " are allowed (", setting_, ")");
   }
   total_.fetch_add(bytes, std::memory_order_relaxed);

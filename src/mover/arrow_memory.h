@@ -1,6 +1,6 @@
-// The memory that libarrow gets here: bounded, and never from its own default pool. Whoever hands libarrow bytes, or
-// has it compute, gives it one of these: what it allocates depends on what users sent (a compressed body says itself
-// how large it becomes). It outlives everything that was allocated from it.
+// Bounded memory for libarrow, which never uses its own default pool here. Code that passes bytes to libarrow, or has
+// it compute, gives it one of these: the size of its allocations depends on users' data (a compressed body states its
+// own decompressed size). It outlives all allocations from it.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,10 @@ namespace offpath::mover {
 // Thread-safe.
 class ArrowMemory final : public arrow::MemoryPool {
  public:
-  // `setting` names the bound to whoever needs more.
+  // `setting` is named in the error when the bound is exceeded.
   ArrowMemory(std::uint64_t bytes_max, std::string_view setting) : bytes_max_(bytes_max), setting_(setting) {}
-  // Everything that is held for the user in this way, at whatever place, is within the bound
-  // (service::BufferCache::hold), and what is held here within `own_bytes_max` besides.
+  // All such memory of the user, anywhere, is within the bound (service::BufferCache::hold), and this object's also
+  // within `own_bytes_max`.
   ArrowMemory(service::BufferCache& cache, uid_t user, std::uint64_t bytes_max, std::string_view setting,
               std::uint64_t own_bytes_max = UINT64_MAX)
       : cache_(cache.shared_from_this()),

@@ -10,7 +10,7 @@ namespace {
 using wire::Compression;
 using Task = frame::BodyCompressor::Task;
 
-// The level of Arrow's own writers. Higher ones cost several times as much and make simulations' floats hardly smaller.
+// The level of Arrow's own writers. Higher levels cost several times as much and hardly shrink simulations' floats.
 constexpr int zstd_level = 1;
 
 class Lz4 final : public frame::BodyCompressor {

@@ -1,10 +1,10 @@
-// What compresses the bodies of frames: the one place that knows liblz4 and libzstd, and the one where an engine of the
-// card would be chosen instead.
+// Compression of frames' bodies: the only code that uses liblz4 and libzstd, and the place to choose an engine of the
+// card instead.
 //
-// No card's engine is chosen today, because none makes what Arrow IPC takes. DOCA Compress offers DEFLATE on
-// BlueField-2 and no compression at all, only DEFLATE and LZ4 decompression, on BlueField-3; Arrow knows LZ4 frames and
-// Zstandard. An engine that makes one of these is another frame::BodyCompressor, returned here when its device is
-// there.
+// No card's engine is used today, because none produces a format that Arrow IPC accepts. DOCA Compress offers DEFLATE
+// on BlueField-2; on BlueField-3 it does not compress at all, and decompresses only DEFLATE and LZ4. Arrow supports LZ4
+// frames and Zstandard. An engine that produces one of these would be another frame::BodyCompressor, returned here if
+// its device exists.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace offpath::mover {
 
-// Of any codec but none.
+// For any codec but none.
 [[nodiscard]] std::shared_ptr<const frame::BodyCompressor> make_body_compressor(wire::Compression compression);
 
 }  // namespace offpath::mover

@@ -1,4 +1,4 @@
-// Compressed frames hold what the plain ones do: every buffer decompressed again, byte for byte.
+// Compressed frames contain the same as plain ones: every buffer is decompressed and compared byte by byte.
 #include "mover/body_compressor.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ struct Built {
   std::vector<std::byte> plain, packed;
 };
 
-// `change` may write other bytes into the finished frame.
+// `change` may overwrite bytes of the finished frame.
 template <class Change>
 Built build(frame::Schema schema, std::int64_t rows, unsigned seed, Compression compression, Change change) {
   const auto compressor = make_body_compressor(compression);
@@ -42,7 +42,7 @@ Built build(frame::Schema schema, std::int64_t rows, unsigned seed, Compression 
   frame::PackedFrame packed;
   const Status status = frame::pack(*built.packed_form, *compressor, built.plan, built.plain, scratch, packed);
   EXPECT_TRUE(status) << status.error().message;
-  // Over two kinds of garbage: a byte that nobody writes shows.
+  // Over two kinds of garbage: a byte that was not written shows.
   std::vector<std::byte> other(packed.plan.frame_bytes, std::byte{0x5A});
   built.packed.assign(packed.plan.frame_bytes, std::byte{0xA5});
   frame::write_packed(*built.packed_form, packed, built.packed);
@@ -59,7 +59,7 @@ struct Counted {
   std::size_t compressed = 0, as_they_are = 0;
 };
 
-// Every number of the packed frame's messages against the plain one's.
+// Compares every number of the packed frame's messages with the plain one's.
 Counted expect_same(const Built& built) {
   Counted counted;
   const auto plain = frame::parse_frame(built.plain), packed = frame::parse_frame(built.packed);

@@ -1,4 +1,4 @@
-// Compressed frames made plain again, for tests: nothing of the agent or of programs decompresses.
+// Decompresses frames, for tests: neither the agent nor programs do that.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,14 +29,14 @@ inline std::vector<std::byte> decompressed(Bytes from, std::uint64_t bytes, wire
   return to;
 }
 
-// A buffer of a compressed frame, and where it is in its body.
+// A buffer of a compressed frame, and its place in the body.
 struct FoundBuffer {
   std::uint64_t offset = 0, bytes = 0;
   bool as_it_is = false;
   std::vector<std::byte> plain;
 };
 
-// All buffers, as Layout::buffers. `form` is of the compressed frame.
+// All buffers, as Layout::buffers. `form` is the compressed frame's.
 inline std::vector<FoundBuffer> found_buffers(const frame::Template& form, Bytes frame, const frame::FrameView& view) {
   std::vector<FoundBuffer> all(form.layout.buffers.size());
   for (std::size_t part = 0; part < form.layout.parts.size(); ++part) {

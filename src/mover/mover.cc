@@ -127,7 +127,7 @@ void Mover::recycle(Operation* operation) {
   operation->set = {};
   operation->pieces.clear();
   for (std::string* key : {&operation->row_key, &operation->column_key})
-    if (key->capacity() > wire::short_keys_bytes) *key = {};  // a short one's memory is there for the next
+    if (key->capacity() > wire::short_keys_bytes) *key = {};  // the memory of a short one is kept for the next
   spare_.push_back(operation->place);
 }
 
@@ -148,7 +148,7 @@ void Mover::send(Channel& channel, const channel::Entry& request, TimeNs now, Ef
   queue(operation, take_set(*stream, operation), request.payload, now, effects);
 }
 
-// What is remembered is what the ring's order says, whenever the request is planned.
+// Buffer sets are remembered in ring order, even when a request is planned later.
 Status Mover::take_set(Stream& stream, Operation& operation) {
   if (send_.set == 0) return {};
   stream.sets.resize(wire::sets_max);
@@ -158,16 +158,16 @@ Status Mover::take_set(Stream& stream, Operation& operation) {
     const std::uint64_t without = taken - (set ? wire::set_bytes(set->buffers.size()) : 0);
     const std::uint64_t with = without + wire::set_bytes(send_.buffers.size());
     if (with > wire::sets_bytes_max)
-      return fail(Error::too_large, "sets of buffers of {} bytes on this channel, at most {} are allowed", with,
+      return fail(Error::too_large, "buffer sets of {} bytes on this channel, at most {} are allowed", with,
                   wire::sets_bytes_max);
     taken = with;
     set = std::make_shared<BufferSet>();
     set->rows = send_.rows;
     set->buffers = send_.buffers;
   }
-  if (!set) return fail(Error::invalid, "set {} of buffers was never named", send_.set);
+  if (!set) return fail(Error::invalid, "buffer set {} is unknown", send_.set);
   if (set->rows != send_.rows)
-    return fail(Error::invalid, "{} rows; set {} was named with {}", send_.rows, send_.set, set->rows);
+    return fail(Error::invalid, "{} rows; buffer set {} has {}", send_.rows, send_.set, set->rows);
   operation.set = set;
   return {};
 }
@@ -203,7 +203,7 @@ void Mover::step_end(Channel& channel, const channel::Entry& request, TimeNs now
   settle(*stream, now, effects);
 }
 
-// send_ or move_ is what `request` says. Nothing is planned or taken before it may be pulled.
+// send_ or move_ is decoded from `request`. Nothing is planned or taken before it may be pulled.
 void Mover::queue(Operation& operation, Status taken, Bytes request, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
   Channel& channel = *stream.channel;
@@ -228,7 +228,7 @@ void Mover::start_waiting(Channel& channel, TimeNs now, Effects& effects) {
     waiting_bytes_ -= waiting_cost(operation.request.size());
     const Status decoded = operation.kind == Operation::Kind::send ? wire::decode(operation.request, send_)
                                                                    : wire::decode(operation.request, move_);
-    OFP_ASSERT(decoded);  // as it did when it came
+    OFP_ASSERT(decoded);  // it was decodable when it arrived
     start(operation, now, effects);
   }
 }
@@ -246,16 +246,16 @@ Status Mover::plan_request(Stream& stream, Operation& operation) {
   const std::uint64_t of_keys = wire::charge_of_keys(operation.row_key, operation.column_key);
   if (charge < of_keys)
     return fail(Error::invalid, "the batch's keys need {} bytes here, but it was charged {}", of_keys, charge);
-  charge -= of_keys;  // what is left is for the object
-  // What follows the pull of other destinations goes by the plan of a batch, which a move has not.
+  charge -= of_keys;  // the rest is for the object
+  // Steps after the pull of other destinations use the plan of a batch, which a move does not have.
   if (!send && stream.destination != wire::Destination::native)
-    return fail(Error::invalid, "destination {}; moves need a stream with destination native",
+    return fail(Error::invalid, "destination {}: moves need a stream with destination native",
                 wire::destination_name(stream.destination));
   if (!send) return plan_move(stream, operation);
   return stream.form ? plan_send(stream, operation) : plan_plain(stream, operation);
 }
 
-// Of the request in send_ or move_.
+// Starts the request in send_ or move_.
 void Mover::start(Operation& operation, TimeNs now, Effects& effects) {
   Stream& stream = *operation.stream;
   Status planned = plan_request(stream, operation);
@@ -308,7 +308,7 @@ void Mover::on_transfer(ChannelNumber, std::uint64_t token, Status status, TimeN
   channel.pulling_bytes -= operation.bytes;
   if (status) {
     operation.state = Operation::State::finishing;
-    // At once where the next request waits: it is to have the buffer that the finished frame gives back.
+    // At once if the next request waits: it then gets the buffer that the finished frame releases.
     if (channel.waiting.empty())
       pulled_.push_back(token);
     else
@@ -334,9 +334,9 @@ void Mover::finish_pulled(TimeNs now, Effects& effects) {
   pulled_.clear();
 }
 
-// What is left to do when the bytes have arrived: at once if it is little, in a job if it is much.
+// The remaining work after the bytes have arrived: small work is done at once, large work in a job.
 void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
-  std::uint64_t changed = operation.arrow ? operation.buffer.length() : 0;  // of which the messages are read
+  std::uint64_t changed = operation.arrow ? operation.buffer.length() : 0;  // only the messages of Arrow bytes are read
   if (operation.kind == Operation::Kind::create)
     for (const frame::Gap& gap : operation.uncovered) changed += gap.bytes;
   if (operation.placed()) {
@@ -355,10 +355,10 @@ void Mover::finish(Operation& operation, TimeNs now, Effects& effects) {
                                        [&operation, cache = cache_] { return finish_bytes(operation, *cache); }});
 }
 
-// Touches nothing but the operation: it may run in a job.
+// Uses only the operation: it may run in a job.
 Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   if (operation.kind == Operation::Kind::update) return {};
-  // Nothing of an earlier frame shows through where no piece lies.
+  // Bytes of an earlier frame must not show where no piece was written.
   if (operation.kind == Operation::Kind::create)
     for (const frame::Gap& gap : operation.uncovered) std::memset(operation.buffer.data() + gap.offset, 0, gap.bytes);
   if (operation.placed()) {
@@ -378,15 +378,15 @@ Status Mover::finish_bytes(Operation& operation, BufferCache& cache) {
   operation.frame->bytes = operation.buffer.length();
   operation.frame->buffer = std::move(operation.buffer);
   operation.frame->arrow = operation.placed() || operation.arrow;
-  // What was sent as rows of bytes has none, unless the bytes are Arrow, whose own they are.
+  // Plain rows of bytes have none, unless the bytes are Arrow, which has its own.
   if (operation.placed()) operation.frame->rows = operation.rows;
   if (operation.arrow) operation.frame->rows = frame::count_rows(operation.frame->buffer.bytes()).value_or(0);
   operation.frame->updatable = operation.kind == Operation::Kind::create;
   return operation.packing ? pack(operation, cache) : Status{};
 }
 
-// The frame in memory of the size it needs. One of which nothing became smaller stays as it is, in its pages; so does
-// one that would have more bytes than before, so none outgrows its charge.
+// Moves the frame to memory of the size that it needs. A frame of which no buffer shrank keeps its pages; so does one
+// that would become larger, so no frame outgrows its charge.
 Status Mover::pack(Operation& operation, BufferCache& cache) {
   const Packing& packing = *operation.packing;
   const frame::Plan& plan = operation.plan();
@@ -459,7 +459,7 @@ void Mover::finished(Operation& operation, Status status, TimeNs now, Effects& e
     fail_operation(operation, std::move(status).error(), effects);
 }
 
-// Moves `pulled` over operations whose bytes have arrived, `stored` over those that are done.
+// Advances `pulled` over operations whose bytes have arrived, and `stored` over completed ones.
 void Mover::settle(Stream& stream, TimeNs now, Effects& effects) {
   Channel& channel = *stream.channel;
   std::uint64_t pulled = stream.pulled, stored = stream.stored;

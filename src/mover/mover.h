@@ -1,8 +1,8 @@
 // The move service: requests -> plans -> reads -> frames -> a store.
 //
-// One state machine for all channels of a loop. A stream's operations begin in the order of their tickets and end in
-// that order: `pulled` and `stored` never pass one that is still under way. An operation that fails is reported by a
-// reply and then passed.
+// One state machine for all channels of a loop. A stream's operations begin and end in the order of their tickets:
+// `pulled` and `stored` never pass an operation that is under way. A failed operation is reported by a reply and then
+// passed.
 #pragma once
 
 #include <cstdint>
@@ -32,44 +32,44 @@ using service::Effects;
 using service::Frame;
 using service::FramePtr;
 
-// A put that is not done when it returns: by a StoredEffect with the same token, whatever becomes of it.
+// `later`: the put is completed by a StoredEffect with the same token, in every case.
 enum class Stored { now, later };
 
-// Where frames go (src/pool).
+// The destination of frames (src/pool, src/sift).
 class Store {
  public:
   struct Place {
     std::string pool, row_key, column_key;
     uid_t user;
-    std::uint64_t keep;  // frames the pool keeps; 0: all
+    std::uint64_t keep;  // frames that the pool keeps; 0: all
     bool hidden;         // until the step has ended on all ranks
   };
   virtual ~Store() = default;
-  // The name by which frames are put there, once for each stream: the pool's options are read here and at no put. An
-  // error: this user may not put objects there, or the name is none.
+  // Returns the name under which frames are put, once for each stream: options of the pool's name are read here, not by
+  // every put. Fails if this user may not put objects there, or the name is invalid.
   [[nodiscard]] virtual Result<std::string> admit(const std::string& pool, uid_t user, Effects& effects) = 0;
-  // `place.pool` is as admit said.
+  // `place.pool` comes from admit().
   [[nodiscard]] virtual Result<Stored> put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
                                            Effects& effects) = 0;
   // For an update in place; Error::not_found names the keys.
   [[nodiscard]] virtual Result<FramePtr> find(const std::string& pool, const std::string& row_key,
                                               const std::string& column_key, uid_t user) = 0;
-  // A rank has ended a step; with the last of `ranks` its frames become visible. Error::too_large: too many steps wait
-  // for their ranks.
+  // A rank has ended a step; when the last of `ranks` has, its frames become visible. Error::too_large: too many steps
+  // wait for their ranks.
   [[nodiscard]] virtual Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
                                         std::uint32_t ranks, TimeNs now, Effects& effects) = 0;
-  // A stream that was admitted is closed. `pool` is as admit said.
+  // An admitted stream was closed. `pool` comes from admit().
   virtual void leave(const std::string& pool) = 0;
 };
 
 struct MoverOptions {
   std::uint64_t memory_bytes_max = 8ull << 30;  // of frames, promised and held
-  std::uint64_t user_bytes_max = UINT64_MAX;    // of these, those of one user
-  std::uint64_t window_bytes = 256ull << 20;    // of credit an open stream is given, if there is room
-  std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than these are jobs
+  std::uint64_t user_bytes_max = UINT64_MAX;    // the part of one user
+  std::uint64_t window_bytes = 256ull << 20;    // of credit for an open stream, if there is room
+  std::uint64_t inline_bytes_max = 256 * 1024;  // steps on more bytes than this are jobs
   std::uint32_t streams_max = 65536;            // over all channels
   std::uint32_t user_streams_max = 65536;       // over those of one user
-  std::uint64_t prepared_bytes_max = 16 << 20;  // larger buffers are not made ahead of their use
+  std::uint64_t prepared_bytes_max = 16 << 20;  // larger buffers are not prepared ahead of their use
   std::uint64_t waiting_bytes_max = 1 << 20;    // of one channel's requests that wait to be pulled
 };
 
@@ -77,7 +77,7 @@ struct MoverCounters {
   std::uint64_t sends = 0, moves = 0, failures = 0, bytes = 0, rows = 0, frames = 0;
   std::uint64_t streams_open = 0, operations = 0, promised_bytes = 0;
   std::uint64_t pull_ns = 0, finish_ns = 0;  // sums over operations
-  // Frames of streams with compression: how many, what they were and what they became; how long it took, a part of
+  // Frames of streams with compression: their number, their bytes before and after, and the time, which is part of
   // finish_ns.
   std::uint64_t packed_frames = 0, plain_bytes = 0, packed_bytes = 0, pack_ns = 0;
 };
@@ -87,39 +87,38 @@ class Mover final : public service::Service {
   Mover(const MoverOptions& options, std::shared_ptr<BufferCache> cache, Store& store);
   ~Mover() override;
 
-  // Beyond `pull_ahead_bytes` under way (and one request), requests wait with neither plan nor buffer, so that a buffer
-  // given back by one frame serves the next while it is in the cache. 0 for links whose reads are done when posted.
+  // Beyond `pull_ahead_bytes` under way (and one request), requests wait without a plan and a buffer, so that a buffer
+  // released by one frame is reused while it is in the processor's cache. 0 for links whose reads complete at once.
   void on_channel_open(ChannelNumber channel, const Client& client, std::uint32_t streams_max,
                        std::uint64_t pull_ahead_bytes);
-  // Everything of the channel ends; its credit returns. Effects for other channels may follow.
+  // Ends all operations of the channel; its credit returns. Effects for other channels may follow.
   void on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects);
-  // open_stream, close_stream, send, move, step_end, need_credit.
+  // Requests open_stream, close_stream, send, move, step_end and need_credit.
   void on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void on_request(const service::Request& asked, TimeNs now, Effects& effects) override {
     on_request(asked.channel, asked.entry, now, effects);
   }
   void on_transfer(ChannelNumber channel, std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
-  // Finishes frames whose arrays the program may have back first: to be called when it has been told so.
+  // Finishes pulled frames whose arrays had to be released to the program first: call it after the program was
+  // notified.
   void finish_pulled(TimeNs now, Effects& effects);
   [[nodiscard]] bool has_pulled() const noexcept { return !pulled_.empty(); }
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
-  // A put that was to be done later is done, or has failed.
+  // A deferred put has completed or failed.
   void on_stored(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
-  // So many requests of the channel wait that no more should come.
+  // The channel has so many pending requests that no more should be taken.
   [[nodiscard]] bool is_full(ChannelNumber channel) const noexcept override;
-  // So much of the memory is for objects of other members: without, two agents whose programs have filled them, each
-  // with what is to go to the other one, would wait for each other. A batch that is larger than all the rest may have
-  // it, too.
+  // Reserves memory for objects of other members; otherwise two full agents with objects for each other deadlock. A
+  // batch that is larger than all the rest may use it too.
   void keep_for_members(std::uint64_t bytes, Effects& effects);
-  // How much of the memory is set aside, and how much of that is not in use: that is free for nobody but those for whom
-  // it is.
+  // Reserved memory, and the part of it that is unused: only its purpose may use it.
   struct Aside {
     std::uint64_t bytes = 0, left = 0;
   };
   void set_aside(std::function<Aside()> aside) { aside_ = std::move(aside); }
-  // Memory may have become free: gives credit to streams that wait for it.
+  // Memory may have become free: grants credit to streams that wait for it.
   void on_memory_freed(Effects& effects);
-  // Starts a job that gives the cache's leaving buffers to the kernel, unless one is at it.
+  // Starts a job that returns the cache's leaving buffers to the kernel, unless one is running.
   void drop_buffers(Effects& effects);
 
   // ---- Service
@@ -139,10 +138,10 @@ class Mover final : public service::Service {
 
   [[nodiscard]] const MoverCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t memory_free() const;
-  [[nodiscard]] std::uint64_t memory_unused() const noexcept;  // with what is set aside
+  [[nodiscard]] std::uint64_t memory_unused() const noexcept;  // including reserved memory
   [[nodiscard]] std::uint64_t memory_free_for_programs() const;
-  [[nodiscard]] std::uint64_t memory_max_for_programs() const;  // when all that they may have is free
-  // What has to become free for the stream that has waited longest for credit; 0: none waits.
+  [[nodiscard]] std::uint64_t memory_max_for_programs() const;  // when everything that they may use is free
+  // Memory that has to become free for the stream that has waited longest for credit; 0: none waits.
   [[nodiscard]] std::uint64_t memory_lacking() const;
   [[nodiscard]] std::uint64_t memory_free_for(uid_t user) const;
   struct StreamStatus {
@@ -159,11 +158,11 @@ class Mover final : public service::Service {
   struct Stream;
   struct Operation;
   struct Channel;
-  struct Account {  // of one user, while there are streams
+  struct Account {  // of one user, as long as there are streams
     std::uint32_t streams_open = 0;
     std::uint64_t promised_bytes = 0;
   };
-  struct Claim {  // users have names of their own
+  struct Claim {  // stream names are separate for each user
     uid_t user;
     std::string name;
     std::uint32_t rank;
@@ -216,13 +215,13 @@ class Mover final : public service::Service {
   std::map<Claim, ChannelNumber> names_;
   std::map<uid_t, Account> accounts_;
   [[nodiscard]] Operation* find_operation(std::uint64_t token) noexcept;
-  // Those under way and spare ones. An operation's number is its place here and how often the place was used.
+  // Running and spare ones. An operation's number consists of its index here and of the index's use count.
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<std::uint32_t> spare_;
   std::uint64_t waiting_bytes_ = 0;  // of all channels
   std::uint64_t kept_bytes_ = 0;     // for other members
   std::function<Aside()> aside_;
-  std::vector<std::uint64_t> pulled_;  // tokens of operations to be finished
+  std::vector<std::uint64_t> pulled_;  // tokens of operations to finish
   std::uint64_t next_preparation_ = 0;
   bool dropping_ = false;
   std::unordered_map<std::uint64_t, std::pair<ChannelNumber, std::uint32_t>> preparing_;  // jobs that make buffers

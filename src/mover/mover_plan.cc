@@ -1,7 +1,7 @@
-// The mover's planning: from a request's buffers to pieces of one read.
+// The mover's planning: turns a request's buffers into the pieces of one read.
 //
-// frame::make_plan works on addresses. A buffer of another process has none here: it has a region, which the plan takes
-// for the memory that it lies in, and an offset.
+// frame::make_plan works on addresses. A buffer of another process has none here: the plan uses its region as the
+// memory, and its offset as the address.
 #include <algorithm>
 
 #include "mover/mover.h"
@@ -19,8 +19,9 @@ namespace {
 
 constexpr std::uint64_t plain_alignment = 64;
 constexpr std::uint64_t slice_bytes = 256 << 10;  // of records that are not read at once; split by the loop itself
-constexpr std::size_t slice_pieces_max = 1024;    // what one vectored read takes
-constexpr std::uint64_t whole_ratio_max = 4;      // records that are read at once to the frame they become
+constexpr std::size_t slice_pieces_max = 1024;    // the most that one vectored read takes
+constexpr std::uint64_t whole_ratio_max = 4;      // largest ratio of records that are read at once to the frame made of
+                                                  // them
 static_assert(8 * (frame::row_bytes_max + page_bytes) <= slice_bytes, "a slice makes progress, by 8 rows for booleans");
 
 Status check_ref(const BufferRef& ref, std::size_t index) {
@@ -37,13 +38,13 @@ Status check_ref(const BufferRef& ref, std::size_t index) {
 Status Mover::take_buffer(const Stream& stream, Operation& operation, std::uint64_t bytes, std::uint64_t charge) {
   if (bytes > charge) return fail(Error::invalid, "the batch needs {} bytes here, but was charged {}", bytes, charge);
   const uid_t user = stream.channel->client.user;
-  // Readers who map what a create of bytes made see its updates; who gets it enclosed has a copy.
+  // Readers that map an object made by a create of bytes see its updates; readers that get it enclosed have a copy.
   const bool mapped = operation.kind == Operation::Kind::create && bytes > wire::enclosed_bytes_max;
   OFP_ASSIGN(operation.buffer, mapped ? cache_->take_file(bytes, user) : cache_->take(bytes, user));
   return {};
 }
 
-// What the request says about the batch, as frame::make_plan wants it. Fills view_.
+// Fills view_ with the request's description of the batch, in the form that frame::make_plan needs.
 Status Mover::view_of(const Stream& stream) {
   const frame::Layout& layout = stream.form->layout;
   const auto rows = static_cast<std::int64_t>(send_.rows);
@@ -72,23 +73,23 @@ Status Mover::view_of(const Stream& stream) {
   for (const BufferRef& ref : send_.buffers)
     plain_.push_back({.address = ref.offset, .stride_bytes = ref.stride_bytes, .memory = ref.region});
   OFP_TRY(frame::flatten_plain(layout, rows, plain_, view_));
-  // The rows say how long each column is; the request must say the same.
+  // The number of rows gives the length of each column; the request must agree.
   std::size_t column = 0;
   for (const frame::BufferSource& source : view_.buffers) {
     if (source.bytes == 0) continue;
     while (column < send_.buffers.size() && send_.buffers[column].length == 0) ++column;
     if (column == send_.buffers.size() || send_.buffers[column].length != source.bytes)
-      return fail(Error::schema, "a column of {} rows has {} bytes, the request says {}", rows, source.bytes,
+      return fail(Error::schema, "a column of {} rows has {} bytes, but the request says {}", rows, source.bytes,
                   column < send_.buffers.size() ? send_.buffers[column].length : 0);
     ++column;
   }
   return {};
 }
 
-// Pulls and blocks of the plan as pieces of a read, each named by the region and generation the request named.
+// Pulls and blocks of the plan as pieces of a read, each with the region and generation from the request.
 Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   const frame::Plan& plan = operation.plan();
-  std::size_t at = 0;  // pulls come in the order of the buffers: the search goes on where the last one ended
+  std::size_t at = 0;  // pulls come in the order of the buffers: the search continues where the last one ended
   const auto generation_of = [&](RegionId region) {
     for (std::size_t tried = 0; tried < refs.size(); ++tried, at = at + 1 < refs.size() ? at + 1 : 0)
       if (refs[at].region == region && refs[at].length != 0) return refs[at].generation;
@@ -108,10 +109,11 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   for (const frame::Block& block : plan.blocks) {
     const RegionId region = block.memory;
     const std::uint32_t generation = generation_of(region);
-    // A block stands for several buffers: they must all have named the same memory.
+    // A block stands for several buffers, which must all name the same memory.
     for (const BufferRef& ref : refs)
       if (ref.stride_bytes != 0 && ref.region == region && ref.generation != generation)
-        return fail(Error::stale, "range {} is named with generations {} and {}", region, generation, ref.generation);
+        return fail(Error::stale, "range {} is named with the generations {} and {}", region, generation,
+                    ref.generation);
     operation.sources.push_back({region, generation});
   }
   if (plan.blocks.empty()) return {};
@@ -120,9 +122,9 @@ Status Mover::pieces_of(Operation& operation, std::span<const BufferRef> refs) {
   return {};
 }
 
-// All records at once where they are about as large as what becomes of them and there is memory for both: then the
-// program has its arrays back before they are split. Otherwise slice by slice, so scratch is small whatever the
-// strides. Records that lie apart are packed there, so they never take what they span.
+// All records at once if they are about as large as the resulting frame and there is memory for both: then the program
+// has its arrays back before they are split. Otherwise slice by slice, so that scratch is small for any stride.
+// Scattered records are packed there, so they never take their whole span.
 std::uint64_t Mover::scratch_bytes_for(const Operation& operation) const {
   const frame::Plan& plan = operation.plan();
   const bool apart = std::ranges::any_of(plan.blocks, &frame::Block::apart);
@@ -197,7 +199,7 @@ Status Mover::plan_send(const Stream& stream, Operation& operation) {
   return pieces_of(operation, operation.set ? operation.set->buffers : send_.buffers);
 }
 
-// Bytes as they are, one buffer after another at multiples of 64.
+// Plain bytes, one buffer after another at multiples of 64.
 Status Mover::plan_plain(const Stream& stream, Operation& operation) {
   if (operation.set) send_.buffers = operation.set->buffers;
   if (stream.rows_max > 0 && send_.rows > stream.rows_max)
@@ -219,7 +221,7 @@ Status Mover::plan_plain(const Stream& stream, Operation& operation) {
   std::uint64_t at = 0;
   for (const BufferRef& ref : send_.buffers) {
     const std::uint64_t aligned = align_up(at, plain_alignment);
-    std::memset(operation.buffer.data() + at, 0, aligned - at);  // nothing of an earlier frame shows through
+    std::memset(operation.buffer.data() + at, 0, aligned - at);  // hides bytes of an earlier frame
     operation.pieces.push_back({ref.region, ref.generation, ref.offset, operation.buffer.data() + aligned, ref.length,
                                 !operation.buffer.is_shared()});
     at = aligned + ref.length;
@@ -233,11 +235,11 @@ Status Mover::plan_move(const Stream& stream, Operation& operation) {
   if (move_.update) {
     OFP_ASSIGN(operation.frame, store_.find(stream.pool, operation.row_key, operation.column_key, operation.user));
     if (!operation.frame->updatable)
-      return fail(
-          Error::unsupported,
-          "object ({}, {}) was not made by a create of bytes (OFP_MOVE_CREATE), and nothing else is updated in place; "
-          "put it anew",
-          brief(operation.row_key), brief(operation.column_key));
+      return fail(Error::unsupported,
+                  "object ({}, {}) was not made by a create of bytes (OFP_MOVE_CREATE), and only such objects are "
+                  "updated in place; "
+                  "put it again",
+                  brief(operation.row_key), brief(operation.column_key));
     target = operation.frame->buffer.data();
     object_bytes = operation.frame->bytes;
   }

@@ -57,7 +57,7 @@ Status Mover::prepare_stream(const wire::OpenStream& open, const Channel& channe
                 open.name, wire::compression_name(open.compression), wire::destination_name(open.destination));
   OFP_ASSIGN(stream.pool, store_.admit(std::string(open.pool), channel.client.user, effects));
   if (open.destination == Destination::native || open.destination == Destination::serialised) {
-    stream.charge_base = charge_base_of(nullptr);  // bytes as they are: a schema would say nothing about them
+    stream.charge_base = charge_base_of(nullptr);  // plain bytes: a schema would not describe them
     return {};
   }
   if (open.schema.empty())
@@ -104,8 +104,8 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   ++counters_.streams_open;
   stream->account = &accounts_[channel.client.user];
   ++stream->account->streams_open;
-  // Room for two of its largest batches, but an eighth of what is free at most: later streams find room too, and who
-  // needs more asks for it.
+  // Room for two of the stream's largest batches, but at most an eighth of the free memory, so that later streams find
+  // room too. A stream that needs more asks for it.
   const std::uint64_t largest = stream->form ? largest_frame_bytes(*stream) : 0;
   stream->window = std::min(std::max(options_.window_bytes, 2 * (largest + stream->charge_base)),
                             memory_free_for(channel.client.user) / 8);
@@ -117,17 +117,17 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
   if (opened.form) prepare_buffer(opened, largest, effects);
 }
 
-// Of columns of fixed width; 0 where the rows do not tell.
+// For columns of fixed width; 0 if the number of rows does not give the size.
 std::uint64_t Mover::largest_frame_bytes(const Stream& stream) {
   const frame::Layout& layout = stream.form->layout;
   if (!layout.fixed || stream.rows_max > INT64_MAX) return 0;
-  plain_.assign(layout.columns.size(), {.address = page_bytes});  // anywhere: only lengths matter here
+  plain_.assign(layout.columns.size(), {.address = page_bytes});  // any address: only lengths matter here
   frame::Plan plan;
   if (!frame::flatten_plain(layout, static_cast<std::int64_t>(stream.rows_max), plain_, view_)) return 0;
   return frame::make_plan(*stream.form, view_, {}, plan) ? plan.frame_bytes : 0;
 }
 
-// The next batch's buffer is made while nobody waits for it.
+// Makes the next batch's buffer in a job, before it is needed.
 void Mover::prepare_buffer(Stream& stream, std::uint64_t bytes, Effects& effects) {
   const uid_t user = stream.channel->client.user;
   if (bytes == 0 || bytes > options_.prepared_bytes_max || stream.preparing || cache_->has_free(bytes, user)) return;
@@ -174,7 +174,7 @@ void Mover::release(Channel& channel, std::uint32_t number) {
 // ---- credit
 
 std::uint64_t Mover::memory_unused() const noexcept {
-  if (!cache_->has_place()) return 0;  // of mappings and descriptors there are fewer than of bytes
+  if (!cache_->has_place()) return 0;  // mappings and descriptors may run out before bytes
   const std::uint64_t taken = counters_.promised_bytes + cache_->used_bytes();
   return options_.memory_bytes_max - std::min(options_.memory_bytes_max, taken);
 }
@@ -217,7 +217,7 @@ std::uint64_t Mover::left_of(uid_t user, std::uint64_t free) const {
   return std::min(free, options_.user_bytes_max - std::min(options_.user_bytes_max, taken));
 }
 
-// Credit asked for comes whole or not at all; the window beyond it as far as there is room.
+// Requested credit is granted whole or not at all; the window beyond it as far as there is room.
 void Mover::grant(Stream& stream, Effects& effects) {
   const std::uint64_t free = memory_free_for(stream.channel->client.user);
   const std::uint64_t required = stream.wanted - std::min(stream.wanted, stream.granted);
@@ -259,7 +259,7 @@ void Mover::on_memory_freed(Effects& effects) {
   const std::vector<Stream*> waiting = hungry_;
   for (Stream* stream : waiting) {
     grant(*stream, effects);
-    // Who has waited longest comes first; but one whose own user has taken too much holds up nobody else.
+    // The longest waiting stream comes first. A stream whose own user has taken too much delays no others.
     if (stream->hungry && stream->wanted - stream->granted > memory_free_for_programs()) return;
   }
 }

@@ -1,11 +1,11 @@
-// Columns that lie in records: read in slices, within memory that is charged.
+// Columns of arrays of records: read in slices, within memory that is charged.
 #include "frame/template.h"
 #include "testing/mover/mover_fixture.h"
 
 namespace offpath::mover {
 namespace {
 
-// Columns of the one field, and of more: values in records of a program's array, whose bytes this test makes up.
+// One or more columns of such records in a program's array, with bytes made by the test.
 class StridedMover : public MoverTest {
  protected:
   static std::byte byte_at(std::uint64_t offset) {
@@ -55,7 +55,7 @@ class StridedMover : public MoverTest {
     for (const frame::Field& field : fields_) send.charge += align_up(sent_rows * width_of(field), page_bytes);
     request(wire::EntryKind::send, send);
   }
-  // All pulls, whatever follows them.
+  // Completes all pulls, including later ones.
   void bring_all() {
     for (; !pulls.empty(); ++rounds_) {
       used_ = std::max(used_, cache->used_bytes());
@@ -127,7 +127,7 @@ TEST_F(StridedMover, ScratchThatAReaderMayHaveMappedIsNotReadIntoDirectly) {
   EXPECT_TRUE(all_unshared());
   {
     EXPECT_GE(cache->take(256 << 10, 0).value().share(), 0);
-  }  // scratch of before, as a frame that a reader was handed
+  }  // earlier scratch, as a frame that was passed to a reader
   EXPECT_FALSE(all_unshared());
 }
 
@@ -175,7 +175,7 @@ TEST_F(StridedMover, DenseRecordsAreReadAtOnceWhereThereIsMemoryForThem) {
   bring_all();
   EXPECT_EQ(rounds_, 1);
   expect_values(sent, 24, xyz);
-  // The frame fits, and the records beside it do not.
+  // The frame fits, but not together with its records.
   store.kept.reset();
   rounds_ = 0;
   used_ = 0;

@@ -1,4 +1,4 @@
-// The mover by itself: requests in, effects out.
+// The mover alone: requests in, effects out.
 #include "testing/mover/mover_fixture.h"
 
 namespace offpath::mover {
@@ -12,7 +12,7 @@ TEST_F(MoverTest, RequestsWaitForThePullBeforeThem) {
   for (int i = 0; i < 5; ++i) {
     ASSERT_EQ(pulls.size(), 1u) << i;
     end_pull();
-    EXPECT_LE(cache->used_bytes(), 2 * one_frame);  // the frame kept, and the one being pulled
+    EXPECT_LE(cache->used_bytes(), 2 * one_frame);  // the kept frame, and the one being pulled
   }
   finish();
   EXPECT_EQ(pulled, ticket);
@@ -79,7 +79,7 @@ TEST_F(MoverTest, SetsMeanWhatTheyMeantWhenTheyWereNamed) {
   send(0, 9);  // under way while the others wait
   send(1, 5);  // set 1 is region 5
   send(1, std::nullopt);
-  send(1, 6);  // from here on it is region 6
+  send(1, 6);  // from now on it is region 6
   send(2, 7);
   send(1, std::nullopt);
   send(2, std::nullopt);
@@ -93,11 +93,11 @@ TEST_F(MoverTest, SetsThatWereNeverNamedOrHaveOtherRowsFail) {
   make(0);
   send(3, std::nullopt);
   ASSERT_EQ(failures.size(), 1u);
-  EXPECT_NE(failures[0].find("set 3 of buffers was never named"), std::string::npos) << failures[0];
+  EXPECT_NE(failures[0].find("buffer set 3 is unknown"), std::string::npos) << failures[0];
   send(3, 5);
   send(3, std::nullopt, 7);
   ASSERT_EQ(failures.size(), 2u);
-  EXPECT_NE(failures[1].find("7 rows; set 3 was named with 1024"), std::string::npos) << failures[1];
+  EXPECT_NE(failures[1].find("7 rows; buffer set 3 has 1024"), std::string::npos) << failures[1];
   end_pull();
   finish();
   EXPECT_EQ(stored, ticket);
@@ -130,12 +130,12 @@ TEST_F(MoverTest, SetsOfAChannelHaveABound) {
       request(wire::EntryKind::send, send);
     }
   };
-  // Renaming takes the place of what was there: however often, one stream's sets stay within the bound.
+  // A renamed set replaces the old one: one stream's sets stay within the bound, however often they are renamed.
   constexpr std::uint64_t of_a_stream = wire::sets_max * wire::set_bytes(wire::set_buffers_max);
   static_assert(of_a_stream < wire::sets_bytes_max && 4 * of_a_stream > wire::sets_bytes_max);
   for (int i = 0; i < 8; ++i) name_large_sets();
-  for (const std::string& failure : failures) EXPECT_EQ(failure.find("sets of buffers"), std::string::npos) << failure;
-  // Those of several streams together do not.
+  for (const std::string& failure : failures) EXPECT_EQ(failure.find("buffer sets"), std::string::npos) << failure;
+  // The sets of several streams together exceed it.
   failures.clear();
   for (std::uint32_t stream = 1; stream < 4; ++stream) {
     const std::string name = std::to_string(stream);
@@ -163,7 +163,7 @@ TEST_F(MoverTest, SetsOfAChannelHaveABound) {
     }
   }
   EXPECT_TRUE(std::ranges::any_of(failures, [](const std::string& failure) {
-    return failure.find("sets of buffers of") != std::string::npos &&
+    return failure.find("buffer sets of") != std::string::npos &&
            failure.find("at most 2097152 are allowed") != std::string::npos;
   }));
 }
@@ -192,7 +192,7 @@ TEST_F(MoverTest, OneJobAtATimeGivesMemoryToTheKernel) {
   EXPECT_EQ(jobs.size(), 2u);
 }
 
-// Buffers are few, and memory is not.
+// Few buffers, but enough memory.
 TEST_F(MoverTest, AUserWithHisShareOfFramesGetsNoCreditAndOthersDo) {
   constexpr ChannelNumber of_other = 2;
   constexpr uid_t other_user = 7;
@@ -355,8 +355,8 @@ TEST_F(MoverTest, MovesAreForStreamsOfPlainBytes) {
   }
 }
 
-// Objects may be holes for the most part. Zeroing a gigabyte takes a tenth of a second, in which nobody else would be
-// served.
+// Objects may consist mostly of holes. Zeroing a gigabyte takes a tenth of a second, in which the loop would serve
+// nobody else.
 TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
   MoverOptions options;
   options.prepared_bytes_max = 0;  // no other jobs
@@ -375,7 +375,7 @@ TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
     request(wire::EntryKind::move, move);
     ASSERT_TRUE(failures.empty()) << failures[0];
     std::byte* const at = pulls.back().pieces[0].to - 100;
-    std::memset(at, 7, object_bytes);  // of a frame before, and what is pulled
+    std::memset(at, 7, object_bytes);  // bytes of an earlier frame, and pulled bytes
     end_pull();
     finish();
   };
@@ -398,7 +398,7 @@ TEST_F(MoverTest, HolesOfAnObjectAreZeroedInAJobIfTheyAreLarge) {
   expect_zeros(large);
 }
 
-// A reader may keep mapped for ever what it was handed once.
+// A reader may keep a buffer mapped forever once it was passed on.
 TEST_F(MoverTest, ABufferIsReadIntoDirectlyUntilItHasBeenShared) {
   make(0);
   const auto unshared = [&] {
@@ -484,7 +484,7 @@ TEST_F(MoverTest, OnlyWhatACreateOfBytesMadeIsChangedInPlace) {
   const service::PullEffect update = end_pull();
   EXPECT_EQ(update.pieces.at(0).to, store.kept->buffer.data() + 16);
   EXPECT_FALSE(update.pieces.at(0).unshared) << "it is published";
-  // What another put brings under the same keys is another object.
+  // Another put under the same keys makes another object.
   const FramePtr before = store.kept;
   put(2, "created");
   EXPECT_NE(store.kept, before);
@@ -497,7 +497,7 @@ class CompressingMover : public MoverTest {
     make(pull_ahead_bytes, {}, wire::Destination::ipc_page, wire::Compression::zstd);
     jobs.clear();  // buffers made ahead
   }
-  // The next pull brings these.
+  // Completes the next pull with these bytes.
   void bring(std::uint8_t first, std::uint32_t step) {
     const link::ReadPiece& piece = pulls.front().pieces.front();
     std::uint32_t value = first;
@@ -526,7 +526,7 @@ TEST_F(CompressingMover, TheProgramHasItsArraysBeforeTheJobBegins) {
   ASSERT_TRUE(view) << view.error().message;
   EXPECT_TRUE(view->messages.back().compressed);
   EXPECT_EQ(cache->used_bytes(),
-            page_bytes);  // what it was pulled into is the cache's again, and so is the scratch memory
+            page_bytes);  // its pull buffer and the scratch memory are back in the cache
   EXPECT_EQ(mover->counters().packed_frames, 1u);
   EXPECT_EQ(mover->counters().packed_bytes, kept.bytes);
   EXPECT_GT(mover->counters().plain_bytes, column_bytes);
@@ -598,7 +598,7 @@ TEST_F(CompressingMover, OtherDestinationsAreRefusedByName) {
   EXPECT_TRUE(failures.empty());
 }
 
-// Another user's channel, and a stream of its own on it.
+// Another user's channel with a stream of its own.
 class TwoUsers : public MoverTest {
  protected:
   static constexpr ChannelNumber other_channel = 2;
@@ -631,7 +631,7 @@ class TwoUsers : public MoverTest {
     }
     effects.clear();
   }
-  std::map<ChannelNumber, std::uint64_t> credit;  // given by the last request
+  std::map<ChannelNumber, std::uint64_t> credit;  // granted by the last request
 };
 
 TEST_F(TwoUsers, StreamsOfOneUserAreBoundedAndTheOtherOpensSome) {
@@ -645,7 +645,7 @@ TEST_F(TwoUsers, StreamsOfOneUserAreBoundedAndTheOtherOpensSome) {
   mover->on_channel_closed(other_channel, 0, effects);
   mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
   open_other(0);
-  EXPECT_EQ(failures.size(), 1u);  // those that ended count no more
+  EXPECT_EQ(failures.size(), 1u);  // ended ones no longer count
 }
 
 TEST_F(TwoUsers, NamesOfStreamsAreEachUsersOwn) {
@@ -673,13 +673,13 @@ TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
   make(0, {.memory_bytes_max = 4 * share, .user_bytes_max = share});
   mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
   EXPECT_EQ(mover->memory_free_for(other_user), share);
-  EXPECT_LT(mover->memory_free_for(first_user), share);  // its stream was given credit
+  EXPECT_LT(mover->memory_free_for(first_user), share);  // its stream was granted credit
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = share + 1});
   EXPECT_TRUE(credit.empty());  // it waits
   open_other(0);
   request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = share});
   EXPECT_EQ(credit[other_channel], share);
-  // Nor does it hold up who waits behind it when memory comes back.
+  // Nor does it delay later waiters when memory becomes free.
   open_other(1);
   request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 1, .total = share / 2});
   EXPECT_TRUE(credit.empty());
@@ -767,7 +767,7 @@ TEST_F(MoverTest, AChannelThatEndsTakesWhatWaitsWithIt) {
   EXPECT_EQ(mover->counters().operations, 0u);
   EXPECT_EQ(mover->counters().promised_bytes, 0u);
   EXPECT_EQ(cache->used_bytes(), 0u);
-  mover->on_transfer(channel, pulls.front().token, {}, 0, effects);  // late, and nobody's
+  mover->on_transfer(channel, pulls.front().token, {}, 0, effects);  // late, for no operation
 }
 
 TEST_F(MoverTest, AChannelThatEndsBetweenPullAndFrameLeavesNothing) {

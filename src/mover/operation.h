@@ -1,4 +1,4 @@
-// What the mover keeps of a stream and of one request under way. Only mover*.cc include this.
+// The mover's state of a stream and of a running request. Included only by mover*.cc.
 #pragma once
 
 #include <deque>
@@ -14,22 +14,21 @@
 
 namespace offpath::mover {
 
-// A token's number: what its top byte leaves. Preparations have their own, which no operation's reaches.
+// The part of a token below its top byte. Preparations have numbers that no operation reaches.
 inline constexpr std::uint64_t number_mask = (1ull << 56) - 1;
 inline constexpr unsigned place_bits = 24;
 inline constexpr std::uint64_t preparation_flag = 1ull << 55;
 inline constexpr std::uint64_t drop_number = 1ull << 54;
 
-// Buffers that a program sends again and again, named once (wire::Send::set). Requests that wait hold the set they
-// named.
+// Buffers that a program sends repeatedly, named once (wire::Send::set). Waiting requests keep the set that they named.
 struct Mover::BufferSet {
   std::uint64_t rows = 0;
   std::vector<wire::BufferRef> buffers;
-  bool planned = false;  // `plan` serves every batch of the set: nothing in it changes with the bytes that arrive
+  bool planned = false;  // `plan` serves every batch of the set: it does not depend on the bytes that arrive
   frame::Plan plan;
 };
 
-// How a stream's frames are compressed.
+// The compression of a stream's frames.
 struct Mover::Packing {
   std::shared_ptr<const frame::Template> form;  // of the compressed frames
   std::shared_ptr<const frame::BodyCompressor> compressor;
@@ -43,7 +42,7 @@ struct Mover::Stream {
   wire::Destination destination = wire::Destination::ipc_page;
   std::uint64_t rows_max = 0, keep = 0;
   std::uint32_t ranks = 0, rank = 0;
-  std::shared_ptr<const frame::Template> form;  // null: bytes as they are
+  std::shared_ptr<const frame::Template> form;  // null: plain bytes
   std::shared_ptr<const AgentSerialiser> serialiser;
   std::shared_ptr<const Packing> packing;  // null: frames stay as they were pulled
   std::uint64_t charge_base = 0;
@@ -53,7 +52,7 @@ struct Mover::Stream {
   bool hungry = false, closing = false, preparing = false;
   std::deque<Operation*> operations;  // in the order of their tickets
   std::uint64_t pulled = 0, stored = 0, sent = 0, bytes = 0;
-  std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null until it is named
+  std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null if never named
 };
 
 struct Mover::Channel {
@@ -71,12 +70,12 @@ struct Mover::Channel {
 
 struct Mover::Operation {
   enum class Kind : std::uint8_t { send, create, update, step_end, close };
-  // queued: for room among the pulls; waiting: for those before it
+  // queued: waits for room among the pulls; waiting: waits for earlier operations
   enum class State : std::uint8_t { queued, pulling, finishing, waiting, over };
 
   std::uint64_t number = 0;  // of its token; 0: spare
   std::uint32_t place = 0, used = 0;
-  Stream* stream = nullptr;  // null: its channel is gone, a job still runs
+  Stream* stream = nullptr;  // null: its channel has closed, and a job still runs
   std::uint64_t ticket = 0;
   Kind kind = Kind::send;
   State state = State::queued;
@@ -89,16 +88,16 @@ struct Mover::Operation {
   std::shared_ptr<const AgentSerialiser> serialiser;
   std::shared_ptr<const Packing> packing;
   std::vector<std::byte> request;  // while it is queued
-  std::shared_ptr<BufferSet> set;  // whose buffers these are; null: the request's own
+  std::shared_ptr<BufferSet> set;  // the set of its buffers; null: the request's own
   frame::Plan own_plan;            // of a placed batch, unless its set has one
   std::vector<link::ReadPiece> pieces;
-  std::vector<frame::Gap> uncovered;  // of a create: where no piece lies
-  Buffer buffer;                      // what is pulled into
-  // Arrays of records are read into scratch and split from there: all at once, or as many rows at a time as it holds.
+  std::vector<frame::Gap> uncovered;  // of a create: the parts without a piece
+  Buffer buffer;                      // the target of the pull
+  // Arrays of records are read into scratch and split from there: all at once, or as many rows at a time as fit.
   struct Slice {
     std::uint32_t block;
     std::uint64_t row_begin, row_end;
-    std::uint64_t scratch;  // where its rows are
+    std::uint64_t scratch;  // place of its rows
   };
   struct Source {  // of a block
     wire::RegionId region;
@@ -109,14 +108,14 @@ struct Mover::Operation {
   std::vector<Slice> slices;     // in scratch
   std::uint32_t next_block = 0;  // where the next slice begins
   std::uint64_t next_row = 0;
-  FramePtr frame;  // the result; of an update, what is updated
+  FramePtr frame;  // the result; for an update, the updated object
   TimeNs began = 0, pulled_at = 0;
 
-  // Laid out as Arrow, in contrast to bytes as they are.
+  // Laid out as Arrow, not as plain bytes.
   [[nodiscard]] bool placed() const noexcept { return kind == Kind::send && form != nullptr; }
   [[nodiscard]] const frame::Plan& plan() const noexcept { return set && set->planned ? set->plan : own_plan; }
   [[nodiscard]] bool has_more_rows() const noexcept { return placed() && next_block < plan().blocks.size(); }
-  // The pieces of the next slices, as many as scratch has room for.
+  // The pieces of the next slices, as many as fit into scratch.
   void next_slices();
   void split_slices();
 };

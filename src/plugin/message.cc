@@ -34,7 +34,7 @@ Result<Ready> take_ready(Reader& reader) {
   ready.confinement.namespaces = printable(cut(reader.take_text(), confinement_bytes_max));
   const auto count = reader.take<std::uint16_t>();
   if (count == 0 || count > functions_max)
-    return fail(Error::protocol, "{} functions, allowed are 1 to {}", count, functions_max);
+    return fail(Error::protocol, "{} functions, 1 to {} are allowed", count, functions_max);
   for (unsigned i = 0; i < count && reader.ok(); ++i) {
     const std::string_view name = reader.take_text(), doc = reader.take_text();
     if (reader.ok() && !is_function_name(name))
@@ -98,12 +98,12 @@ struct Taking {
   void operator()(auto&... values) { ((values = reader.take<std::remove_reference_t<decltype(values)>>()), ...); }
 };
 
-// The bytes of a message, where they are enclosed.
+// The bytes of a message, if they are enclosed.
 Status take_enclosed(Reader& reader, std::uint64_t bytes, bool& is_enclosed, std::vector<std::byte>& enclosed) {
   const auto way = reader.take<std::uint8_t>();
   is_enclosed = way == 1;
   if (way > 1 || bytes > message_bytes_max || (is_enclosed && bytes > message_enclosed_max))
-    return fail(Error::protocol, "a message of {} bytes, enclosed {}: at most {} are allowed, {} of them enclosed",
+    return fail(Error::protocol, "a message of {} bytes, enclosed {}: at most {} are allowed, at most {} if enclosed",
                 bytes, way, message_bytes_max, message_enclosed_max);
   if (!is_enclosed) return {};
   const Bytes taken = reader.take_bytes(bytes);
@@ -129,7 +129,7 @@ Result<ReceiveNotice> take_receive(Reader& reader) {
 Result<TakenNotice> take_taken(Reader& reader) {
   TakenNotice taken;
   Taking{reader}(taken.call, taken.operation);
-  if (!reader.done()) return fail(Error::protocol, "word of a message taken that ends early or late");
+  if (!reader.done()) return fail(Error::protocol, "a note of a taken message that ends early or late");
   return taken;
 }
 
@@ -144,7 +144,7 @@ Result<FromAgent> take_answer(Reader& reader) {
   return FromAgent(std::move(answer));
 }
 
-// Fields of descriptions, in their order: one list for both directions.
+// Fields of descriptions, in order: one list for both directions.
 void fields(auto& way, auto& input)
   requires std::same_as<std::remove_const_t<std::remove_reference_t<decltype(input)>>, InputNotice>
 {

@@ -6,16 +6,15 @@
 //                     unusable  u8 2, text reason                    and the worker ends
 //                     log       u8 3, u8 level, text line
 //                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
-//                               with one descriptor for each output, in their order
-//                               but for those in a room (flag 2)
+//                               with one descriptor for each output, in order,
+//                               except for those in a room (flag 2)
 //                     send      u8 7, u64 call, u64 operation, u32 lane, u32 tag, u64 bytes, u8 enclosed, bytes
 //                               with one descriptor if they are not enclosed
 //                     receive   u8 8, u64 call, u64 operation, u32 lane, u32 tag, u64 room
 //                     taken     u8 9, u64 call, u64 operation        the descriptor of an answer has been read
 //   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64
-//                     forget*, the
-//                               description if it is enclosed; otherwise the first of the descriptors is its memfd
-//                     more      u8 6                                 with the next ones
+//                               forget*, the description if it is enclosed; otherwise the first descriptor is its memfd
+//                     more      u8 6                                 with the next descriptors
 //                     answer    u8 10, u64 call, u64 operation, i32 error, text why, u64 bytes, u8 enclosed, bytes
 //                               with one descriptor if there are bytes that are not enclosed
 //
@@ -26,8 +25,8 @@
 //                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags, u64 kept, u64
 //                      kept bytes}*, u64 session, u64 worker, u32 lane, u32 lanes,
 //                      u32 count, {key name, u64 bytes, u32 descriptor, u64 kept, u64 kept bytes}*
-//   multiple of 4096   arguments (of 8, where it is enclosed)
-//   multiples of 4096  inputs that had no descriptor of their own
+//   multiple of 4096   arguments (of 8, if the description is enclosed)
+//   multiples of 4096  inputs without a descriptor of their own
 //
 // The agent trusts no message of a worker: decode_from_worker is fuzzed (message_of_worker_fuzz.cc), and outputs are
 // checked before they are used (output_memory.h).
@@ -53,7 +52,7 @@ inline constexpr std::size_t functions_max = 128;
 inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, confinement_bytes_max = 200;
 using wire::message_bytes_max;
 using wire::output_name_bytes_max;
-inline constexpr unsigned lines_max = 100;  // for the log, of one call
+inline constexpr unsigned lines_max = 100;  // log lines of one call
 inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
 inline constexpr std::size_t message_enclosed_max = 32 << 10;  // of a message between lanes: in the packet
 inline constexpr std::size_t operations_max = 64;              // of a call at a time
@@ -63,8 +62,8 @@ struct FunctionInfo {
   std::string name, doc;
 };
 
-// The state of a worker's confinement, in its own words: "on", "log", "off" or "none: " and the reason; "user net ipc",
-// "off" or "none: " and the reason.
+// A worker's report of its confinement: "on", "log", "off" or "none: " and the reason; "user net ipc", "off" or "none:
+// " and the reason.
 struct Confinement {
   std::string seccomp{}, namespaces{};
 };
@@ -116,7 +115,7 @@ struct CallPacket {
   CallNumber call = 0;
   std::uint32_t descriptors = 0;
   std::uint64_t description_bytes = 0;
-  std::vector<std::uint64_t> forget{};  // kept memory that is gone
+  std::vector<std::uint64_t> forget{};  // kept memory that no longer exists
   Bytes enclosed{};                     // the description; empty: it is in a memfd
 };
 struct MorePacket {};
@@ -136,7 +135,7 @@ struct InputNotice {
   std::uint32_t descriptor = 0;
   std::uint64_t offset = 0, bytes = 0;
   std::uint32_t flags = 0;
-  std::uint64_t kept = 0, kept_bytes = 0;  // with descriptor 0: the worker has it
+  std::uint64_t kept = 0, kept_bytes = 0;  // with descriptor 0: the worker has it mapped
 };
 struct RoomNotice {
   std::string name;
@@ -154,8 +153,8 @@ struct Description {
   std::vector<RoomNotice> rooms{};
 };
 
-// Texts come back printable: control characters are replaced. Everything is within the limits above, names and counts
-// included; the caller compares numbers of calls.
+// Texts come back printable: control characters are replaced. Everything is within the limits above, including names
+// and counts; the caller checks the numbers of calls.
 [[nodiscard]] Result<FromWorker> decode_from_worker(Bytes packet);
 [[nodiscard]] Result<FromAgent> decode_from_agent(Bytes packet);
 [[nodiscard]] Result<Description> decode_description(Bytes bytes);

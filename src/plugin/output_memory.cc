@@ -71,7 +71,7 @@ Result<Fd> OutputMemory::seal() {
 }
 
 Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
-  // Seals first: they show that the file is memory, for which fstatfs and fstat do not wait.
+  // Seals first: they prove that the file is memory, for which fstatfs and fstat do not block.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return fail(Error::protocol, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   struct statfs system{};
@@ -83,12 +83,12 @@ Status check_output(int fd, std::uint64_t bytes, std::string_view what) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return fail(Error::protocol, "{}: its memory cannot be read", what);
   if ((seals & seals_required) != seals_required)
-    return fail(Error::protocol, "{}: its memory has the seals {:#x}, needed are {:#x} (SHRINK, GROW, WRITE)", what,
+    return fail(Error::protocol, "{}: its memory has the seals {:#x}, it needs {:#x} (SHRINK, GROW, WRITE)", what,
                 static_cast<unsigned>(seals), static_cast<unsigned>(seals_required));
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) != bytes)
-    return fail(Error::protocol, "{}: its memory has {} bytes, it says {}", what, status.st_size, bytes);
+    return fail(Error::protocol, "{}: its memory has {} bytes, but {} were announced", what, status.st_size, bytes);
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Memory of a function's result, from the worker to the agent without a copy.
+// Memory of a function's result, passed from the worker to the agent without a copy.
 //
 // The worker makes the memfd and seals it against shrinking, growing and writing before it sends it. Memory lent by the
 // agent could not be sealed against writing while the worker has it mapped, and only the worker can unmap it. The
@@ -15,8 +15,8 @@
 
 namespace offpath::plugin {
 
-// A result under construction, in the worker. The page behind it is not accessible: writing beyond the end of the last
-// page ends the worker, and does not damage other memory.
+// A result under construction, in the worker. The page after it is inaccessible: writing beyond the last page ends the
+// worker instead of damaging other memory.
 class OutputMemory {
  public:
   [[nodiscard]] static Result<OutputMemory> make(std::uint64_t bytes);
@@ -28,7 +28,7 @@ class OutputMemory {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   void shrink(std::uint64_t bytes) noexcept { bytes_ = bytes < bytes_ ? bytes : bytes_; }
 
-  // Unmaps, gives it exactly bytes() and seals it.
+  // Unmaps it, sets its size to bytes() and seals it.
   [[nodiscard]] Result<Fd> seal();
 
  private:
@@ -40,11 +40,11 @@ class OutputMemory {
   std::uint64_t bytes_ = 0, mapped_ = 0;
 };
 
-// In the agent: whether this is an ordinary memfd of exactly so many bytes that no process can change any more. `what`
-// names it.
+// Called by the agent: checks that this is an ordinary memfd of exactly that size which no process can change any more.
+// `what` names it in errors.
 [[nodiscard]] Status check_output(int fd, std::uint64_t bytes, std::string_view what);
 
-// A memfd with these bytes, sealed as outputs are.
+// A memfd with these bytes, sealed like an output.
 [[nodiscard]] Result<Fd> sealed_copy(const char* name, Bytes bytes);
 
 }  // namespace offpath::plugin

@@ -15,7 +15,7 @@ TEST(OutputMemory, NoFileSystemButThatOfMemoryIsAsked) {
     EXPECT_EQ(checked.error().code, Error::protocol);
   }
   EXPECT_TRUE(asked_descriptors.empty());
-  // The calls are counted: memory is asked.
+  // Counts the calls: only memory is asked.
   const auto memory = sealed_copy("offpath-test", bytes_of("x"));
   ASSERT_TRUE(memory);
   EXPECT_TRUE(check_output(memory->get(), 1, "an output"));

@@ -16,7 +16,7 @@ Result<std::optional<Packet>> PacketReader::receive(int socket, Wait wait) {
   if ((said & (MSG_TRUNC | MSG_CTRUNC)) != 0 || packet.descriptors.size() > packet_descriptors_max)
     return fail(Error::protocol, "a packet of more than {} bytes or {} descriptors, or no room for these",
                 buffer_.size(), packet_descriptors_max);
-  // A packet without bytes looks like the end; all our packets have bytes.
+  // A packet without bytes looks like the end; packets of this protocol are never empty.
   if (length == 0) return std::optional<Packet>();
   packet.bytes = Bytes(buffer_).first(static_cast<std::size_t>(length));
   return std::optional(std::move(packet));

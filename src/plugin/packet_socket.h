@@ -13,17 +13,17 @@ namespace offpath::plugin {
 enum class Wait : bool { no, yes };
 
 struct Packet {
-  Bytes bytes;  // until the next receive()
+  Bytes bytes;  // valid until the next receive()
   std::vector<Fd> descriptors;
 };
 
 class PacketReader {
  public:
-  // `user`: the user to whom received descriptors are charged; on the agent.
+  // `user`: charged for received descriptors; only on the agent.
   explicit PacketReader(std::shared_ptr<ReceivedFds::User> user = nullptr)
       : buffer_(packet_bytes_max), user_(std::move(user)) {}
-  // Nothing: the other side has closed its end. Error::would_block: there is no packet. A packet that is too long, or
-  // has more descriptors than fit, is Error::protocol.
+  // Empty: the other side has closed its end. Error::would_block: there is no packet. A packet that is too long, or has
+  // too many descriptors, is Error::protocol.
   [[nodiscard]] Result<std::optional<Packet>> receive(int socket, Wait wait);
 
  private:

@@ -24,13 +24,14 @@ Status check_owner(const std::string& path, const struct stat& status, uid_t own
   return {};
 }
 
-constexpr int links_max = 40;  // as the kernel has it
+constexpr int links_max = 40;  // the kernel's limit
 
 Result<std::string> target_of(int link, const std::string& path) {
   std::array<char, PATH_MAX> target{};
   const ssize_t length = readlinkat(link, "", target.data(), target.size());
   if (length < 0) return fail_errno(errno, path);
-  if (static_cast<std::size_t>(length) == target.size()) return fail(Error::too_large, "{} leads too far", path);
+  if (static_cast<std::size_t>(length) == target.size())
+    return fail(Error::too_large, "{}: the target of the link is too long", path);
   return std::string(target.data(), static_cast<std::size_t>(length));
 }
 
@@ -64,7 +65,7 @@ Result<std::string> find_plugin_file(const std::string& path) {
 
 Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
   if (!path.starts_with('/')) return fail(Error::invalid, "'{}' is not an absolute path", path);
-  std::string rest = path;  // what is still to be walked, from `folder` on
+  std::string rest = path;  // the rest of the path, from `folder` on
   std::string so_far;       // for messages
   Fd folder;
   for (int links = 0;;) {
@@ -84,10 +85,10 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
     if (S_ISLNK(status.st_mode)) {
       if (++links > links_max)
         return fail(Error::invalid, "{} leads through more than {} symbolic links", path, links_max);
-      status.st_mode = 0;  // a link's own mode says nothing: a process that may write to its folder may replace it
+      status.st_mode = 0;  // a link's own mode is meaningless: whoever may write to its folder can replace it
       OFP_TRY(check_owner(here, status, owner, false));
       OFP_ASSIGN(std::string target, target_of(found.get(), here));
-      if (target.empty()) return fail(Error::invalid, "{} leads nowhere", here);
+      if (target.empty()) return fail(Error::invalid, "{} is a link without a target", here);
       rest = rest.empty() ? std::move(target) : target + "/" + rest;
       continue;
     }
@@ -96,7 +97,7 @@ Result<Fd> open_plugin_file(const std::string& path, uid_t owner) {
       so_far = here;
       continue;
     }
-    // Neither waits nor has an effect on a special file, in case the file was replaced meanwhile.
+    // Neither blocks nor affects a special file, in case the file was replaced meanwhile.
     if (!S_ISREG(status.st_mode) || !rest.empty())
       return fail(Error::invalid, "{} is not a {}", here, rest.empty() ? "file" : "folder");
     Fd file(openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

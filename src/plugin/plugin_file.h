@@ -1,4 +1,4 @@
-// Checks whether this shared object may be loaded: a user that can change or replace it decides what runs.
+// Checks whether a shared object may be loaded: a user that can change or replace it decides what runs.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +15,10 @@ namespace offpath::plugin {
 // are allowed, because in these users cannot rename the files of others). Errors name the file or directory, its owner
 // and mode.
 [[nodiscard]] Result<std::string> find_plugin_file(const std::string& path);
-// The same for a file of `owner` or of root, and opened: the path is walked once, folder by folder and link by link,
-// and each is checked by its descriptor, as is the file. So it cannot be replaced between the check and the load.
-// Symbolic links also have to belong to owner or root. Called with that owner's rights, it opens and reveals nothing
-// that they do not permit.
+// The same for a file of `owner` or of root, opened: the path is walked once, folder by folder and link by link, and
+// each step and the file are checked by descriptor. So the file cannot be replaced between the check and the load.
+// Symbolic links also have to belong to owner or root. Called with that owner's rights, it opens and reveals only what
+// these permit.
 [[nodiscard]] Result<Fd> open_plugin_file(const std::string& path, uid_t owner);
 
 }  // namespace offpath::plugin

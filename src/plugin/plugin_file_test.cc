@@ -29,7 +29,7 @@ class PluginFile : public testing::Test {
     std::ofstream(home / name) << text;
     ASSERT_EQ(chmod((home / name).c_str(), 0644), 0);
   }
-  // What is in the file that was opened, or why none was.
+  // The contents of the opened file, or the error.
   [[nodiscard]] std::string open(const fs::path& path) const {
     return text_of(open_plugin_file(path.string(), geteuid()));
   }

@@ -14,7 +14,7 @@
 #include <memory>
 #include <span>
 
-#ifndef __has_feature  // Clang's; GCC defines the others
+#ifndef __has_feature  // defined by Clang; GCC defines the others
 #define __has_feature(name) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
@@ -37,7 +37,7 @@ constexpr const char* memory[] = {"brk",     "mmap",         "munmap",     "mrem
                                   "madvise", "msync",        "mincore",    "mlock",         "mlock2",
                                   "munlock", "memfd_create", "membarrier", "get_mempolicy", "set_mempolicy",
                                   "mbind",   "move_pages",   "mseal"};
-// Threads, and calls of the C library at their begin and end. clone() is below.
+// Threads, and calls of the C library when they begin and end. clone() is below.
 constexpr const char* threads[] = {"futex",
                                    "futex_wait",
                                    "futex_wake",
@@ -72,8 +72,8 @@ constexpr const char* time_and_waiting[] = {
     "times",         "timerfd_create", "timerfd_settime", "timerfd_gettime", "epoll_create", "epoll_create1",
     "epoll_ctl",     "epoll_wait",     "epoll_pwait",     "epoll_pwait2",    "poll",         "ppoll",
     "select",        "pselect6",       "eventfd",         "eventfd2",        "pipe",         "pipe2"};
-// Files: spill, snapshots, plug-ins' own, and files of /proc and /sys that libraries read. The user's rights decide
-// which ones. ioctl() without a list of its commands: drivers of cards (verbs, DOCA, GPUs) have hundreds.
+// Files: spill, snapshots, plug-ins' own files, and files of /proc and /sys that libraries read. The user's rights
+// limit them. ioctl() without a list of commands, because drivers of cards (verbs, DOCA, GPUs) have hundreds.
 constexpr const char* files[] = {"read",
                                  "write",
                                  "readv",
@@ -150,16 +150,15 @@ constexpr const char* oneself[] = {"getuid",    "geteuid",     "getgid",  "geteg
 constexpr const char* sockets[] = {"sendto",   "sendmsg",    "sendmmsg",    "recvfrom",    "recvmsg",
                                    "recvmmsg", "getsockopt", "getsockname", "getpeername", "shutdown"};
 
-// The agent alone: programs' memory (never writing to it), other processes' ends, listeners and connections. socket()
-// is below.
+// Only the agent: reading programs' memory, other processes' ends, listeners and connections. socket() is below.
 constexpr const char* agent_alone[] = {"process_vm_readv", "pidfd_open", "setsockopt", "bind",       "listen",
                                        "accept",           "accept4",    "connect",    "setpriority"};
-// Starting any program, waiting for it and ending it.
+// Starts, waits for and ends any program.
 constexpr const char* programs[] = {"execve", "vfork",  "fork",    "wait4",  "waitid",
                                     "kill",   "tgkill", "setpgid", "setsid", "prlimit64"};
-// A worker's own way from execve() to its list (worker.cc).
+// Needed by a worker between execve() and its list (worker.cc).
 constexpr const char* workers[] = {"setgroups", "setresuid", "setresgid", "capset", "seccomp"};
-// Further calls of the programs of an alarm hook or a source: shells, curl, nvidia-smi, mail. They have no rights
+// Further calls of programs of an alarm hook or a source: shells, curl, nvidia-smi, mail. They gain no rights
 // (no_new_privs).
 constexpr const char* commands[] = {"execveat",
                                     "tkill",
@@ -231,7 +230,7 @@ constexpr int options_of_workers[] = {PR_SET_DUMPABLE, PR_SET_PDEATHSIG, PR_CAP_
 constexpr std::uint64_t new_namespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-// ---- from lists to the kernel
+// ---- installing the lists
 
 class Filter {
  public:
@@ -252,12 +251,12 @@ class Filter {
   }
   void allow(const char* name, std::initializer_list<scmp_arg_cmp> arguments) { add(SCMP_ACT_ALLOW, name, arguments); }
   void refuse(const char* name) { add(SCMP_ACT_ERRNO(ENOSYS), name, {}); }
-  // The kernel looks at 32 bits of such an argument, while the list would look at 64.
+  // The kernel uses 32 bits of such an argument; the list would compare 64.
   void allow_with(const char* name, unsigned argument, std::uint32_t value, std::uint32_t mask = ~0u) {
     allow(name, {{argument, SCMP_CMP_MASKED_EQ, mask, value}});
   }
-  // Refused calls appear in the kernel's log, at its rate. Not for workers: a function must not be able to fill the
-  // log.
+  // Refused calls appear in the kernel's log, at its rate limit. Not for workers: a function must not be able to fill
+  // the log.
   void log_refused() {
     if (filter_) seccomp_attr_set(filter_.get(), SCMP_FLTATR_CTL_LOG, 1);
   }
@@ -292,7 +291,7 @@ class Filter {
 
 std::uint32_t otherwise(Sandbox sandbox) { return sandbox == Sandbox::log ? SCMP_ACT_LOG : SCMP_ACT_ERRNO(ENOSYS); }
 
-// clone3() has its flags in memory, where no list sees them; the C library falls back to clone(). It has a list of its
+// clone3() has its flags in memory, which lists cannot check; the C library falls back to clone(). It has a list of its
 // own, because the C library tries it for each thread and would fill the log.
 Status refuse_clone3() {
   Filter filter(SCMP_ACT_ALLOW);
@@ -305,14 +304,14 @@ void allow_common(Filter& filter) {
                             Names(oneself), Names(sockets)})
     filter.allow(names);
   for (const int option : options_of_all) filter.allow_with("prctl", 0, static_cast<std::uint32_t>(option));
-  filter.allow_with("prlimit64", 0, 0);  // of itself
+  filter.allow_with("prlimit64", 0, 0);  // on itself
   if constexpr (OFP_SANITIZED != 0) {
     filter.allow(sanitizers);
     filter.allow("prctl", {});
   }
 }
 
-// abort(), raise() and pthread_kill(), and no signal to others.
+// Permits abort(), raise() and pthread_kill(), but no signals to others.
 void signal_itself(Filter& filter) {
   for (const char* name : {"kill", "tgkill"}) filter.allow_with(name, 0, static_cast<std::uint32_t>(getpid()));
 }
@@ -335,7 +334,7 @@ Status restrict_agent(Sandbox sandbox, StartsPrograms starts) {
                             {2, SCMP_CMP_MASKED_EQ, ~0u, static_cast<scmp_datum_t>(protocol)}});
   filter.allow_with("socketpair", 0, AF_UNIX);
   const bool starts_any = starts.workers || starts.commands || OFP_SANITIZED != 0;
-  // Without programs to start, nothing but threads.
+  // If no programs are started, only threads.
   if (starts_any)
     filter.allow_with("clone", 0, 0, new_namespaces);
   else
@@ -359,7 +358,7 @@ Status restrict_worker(Sandbox sandbox) {
   Filter filter(otherwise(sandbox));
   filter.allow("clone3", {});
   allow_common(filter);
-  filter.allow_with("clone", 0, 0, new_namespaces);  // a process it starts is of its group, and ends with it
+  filter.allow_with("clone", 0, 0, new_namespaces);  // a process that it starts is in its group, and ends with it
   filter.allow("wait4", {});
   filter.allow("waitid", {});
   signal_itself(filter);

@@ -1,5 +1,5 @@
-// The lists as the kernel has them in force: a child takes one over and tries calls. One that is refused fails with
-// ENOSYS; any other outcome says that the list has let it pass.
+// The lists in force in the kernel: a child installs one and tries calls. A refused call fails with ENOSYS; any other
+// result means that the list permits it.
 #include "plugin/system_calls.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@
 namespace offpath::plugin {
 namespace {
 
-#ifndef __has_feature  // Clang's; GCC defines the others
+#ifndef __has_feature  // defined by Clang; GCC defines the others
 #define __has_feature(name) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
@@ -38,7 +38,7 @@ constexpr bool sanitized = false;
 
 struct Call {
   const char* name;
-  long (*make)();  // its result, and errno
+  long (*make)();  // returns its result, and sets errno
 };
 
 long fork_and_wait() {
@@ -67,7 +67,7 @@ long write_other() {
 
 long open_socket(int family, int protocol) { return Fd(socket(family, SOCK_RAW, protocol)) ? 0 : -1; }
 
-// Refused to whoever has a list. None does harm if it passes.
+// Refused by every list. Harmless if permitted.
 const std::vector<Call> never = {
     {"process_vm_writev", write_other},
     {"mount", [] { return static_cast<long>(mount(nullptr, nullptr, nullptr, 0, nullptr)); }},
@@ -86,7 +86,7 @@ const std::vector<Call> never = {
     {"pivot_root", [] { return syscall(SYS_pivot_root, nullptr, nullptr); }},
     {"userfaultfd", [] { return syscall(SYS_userfaultfd, -1); }},
 };
-// Sanitizers take these.
+// Used by sanitizers.
 const Call trace{"ptrace", [] { return ptrace(PTRACE_PEEKDATA, 0, nullptr, nullptr); }};
 const Call starts_process{"fork", fork_and_wait};
 const Call signals_other{"kill", [] { return static_cast<long>(kill(getppid(), 0)); }};
@@ -101,7 +101,7 @@ const Call pairs{"socketpair", [] {
                    int ends[2];
                    return static_cast<long>(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
                  }};
-// What each of them does all the time.
+// Calls that all of them need.
 const std::vector<Call> always = {
     {"threads", run_thread},
     {"memfd_create", [] { return static_cast<long>(memfd_create("m", MFD_CLOEXEC)); }},
@@ -112,7 +112,7 @@ class SystemCalls : public testing::Test {
  protected:
   void SetUp() override { OFP_NEEDS_KERNEL("seccomp"); }
 
-  // Which of them are refused to a process that was restricted.
+  // The calls that are refused to a restricted process.
   template <class Restrict>
   static std::vector<std::string> refused(Restrict restrict, const std::vector<Call>& calls) {
     void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -29,7 +29,7 @@ namespace offpath::plugin {
 
 namespace {
 
-constexpr rlim_t descriptors_max = 8192;  // inputs of a call, and what a function opens
+constexpr rlim_t descriptors_max = 8192;  // inputs of a call, and files that a function opens
 
 Status limit(int resource, rlim_t most, std::string_view name) {
   rlimit now{};
@@ -41,7 +41,7 @@ Status limit(int resource, rlim_t most, std::string_view name) {
   return {};
 }
 
-// Other cores than the agent's loop, which may be pinned.
+// Uses other cores than the agent's loop, which may be pinned.
 Status use_cores(const std::vector<unsigned>& cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -57,7 +57,7 @@ Status use_cores(const std::vector<unsigned>& cores) {
 namespace {
 
 Status end_with_agent(const WorkerOptions& options) {
-  // A change of rights undoes it, and the agent may have ended in between.
+  // A change of user clears it, and the agent may have ended in between.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return fail_errno(errno, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != options.agent) return fail(Error::closed, "the agent has ended");
   return {};
@@ -71,7 +71,7 @@ Status drop_capabilities() {
   return {};
 }
 
-// Here and not before the program was executed: see run_child in worker_launch.cc.
+// Done here and not before exec: see run_child in worker_launch.cc.
 Status become(const WorkerOptions& options) {
   if (options.becomes) {
     const auto [user, group] = *options.becomes;
@@ -81,7 +81,7 @@ Status become(const WorkerOptions& options) {
   }
   OFP_TRY(drop_capabilities());
   OFP_TRY(end_with_agent(options));
-  // The agent opens everything close-on-exec. This is for what a library of its might have forgotten.
+  // The agent opens everything close-on-exec. This closes descriptors for which one of its libraries may not.
   syscall(SYS_close_range, worker_control + 1, ~0u, 0);
   return {};
 }
@@ -91,15 +91,15 @@ bool put_text(const char* path, const std::string& text) {
   return file && write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
-// Namespaces of its own, in which it has no right either. What was made of them, for people.
+// Enters namespaces of its own, without privileges there. Returns a description of them.
 Result<std::string> enter_namespaces(const WorkerOptions& options) {
   if (options.sandbox == Sandbox::off) return std::string("off");
   const uid_t user = geteuid();
   const gid_t group = getegid();
   if (unshare(worker_namespaces) != 0) return fmt::format("none: unshare: {}", std::strerror(errno));
-  // It is itself there, and everybody else is nobody. Files of /proc are its own only as long as it is dumpable. The
-  // kernel does not map root without CAP_SETFCAP: then root, too, looks like nobody, and its files are as open to it as
-  // before.
+  // The worker's user is mapped to itself, and all others to nobody. Files of /proc belong to it only as long as it is
+  // dumpable. The kernel does not map root without CAP_SETFCAP: then root also appears as nobody, with the same access
+  // to its files as before.
   prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
   if (put_text("/proc/self/setgroups", "deny") && put_text("/proc/self/uid_map", fmt::format("{0} {0} 1", user)))
     put_text("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
@@ -110,7 +110,7 @@ Result<std::string> enter_namespaces(const WorkerOptions& options) {
   return std::string("user net ipc");
 }
 
-// Becomes nobody that could be looked into, with its share of the machine and its list of system calls.
+// Becomes unreadable for others, and takes its limits and its list of system calls.
 Result<Confinement> confine(const WorkerOptions& options) {
   Confinement confinement;
   OFP_ASSIGN(confinement.namespaces, enter_namespaces(options));
@@ -120,10 +120,10 @@ Result<Confinement> confine(const WorkerOptions& options) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  signal(SIGXFSZ, SIG_IGN);  // a write that fails says more
+  signal(SIGXFSZ, SIG_IGN);  // a failing write gives a better error
   OFP_TRY(limit(RLIMIT_CORE, 0, "CORE"));
   OFP_TRY(limit(RLIMIT_NOFILE, descriptors_max, "NOFILE"));
-  // Private memory alone: what is mapped of inputs is not the worker's, and outputs have a limit of their own.
+  // Only private memory: mapped inputs are not the worker's, and outputs have a limit of their own.
   OFP_TRY(limit(RLIMIT_DATA, options.memory_bytes, "DATA"));
   OFP_TRY(limit(RLIMIT_FSIZE, align_up(options.memory_bytes, page_bytes), "FSIZE"));
   if (options.nice != 0 && setpriority(PRIO_PROCESS, 0, options.nice) != 0) return fail_errno(errno, "setpriority");
@@ -144,8 +144,8 @@ Result<Loaded> load(const WorkerOptions& options) {
   Fd file;
   std::string path = options.path;
   if (options.own) {
-    OFP_ASSIGN(file, open_plugin_file(options.path, geteuid()));  // before everybody else looks like nobody
-    path = fmt::format("/proc/self/fd/{}", file.get());  // what has been looked at, whatever lies at its path now
+    OFP_ASSIGN(file, open_plugin_file(options.path, geteuid()));  // before all other users look like nobody
+    path = fmt::format("/proc/self/fd/{}", file.get());           // the checked file, whatever is at its path now
   }
   OFP_ASSIGN(Confinement confinement, confine(options));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -155,12 +155,12 @@ Result<Loaded> load(const WorkerOptions& options) {
   const ofp_plugin* plugin = entry();
   if (plugin == nullptr) return fail(Error::invalid, "offpath_plugin() returned NULL");
   if (plugin->version != OFP_PLUGIN_VERSION)
-    return fail(Error::version, "it was built for version {} of offpath/plugin.h, this agent has {}", plugin->version,
-                OFP_PLUGIN_VERSION);
+    return fail(Error::version, "it was built for version {} of offpath/plugin.h, but this agent has {}",
+                plugin->version, OFP_PLUGIN_VERSION);
   if (plugin->struct_bytes < sizeof(ofp_plugin))
     return fail(Error::invalid, "its ofp_plugin has {} bytes, at least {}", plugin->struct_bytes, sizeof(ofp_plugin));
   if (plugin->functions == nullptr || plugin->function_count == 0 || plugin->function_count > functions_max)
-    return fail(Error::invalid, "it has {} functions, allowed are 1 to {}", plugin->function_count, functions_max);
+    return fail(Error::invalid, "it has {} functions, 1 to {} are allowed", plugin->function_count, functions_max);
   Loaded loaded{plugin, {}};
   loaded.ready.confinement = std::move(confinement);
   loaded.ready.name = plugin->name == nullptr ? "" : plugin->name;
@@ -174,14 +174,14 @@ Result<Loaded> load(const WorkerOptions& options) {
   return loaded;
 }
 
-// Whatever a constructor or the entry throws is an error of the plug-in.
+// Exceptions of a constructor or the entry are errors of the plug-in.
 Result<Loaded> load_guarded(const WorkerOptions& options) {
   try {
     return load(options);
   } catch (const std::exception& thrown) {
     return fail(Error::invalid, "loading it threw: {}", thrown.what());
   } catch (...) {
-    return fail(Error::invalid, "loading it threw something that is no std::exception");
+    return fail(Error::invalid, "loading it threw an exception that is not a std::exception");
   }
 }
 
@@ -199,7 +199,7 @@ std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
   return status;
 }
 
-// The agent's word, read-only here, so that no function writes to it by mistake; and this worker's.
+// The agent's word, read-only here, so that functions cannot overwrite it by mistake; and this worker's.
 Result<std::atomic<CallNumber>*> map_control(off_t at, int protection) {
   void* page = mmap(nullptr, page_bytes, protection, MAP_SHARED, worker_control, at);
   if (page == MAP_FAILED) return fail_errno(errno, "mmap of a control page");
@@ -221,14 +221,14 @@ Status serve_calls(const Loaded& loaded, const WorkerLimits& limits) {
     bool begun = false;
     do {
       OFP_ASSIGN(std::optional<Packet> packet, reader.receive(worker_socket, Wait::yes));
-      if (!packet) return {};  // the agent is gone, or needs this worker no more
+      if (!packet) return {};  // the agent has ended, or no longer needs this worker
       OFP_ASSIGN(const FromAgent message, decode_from_agent(packet->bytes));
-      if (std::holds_alternative<AnswerPacket>(message)) continue;  // of an operation that a function has left behind
+      if (std::holds_alternative<AnswerPacket>(message)) continue;  // for an operation that a function has abandoned
       if (const auto* first = std::get_if<CallPacket>(&message)) {
         begun = true;
         call = *first;
         enclosed.assign(first->enclosed.begin(), first->enclosed.end());
-        if (!enclosed.empty()) descriptors.emplace_back();  // in the description's place
+        if (!enclosed.empty()) descriptors.emplace_back();  // instead of the description
         wanted = descriptors.size() + call.descriptors;
       }
       std::ranges::move(packet->descriptors, std::back_inserter(descriptors));

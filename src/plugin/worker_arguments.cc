@@ -33,7 +33,7 @@ std::vector<std::string> worker_arguments(const WorkerOptions& options) {
 
 Result<WorkerOptions> read_worker_arguments(const std::vector<std::string>& arguments) {
   if (arguments.size() != 9)
-    return fail(Error::invalid, "{} arguments: this program is started by offpath-agent alone", arguments.size());
+    return fail(Error::invalid, "{} arguments: only offpath-agent starts this program", arguments.size());
   WorkerOptions options;
   options.path = arguments[0];
   OFP_ASSIGN(options.memory_bytes, argument_of<std::uint64_t>(arguments[1]));

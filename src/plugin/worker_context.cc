@@ -49,14 +49,14 @@ Result<KeptMemory::Piece> KeptMemory::find(std::uint64_t number, int fd, std::ui
   if (fd < 0) {
     const auto at = all_.find(number);
     if (at == all_.end() || at->second.bytes != bytes || at->second.writable != writable)
-      return fail(Error::protocol, "memory {} of {} bytes is not here", number, bytes);
+      return fail(Error::protocol, "memory {} of {} bytes is not mapped", number, bytes);
     return Piece{at->second.data, bytes};
   }
   forget(number);
   const std::uint64_t guard = writable ? page_bytes : 0, mapped = align_up(bytes, page_bytes) + guard;
   void* data = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", mapped));
-  // Private, as InputMapping. Later writes of the agent are visible all the same, because no page is written here.
+  // Private, like InputMapping. Later writes of the agent are still visible, because no page is written here.
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ, kind = writable ? MAP_SHARED : MAP_PRIVATE;
   if (mmap(data, bytes, protection, kind | MAP_FIXED, fd, 0) == MAP_FAILED) {
     const int error = errno;
@@ -100,7 +100,7 @@ Result<std::unique_ptr<WorkerContext>> WorkerContext::make(CallNumber call, cons
 Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed) {
   const std::byte* start = nullptr;
   if (!enclosed.empty()) {
-    enclosed_.resize(enclosed.size() / 8 + 1);  // aligned as arguments are
+    enclosed_.resize(enclosed.size() / 8 + 1);  // aligned as arguments have to be
     std::memcpy(enclosed_.data(), enclosed.data(), enclosed.size());
     start = reinterpret_cast<const std::byte*>(enclosed_.data());
   } else {

@@ -31,7 +31,7 @@ class InputMapping {
   std::uint64_t bytes_;
 };
 
-// Mappings that stay from call to call, by the agent's numbers.
+// Mappings that are kept between calls, by the agent's numbers.
 class KeptMemory {
  public:
   struct Piece {
@@ -43,7 +43,7 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
   ~KeptMemory();
 
-  // `fd` is -1 if it has to be mapped already. Writable memory is followed by a page that is not accessible.
+  // `fd` is -1 if it has to be mapped already. An inaccessible page follows writable memory.
   [[nodiscard]] Result<Piece> find(std::uint64_t number, int fd, std::uint64_t bytes, bool writable);
   void forget(std::uint64_t number) noexcept;
 
@@ -96,7 +96,7 @@ class WorkerContext {
   // Of each output, in the order of outputs_.made().
   struct Memory {
     std::uint32_t flags;
-    std::optional<OutputMemory> own;  // none: it lies in a room
+    std::optional<OutputMemory> own;  // none: it is in a room
   };
 
   WorkerContext(CallNumber call, KeptMemory& kept, const WorkerLimits& limits, const std::atomic<CallNumber>& cancelled,
@@ -130,13 +130,13 @@ class WorkerContext {
   std::vector<const ofp_input*> input_pointers_;
   std::vector<ofp_room> rooms_;
   std::vector<std::byte*> room_data_;
-  std::vector<std::uint64_t> enclosed_;  // the description, where it came in the packet
+  std::vector<std::uint64_t> enclosed_;  // the description, if the packet contained it
   Visible context_;
 
   std::mutex mutex_;  // a function's threads may call at the same time
   wire::FunctionOutputs outputs_{{}, 0};
   std::vector<Memory> memory_;
-  std::string error_, message_error_;  // the second: of the last message that was not sent or received
+  std::string error_, message_error_;  // the second: of the last message that failed
   unsigned lines_ = 0;
 };
 

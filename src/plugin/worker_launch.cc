@@ -25,7 +25,7 @@ namespace {
 
 using CapabilityWords = std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3>;
 
-constexpr std::uint32_t becoming = 1u << CAP_SETUID | 1u << CAP_SETGID;  // another user
+constexpr std::uint32_t becoming = 1u << CAP_SETUID | 1u << CAP_SETGID;  // to change the user
 constexpr std::uint32_t user_changing = becoming | 1u << CAP_KILL;
 static_assert(CAP_SETUID < 32 && CAP_SETGID < 32 && CAP_KILL < 32);
 
@@ -88,13 +88,13 @@ int run_child(void* pointer) {
     words[0] = {kept, kept, kept};
   }
   if (!set_capabilities(words)) return fail_in_child(launch, "capset");
-  for (const unsigned long each : {CAP_SETUID, CAP_SETGID})  // which takes them through execve
+  for (const unsigned long each : {CAP_SETUID, CAP_SETGID})  // keeps these through execve
     if (launch.change_user && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0) != 0)
       return fail_in_child(launch, "prctl(PR_CAP_AMBIENT_RAISE)");
   // The agent may have ended in between.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return fail_in_child(launch, "prctl(PR_SET_PDEATHSIG)");
   if (getppid() != launch.agent) return fail_in_child(launch, "the agent has ended");
-  // First away from their final numbers.
+  // First moved away from their final numbers.
   const int socket = fcntl(launch.socket, F_DUPFD_CLOEXEC, 16), control = fcntl(launch.control, F_DUPFD_CLOEXEC, 16);
   if (socket < 0 || control < 0) return fail_in_child(launch, "fcntl(F_DUPFD)");
   if (!duplicate(launch.null, 0) || (launch.mute && !duplicate(launch.null, 2)) || !duplicate(2, 1))
@@ -129,8 +129,8 @@ bool may_change_user() noexcept {
 }
 
 Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket, int control) {
-  // The worker checks a user's own plug-in with that user's rights. The agent's rights do not matter then, and a file
-  // system that does not answer delays that worker only.
+  // A worker checks a user's own plug-in with that user's rights. Then the agent's rights do not matter, and an
+  // unresponsive file system delays only that worker.
   std::string file = options.path;
   if (!options.own) {
     OFP_ASSIGN(file, find_plugin_file(options.path));

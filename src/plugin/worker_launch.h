@@ -9,12 +9,12 @@
 
 namespace offpath::plugin {
 
-// Starts `program` with `socket` and `control` and nothing else of the agent: no descriptor, capability, environment or
-// memory. In a process group of its own, as options.user if that is set, killed when the agent dies.
+// Starts `program` with `socket` and `control` and nothing else of the agent: no descriptors, capabilities, environment
+// or memory. It runs in a process group of its own, as options.user if set, and is killed when the agent dies.
 [[nodiscard]] Result<pid_t> launch_worker(const PluginOptions& options, const std::string& program, int socket,
                                           int control);
 
-// SIGKILL to the worker's process group, with the right to signal other users where the agent has it.
+// Sends SIGKILL to the worker's process group, with the right to signal other users if the agent has it.
 void kill_worker(pid_t pid) noexcept;
 
 }  // namespace offpath::plugin

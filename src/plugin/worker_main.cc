@@ -1,8 +1,7 @@
 // offpath-worker: started by offpath-agent for one plug-in; see docs/guides/plugins.md.
 //
-// A program of its own rather than the agent's in another mode: it is exec'd, so nothing of the agent's memory is in
-// it, and it is linked with neither libarrow nor TLS, so that it starts in a few milliseconds and a plug-in may bring a
-// libarrow of its own.
+// A separate program, not a mode of the agent's: exec leaves nothing of the agent's memory in it, and it is linked with
+// neither libarrow nor TLS, so it starts in a few milliseconds and a plug-in may bring its own libarrow.
 #include <unistd.h>
 
 #include <cstdio>

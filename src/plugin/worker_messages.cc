@@ -113,7 +113,7 @@ Status WorkerMessages::receive(std::uint32_t lane, std::uint32_t tag, MutableByt
   bytes = answer.packet.bytes;
   if (!outcome) return outcome;
   if (bytes > into.size() || (!answer.packet.is_enclosed && !answer.memory))
-    return fail(Error::protocol, "the agent gave a message of {} bytes, there is room for {}", bytes, into.size());
+    return fail(Error::protocol, "the agent sent a message of {} bytes, but there is room for {}", bytes, into.size());
   if (answer.packet.is_enclosed) {
     if (bytes != 0) std::memcpy(into.data(), answer.packet.enclosed.data(), bytes);
     return {};

@@ -1,7 +1,7 @@
-// Messages between lanes as a worker's functions send and receive them. Each is an operation that the agent answers:
-// the agent knows the waiting functions, their deadlines, and which lanes are gone.
+// Messages between lanes, on the side of a worker's functions. Each is an operation that the agent answers: the agent
+// knows the waiting functions, their deadlines, and lanes that have ended.
 //
-// Several threads of a function may have operations at a time. One of those that wait reads the socket for all of them.
+// Several threads of a function may have operations at a time. One of the waiting threads reads the socket for all.
 #pragma once
 
 #include <condition_variable>
@@ -16,9 +16,9 @@ class WorkerMessages {
  public:
   WorkerMessages(int socket, PacketReader& reader) : socket_(socket), reader_(reader) {}
 
-  void begin(CallNumber call);  // its operations are those that follow
+  void begin(CallNumber call);  // later operations belong to this call
   [[nodiscard]] Status send(std::uint32_t lane, std::uint32_t tag, Bytes message);
-  // `bytes`: of the message, also with Error::too_large, where it is left for a receive with more room.
+  // `bytes`: size of the message, also with Error::too_large, in which case it stays for a receive with more room.
   [[nodiscard]] Status receive(std::uint32_t lane, std::uint32_t tag, MutableBytes into, std::uint64_t& bytes);
 
  private:
@@ -28,7 +28,7 @@ class WorkerMessages {
     Fd memory{};
   };
   [[nodiscard]] OperationNumber enter(Answer& answer);
-  void leave(OperationNumber operation);  // it was not asked
+  void leave(OperationNumber operation);  // the operation was not sent
   [[nodiscard]] Status wait(OperationNumber operation, Answer& answer);
   void read();  // one packet, for any waiting thread
 

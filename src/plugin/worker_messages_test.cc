@@ -1,5 +1,4 @@
-// A function's threads at one end of a socket, and at the other one an agent that the test plays: it answers in
-// whatever order it likes.
+// A function's threads at one end of a socket, and an agent played by the test at the other: it answers in any order.
 #include "plugin/worker_messages.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ class WorkerMessagesTest : public ::testing::Test {
     other = Fd(ends[1]);
     return Fd(ends[0]);
   }
-  // What the worker has asked next, with a descriptor if there is one.
+  // The worker's next message, with its descriptor if there is one.
   FromWorker next(std::vector<Fd>* descriptors = nullptr) {
     auto packet = agent_reader_.receive(agent_.get(), Wait::yes);
     EXPECT_TRUE(packet && *packet);
@@ -84,7 +83,7 @@ TEST_F(WorkerMessagesTest, WhatIsReadFromADescriptorIsSaidToBeTaken) {
   const FromWorker asked = next();
   const auto& notice = std::get<ReceiveNotice>(asked);
   EXPECT_EQ(notice.room, into.size());
-  answer(notice.operation, none, "of another call", 15, true, 6);  // is nobody's
+  answer(notice.operation, none, "of another call", 15, true, 6);  // belongs to nobody
   answer(notice.operation, none, message, message.size(), false);
   const FromWorker taken = next();
   EXPECT_EQ(std::get<TakenNotice>(taken).operation, notice.operation);

@@ -56,7 +56,7 @@ Result<WorkerProcess> WorkerProcess::start(const PluginOptions& options, const s
   worker.control_ = static_cast<std::atomic<CallNumber>*>(page);
   OFP_ASSIGN(worker.pid_, launch_worker(options, program, theirs.get(), control.get()));
   worker.process_ =
-      Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it cannot be gone: it was not waited for
+      Fd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0)));  // it still exists, because it was not waited for
   if (!worker.process_) return fail_errno(errno, "pidfd_open");
   return worker;
 }
@@ -101,7 +101,7 @@ std::optional<Exit> WorkerProcess::reap() {
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
-  // The processes it has started, before its number can be reused.
+  // Kills its child processes before its number can be reused.
   kill();
   reaped_ = true;
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0) return std::nullopt;
@@ -112,8 +112,8 @@ std::optional<Exit> WorkerProcess::reap() {
 
 namespace {
 
-// Descriptors of a call and its description. Inputs of one descriptor share it; those without go behind the
-// description. Memory that the worker keeps and already has needs none.
+// The descriptors of a call and its description. Inputs of one descriptor share it; inputs without a descriptor follow
+// the description. Memory that the worker has kept needs none.
 class CallWriter {
  public:
   using Kept = std::map<std::uint64_t, std::weak_ptr<const void>>;
@@ -138,7 +138,7 @@ class CallWriter {
                                    room.kept == 0 || has_already(room.kept) ? 0 : numbers_.at(room.fd), room.kept,
                                    room.kept_bytes});
     std::vector<std::byte> head;
-    encode(description, head);  // as long as it will be: places have a fixed width
+    encode(description, head);  // has its final length: places have a fixed width
     const bool copies =
         std::ranges::any_of(call_.inputs, [](const Input& input) { return input.fd < 0 && !input.data.empty(); });
     enclosed_ = !copies && head.size() + call_.arguments.size() + 8 <= enclosed_bytes_max;
@@ -172,7 +172,7 @@ class CallWriter {
     all.insert(all.end(), others_.begin(), others_.end());
     return all;
   }
-  // It was sent: the worker has these from now on.
+  // The call was sent: the worker has these from now on.
   void remember() {
     for (const Input& input : call_.inputs)
       if (input.kept != 0) kept_[input.kept] = input.owner;
@@ -183,7 +183,7 @@ class CallWriter {
  private:
   [[nodiscard]] bool has_already(std::uint64_t kept) const { return kept != 0 && kept_.contains(kept); }
 
-  // Kept memory that is gone, and memory beyond the needs of this call.
+  // Drops kept memory that no longer exists, and memory beyond the limit that this call does not need.
   void forget() {
     const bool full = kept_.size() + call_.inputs.size() + call_.rooms.size() > kept_max;
     std::erase_if(kept_, [&](const auto& each) {
@@ -214,14 +214,14 @@ class CallWriter {
       if (input.fd < 0) copied += input.data.size();
       if (copied > copied_bytes_max)
         return fail(Error::too_large,
-                    "inputs of more than {} bytes in the agent's own memory: larger ones have to lie in memfds",
+                    "inputs of more than {} bytes in the agent's own memory: larger ones have to be in memfds",
                     copied_bytes_max);
       if (input.row.size() > key_bytes_max || input.column.size() > key_bytes_max)
         return fail(Error::too_large, "keys of {} and {} bytes, at most {}", input.row.size(), input.column.size(),
                     key_bytes_max);
       if (input.fd < 0) continue;
       if (input.offset % page_bytes != 0)
-        return fail(Error::invalid, "an input at {}, which is no multiple of {}", input.offset, page_bytes);
+        return fail(Error::invalid, "an input at {}, which is not a multiple of {}", input.offset, page_bytes);
       if (numbers_.contains(input.fd) || has_already(input.kept)) continue;
       // A worker runs foreign code. It may read this memory, and nothing else.
       const int seals = fcntl(input.fd, F_GET_SEALS);
@@ -294,7 +294,7 @@ Status WorkerProcess::send(CallNumber number, const Call& call, TimeNs deadline_
     const auto now = left.first(std::min(left.size(), packet_descriptors_max));
     // The socket of a worker that waits for a call is empty: a message that does not fit is the worker's fault.
     if (Status sent = send_packet(socket_.get(), packet, now, Wait::no); !sent)
-      return fail(Error::peer_lost, "the worker takes no call: {}", sent.error().message);
+      return fail(Error::peer_lost, "the worker accepts no call: {}", sent.error().message);
     left = left.subspan(now.size());
     packet.clear();
     encode(MorePacket{}, packet);
@@ -311,14 +311,14 @@ Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const O
                       answer.fd < 0,
                       answer.enclosed};
   if (packet.is_enclosed && packet.enclosed.size() != packet.bytes)
-    packet.is_enclosed = false;  // the size of what does not fit
+    packet.is_enclosed = false;  // returns only the size of a message that does not fit
   std::vector<std::byte> bytes;
   encode(packet, bytes);
   int fd = answer.fd;
   Status sent = send_packet(socket_.get(), bytes, {&fd, fd < 0 ? 0u : 1u}, Wait::no);
   Fd copy;
   if (!sent && sent.error().code == Error::would_block && packet.is_enclosed && packet.bytes != 0) {
-    // The socket is full of answers to others; a descriptor takes less room.
+    // The socket is full of answers to other operations; a descriptor takes less room.
     OFP_ASSIGN(copy, sealed_copy("offpath-message", packet.enclosed));
     fd = copy.get();
     packet.is_enclosed = false;
@@ -326,7 +326,7 @@ Status WorkerProcess::answer(CallNumber call, OperationNumber operation, const O
     encode(packet, bytes);
     sent = send_packet(socket_.get(), bytes, {&fd, 1}, Wait::no);
   }
-  if (!sent) return fail(Error::peer_lost, "the worker takes no answer: {}", sent.error().message);
+  if (!sent) return fail(Error::peer_lost, "the worker accepts no answer: {}", sent.error().message);
   return {};
 }
 
@@ -348,7 +348,7 @@ Result<WorkerEvent> accept_packet(Packet packet) {
   const auto wanted =
       done == nullptr ? 0 : static_cast<std::size_t>(std::ranges::count_if(done->outputs, std::not_fn(lies_in_room)));
   if (packet.descriptors.size() != wanted)
-    return fail(Error::protocol, "a message with {} descriptors, it has to have {}", packet.descriptors.size(), wanted);
+    return fail(Error::protocol, "a message with {} descriptors, expected {}", packet.descriptors.size(), wanted);
   if (done == nullptr) {
     return std::visit(
         [](auto&& each) -> Result<WorkerEvent> {

@@ -26,7 +26,7 @@ std::string names_of(const std::vector<FunctionInfo>& functions) {
   return names;
 }
 
-// Of the outputs that do not bring memory of their own.
+// Whether outputs without memory of their own are in the call's rooms.
 bool lies_in_its_rooms(const Call& call, const Outputs& outputs) {
   return std::ranges::all_of(outputs, [&](const Output& output) {
     const auto room = std::ranges::find(call.rooms, output.name, &Room::name);
@@ -70,7 +70,7 @@ const PluginOptions& Workers::options(std::size_t plugin) const {
   return found->options;
 }
 
-// A call that waits or runs owns its plug-in, so these plug-ins have none.
+// A waiting or running call owns its plug-in, so these plug-ins have no calls.
 void Workers::end_unused(Effects& effects) {
   bool any = false;
   for (Plugin& plugin : plugins_) {
@@ -107,15 +107,15 @@ Status Workers::check_call(Plugin& plugin, const Call& call, TimeNs deadline_ns,
   if (!plugin.functions.empty() &&
       std::ranges::find(plugin.functions, call.function, &FunctionInfo::name) == plugin.functions.end())
     return fail(Error::not_found, "{}: there is no such function; there are {}", place, names_of(plugin.functions));
-  if (deadline_ns <= now) return fail(Error::timeout, "{}: the deadline had passed when it was asked for", place);
+  if (deadline_ns <= now) return fail(Error::timeout, "{}: the deadline had passed when it was requested", place);
   const bool alive = std::ranges::any_of(plugin.workers, [](const Worker& worker) {
     return worker.state != Worker::State::none && worker.state != Worker::State::leaving;
   });
   if (!plugin.failure.empty() && !alive && plugin.not_before > now)
-    return fail(Error::function_failed, "{}: {}; it is tried again in {}", place, plugin.failure,
+    return fail(Error::function_failed, "{}: {}; the next attempt is in {}", place, plugin.failure,
                 rounded(plugin.not_before - now));
   if (plugin.waiting.size() >= plugin.options.waiting_max)
-    return fail(Error::would_block, "{}: {} calls wait already, which is the limit (plugin.waiting_max)", place,
+    return fail(Error::would_block, "{}: {} calls are waiting, which is the limit (plugin.waiting_max)", place,
                 plugin.waiting.size());
   return {};
 }
@@ -128,7 +128,7 @@ Result<CallNumber> Workers::call(Call call, TimeNs now, Effects& effects) {
     for (const Plugin& each : plugins_)
       if (!each.options.own) names += (names.empty() ? "" : ", ") + each.options.name;
     if (!call.own_refused.empty())
-      return fail(Error::denied, "plug-in '{}' is not configured, and the program's own is not run: {}",
+      return fail(Error::denied, "plug-in '{}' is not configured, and the program's own may not run: {}",
                   is_function_name(call.plugin) ? call.plugin : "?", call.own_refused);
     return fail(Error::not_found, "there is no plug-in '{}'; {}", is_function_name(call.plugin) ? call.plugin : "?",
                 names.empty() ? "this agent's configuration names none" : "there are " + names);
@@ -170,7 +170,7 @@ bool Workers::cancel(CallNumber number, TimeNs now, Effects& effects) {
   return false;
 }
 
-// Not inlined: GCC 12 then takes outputs that are not there for ones that are read (maybe-uninitialized).
+// Not inlined: otherwise GCC 12 warns that absent outputs are read (maybe-uninitialized).
 [[gnu::noinline]] void Workers::end_call(Plugin& plugin, const Taken& taken, Counter counter, Outcome outcome,
                                          Effects& effects) {
   ++(plugin.counters.*counter);
@@ -203,7 +203,7 @@ void Workers::start_worker(Plugin& plugin, Worker& worker, TimeNs now, Effects& 
   effects.emplace_back(std::in_place_type<StartEffect>, StartEffect{worker.number, plugin.number});
 }
 
-// A lane's call runs in its lane's place only.
+// A lane's call runs only in its lane's slot.
 bool Workers::may_run(const Plugin& plugin, const Taken& taken, std::size_t place) noexcept {
   return taken.call->lanes == 0 || taken.call->lane % plugin.workers.size() == place;
 }
@@ -271,7 +271,7 @@ void Workers::fail_start(Plugin& plugin, Worker& worker, const std::string& reas
   if (failure != plugin.failure) log(LogLevel::error, "plug-in '{}': {}", plugin.options.name, failure);
   plugin.failure = std::move(failure);
   count_failure(plugin, now);
-  // A wrong file is not repaired within microseconds; calls meanwhile fail at once.
+  // A broken file is not repaired within microseconds; until then calls fail at once.
   plugin.not_before = std::max(plugin.not_before, now + backoff_first_ns);
   const bool others = std::ranges::any_of(plugin.workers, [&](const Worker& each) {
     return &each != &worker && (each.state == Worker::State::idle || each.state == Worker::State::running ||
@@ -312,7 +312,7 @@ void Workers::on_ready(Plugin& plugin, Worker& worker, Ready ready, TimeNs now, 
   refuse_unknown(plugin, effects);
 }
 
-// Calls that were accepted before the functions were known.
+// Calls accepted before the functions were known.
 void Workers::refuse_unknown(Plugin& plugin, Effects& effects) {
   std::erase_if(plugin.waiting, [&](const Taken& taken) {
     if (std::ranges::find(plugin.functions, taken.call->function, &FunctionInfo::name) != plugin.functions.end())
@@ -340,8 +340,8 @@ void Workers::on_finished(Plugin& plugin, Worker& worker, Finished finished, Tim
                 now, effects);
   } else if (bytes > bytes_max) {
     end_running(plugin, worker, &PluginCounters::failed,
-                {Error::too_large, fmt::format("its outputs have {} bytes, allowed are {}", bytes, bytes_max)}, now,
-                effects);
+                {Error::too_large, fmt::format("its outputs have {} bytes, at most {} are allowed", bytes, bytes_max)},
+                now, effects);
   } else if (worker.state == Worker::State::running) {
     plugin.counters.running_ns += now - worker.since;
     if (call.report) call.report->ended = now;
@@ -383,7 +383,7 @@ bool Workers::on_operation(Worker& worker, WorkerEvent& event, Effects& effects)
     effects.emplace_back(
         std::in_place_type<AnswerEffect>,
         AnswerEffect{
-            worker.number, taken.number, operation.number, {Error::cancelled, "nobody waits for this call any more"}});
+            worker.number, taken.number, operation.number, {Error::cancelled, "the call is no longer wanted"}});
     return true;
   }
   operation.worker = worker.number;
@@ -400,7 +400,7 @@ void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effec
   const bool busy = worker->state == Worker::State::running || worker->state == Worker::State::abandoned;
   if (auto* line = std::get_if<LogLine>(&event); line != nullptr && busy) {
     if (++worker->lines > lines_max)
-      return on_garbage(number, {Error::protocol, "more lines for the log than it may have"}, now, effects);
+      return on_garbage(number, {Error::protocol, "more log lines than allowed"}, now, effects);
     if (!plugin->options.own)
       log(line->level, "{}: {}", place_of(plugin->options, worker->taken.call->function), line->line);
     return;
@@ -415,10 +415,10 @@ void Workers::on_event(WorkerNumber number, WorkerEvent event, TimeNs now, Effec
   } else if (auto* finished = std::get_if<Finished>(&event);
              finished != nullptr && busy && finished->call == worker->taken.number) {
     if (!lies_in_its_rooms(*worker->taken.call, finished->outputs))
-      return on_garbage(number, {Error::protocol, "an output in room there is not"}, now, effects);
+      return on_garbage(number, {Error::protocol, "an output in a room that does not exist"}, now, effects);
     on_finished(*plugin, *worker, std::move(*finished), now, effects);
   } else {
-    return on_garbage(number, {Error::protocol, "a message that is not due"}, now, effects);
+    return on_garbage(number, {Error::protocol, "an unexpected message"}, now, effects);
   }
   give_out(*plugin, now, effects);
   find_next_deadline();
@@ -428,11 +428,11 @@ void Workers::on_garbage(WorkerNumber number, const Failure& failure, TimeNs now
   const auto [plugin, worker] = find_worker(number);
   if (worker == nullptr || worker->state == Worker::State::leaving) return;
   if (failure.code == Error::peer_lost) {
-    // It has most likely ended: on_exit follows, with the reason. If it has closed its socket and lives, it is killed.
+    // It has probably ended: on_exit follows with the reason. If it has closed its socket and lives, it is killed.
     worker->deaf_until_ns = std::min(worker->deaf_until_ns, now + exit_grace_ns);
     return find_next_deadline();
   }
-  kill_liar(*plugin, *worker, fmt::format("it sent what makes no sense: {}", failure.message), now, effects);
+  kill_liar(*plugin, *worker, fmt::format("it sent an invalid message: {}", failure.message), now, effects);
   find_next_deadline();
 }
 
@@ -466,12 +466,13 @@ void Workers::on_exit(WorkerNumber number, const Exit& exit, TimeNs now, Effects
   if (!worker->blame_taken) {
     ++plugin->counters.unexpected_exits;
     if (worker->state == Worker::State::starting) {
-      fail_start(*plugin, *worker, fmt::format("its worker {} while it loaded it", exit_text(exit)), now, effects);
+      fail_start(*plugin, *worker, fmt::format("its worker {} while loading it", exit_text(exit)), now, effects);
     } else {
       log(LogLevel::warning, "plug-in '{}': a worker {}", plugin->options.name, exit_text(exit));
       count_failure(*plugin, now);
       end_running(*plugin, *worker, &PluginCounters::crashed,
-                  {Error::function_failed, fmt::format("its worker {} while it ran", exit_text(exit))}, now, effects);
+                  {Error::function_failed, fmt::format("its worker {} while running it", exit_text(exit))}, now,
+                  effects);
     }
   }
   *worker = Worker();
@@ -503,7 +504,7 @@ void Workers::pass_time(Plugin& plugin, TimeNs now, Effects& effects) {
     if (worker.state == Worker::State::starting)
       fail_start(
           plugin, worker,
-          fmt::format("it was not loaded within {} (plugin.start_deadline)", rounded(plugin.options.start_deadline_ns)),
+          fmt::format("it did not load within {} (plugin.start_deadline)", rounded(plugin.options.start_deadline_ns)),
           now, effects);
     end_running(plugin, worker, &PluginCounters::timed_out,
                 {Error::timeout, fmt::format("the deadline of {} passed while it ran; its worker was killed",

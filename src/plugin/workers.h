@@ -1,6 +1,6 @@
-// Decides which worker runs which call, and handles workers that crash, hang or lie. A state machine: calls, messages
-// and the time are arguments, and its actions are a list of effects. It knows no process, socket or clock;
-// src/agent/plugin_processes carries the effects out, workers_test.cc plays the processes in virtual time.
+// Decides which worker runs which call, and handles workers that crash, hang or send invalid messages. A state machine:
+// calls, messages and the time are arguments, and its actions are a list of effects. It knows no process, socket or
+// clock; src/agent/plugin_processes carries the effects out, and workers_test.cc plays the processes in virtual time.
 //
 //   call ---> waiting (bounded) ---> a worker that is idle runs it ---> reply   calls of a lane: always the same worker
 //
@@ -33,7 +33,7 @@ using Outcome = Result<Outputs>;
 
 struct StartEffect {  // answered by on_ready and so on, or by on_start_failed
   WorkerNumber worker;
-  std::size_t plugin;  // in the order of the options; callers' own come behind
+  std::size_t plugin;  // in the order of the options; callers' own plug-ins follow
 };
 struct SendEffect {  // if it fails: on_refused (the call's fault) or on_garbage (the worker's)
   WorkerNumber worker;
@@ -48,14 +48,14 @@ struct CancelEffect {
 struct KillEffect {  // answered by on_exit
   WorkerNumber worker;
 };
-struct ReplyEffect {  // exactly one for each call that was taken
+struct ReplyEffect {  // exactly one for each accepted call
   CallNumber number;
   Outcome outcome;
 };
-struct AskEffect {  // of a running call; answered by AnswerEffect or by the message service
+struct AskEffect {  // from a running call; answered by AnswerEffect or by the message service
   Operation operation;
 };
-struct TakenEffect {  // the memory of this operation's answer is not needed any more
+struct TakenEffect {  // the memory of this operation's answer is no longer needed
   CallNumber call;
   OperationNumber operation;
 };
@@ -70,9 +70,9 @@ using Effect =
 using Effects = std::vector<Effect>;
 
 struct PluginCounters {
-  std::uint64_t calls = 0;  // taken; each ends in one of the next six
+  std::uint64_t calls = 0;  // accepted; each ends in one of the next six
   std::uint64_t done = 0, failed = 0, crashed = 0, timed_out = 0, cancelled = 0, unstarted = 0;
-  std::uint64_t refused = 0;  // not taken: no room to wait, or no such function
+  std::uint64_t refused = 0;  // not accepted: the queue is full, or there is no such function
   std::uint64_t starts = 0, kills = 0, unexpected_exits = 0;
   TimeNs running_ns = 0, waiting_ns = 0;  // of calls
 };
@@ -80,7 +80,7 @@ struct PluginCounters {
 struct PluginStatus {
   std::string name, path, failure;  // the last: why it cannot be used, empty if it can
   std::vector<FunctionInfo> functions;
-  Confinement confinement{};  // of the worker that was ready last
+  Confinement confinement{};  // of the most recently started worker
   unsigned workers_max = 0, workers = 0, running = 0;
   std::uint64_t waiting = 0, waiting_max = 0;
   PluginCounters counters;
@@ -89,17 +89,18 @@ struct PluginStatus {
 class Workers {
  public:
   static constexpr TimeNs cancel_grace_ns = 100 * millisecond_ns;
-  // before a call's deadline, for its function to return; at most a tenth of its time
+  // before a call's deadline, so that its function can return; at most a tenth of the call's time
   static constexpr TimeNs operation_grace_ns = 100 * millisecond_ns;
-  static constexpr TimeNs exit_grace_ns = 100 * millisecond_ns;  // of one that has closed its socket
+  static constexpr TimeNs exit_grace_ns = 100 * millisecond_ns;  // for a worker that has closed its socket
   static constexpr TimeNs backoff_first_ns = 10 * millisecond_ns, backoff_most_ns = 5 * second_ns;
 
   explicit Workers(std::vector<PluginOptions> plugins);
 
   void start(TimeNs now, Effects& effects);  // one worker of each plug-in
 
-  // Accepts the call, or returns why not: not_found (plug-in or function, with the existing ones), would_block (no room
-  // to wait), timeout, or why the plug-in cannot be started. The reply is an effect, perhaps of this very call.
+  // Accepts the call, or returns an error: not_found (plug-in or function, with the existing ones), would_block (the
+  // queue is full), timeout, or the reason why the plug-in cannot be started. The reply is an effect, perhaps of this
+  // very call.
   [[nodiscard]] Result<CallNumber> call(Call call, TimeNs now, Effects& effects);
   bool cancel(CallNumber number, TimeNs now, Effects& effects);  // false: it has ended
 
@@ -109,7 +110,7 @@ class Workers {
   void on_refused(WorkerNumber worker, Failure failure, TimeNs now, Effects& effects);
   void on_start_failed(WorkerNumber worker, const Failure& failure, TimeNs now, Effects& effects);
   void on_exit(WorkerNumber worker, const Exit& exit, TimeNs now, Effects& effects);
-  void on_time(TimeNs now, Effects& effects);  // when next_deadline() has come, or at any time
+  void on_time(TimeNs now, Effects& effects);  // at next_deadline(), or at any time
   [[nodiscard]] TimeNs next_deadline() const noexcept { return next_deadline_; }
 
   [[nodiscard]] const PluginOptions& options(std::size_t plugin) const;
@@ -126,23 +127,23 @@ class Workers {
   struct Worker {
     enum class State { none, starting, idle, running, abandoned, leaving } state = State::none;
     WorkerNumber number = 0;
-    TimeNs deadline_ns = never;  // of starting, of the call, of the grace
+    TimeNs deadline_ns = never;  // of the start, the call, or the grace period
     TimeNs since = 0;
     Taken taken;                   // running, abandoned
-    unsigned lines = 0;            // for the log, of this call
-    TimeNs deaf_until_ns = never;  // its socket is closed: until then it may still end by itself
-    bool blame_taken = false;      // leaving: why was told already
+    unsigned lines = 0;            // log lines of this call
+    TimeNs deaf_until_ns = never;  // its socket is closed: until then it may end by itself
+    bool blame_taken = false;      // leaving: the reason was already reported
   };
   struct Plugin {
     std::size_t number = 0;
     PluginOptions options;
-    std::weak_ptr<const PluginOptions> owners{};  // of a caller's own
+    std::weak_ptr<const PluginOptions> owners{};  // of a caller's own plug-in
     std::vector<Worker> workers;
     std::deque<Taken> waiting;
     std::vector<FunctionInfo> functions;  // empty: unknown
     Confinement confinement;
     std::string failure;    // of the last start
-    unsigned failures = 0;  // one after the other, with no call between that ended
+    unsigned failures = 0;  // in a row, without a finished call between them
     TimeNs not_before = 0;
     PluginCounters counters;
   };

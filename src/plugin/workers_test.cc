@@ -1,4 +1,4 @@
-// The state machine with processes that the test plays, in virtual time.
+// The state machine with processes played by the test, in virtual time.
 #include "plugin/workers.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ class Play {
     EXPECT_TRUE(workers.cancel(call, now, effects));
     take();
   }
-  void cancel_nothing() { take(); }  // what the test itself has had done
+  void cancel_nothing() { take(); }  // drops the effects of the test's own calls
   void wait(TimeNs duration_ns) {
     const TimeNs end = now + duration_ns;
     while (workers.next_deadline() <= end) {
@@ -144,7 +144,7 @@ TEST(Workers, ACallStartsAWorkerAndGetsItsOutputs) {
   play.event(1, Finished{*call, 0, "", std::move(outputs)});
   ASSERT_TRUE(play.replies.at(*call).has_value());
   EXPECT_EQ(play.replies.at(*call)->at(0).name, "sum");
-  // The same worker for the next.
+  // The next call gets the same worker.
   ASSERT_TRUE(play.call("mean").has_value());
   EXPECT_EQ(play.sent.size(), 2u);
   EXPECT_EQ(play.started.size(), 1u);
@@ -167,7 +167,7 @@ TEST(Workers, CallsOfALaneAllGoToTheWorkerInItsPlace) {
   ASSERT_EQ(play.sent.size(), 3u);
   EXPECT_EQ(play.sent[2], std::pair(of_lane_1, second));  // 3 modulo 2
   EXPECT_EQ(play.report->worker, of_lane_1);
-  // Its worker crashes: the lane waits for the next one in its place, though the other worker is idle.
+  // Its worker crashes: the lane waits for a new worker in its slot, even if the other worker is idle.
   for (const auto& [worker, number] : std::vector(play.sent))
     if (number == other) play.finished(worker, other);
   const CallNumber third = *play.call_of_lane(1, 4);
@@ -199,7 +199,7 @@ TEST(Workers, ACallersOwnPlugInRunsWhereNoneIsConfiguredAndEndsWithItsLastOwner)
   EXPECT_EQ(play.workers.status().size(), 1u) << "the configured one comes first";
   play.cancel_nothing();
   play.ready(play.started.front());
-  play.finished(play.started.front(), *configured);  // it owned the other one as well
+  play.finished(play.started.front(), *configured);  // it also owned the other one
   const auto mine = call("mine");
   ASSERT_TRUE(mine);
   ASSERT_EQ(play.workers.status().size(), 2u);
@@ -260,11 +260,11 @@ TEST(Workers, WhatAFunctionSendsAndReceivesIsAskedForItsSession) {
   EXPECT_EQ(play.operations[1].kind, Operation::Kind::receive);
   EXPECT_EQ(play.operations[1].worker, worker);
   EXPECT_EQ(play.operations[1].bytes, 8u);
-  // A tenth of the second that its plug-in's calls have is left to the function.
+  // A tenth of the plug-in's second per call is left to the function.
   EXPECT_EQ(play.operations[1].deadline_ns, play.now + 900 * millisecond_ns);
   ASSERT_EQ(play.taken.size(), 1u);
   EXPECT_EQ(play.taken[0].operation, 2u);
-  // Once the call is cancelled it is told so at once, and keeps its worker when it returns.
+  // After the call is cancelled the worker gets the error at once, and is kept when the function returns.
   play.cancel(*number);
   play.event(worker, ReceiveNotice{*number, 3, 6, 7, 8});
   EXPECT_EQ(play.operations.size(), 2u);
@@ -273,7 +273,7 @@ TEST(Workers, WhatAFunctionSendsAndReceivesIsAskedForItsSession) {
   EXPECT_EQ(play.answers[0].why.code, Error::cancelled);
   play.finished(worker, *number, 1);
   EXPECT_TRUE(play.killed.empty());
-  // Of a call that is over, or that is not its own, nothing is due.
+  // Operations of an ended call, or of another call, get no answer.
   play.event(worker, ReceiveNotice{*number, 4, 6, 7, 8});
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{worker});
 }
@@ -299,7 +299,7 @@ TEST(Workers, AMessageInMemoryThatItsSenderCouldChangeIsNotTaken) {
 TEST(Workers, UnknownPluginsAndFunctionsAreNamedWithThoseThereAre) {
   Play play({some_options(), some_options("maps")});
   EXPECT_EQ(play.call("sum", never, "sumz").error().message, "there is no plug-in 'sumz'; there are sums, maps");
-  const auto early = play.call("median");  // taken before it is known what there is
+  const auto early = play.call("median");  // accepted before the functions are known
   play.ready(play.started[0]);
   EXPECT_EQ(play.error_of(*early),
             "not_found: plug-in 'sums', function 'median': there is no such function; there are sum, mean");
@@ -321,7 +321,7 @@ TEST(Workers, AtItsDeadlineACallEndsAndItsWorkerIsKilled) {
       play.error_of(call),
       "timeout: plug-in 'sums', function 'sum': the deadline of 300ms passed while it ran; its worker was killed");
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-  // What it says before it is gone is not listened to, and the next call has a worker of its own.
+  // Its last messages are ignored, and the next call has a worker of its own.
   play.finished(1, call);
   const CallNumber next = *play.call();
   EXPECT_EQ(play.started.size(), 1u);
@@ -359,14 +359,14 @@ TEST(Workers, ACrashNamesTheSignalAndANewWorkerServesTheNextCall) {
   play.ready(1);
   play.exits(1, segfault);
   EXPECT_EQ(play.error_of(call),
-            "function_failed: plug-in 'sums', function 'sum': its worker was killed by SIGSEGV while it ran");
+            "function_failed: plug-in 'sums', function 'sum': its worker was killed by SIGSEGV while running it");
   ASSERT_EQ(play.started.size(), 2u);
   play.ready(2);
   play.finished(2, waits);
   EXPECT_EQ(play.error_of(waits), "");
   const CallNumber third = *play.call();
   play.exits(2, {false, 3});
-  EXPECT_THAT(play.error_of(third), HasSubstr("its worker exited with 3 while it ran"));
+  EXPECT_THAT(play.error_of(third), HasSubstr("its worker exited with 3 while running it"));
 }
 
 TEST(Workers, ThoseThatKeepCrashingAreStartedLessAndLessOften) {
@@ -389,7 +389,7 @@ TEST(Workers, ThoseThatKeepCrashingAreStartedLessAndLessOften) {
     if (previous > 300 * millisecond_ns) break;
   }
   EXPECT_GT(previous, 300 * millisecond_ns);
-  // One call that ends well, and all is forgiven.
+  // After one successful call the back-off is over.
   const CallNumber good = *play.call("sum", never);
   const std::size_t before = play.started.size();
   while (play.started.size() == before && play.error_of(good) == "no reply") play.wait(millisecond_ns);
@@ -414,7 +414,7 @@ TEST(Workers, TheQueueHasAnEnd) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Error::would_block);
   EXPECT_EQ(refused.error().message,
-            "plug-in 'sums', function 'sum': 3 calls wait already, which is the limit (plugin.waiting_max)");
+            "plug-in 'sums', function 'sum': 3 calls are waiting, which is the limit (plugin.waiting_max)");
   play.finished(1, 1);
   EXPECT_TRUE(play.call().has_value());
   EXPECT_EQ(play.counters().refused, 1u);
@@ -431,7 +431,7 @@ TEST(Workers, SeveralWorkersRunSeveralCalls) {
   EXPECT_EQ(play.sent, (std::vector<std::pair<WorkerNumber, CallNumber>>{{1, first}, {2, second}}));
   play.finished(2, second);
   EXPECT_EQ(play.sent.back(), (std::pair<WorkerNumber, CallNumber>{2, third}));
-  play.exits(1, segfault);  // costs its own call and no other
+  play.exits(1, segfault);  // costs only its own call
   play.finished(2, third);
   EXPECT_THAT(play.error_of(first), HasSubstr("SIGSEGV"));
   EXPECT_EQ(play.error_of(second) + play.error_of(third), "");
@@ -467,7 +467,7 @@ TEST(Workers, WhatFailsToStartIsNamedAndTriedAgainLater) {
   EXPECT_EQ(play.error_of(second), play.error_of(first));
   play.exits(1, {false, 0});
   EXPECT_EQ(play.started.size(), 1u);  // nobody waits for it
-  EXPECT_THAT(play.call().error().message, HasSubstr(said + "; it is tried again in 10ms"));
+  EXPECT_THAT(play.call().error().message, HasSubstr(said + "; the next attempt is in 10ms"));
   play.wait(10 * millisecond_ns);
   const CallNumber third = *play.call();
   ASSERT_EQ(play.started.size(), 2u);
@@ -480,12 +480,12 @@ TEST(Workers, OneThatHangsWhileItIsLoadedIsKilled) {
   play.workers.start(play.now, play.effects);
   play.wait(2 * second_ns);
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
-  EXPECT_THAT(play.call().error().message, HasSubstr("it was not loaded within 2s (plugin.start_deadline)"));
+  EXPECT_THAT(play.call().error().message, HasSubstr("it did not load within 2s (plugin.start_deadline)"));
   play.exits(1, killed_by_us);
   play.wait(second_ns);
   ASSERT_TRUE(play.call().has_value());
   play.exits(play.started.back(), segfault);
-  EXPECT_THAT(play.error_of(1), HasSubstr("its worker was killed by SIGSEGV while it loaded it"));
+  EXPECT_THAT(play.error_of(1), HasSubstr("its worker was killed by SIGSEGV while loading it"));
 }
 
 TEST(Workers, GarbageKills) {
@@ -493,11 +493,11 @@ TEST(Workers, GarbageKills) {
   const CallNumber call = *play.call();
   play.ready(1);
   play.garbage(1);
-  EXPECT_THAT(play.error_of(call), HasSubstr("its worker was killed: it sent what makes no sense: nonsense"));
+  EXPECT_THAT(play.error_of(call), HasSubstr("its worker was killed: it sent an invalid message: nonsense"));
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
   play.garbage(1);
   play.exits(1, killed_by_us);
-  // Messages that are well made, but not due.
+  // Valid messages at the wrong time.
   const std::vector<std::function<WorkerEvent(CallNumber)>> wrong{
       [](CallNumber) { return Ready{protocol_version, "", {{"sum", ""}}}; },
       [](CallNumber) { return Unusable{"no"}; },
@@ -509,7 +509,7 @@ TEST(Workers, GarbageKills) {
     const WorkerNumber worker = play.started.back();
     play.ready(worker);
     play.event(worker, message(next));
-    EXPECT_THAT(play.error_of(next), HasSubstr("a message that is not due"));
+    EXPECT_THAT(play.error_of(next), HasSubstr("an unexpected message"));
     EXPECT_EQ(play.killed.back(), worker);
     play.exits(worker, killed_by_us);
   }
@@ -522,7 +522,7 @@ TEST(Workers, ALogThatDoesNotEndIsGarbage) {
   for (unsigned i = 0; i < lines_max; ++i) play.event(1, LogLine{LogLevel::debug, "line"});
   EXPECT_EQ(play.error_of(call), "no reply");
   play.event(1, LogLine{LogLevel::debug, "line"});
-  EXPECT_THAT(play.error_of(call), HasSubstr("more lines for the log"));
+  EXPECT_THAT(play.error_of(call), HasSubstr("more log lines"));
 }
 
 TEST(Workers, OneThatClosesItsSocketIsKilledAndGetsNoCall) {
@@ -565,7 +565,7 @@ TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {
   outputs.push_back({"b", false, 60, Fd()});
   play.event(1, Finished{number, 0, "", std::move(outputs)});
   EXPECT_EQ(play.error_of(number),
-            "too_large: plug-in 'sums', function 'sum': its outputs have 120 bytes, allowed are 100");
+            "too_large: plug-in 'sums', function 'sum': its outputs have 120 bytes, at most 100 are allowed");
 }
 
 TEST(Workers, ACallThatCannotBeSentCostsItselfOnly) {

@@ -17,10 +17,10 @@ namespace offpath::service {
 namespace {
 
 constexpr std::uint64_t huge_bytes = 2ull << 20;
-constexpr std::uint64_t at_once_bytes_max = 1ull << 20;  // given to the kernel in less than 100 us
-// munmap keeps other threads' mmap waiting for so much at a time.
+constexpr std::uint64_t at_once_bytes_max = 1ull << 20;  // returned to the kernel in less than 100 us
+// munmap blocks other threads' mmap, so memory is unmapped in parts of at most this size.
 constexpr std::uint64_t unmapped_bytes_max = 16ull << 20;
-constexpr std::uint64_t warm_share = 8;  // of what may be cached, the part of single pages
+constexpr std::uint64_t warm_share = 8;  // the share of single pages in the cache
 
 }  // namespace
 
@@ -68,7 +68,7 @@ Result<BufferCache::Free> BufferCache::make_buffer(std::uint64_t capacity, uid_t
   if (ftruncate(fd.get(), static_cast<off_t>(capacity)) != 0) return fail_errno(errno, "ftruncate of a buffer");
   void* data = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return fail_errno(errno, "mmap of a buffer");
-  // Our own writable mapping exists already and stays; nobody gets another one.
+  // This writable mapping was made before the seal and stays; later writable mappings are refused.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error_number = errno;
     munmap(data, capacity);
@@ -155,7 +155,7 @@ Result<Buffer> BufferCache::take_page(std::uint64_t length, uid_t user) {
   return buffer;
 }
 
-// The lock is held, here and in count_in, count_out.
+// The lock is held, here and in count_in and count_out.
 Status BufferCache::may_take(uid_t user) const {
   if (!has_place())
     return fail(Error::no_memory, "{} frames are in memory, which is this agent's limit (limits.frames_max)",
@@ -264,7 +264,7 @@ void BufferCache::give_back(Buffer& buffer) noexcept {
   ++counters_.cached_buffers;
 }
 
-// The lock is held, here and in all that follow up to drop_leaving.
+// The lock is held, here and in all functions up to drop_leaving.
 void BufferCache::give_back_page(std::byte* page) noexcept {
   Slabs::Slab& slab = slabs_.of(page);
   const std::uint64_t warm_bytes = slabs_.warm_bytes() + page_bytes;
@@ -285,10 +285,10 @@ void BufferCache::out_of_use(Slabs::Slab& slab) noexcept {
   slabs_.rest(slab);
   count_out(0, 1, slab.user);
   ++counters_.cached_buffers;
-  if (slab.warm.empty()) leave(take_slab(slab));  // there is nothing in it to be kept
+  if (slab.warm.empty()) leave(take_slab(slab));  // no page of it is worth keeping
 }
 
-// One that nobody uses leaves where there are more than may be: the smallest, because it is unmapped here.
+// Releases unused buffers if there are more than allowed: the smallest, because they are unmapped here.
 void BufferCache::make_place() noexcept {
   if (used_buffers_ + counters_.cached_buffers <= options_.buffers_max) return;
   auto idle = free_.end();
@@ -303,7 +303,7 @@ void BufferCache::make_place() noexcept {
   unmap(memory);
 }
 
-// What was wanted last is what will be wanted next: other classes leave for it.
+// The classes last asked for are likely to be asked for next: other classes make room for them.
 void BufferCache::make_room(std::uint64_t capacity) noexcept {
   if (capacity > options_.cached_bytes_max) return;
   while (counters_.cached_bytes + capacity > options_.cached_bytes_max) {
@@ -366,7 +366,7 @@ void BufferCache::drop_leaving() {
   }
   for (Free& each : leaving) {
     unmap(each);
-    each.fd.reset();  // the last one of its memory, mostly
+    each.fd.reset();  // usually the last reference to its memory
     const std::lock_guard lock(mutex_);
     count_out(each.filled, 1, each.user);
     leaving_bytes_.fetch_sub(each.filled, std::memory_order_relaxed);

@@ -1,16 +1,16 @@
 // Memory that data is pulled into: sealed memfds, page aligned, reused by size class.
 //
-// A buffer is sealed against shrinking, growing and every *further* writable mapping when it is made; the agent
-// keeps the one writable mapping it made before. So its descriptor may be handed to a reader as it is: the reader can
-// neither write, nor map writable, nor truncate. A buffer goes back into the cache when its last owner lets go, but
-// only for the same user: one that readers of a user could see is never filled for another.
+// A buffer is sealed against shrinking, growing and every *further* writable mapping when it is made; the agent keeps
+// the one writable mapping that it made before. So its descriptor may be handed to a reader as it is: the reader can
+// neither write, nor map writable, nor truncate. A buffer returns to the cache when its last owner releases it, but
+// only for the same user: a buffer that one user's readers could see is never filled for another user.
 //
 // Size classes: eight steps in each doubling, from one page up, so at most one eighth is unused.
 //
 // A buffer of at most a page is part of a slab (slabs.h) and has no descriptor, unless it was taken as a file.
 //
-// Memory that leaves is given to the kernel by a job, which takes a tenth of a second for a gigabyte. Until it is gone
-// it counts as used by its user, and so does its mapping.
+// A job returns released memory to the kernel, which takes a tenth of a second for a gigabyte. Until then its bytes and
+// its mapping count as used by its user.
 #pragma once
 
 #include <sys/types.h>
@@ -40,21 +40,21 @@ class Buffer {
   Buffer& operator=(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer();  // back to the cache
+  ~Buffer();  // returns it to the cache
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as asked for
+  [[nodiscard]] std::uint64_t length() const noexcept { return length_; }      // as requested
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }  // of the memfd, or the page
   [[nodiscard]] MutableBytes bytes() const noexcept { return {data_, length_}; }
-  // The memfd, for another process; -1: part of a slab, which no other process maps. Nobody can verify that a process
-  // has unmapped it, so the memory counts as shared until it is given to the kernel, however often it is used again.
-  // Called by the loop's thread.
+  // The memfd, for another process; -1: the buffer is part of a slab, which other processes never map. The agent cannot
+  // verify that a process has unmapped the memfd, so the memory counts as shared until it is returned to the kernel,
+  // even if it is reused. Called by the loop's thread.
   [[nodiscard]] int share() const noexcept {
     shared_ = static_cast<bool>(fd_);
     return fd_.get();
   }
   [[nodiscard]] bool is_shared() const noexcept { return shared_; }
-  // For whoever is to map a buffer without descriptor: its bytes as they are now, sealed.
+  // A sealed copy of the bytes as they are now, for a process that needs to map a buffer without descriptor.
   [[nodiscard]] Result<Fd> copy() const;
   explicit operator bool() const noexcept { return data_ != nullptr; }
 
@@ -69,10 +69,11 @@ class Buffer {
 };
 
 struct BufferCacheOptions {
-  std::uint64_t cached_bytes_max = 1ull << 30;     // of buffers nobody uses
+  std::uint64_t cached_bytes_max = 1ull << 30;     // of unused buffers
   bool huge_pages = true;                          // ask for them for buffers of 2 MiB and more
   std::shared_ptr<link::LastingMemory> lasting{};  // lists every buffer while it is mapped; may be null
-  // A process has so many mappings and descriptors. A buffer takes one of each, and all small ones of a slab a mapping.
+  // The kernel limits mappings and descriptors of a process. A buffer takes one of each; all small buffers of a slab
+  // together take one mapping.
   std::uint64_t buffers_max = UINT64_MAX;       // in use or cached
   std::uint64_t user_buffers_max = UINT64_MAX;  // in use by one user
 };
@@ -84,36 +85,37 @@ struct BufferCacheCounters {
   std::uint64_t used_buffers = 0;
 };
 
-// Thread-safe: jobs give buffers back too.
+// Thread-safe: jobs release buffers too.
 class BufferCache : public std::enable_shared_from_this<BufferCache> {
  public:
   [[nodiscard]] static std::shared_ptr<BufferCache> make(const BufferCacheOptions& options);
   ~BufferCache();
 
-  // Contents are whatever the user's last frame left there. Error::no_memory: there are as many buffers as may be, or
+  // The contents are left over from the user's previous frame. Error::no_memory: the limit of buffers is reached, or
   // the kernel has no more memory, mappings or descriptors.
   [[nodiscard]] Result<Buffer> take(std::uint64_t length, uid_t user);
-  // The same, with a descriptor, however small it is: for memory that others map while it is written.
+  // The same, always with a descriptor: for memory that others map while it is written.
   [[nodiscard]] Result<Buffer> take_file(std::uint64_t length, uid_t user);
-  // Makes a buffer that a later take finds, its pages in memory already: a page touched for the first time costs as
-  // much as moving it. Does nothing if one is free, or if the cache is full. Blocks for a while: run it in a job.
+  // Makes a buffer for a later take(), with its pages already in memory: the first touch of a page costs as much as
+  // moving it. Does nothing if a buffer is free or the cache is full. Blocks for a while: run it in a job.
   [[nodiscard]] Status prepare(std::uint64_t length, uid_t user);
-  // One is there, or made in no time.
+  // A buffer is free, or can be made at once.
   [[nodiscard]] bool has_free(std::uint64_t length, uid_t user) const;
-  // Bytes of buffers in use, whole pages of what was asked for; and what is leaving.
+  // Bytes of buffers in use, in whole pages, and of buffers that are being returned to the kernel.
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_bytes_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t used_bytes_of(uid_t user) const;
-  // Memory beside the buffers that libarrow allocates for a user; it counts as used. False: there is no room within
-  // `bytes_max` for all of the user's.
+  // Accounts for memory that libarrow allocates for a user beside the buffers. False: all memory of the user would
+  // exceed `bytes_max`.
   [[nodiscard]] bool hold(std::uint64_t bytes, uid_t user, std::uint64_t bytes_max);
   void let_go(std::uint64_t bytes, uid_t user) noexcept;
   [[nodiscard]] std::uint64_t held_bytes_of(uid_t user) const;
-  // May one more be taken.
+  // Whether one more buffer may be taken.
   [[nodiscard]] bool has_place() const noexcept {
     return used_buffers_.load(std::memory_order_relaxed) < options_.buffers_max;
   }
   [[nodiscard]] bool has_place_for(uid_t user) const;
-  // Memory that found no place and waits to be given to the kernel. `drop_leaving` does that: run it in a job.
+  // Memory that found no room in the cache and is to be returned to the kernel. `drop_leaving` does that: run it in a
+  // job.
   [[nodiscard]] std::uint64_t leaving_bytes() const noexcept { return leaving_bytes_.load(std::memory_order_relaxed); }
   void drop_leaving();
   [[nodiscard]] BufferCacheCounters counters() const;
@@ -128,8 +130,8 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
     std::uint64_t capacity = 0;
     Fd fd{};  // none: a slab
     uid_t user = 0;
-    std::uint64_t filled = 0;  // what takes memory; all of a memfd
-    bool shared = false;       // Buffer::share
+    std::uint64_t filled = 0;  // bytes that take memory; all of a memfd
+    bool shared = false;       // set by Buffer::share
   };
   explicit BufferCache(const BufferCacheOptions& options) : options_(options) {}
   [[nodiscard]] Result<Free> make_buffer(std::uint64_t capacity, uid_t user) const;
@@ -149,8 +151,8 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
 
   BufferCacheOptions options_;
   mutable std::mutex mutex_;
-  // Last in, first out: what was given back last is still in the processor's cache. When one has to leave, the longest
-  // unused does. Classes stay when they are empty: there are few, and the next frame is mostly of one that was there.
+  // Last in, first out: the buffer released last is still in the processor's cache. The longest unused one is removed
+  // first. Empty classes stay: there are few, and the next frame mostly has a size that occurred before.
   std::map<std::pair<uid_t, std::uint64_t>, std::deque<Free>> free_;
   Slabs slabs_;
   std::vector<Free> leaving_;
@@ -161,7 +163,7 @@ class BufferCache : public std::enable_shared_from_this<BufferCache> {
   std::map<uid_t, std::uint64_t> held_by_;
   BufferCacheCounters counters_;
   std::atomic<std::uint64_t> used_bytes_{0}, used_buffers_{0};
-  std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, of slabs_, and of what drop_leaving is at
+  std::atomic<std::uint64_t> leaving_bytes_{0};  // of leaving_, of slabs_, and of the work of drop_leaving
 };
 
 }  // namespace offpath::service

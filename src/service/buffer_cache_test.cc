@@ -113,7 +113,7 @@ TEST(BufferCache, LargeBuffersLeaveInAJob) {
   EXPECT_EQ(cache->leaving_bytes(), 0u);
   {
     const Buffer other = cache->take(large + large / 8, 1).value();
-  }  // takes the place of the one that stayed
+  }  // replaces the cached buffer
   EXPECT_EQ(cache->leaving_bytes(), large);
   EXPECT_EQ(cache->counters().dropped, 3u);
 }
@@ -134,7 +134,7 @@ TEST(BufferCache, WhatLeavesCountsAsUsedUntilAJobHasReturnedIt) {
   EXPECT_EQ(cache->used_bytes(), (count - 1) * bytes);
   EXPECT_EQ(cache->used_bytes_of(1), (count - 1) * bytes);
   EXPECT_EQ(cache->counters().used_buffers, count - 1);
-  buffers.push_back(cache->take(2 * bytes, 2).value());  // in the place of the one that was cached
+  buffers.push_back(cache->take(2 * bytes, 2).value());  // replaces the cached buffer
   EXPECT_EQ(cache->take(2 * bytes, 2).error().code, Error::no_memory);
   cache->drop_leaving();
   for (std::byte* const place : places) EXPECT_FALSE(lasting->find(place));
@@ -166,7 +166,7 @@ TEST(BufferCache, WhoHoldsTheDescriptorCanOnlyRead) {
   ASSERT_NE(view, MAP_FAILED);
   EXPECT_EQ(static_cast<std::byte*>(view)[0], std::byte{42});
   EXPECT_EQ(mprotect(view, 8192, PROT_READ | PROT_WRITE), -1);
-  buffer.data()[0] = std::byte{43};  // the agent goes on writing through its own mapping
+  buffer.data()[0] = std::byte{43};  // the agent still writes through its own mapping
   EXPECT_EQ(static_cast<std::byte*>(view)[0], std::byte{43});
   munmap(view, 8192);
 }
@@ -211,8 +211,8 @@ TEST(BufferCache, ListsItsBuffersWhileTheyAreMapped) {
     ASSERT_TRUE(lasting->find(large + 999'999));
     EXPECT_EQ(lasting->find(large)->length, other->capacity());
   }
-  EXPECT_TRUE(lasting->find(small));  // kept for the next one
-  EXPECT_TRUE(lasting->find(large));  // too large to be kept, and not unmapped yet
+  EXPECT_TRUE(lasting->find(small));  // cached for the next one
+  EXPECT_TRUE(lasting->find(large));  // too large for the cache, and still mapped
   cache->drop_leaving();
   EXPECT_FALSE(lasting->find(large));
   cache->clear();
@@ -235,7 +235,7 @@ TEST(BufferCache, BuffersAreCounted) {
             "4 frames are in memory, which is this agent's limit (limits.frames_max)");
   EXPECT_EQ(cache->take(8, 2).error().code, Error::no_memory) << "the slab of a small one counts as well";
   EXPECT_EQ(cache->used_bytes(), 4 * 8192u);
-  // What is cached counts, and leaves for what is wanted.
+  // Cached buffers count, and make room for new ones.
   buffers.clear();
   EXPECT_EQ(cache->used_bytes(), 0u);
   EXPECT_EQ(cache->counters().cached_buffers, 4u);
@@ -331,7 +331,7 @@ TEST(SmallBuffers, PagesThatAreTooManyToBeKeptAreReturnedToTheKernel) {
   std::vector<Buffer> left;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i == 1500)
-      left.push_back(std::move(buffers[i]));  // keeps its slab, and no other
+      left.push_back(std::move(buffers[i]));  // keeps its slab alive, and no other slab
     else if (i >= 1024 && i < 2048)
       given.push_back(buffers[i].data());
   }
@@ -356,7 +356,7 @@ TEST(SmallBuffers, ACopyIsSealedAndStaysAsItIs) {
   auto cache = BufferCache::make({});
   const Buffer buffer = cache->take(2000, 1).value();
   std::memset(buffer.data(), 'a', 2000);
-  std::memset(buffer.data() + 2000, 'x', page_bytes - 2000);  // of what was there before
+  std::memset(buffer.data() + 2000, 'x', page_bytes - 2000);  // left over from the previous object
   const Fd copy = buffer.copy().value();
   std::memset(buffer.data(), 'b', 2000);
   std::string bytes(page_bytes, '-');

@@ -29,7 +29,7 @@ Dispatcher::Dispatcher(const channel::AgentEndOptions& channels, bool (*memory_i
 
 Dispatcher::~Dispatcher() = default;
 
-// ---- put together
+// ---- setup
 
 void Dispatcher::serve(ServiceId id, Service& service) {
   by_id_[static_cast<std::size_t>(id)] = &service;
@@ -78,20 +78,20 @@ AgentEnd* Dispatcher::find(std::uint64_t number) noexcept {
   return at != members_.end() ? at->second.end.get() : nullptr;
 }
 
-// What one channel's requests take may be more than there is, the reserve of a loop's memory (base/memory_reserve.h)
-// included. That channel ends, and is told why. One that has no memory to end cannot be served by anybody.
+// One channel's requests may take more memory than there is, including the reserve of a loop (base/memory_reserve.h).
+// Then that channel ends with an error. If there is no memory even for that, the process cannot go on.
 bool Dispatcher::serve(Member& member, TimeNs now) {
   bool did = false;
   try {
     did = member.end->poll(now);
-    // Effects are carried out channel by channel, so that a batch of one does not wait for the looks at the others.
+    // Effects are carried out after each channel, so that a batch does not wait for the polls of other channels.
     if (!effects_.empty()) {
       carry_out(now);
       did = true;
     }
   } catch (const std::bad_alloc&) {
     if (member.end->closed()) throw;
-    member.end->close({Error::no_memory, "no memory"});  // so short that it takes none
+    member.end->close({Error::no_memory, "no memory"});  // a short text, which allocates nothing
     did = true;
   }
   if (!to_tell_.empty()) {
@@ -103,14 +103,14 @@ bool Dispatcher::serve(Member& member, TimeNs now) {
   return did;
 }
 
-// Requests that wait in their rings take none, and those under way give theirs back.
+// Requests in their rings take no memory, and running requests return theirs.
 void Dispatcher::look_for_memory() {
   if (memory_is_there_now_ == nullptr) return;
   const bool is_there = memory_is_there_now_();
   if (is_there == std::exchange(memory_is_there_, is_there)) return;
   log(LogLevel::warning, "{}",
-      is_there ? "there is memory again: requests are taken"
-               : "no memory is left: new requests wait until there is some");
+      is_there ? "memory is available again: requests are accepted"
+               : "out of memory: new requests wait in their rings");
   for (auto& [number, member] : members_) member.end->hold_requests(is_held(number));
 }
 
@@ -128,7 +128,7 @@ bool Dispatcher::poll(TimeNs now) {
     each->on_time(now, effects_);
     did = true;
   }
-  // Each batch gives a buffer back: services that wait for none are not bothered with it.
+  // Each finished batch returns a buffer: services that do not wait for memory are not called.
   if (memory_free_) {
     const std::uint64_t free = memory_free_();
     if (free > std::exchange(free_bytes_before_, free))
@@ -167,9 +167,9 @@ Status Dispatcher::check(const Entry& request) const {
 Status Dispatcher::check(const RequestRow& row, const Request& request) const {
   const std::uint64_t bytes = request.entry.payload.size();
   if (bytes > row.bytes_max)
-    return fail(Error::too_large, "a request {} of {} bytes, at most {} are possible", row.name, bytes, row.bytes_max);
+    return fail(Error::too_large, "a request {} of {} bytes, at most {} are allowed", row.name, bytes, row.bytes_max);
   if (row.who != Who::member || request.is_member) return {};
-  return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
 }
 
 void Dispatcher::route(const Request& request, TimeNs now) {
@@ -182,17 +182,17 @@ void Dispatcher::route(const Request& request, TimeNs now) {
   one->on_request(request, now, effects_);
 }
 
-// The agent was put together without the service.
+// The error for a request whose service this agent does not have.
 Status Dispatcher::without_service(const RequestRow& row) const {
   if (row.who == Who::member && !owner_) return fail(Error::unsupported, "this agent belongs to no group");
-  return fail(Error::unsupported, "this agent does not serve requests {}", row.name);
+  return fail(Error::unsupported, "this agent does not serve {} requests", row.name);
 }
 
 void Dispatcher::on_request(AgentEnd& channel, const Entry& entry, TimeNs now) {
   const Client& client = members_.at(channel.number()).client;
   const bool is_member = owner_ && (client.user == *owner_ || client.user == 0);
   route({channel.number(), entry, client.program, client.user, is_member}, now);
-  // At once: the request's bytes are the reader's, and its pull may start in this very round.
+  // At once: the request's bytes belong to the reader, and its pull may start in this round.
   carry_out(now);
   channel.hold_requests(is_held(channel.number()));
 }
@@ -217,7 +217,7 @@ void Dispatcher::on_closing(AgentEnd& channel) {
 }
 
 void Dispatcher::on_closed(AgentEnd& channel, const Failure& why, TimeNs now) {
-  const bool usual = why.code == Error::closed || why.code == Error::peer_lost;  // programs end
+  const bool usual = why.code == Error::closed || why.code == Error::peer_lost;  // a program that ends is no error
   log(usual ? LogLevel::info : LogLevel::warning, "channel {}: {} ended: {}", channel.number(), channel.program(),
       why.message);
   for (Service* each : services()) each->on_closed(channel.number(), usual, now, effects_);

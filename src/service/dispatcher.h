@@ -1,7 +1,7 @@
-// Channels and services joined: takes what channels tell, asks the services, carries out their effects. It knows no
-// service by name: request_table.h and the token of a completion say which service an event is for, and
-// src/agent/services makes the services and gives them to it. Read service.h first.
-// It has no socket, thread or clock, so that tests/sim runs hundreds of dispatchers in one process.
+// Joins channels and services: receives the channels' events, calls the services, and carries out their effects. It
+// knows no service by name: request_table.h and the token of a completion give the service of an event, and
+// src/agent/services makes the services and registers them. It has no socket, thread or clock, so tests/sim runs
+// hundreds of dispatchers in one process. Read service.h first.
 #pragma once
 
 #include <sys/types.h>
@@ -24,56 +24,56 @@
 
 namespace offpath::service {
 
-// Runs work off the loop and brings its result back by Dispatcher::on_job, on the loop's thread, never from within
-// the call itself.
+// Runs work off the loop and reports its result by Dispatcher::on_job, on the loop's thread, never from within the call
+// itself.
 using StartJob = std::function<void(std::uint64_t token, std::function<Status()> run)>;
 
-// Calls functions of plug-ins, likewise; an error that is known at once is the call's result.
+// Calls functions of plug-ins in the same way; an immediate error becomes the call's result.
 struct CallFunctions {
   using Done = std::function<void(Result<plugin::Outputs> outcome, TimeNs now)>;
   std::function<Result<plugin::CallNumber>(plugin::Call call, TimeNs now, Done done)> call;
   std::function<void(plugin::CallNumber number, TimeNs now)> cancel;
-  // Of an operation that a function has asked for. May be empty where none does.
+  // Answers an operation that a function requested. May be empty if functions request none.
   std::function<void(std::uint64_t worker, plugin::CallNumber call, plugin::OperationNumber operation,
                      const plugin::OperationAnswer& answer, TimeNs now)>
       answer{};
 };
 
-// Asks a member; its answer comes by Dispatcher::on_answer.
+// Sends a request to a member; its answer arrives by Dispatcher::on_answer.
 using AskMember = std::function<void(AskEffect ask)>;
 
 class Dispatcher : public channel::AgentEvents {
  public:
-  // `memory_is_there`: false: channels wait with new requests; null: always.
+  // `memory_is_there`: false: channels postpone new requests; null: always true.
   Dispatcher(const channel::AgentEndOptions& channels, bool (*memory_is_there)(), StartJob start_job);
   ~Dispatcher() override;
 
-  // ---- put together, before the first channel. All of it outlives this.
-  // Events that are for all are told in the order of these calls. A service may have several numbers.
+  // ---- setup, before the first channel. All arguments outlive this.
+  // Events that are for all services are delivered in the order of these calls. A service may have several numbers.
   void serve(ServiceId id, Service& service);
-  // While one of these is full, a channel waits with requests.
+  // While one of these is full, channels postpone requests.
   void hold_by(std::vector<Service*> bounded) { bounded_ = std::move(bounded); }
-  // `free`: how many bytes of it are. These services are told in this order when it becomes more.
+  // `free` returns the free bytes. When they increase, these services are told in this order.
   void watch_memory(std::function<std::uint64_t()> free, std::vector<Service*> in_order);
-  // `owner` is the user whose agents, with root's, are taken for members.
+  // Agents of user `owner` and of root are accepted as members.
   void serve_members(uid_t owner, AskMember ask);
-  // Without, every computation fails.
+  // Without this call every computation fails.
   void serve_plugins(CallFunctions functions) { functions_ = std::move(functions); }
 
   // ---- channels
-  // Returns the channel's number. The channel lives here until it is closed.
+  // Returns the channel's number. The channel belongs to this until it is closed.
   std::uint64_t add_channel(std::unique_ptr<link::AgentLink> link, const wire::ChannelLayout& layout,
                             const Client& client, TimeNs now);
   void close_channel(std::uint64_t number, Failure why);
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
-  // Called after a channel was added, and before its descriptors are closed: a loop watches them.
+  // Called after a channel was added, and before its descriptors are closed, so that a loop can watch them.
   std::function<void(const channel::AgentEnd&)> on_added, on_closing_channel;
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
-  // Puts channels to sleep that have been idle long enough. True if all sleep: wait on their descriptors.
+  // Puts channels that have been idle long enough to sleep. True if all sleep: wait on their descriptors.
   [[nodiscard]] bool fall_asleep(TimeNs now);
-  // When poll has to be called although nothing happened.
+  // The time at which poll has to be called even without an event.
   [[nodiscard]] TimeNs next_deadline() const;
 
   // ---- completions, on the loop's thread
@@ -81,14 +81,14 @@ class Dispatcher : public channel::AgentEvents {
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now);
 
   // ---- for parts of this agent, on the loop's thread and not from within an event
-  // What they had a service do goes into `effects`, to be carried out then.
+  // Effects of direct calls to a service go here, and are then carried out.
   [[nodiscard]] Effects& effects() noexcept { return effects_; }
   void carry_out(TimeNs now);
-  // A channel of its own for one of them, which asks as this user's programs do.
+  // Opens a channel for one of these parts, whose requests are like those of this user's programs.
   [[nodiscard]] std::uint64_t open_own(uid_t user);
   void close_own(std::uint64_t channel, TimeNs now);
-  // `replied` may be called within the call; never after close_own. `body` is what the request names as bytes to be
-  // pulled.
+  // `replied` may be called within the call, but never after close_own. `body` are the bytes that the request names for
+  // pulling.
   void ask_own(std::uint64_t channel, wire::EntryKind kind, Bytes payload, std::vector<std::byte> body, TimeNs now,
                OwnChannels::Replied replied);
 
@@ -111,7 +111,7 @@ class Dispatcher : public channel::AgentEvents {
   void on_closed(channel::AgentEnd& channel, const Failure& why, TimeNs now) override;
 
  protected:
-  // Channels end without a word: at the end, before the services go.
+  // Channels end without messages: at the end, before the services are destroyed.
   void drop_channels() { members_.clear(); }
 
  private:
@@ -151,7 +151,7 @@ class Dispatcher : public channel::AgentEvents {
   std::vector<std::uint64_t> closed_;
   std::map<std::uint64_t, FramePtr> pushing_;  // sources of pushes under way, by token
   std::uint64_t next_channel_ = 1;
-  std::vector<Service*> to_tell_;  // services of which transfers ended, until their program has been told
+  std::vector<Service*> to_tell_;  // services with finished transfers whose programs have still to be told
   Effects effects_;
   std::size_t carried_out_ = 0;  // of effects_
   bool memory_is_there_ = true;

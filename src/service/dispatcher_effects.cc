@@ -1,4 +1,4 @@
-// What services want done: by channels, members, jobs and plug-ins.
+// Carries out effects: on channels, members, jobs and plug-ins.
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -37,7 +37,7 @@ Status hand_over(AgentEnd& end, std::uint64_t ticket, const Buffer& object) {
 }  // namespace
 
 void Dispatcher::carry_out(TimeNs now) {
-  // Carrying one out may cause others: they queue behind it.
+  // Carrying one out may add others at the end.
   while (carried_out_ < effects_.size()) {
     Effect effect = std::move(effects_[carried_out_++]);
     try {
@@ -50,8 +50,8 @@ void Dispatcher::carry_out(TimeNs now) {
   carried_out_ = 0;
 }
 
-// One that there was no memory for: the channel that it is for ends, a job fails. Where services would wait for its
-// outcome without end, there is no going on.
+// For an effect that found no memory: its channel ends, or its job fails. If services would wait forever for its
+// outcome, the process ends.
 void Dispatcher::abandon(Effect& effect, TimeNs now) {
   std::visit(
       [&](auto& each) {
@@ -170,7 +170,7 @@ bool Dispatcher::carry_out_own(Effect& effect, TimeNs now) {
       one->on_transfer(pull->channel, pull->token, own_.copy(*pull), now, effects_);
     return true;
   }
-  // The frame itself is what is handed over: it needs no lease.
+  // The frame itself is handed over: it needs no lease.
   if (const auto* const over = std::get_if<HandOverEffect>(&effect);
       over != nullptr && own_.has(over->channel) && over->got.lease != 0) {
     std::vector<std::byte> payload;

@@ -1,4 +1,4 @@
-// Which service is told of which event, with services that only write down what they are told.
+// Which service gets which event, with services that record their events.
 #include "service/dispatcher.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 static std::size_t allocations = 0;
 
-// Counts what the program allocates, for the test of a warm dispatcher. Not inlined, or GCC takes free for a mismatch.
+// Counts the program's allocations, for the test of a warm dispatcher. Not inlined, or GCC reports a mismatched free.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
@@ -33,7 +33,7 @@ using wire::EntryKind;
 constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 constexpr uid_t owner = 1000, other_user = 2000;
 
-// A program's memory, and why its channel was ended.
+// A program's memory, and the reason for which its channel was ended.
 struct Program {
   std::vector<std::byte> memory = std::vector<std::byte>(layout.total_bytes());
   channel::RingWriter requests{memory.data() + wire::ChannelLayout::request_ring, layout.request_slots};
@@ -70,7 +70,7 @@ class MappedLink final : public link::AgentLink {
   link::LinkTraits traits_{.name = "test", .one_sided = true, .reason = {}};
 };
 
-// Writes down what it is told, and does what a test wants of it.
+// Records its events, and does what the test sets.
 class Recorder final : public Service {
  public:
   Recorder(std::string name, std::vector<std::string>& told) : name_(std::move(name)), told_(told) {}
@@ -327,7 +327,7 @@ TEST(Dispatcher, ARequestFindsItsServiceWithoutAnAllocation) {
   const std::uint64_t number =
       dispatcher.add_channel(std::make_unique<MappedLink>(program), layout, {"test", owner, 1}, 1);
   channel::AgentEnd& end = *dispatcher.find(number);
-  std::vector<std::byte> drop;  // a kind that two services have
+  std::vector<std::byte> drop;  // a kind that belongs to two services
   wire::encode(wire::PoolDrop{"hash:/a", "*", "*"}, drop);
   const std::size_t before = allocations;
   for (const EntryKind kind : {EntryKind::pool_list, EntryKind::pool_drop, EntryKind::pool_get})

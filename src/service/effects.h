@@ -1,5 +1,5 @@
-// What a service wants done. Services take requests, completions and the time as arguments and fill a list of
-// effects the caller owns; the caller (dispatcher.h) carries them out in order.
+// The vocabulary of services' results. Services take requests, completions and the time as arguments and append to a
+// list of effects that the caller owns; the caller (dispatcher.h) carries them out in order.
 #pragma once
 
 #include <cstdint>
@@ -61,18 +61,18 @@ struct ListedEffect {
   ChannelNumber channel;
   std::uint64_t ticket;
   wire::Listed message;
-  std::shared_ptr<const void> texts;  // what the message's texts are parts of
+  std::shared_ptr<const void> texts;  // owner of the message's texts
 };
 
 struct FailEffect {
   ChannelNumber channel;
   std::uint64_t ticket;
-  std::uint32_t stream;  // wire::any_reply where no stream is concerned
+  std::uint32_t stream;  // wire::any_reply if no stream is concerned
   Failure failure;
 };
 
-// The frame's descriptor to the host, then the reply; where descriptors cannot cross, the reply says so. Or the frame's
-// bytes in the reply, where `got` says that they are enclosed.
+// Sends the frame's descriptor to the host, then the reply. If descriptors cannot cross, the reply says so. If `got`
+// says that the bytes are enclosed, the reply contains them.
 struct HandOverEffect {
   ChannelNumber channel;
   std::uint64_t ticket;
@@ -80,51 +80,51 @@ struct HandOverEffect {
   wire::Got got;
 };
 
-// Work of more than 100 us, off the loop. `run` touches nothing but what it captured. Its result comes back as
-// on_job with the same token.
+// Work of more than 100 us, off the loop. `run` uses only its captures. Its result is delivered to on_job with the same
+// token.
 struct JobEffect {
   std::uint64_t token;
   std::function<Status()> run;
 };
 
-// A put that was to be done later (mover::Stored) is over: back to the mover.
+// Reports the end of a deferred put (mover::Stored) to the mover.
 struct StoredEffect {
   std::uint64_t token;
   Status status;
 };
 
-// Memory of this agent as a request names it, until it is answered.
+// Memory of this agent that a request to a member names, until the answer.
 struct AskedMemory {
   wire::BufferRef bytes{};  // to be pulled: the request's body or object
-  std::uint64_t offer = 0;  // not 0: they lie in the descriptor of that number instead, from its beginning
-  wire::BufferRef inbox{};  // may be written
+  std::uint64_t offer = 0;  // not 0: the bytes are in the descriptor of that number, from offset 0
+  wire::BufferRef inbox{};  // the member may write to it
 };
 
-// What a member has answered.
+// A member's answer.
 struct Answer {
   wire::ReplyKind kind{};
   std::vector<std::byte> payload{};
-  Bytes inbox{};  // what lies in the inbox now; during the call only
+  Bytes inbox{};  // the contents of the inbox; valid only during the call
 };
 
-// Asks another member of the agent's group. Its answer comes back by `token`: the reply, or a failure that names the
-// member.
+// Sends a request to another member of the agent's group. The answer is delivered by `token`: the reply, or a failure
+// that names the member.
 struct AskEffect {
   std::uint64_t token;
   std::string member;
   wire::EntryKind kind;
   TimeNs deadline;
   FramePtr object;                // the member may pull it; may be null
-  std::uint32_t inbox_bytes = 0;  // for what the member pushes
+  std::uint32_t inbox_bytes = 0;  // for bytes that the member pushes
   std::function<void(const AskedMemory& memory, std::vector<std::byte>& payload)> compose;
-  std::uint64_t payload_bytes = 1024;  // of the request itself, about
+  std::uint64_t payload_bytes = 1024;  // estimated size of the request itself
   std::vector<std::byte> body{};       // the member may pull them, instead of an object
-  Bytes memory{};                      // likewise; they lie in this descriptor, too. `owner` keeps both
+  Bytes memory{};                      // likewise; also available in this descriptor. `owner` keeps both
   int memory_fd = -1;
   std::shared_ptr<const void> owner{};
 };
 
-// Calls a function of a plug-in. Its outcome comes back by `token`, as on_called, unless it was cancelled.
+// Calls a function of a plug-in. Its outcome is delivered to on_called by `token`, unless it was cancelled.
 struct CallEffect {
   std::uint64_t token;
   std::shared_ptr<plugin::Call> call;
@@ -134,7 +134,7 @@ struct CancelCallEffect {
   std::uint64_t token;
 };
 
-// Of an operation that a function has asked for (plugin::Operation).
+// Answers an operation that a function requested (plugin::Operation).
 struct AnswerOperationEffect {
   std::uint64_t worker, call, operation;
   std::shared_ptr<const plugin::OperationAnswer> answer;
@@ -146,7 +146,7 @@ using Effect = std::variant<PullEffect, PushEffect, LineEffect, ReplyEffect, Lis
 // Bounded by what one event can cause; reused, so a warm agent allocates nothing here.
 using Effects = std::vector<Effect>;
 
-// Answers of a request that asks for a number, or for nothing but how it went.
+// Answers a request whose result is a number, or only its success.
 inline void answer(Effects& effects, ChannelNumber channel, std::uint64_t ticket, Result<std::uint64_t> number) {
   if (number)
     effects.push_back(ReplyEffect{channel, ticket, wire::Done{*number}});
@@ -158,7 +158,7 @@ inline void answer_outcome(Effects& effects, ChannelNumber channel, std::uint64_
          outcome ? Result<std::uint64_t>(0) : Result<std::uint64_t>(tl::unexpected(std::move(outcome).error())));
 }
 
-// Pulls all of `from`. `to` stays until on_transfer with the same token.
+// Pulls all of `from`. `to` has to stay until on_transfer with the same token.
 inline void pull(Effects& effects, ChannelNumber channel, std::uint64_t token, const wire::BufferRef& from,
                  std::byte* to) {
   effects.push_back(PullEffect{channel, token, {{from.region, from.generation, from.offset, to, from.length}}});

@@ -1,4 +1,4 @@
-// What services hand each other and what pools keep: one object in memory, or on disk.
+// The object that services pass to each other and that pools keep, in memory or on disk.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace offpath::service {
 
 struct Frame;
 
-// Bytes of a frame that lie on disk (src/pool). Thread-safe.
+// Bytes of a frame that are on disk (src/pool). Thread-safe.
 class Unread {
  public:
   virtual ~Unread() = default;
-  // The frame in memory. Blocks: in a job. Error::io: it cannot be had from here any more.
+  // The frame in memory. Blocks: call it in a job. Error::io: it can no longer be read here.
   [[nodiscard]] virtual Result<std::shared_ptr<Frame>> read() const = 0;
 };
 
-// What a pool keeps: one object. Immutable once stored, so what was checked once stays true. The exception is an object
-// that a create of bytes made (ofp_move): its user updates it in place, and readers who mapped it see that. Such an
-// object is never Arrow, and whoever works on its bytes here copies them first.
+// One object of a pool. Immutable once stored, so earlier checks stay true. The exception is an object made by a create
+// of bytes (ofp_move): its user updates it in place, and readers that mapped it see that. Such an object is never
+// Arrow, and code that works on its bytes here copies them first.
 struct Frame {
   Buffer buffer;
   std::uint64_t bytes = 0;
@@ -30,12 +30,12 @@ struct Frame {
   bool arrow = false;                      // an Arrow IPC stream of its own
   bool updatable = false;                  // made by a create of bytes
   std::shared_ptr<const Unread> unread{};  // null: the bytes are in `buffer`
-  // what it takes of memory that was set aside (pool/table/reserve.h); null: nothing
+  // its share of reserved memory (pool/table/reserve.h); null: none
   std::shared_ptr<const void> room{};
 };
 using FramePtr = std::shared_ptr<Frame>;
 
-// The frame, or what is read for it: for those who work in a job on bytes that must not change under them.
+// The frame in memory: for jobs that need bytes that do not change.
 [[nodiscard]] inline Result<FramePtr> in_memory(FramePtr frame) {
   if (frame->updatable)
     return fail(Error::unsupported,

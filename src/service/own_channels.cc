@@ -57,7 +57,7 @@ Status OwnChannels::copy(const PullEffect& pull) const {
   const std::vector<std::byte>& body = channels_.at(pull.channel).body;
   for (const link::ReadPiece& piece : pull.pieces) {
     if (piece.offset > body.size() || piece.length > body.size() - piece.offset)
-      return fail(Error::invalid, "a request of this agent's own has {} bytes, {} at {} are asked for", body.size(),
+      return fail(Error::invalid, "a request of the agent itself has {} bytes; {} at offset {} were read", body.size(),
                   piece.length, piece.offset);
     std::memcpy(piece.to, body.data() + piece.offset, piece.length);
   }

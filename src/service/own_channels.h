@@ -1,6 +1,5 @@
-// Channels of the agent's own parts, such as its Flight endpoint: they ask what programs ask, by the same requests, and
-// are answered by a call instead of through memory. What is done for one of them ends with it, as it does with a
-// program.
+// Channels of the agent's own parts, such as its Flight endpoint: they send the same requests as programs, and are
+// answered by a call instead of through memory. When such a channel closes, its requests end, as a program's do.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +21,9 @@ class OwnChannels {
   };
   struct Reply {
     std::uint64_t done = 0;
-    FramePtr frame;           // of a get, or a query's next
-    std::uint64_t lease = 0;  // of the frame; the frame needs none here
-    std::vector<Item> items;  // of a list, whose texts are its own
+    FramePtr frame;           // of a get, or the next of a query
+    std::uint64_t lease = 0;  // of the frame; not needed here
+    std::vector<Item> items;  // of a list; it owns its texts
     bool more = false;
   };
   using Replied = std::function<void(Result<Reply>)>;
@@ -35,13 +34,13 @@ class OwnChannels {
 
   [[nodiscard]] const Client& client(ChannelNumber number) const { return channels_.at(number).client; }
 
-  // Returns the ticket of a request whose bytes, if it names any, are `body`: of one at a time.
+  // Returns the ticket of a request whose bytes, if it names any, are `body`. At most one at a time.
   [[nodiscard]] std::uint64_t expect(ChannelNumber number, std::vector<std::byte> body, Replied replied);
 
-  // Carries out what is for one of them; false: it is for another channel, or nobody's.
+  // Carries out an effect for one of these channels; false: it is for another channel, or none.
   [[nodiscard]] bool reply(Effect& effect);
   [[nodiscard]] static ChannelNumber channel_of(const Effect& effect) noexcept;  // 0: none
-  // What a pull of such a channel reads.
+  // Copies the bytes that a pull from such a channel reads.
   [[nodiscard]] Status copy(const PullEffect& pull) const;
 
  private:

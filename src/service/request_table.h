@@ -1,5 +1,5 @@
-// The requests that a channel may carry: for each kind its service, the programs that may ask it, and its size. The
-// dispatcher routes by this table, and knows a kind by nothing else.
+// The requests that a channel may carry: for each kind its service, the programs that may send it, and its size. The
+// dispatcher routes only by this table.
 #pragma once
 
 #include <array>
@@ -21,17 +21,17 @@ enum class Who : std::uint8_t {
 struct RequestRow {
   wire::EntryKind kind;
   std::string_view name;
-  ServiceId service;  // `channel`: the channel serves it itself
+  ServiceId service;  // `channel`: the channel itself serves it
   Who who;
   std::uint64_t bytes_max;
-  // The service of a kind that two have, by what the request says; null: `service`. A request that cannot be read is
-  // for `service`, which refuses it.
+  // Chooses the service of a kind that two services share, from the payload; null: always `service`. An unreadable
+  // request goes to `service`, which refuses it.
   ServiceId (*choose)(Bytes payload) noexcept = nullptr;
-  ServiceId also = ServiceId::channel;  // is asked first, and leaves it alone where it is not its own; `channel`: none
+  ServiceId also = ServiceId::channel;  // called first, and ignores requests that are not its own; `channel`: none
 };
 
 namespace detail {
-// Pools of scheme sift:/ are the sift service's.
+// Pools of scheme sift:/ belong to the sift service.
 ServiceId pool_by_scheme(Bytes payload) noexcept;
 ServiceId drop_by_scheme(Bytes payload) noexcept;
 ServiceId definition_by_scheme(Bytes payload) noexcept;
@@ -114,10 +114,10 @@ inline constexpr auto rows_by_kind = [] {
 }();
 }  // namespace detail
 
-// The row of a kind; null: there is no such request.
+// The row of a kind; null if there is no such request.
 [[nodiscard]] constexpr const RequestRow* row_of(std::uint8_t kind) noexcept { return detail::rows_by_kind[kind]; }
 
-// The service of a request of this row.
+// The service for a request of this row.
 [[nodiscard]] inline ServiceId service_of(const RequestRow& row, Bytes payload) noexcept {
   return row.choose != nullptr ? row.choose(payload) : row.service;
 }

@@ -1,4 +1,4 @@
-// The table of requests as a whole, and kinds that two services have.
+// The table of requests as a whole, and kinds that two services share.
 #include "service/request_table.h"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,9 @@
-// What every service is to the dispatcher: events go in, effects come out. A service takes the events that are its own
-// and leaves the others as they are here. Nothing of it waits; the time is an argument.
+// The interface between services and the dispatcher: events go in, effects come out. Read this first in src/service,
+// then effects.h and request_table.h. A service overrides the events that concern it. Nothing in it waits; the time is
+// an argument.
 //
-// Events are told in turn, by the order in which the dispatcher was given its services; requests, transfers, jobs,
-// answers and calls go to the one service whose they are, by request_table.h and by the token.
+// Events for all services are delivered in the order of their registration. Requests, transfers, jobs, answers and
+// calls go to one service, given by request_table.h and by the token.
 #pragma once
 
 #include <sys/types.h>
@@ -25,15 +26,16 @@ struct Client {
   std::string program;
   uid_t user = 0;
   std::int64_t pid = 0;
-  wire::JobLabels job_labels{};  // what it is part of: labels
-  std::optional<gid_t> group{};  // of a user that the kernel vouches for; none: whoever knows a key
+  wire::JobLabels job_labels{};  // the job it belongs to
+  std::optional<gid_t> group{};  // of a user that the kernel vouches for; none: the client proved only that it knows a
+                                 // key
 };
 
 struct OpenedChannel {
   ChannelNumber number = 0;
   const Client& client;
   std::uint32_t streams_max = 0;
-  std::uint64_t pull_ahead_bytes = 0;  // how much it pays to have under way
+  std::uint64_t pull_ahead_bytes = 0;  // how many bytes of pulls should be under way
   bool same_clock = false;             // the program's CLOCK_MONOTONIC is this agent's
 };
 
@@ -42,7 +44,7 @@ struct Request {
   const channel::Entry& entry;
   const std::string& program;
   uid_t user = 0;
-  bool is_member = false;  // the channel is one of an agent of this agent's user
+  bool is_member = false;  // the channel belongs to an agent of this agent's user
 };
 
 class Service {
@@ -55,9 +57,9 @@ class Service {
   virtual void on_closed(ChannelNumber, bool /*usual*/, TimeNs, Effects&) {}
   virtual void on_request(const Request&, TimeNs, Effects&) {}
   virtual void on_transfer(ChannelNumber, std::uint64_t /*token*/, Status, TimeNs, Effects&) {}
-  // A descriptor came, or why not. The first that keeps it takes it; the others are told that one came.
+  // A descriptor arrived, or failed to. The first service that keeps it takes it; the others get an empty one.
   virtual void on_descriptor(ChannelNumber, std::uint64_t /*number*/, Result<Fd>&, TimeNs, Effects&) {}
-  // So many requests of the channel wait that no more should come.
+  // The channel has so many pending requests that it should send no more.
   [[nodiscard]] virtual bool is_full(ChannelNumber) const { return false; }
 
   // ---- completions
@@ -69,7 +71,7 @@ class Service {
   // ---- time
   [[nodiscard]] virtual TimeNs next_deadline() const { return never; }
   virtual void on_time(TimeNs, Effects&) {}
-  // Transfers of this service ended, and their program has been told what it waits for: the rest of the work.
+  // Called after transfers of this service have ended and their program has been told: the place for slower work.
   virtual void on_transfers_told(TimeNs, Effects&) {}
   // At the end of each round over all channels. True: it did something.
   virtual bool on_round(TimeNs, Effects&) { return false; }

@@ -1,4 +1,4 @@
-// The services by number, and the tokens by which completions find their way back to them.
+// The services by number, and the tokens that route completions to them.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace offpath::service {
 
-// Tokens carry their service in the top byte, so that completions find their way back.
+// The top byte of a token is its service, which routes completions.
 enum class ServiceId : std::uint8_t {
-  channel = 0,  // what a channel serves itself: it has no tokens
+  channel = 0,  // requests that the channel itself serves: it has no tokens
   mover = 1,
   pool = 2,
   group = 3,

@@ -65,7 +65,7 @@ struct KeepEffect {
   FramePtr object;
 };
 
-// The object under the name is not needed any more. It does no harm if it still exists after a restart.
+// The object under the name is no longer needed. If it still exists after a restart, it does no harm.
 struct ForgetEffect {
   explicit ForgetEffect(std::string what) : name(std::move(what)) {}
   std::string name;

@@ -8,7 +8,8 @@ Result<TakenSequences*> SourceHistory::life(const Source& source) {
   const auto found = std::ranges::find(lives_, source.incarnation, &Life::incarnation);
   if (found != lives_.end()) return &found->taken;
   if (std::ranges::find(forgotten_, source.incarnation) != forgotten_.end())
-    return fail(Error::stale, "'{}' publishes in its life {:016x}, which is forgotten: it has had {} since",
+    return fail(Error::stale,
+                "'{}' publishes as its former life {:016x}, which is no longer known: it has had {} lives since",
                 source.member, source.incarnation, lives_max);
   lives_.push_back(Life{source.incarnation, {}, {}});
   if (lives_.size() > lives_max) {

@@ -1,5 +1,5 @@
 // The state of one element on an agent: pieces that wait to be split, sequences that were taken from each source, and
-// flushes that pass.
+// flushes under way.
 #pragma once
 
 #include <deque>
@@ -20,12 +20,12 @@ namespace offpath::sift {
 class SourceHistory {
  public:
   static constexpr std::size_t lives_max = 4;       // whose sequences are kept
-  static constexpr std::size_t forgotten_max = 64;  // earlier lives, of which nothing is taken
+  static constexpr std::size_t forgotten_max = 64;  // earlier lives, from which nothing is taken
 
   struct Life {
     std::uint64_t incarnation;
     TakenSequences taken;
-    TakenSequences settled;  // of these, the sequences whose split was kept; in a kept pool
+    TakenSequences settled;  // the sequences whose split was kept; in a kept pool
   };
   // Fails with Error::stale for a life whose sequences were dropped. Valid until the next call.
   [[nodiscard]] Result<TakenSequences*> life(const Source& source);
@@ -49,22 +49,22 @@ struct HeldPiece {
   std::uint64_t bytes = 0;   // of its frame
   std::uint64_t charge = 0;  // on the stage's budget
   TimeNs arrived_ns = 0;
-  std::uint64_t order = 0;  // in which the element took its pieces
+  std::uint64_t order = 0;  // the order in which the element took its pieces
   PieceKey key{};           // of one that is kept
 };
 
 // The pieces that are being split, or sorted into the tracks. A job reads them while it runs.
 struct Batch {
   std::vector<Piece> pieces;
-  std::vector<HeldPiece> held;  // as they were: they go back if the job fails
+  std::vector<HeldPiece> held;  // the original pieces: they go back if the job fails
   std::uint64_t charge = 0;
   std::vector<Part> parts;              // the job's result
   std::shared_ptr<const TrackRun> run;  // or this, in the last stage
 
-  // ---- of a pool that is kept
+  // ---- for a kept pool
   std::uint64_t number = 0;  // of the element's splits and runs
   ElementRecord record{};
-  bool again = false;  // this agent's former life kept its split: parts have their sequences
+  bool again = false;  // this agent's former life kept the split: parts have its sequences
 };
 
 // Kept, and published: its pieces stay until all its parts are answered.
@@ -93,10 +93,10 @@ struct Element {
   ElementId id;
   std::deque<HeldPiece> pieces;
   std::uint64_t bytes = 0;
-  std::uint64_t taken = 0;       // pieces since the beginning, which is their order
-  TakenSequences gone;           // of these, which went on
-  std::shared_ptr<Batch> batch;  // while a job is at it
-  bool due = false;              // wants to be split as soon as there is room for the parts
+  std::uint64_t taken = 0;       // pieces since the beginning, which gives their order
+  TakenSequences gone;           // those that went on to the next stage
+  std::shared_ptr<Batch> batch;  // while a job splits it
+  bool due = false;              // to be split as soon as there is room for the parts
   bool age_timer = false;
   std::uint32_t failures = 0;  // of jobs in a row
 
@@ -107,15 +107,15 @@ struct Element {
   std::optional<std::vector<std::string>> expected;
   struct Flush {
     std::uint64_t flush;
-    std::uint64_t pieces;  // all up to this one have to be split before it passes
+    std::uint64_t pieces;  // all pieces up to this one have to be split before it passes
   };
   std::deque<Flush> flushes;
   std::uint64_t newest_flush = 0;  // in `flushes`, or passed
   std::uint64_t passed = 0;
 
-  TrackRuns tracks;  // of the last stage
+  TrackRuns tracks;  // in the last stage
 
-  // ---- of a pool that is kept
+  // ---- for a kept pool
   std::uint64_t number = 0;  // of the last split or run
   std::string kept_split;    // the name of the newest one
   std::map<std::uint64_t, OpenSplit> splits;

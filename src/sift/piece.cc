@@ -55,7 +55,7 @@ Status take_runs(Bytes bytes, std::uint32_t count, PieceHeader& header) {
     if (run.rows == 0 || !checked_add(rows, run.rows, rows))
       return fail(Error::protocol, "run {} of a piece has {} rows", i, run.rows);
     if (i > 0 && run.step <= header.runs[i - 1].step)
-      return fail(Error::protocol, "run {} of a piece is of step {}, after step {}", i, run.step,
+      return fail(Error::protocol, "run {} of a piece has step {}, after step {}", i, run.step,
                   header.runs[i - 1].step);
   }
   return {};
@@ -101,7 +101,7 @@ Result<PieceHeader> decode_piece_header(Bytes bytes) {
   if (const auto found = take<std::uint32_t>(bytes); found != magic)
     return fail(Error::protocol, "a piece begins with {:#x}, expected {:#x}", found, magic);
   if (const auto found = take<std::uint16_t>(bytes); found != version)
-    return fail(Error::version, "a piece is of version {}, expected {}", found, version);
+    return fail(Error::version, "a piece has version {}, expected {}", found, version);
   PieceHeader header;
   header.element.stage = take<std::uint16_t>(bytes);
   header.element.index = take<std::uint32_t>(bytes);
@@ -115,8 +115,8 @@ Result<PieceHeader> decode_piece_header(Bytes bytes) {
   OFP_ASSIGN(header.pool, take_text(bytes, pool_name_bytes_max, "pool"));
   OFP_ASSIGN(header.source.member, take_text(bytes, member_name_bytes_max, "source"));
   if (header.sequence == 0 || header.answered_below == 0 || header.answered_below > header.sequence) {
-    return fail(Error::protocol, "a piece has sequence {}, all below {} are answered: the first is 1", header.sequence,
-                header.answered_below);
+    return fail(Error::protocol, "a piece has sequence {}, and all below {} are answered: the first is 1",
+                header.sequence, header.answered_below);
   }
   if ((header.flush != 0) != (runs == 0))
     return fail(Error::protocol, "a piece has {} runs and flush {}: one or the other is expected", runs, header.flush);

@@ -1,4 +1,4 @@
-// What travels from element to element: one Arrow frame of the pool's schema, and a header.
+// The unit that travels from element to element: one Arrow frame of the pool's schema, and a header.
 //
 // There is no column of time steps: a piece's rows are runs of one step each, in ascending order of steps.
 #pragma once
@@ -23,7 +23,7 @@ struct StepRun {
   bool operator==(const StepRun&) const = default;
 };
 
-// The publisher: a member, and which of its lives, because a restarted member counts its pieces from the beginning.
+// The publisher: a member and its life, because a restarted member counts its pieces from the beginning.
 struct Source {
   std::string member;
   std::uint64_t incarnation = 0;
@@ -33,13 +33,13 @@ struct Source {
 
 struct PieceHeader {
   std::string pool;
-  ElementId element;  // it goes to
+  ElementId element;  // its destination
   Source source;
   std::uint64_t sequence =
-      0;  // counts a source's pieces for this element, from 1; the same when a piece is published again
+      0;  // counts a source's pieces for this element, from 1; unchanged when a piece is published again
   std::uint64_t answered_below = 1;  // all below this were answered; a receiver that has not seen them has lost them
   std::uint64_t flush = 0;           // not 0: no rows, but the mark of this flush (sift.h)
-  std::uint32_t overhead_bytes = 0;  // of a frame of this schema beside its rows, padding included, at most
+  std::uint32_t overhead_bytes = 0;  // largest size of a frame of this schema beside its rows, including padding
   std::uint32_t crc32c = 0;          // of the identifiers, then of this header: seal() below
   std::vector<StepRun> runs;         // ascending steps, none of them empty
 
@@ -70,12 +70,12 @@ class TakenSequences {
  public:
   static constexpr std::size_t gaps_max = 1024;
   [[nodiscard]] bool has(std::uint64_t sequence) const noexcept;
-  // False: it would leave more gaps than are remembered, so it has to come again later.
+  // False: it would leave more gaps than are remembered; the piece has to come again later.
   [[nodiscard]] bool can_take(std::uint64_t sequence) const noexcept;
   void take(std::uint64_t sequence) { take(sequence, sequence); }
   void take(std::uint64_t first, std::uint64_t last);
   void take(const TakenSequences& other);
-  // As if all below it had been taken.
+  // Counts everything below it as taken.
   void take_below(std::uint64_t sequence);
   // Whether everything below it was taken.
   [[nodiscard]] bool has_all_below(std::uint64_t sequence) const noexcept { return upto_ + 1 >= sequence; }

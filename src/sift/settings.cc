@@ -38,7 +38,7 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
   } else if (name == "spill") {
     if (text == "on")
       return fail(Error::invalid,
-                  "spill=on: pieces and tracks stay in memory. spill=durable has them on disk as well before they "
+                  "spill=on: pieces and tracks stay in memory. spill=durable writes them to disk as well before they "
                   "count, so that an "
                   "agent that is killed has them again");
     if (text != "off" && text != "durable") return fail(Error::invalid, "spill={}: off or durable is expected", text);
@@ -55,7 +55,7 @@ Status set(Settings& settings, std::string_view name, std::string_view text) {
     settings.age_ns = *age;
   } else {
     return fail(Error::invalid,
-                "'{}' is no setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
+                "'{}' is not a setting of a sift pool: key, stages, fanout, threshold, age, budget, credit, members, "
                 "wait, replicas and spill are",
                 name);
   }
@@ -100,7 +100,7 @@ bool same_but_members(Settings a, Settings b) {
 
 Status check(const Settings& settings) {
   if (settings.pool.size() < 2 || settings.pool[0] != '/')
-    return fail(Error::invalid, "'{}' is no name of a pool: '/' and a name are expected", settings.pool);
+    return fail(Error::invalid, "'{}' is not a pool's name: '/' and a name are expected", settings.pool);
   if (settings.key.empty())
     return fail(Error::invalid, "sift pool '{}' needs key=COLUMN, the column with identifiers", settings.pool);
   if (settings.fanout < 2 || settings.fanout > fanout_max || !std::has_single_bit(settings.fanout))

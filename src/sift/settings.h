@@ -1,11 +1,11 @@
-// What a sift pool's name says:
+// The settings in a sift pool's name:
 //
 //   sift:/tracks?key=id&stages=2&fanout=16&threshold=64MiB&age=1s&budget=512MiB&credit=128MiB&members=dpu*
 //               &replicas=2&spill=durable
 //
-// Read in this order: settings.h, geometry.h (which element is where), piece.h (what travels), row_form.h (its
-// columns), partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and
-// track_reader.h (what the last stage keeps, and how it is read).
+// Read in this order: settings.h, geometry.h (the placement of elements), piece.h (the unit of transfer), row_form.h
+// (its columns), partition.h and compaction.h (how an element splits), sift.h (the service), track_run.h, tracks.h and
+// track_reader.h (tracks and how they are read).
 #pragma once
 
 #include <bit>
@@ -24,11 +24,11 @@ struct Settings {
   std::string key;   // the column with identifiers
   std::uint32_t stages = 1;
   std::uint32_t fanout = 16;                    // a power of two
-  std::uint64_t threshold_bytes = 64ull << 20;  // an element splits when it has as much
-  TimeNs age_ns = second_ns;                    // or when its oldest piece is as old
+  std::uint64_t threshold_bytes = 64ull << 20;  // an element with this many bytes splits
+  TimeNs age_ns = second_ns;                    // as does one whose oldest piece has this age
   std::uint64_t budget_bytes = 0;               // of one stage on one agent: pieces in, and pieces on their way out
   std::uint64_t credit_bytes = 0;               // of one stage on one agent: pieces published and not answered
-  std::string members;                          // the pool's own, as are replicas
+  std::string members;                          // patterns of the members' names, as for other pools; so are replicas
   std::uint32_t wait = 0;                       // members that have to live before the pool is made; 0 afterwards
   std::uint32_t replicas = 1;
   bool durable = false;  // spill=durable: taken pieces are on disk

@@ -19,7 +19,7 @@ Result<std::unique_ptr<Sift>> Sift::make(const SiftOptions& options, std::vector
   OFP_ASSIGN(Geometry geometry, Geometry::make(options.settings, std::move(members)));
   const std::uint32_t self = geometry.position_of(options.self.member);
   if (self == geometry.members().size())
-    return fail(Error::invalid, "'{}' is no member of sift pool '{}'", options.self.member, options.settings.pool);
+    return fail(Error::invalid, "'{}' is not a member of sift pool '{}'", options.self.member, options.settings.pool);
   return std::unique_ptr<Sift>(new Sift(options, std::move(geometry), self));
 }
 
@@ -35,8 +35,8 @@ Element& Sift::element(ElementId id) {
 // ---- charges of a piece
 
 std::uint64_t Sift::charge_of(std::uint64_t frame_bytes, std::uint64_t rows) const noexcept {
-  // Itself, and either its rows once more, in parts' frames, or the memory of a sort beside its run. Before that, while
-  // it is copied to be kept with its notes, the first of the two.
+  // The piece itself, and either its rows once more, in parts' frames, or the memory of a sort beside its run. Before
+  // that, in a kept pool, the copy with its notes needs the first of the two.
   if (keeps()) frame_bytes += kept_notes_bytes_max;
   return BufferCache::class_bytes(frame_bytes) +
          std::max(frame_bytes + frame_bytes / 8, rows * TrackRun::sort_bytes_per_row);
@@ -52,7 +52,7 @@ Status Sift::check_size(std::uint64_t charge) const {
   if (needed <= options_.settings.budget_bytes) return {};
   return fail(
       Error::too_large,
-      "a piece may need {} bytes to be split, the budget of '{}' is {} bytes for each stage: name the pool with a "
+      "a piece may need {} bytes to be split, but the budget of '{}' is {} bytes for each stage: name the pool with a "
       "larger budget=, or send fewer rows at a time",
       needed, options_.settings.pool, options_.settings.budget_bytes);
 }
@@ -76,7 +76,7 @@ Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival&
   if (dropped_) return fail(Error::not_found, "pool '{}' was dropped", options_.settings.pool);
   OFP_ASSIGN(const std::int64_t step, step_of(row_key));
   if (frame == nullptr || !frame->arrow)
-    return fail(Error::schema, "'{}' is no Arrow frame: sift pools take frames of the destination ipc-page or ipc",
+    return fail(Error::schema, "'{}' is not an Arrow frame: sift pools take frames of the destination ipc-page or ipc",
                 row_key.substr(0, 200));
   const Bytes bytes(frame->buffer.data(), frame->bytes);
   std::shared_ptr<const TrackForm> form = form_;
@@ -87,8 +87,8 @@ Status Sift::check_put(std::string_view row_key, const FramePtr& frame, Arrival&
   OFP_ASSIGN(arrival.view, row_form.view(bytes));
   if (arrival.view->rows == 0) return {};
   if (form_ == nullptr && overhead_bytes_ != 0 && overhead_bytes_ != row_form.overhead_bytes())
-    return fail(Error::schema, "frames of the pool have {} bytes beside their rows, this one has {}", overhead_bytes_,
-                row_form.overhead_bytes());
+    return fail(Error::schema, "frames of the pool have {} bytes beside their rows, but this one has {}",
+                overhead_bytes_, row_form.overhead_bytes());
   form_ = std::move(form);
   overhead_bytes_ = row_form.overhead_bytes();
   arrival.header.runs = {{step, arrival.view->rows}};
@@ -122,12 +122,12 @@ Status Sift::check_offer(const PieceHeader& header, std::uint64_t bytes) {
                 header.element.index, header.element.stage, header.pool);
   }
   if (keeps() && geometry_.position_of(header.source.member) == geometry_.members().size())
-    return fail(Error::denied, "'{}' is no member of sift pool '{}'", header.source.member, header.pool);
+    return fail(Error::denied, "'{}' is not a member of sift pool '{}'", header.source.member, header.pool);
   if (header.flush != 0) return {};
   if (overhead_bytes_ == 0) overhead_bytes_ = header.overhead_bytes;
   if (header.overhead_bytes != overhead_bytes_) {
-    return fail(Error::schema, "a piece of '{}' has {} bytes beside its rows, the pool's have {}", header.source.member,
-                header.overhead_bytes, overhead_bytes_);
+    return fail(Error::schema, "a piece of '{}' has {} bytes beside its rows, but the pool's have {}",
+                header.source.member, header.overhead_bytes, overhead_bytes_);
   }
   return check_size(charge_of(bytes, header.rows()));
 }
@@ -156,7 +156,7 @@ void Sift::on_offer(std::uint64_t token, PieceHeader header, std::uint64_t bytes
     return answer(fail(Error::would_block, "too many pieces of '{}' are missing before number {}", header.source.member,
                        header.sequence));
   const auto [found, fresh] = to.arriving.try_emplace({header.source, header.sequence}, next_token_);
-  if (!fresh) {  // it is here already; its answer was lost or is slow
+  if (!fresh) {  // known already; its answer was lost or is slow
     arrivals_.at(found->second).tokens.push_back(token);
     arrival_of_token_[token] = found->second;
     ++at.counters.repeated;
@@ -187,8 +187,8 @@ void Sift::queue(Arrival arrival) {
   arrivals_.emplace(id, std::move(arrival));
 }
 
-// In the order of arrival. The first one without room holds up the others of its stage, so that smaller ones do not
-// overtake it for ever.
+// In the order of arrival. The first piece without room delays the others of its stage, so that smaller ones do not
+// overtake it forever.
 void Sift::admit(std::uint32_t number, TimeNs now, Effects& effects) {
   Stage& at = stage(number);
   while (!at.waiting.empty()) {
@@ -249,7 +249,7 @@ void Sift::on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects) {
   const std::uint32_t number = arrival.header.element.stage;
   std::erase(arrival.tokens, token);
   arrival_of_token_.erase(found);
-  if (arrival.frame != nullptr) return;  // its rows are here, so they are taken
+  if (arrival.frame != nullptr) return;  // its rows have arrived, so they are taken
   if (!arrival.tokens.empty()) {
     if (arrival.pulling && arrival.pulled_from == token) pull(arrival, effects);
     return;
@@ -264,23 +264,24 @@ void Sift::on_offer_gone(std::uint64_t token, TimeNs now, Effects& effects) {
   settle(number, now, effects);
 }
 
-// ---- frames that are here
+// ---- frames that have arrived
 
 Status Sift::check_frame(Arrival& arrival) {
   const Bytes bytes(arrival.frame->buffer.data(), arrival.frame->bytes);
   if (bytes.size() != arrival.bytes)
-    return fail(Error::protocol, "a piece of '{}' has {} bytes, {} were offered", arrival.header.source.member,
+    return fail(Error::protocol, "a piece of '{}' has {} bytes, but {} were offered", arrival.header.source.member,
                 bytes.size(), arrival.bytes);
   if (form_ == nullptr) {
     OFP_ASSIGN(const std::shared_ptr<const TrackForm> form, TrackForm::of_frame(bytes, options_.settings.key));
     if (form->rows->overhead_bytes() != overhead_bytes_)
-      return fail(Error::schema, "a piece has {} bytes beside its rows, its header says {}",
+      return fail(Error::schema, "a piece has {} bytes beside its rows, but its header says {}",
                   form->rows->overhead_bytes(), overhead_bytes_);
     form_ = form;
   }
   OFP_ASSIGN(arrival.view, form_->rows->view(bytes));
   if (arrival.view->rows != arrival.header.rows())
-    return fail(Error::protocol, "a piece has {} rows, its header says {}", arrival.view->rows, arrival.header.rows());
+    return fail(Error::protocol, "a piece has {} rows, but its header says {}", arrival.view->rows,
+                arrival.header.rows());
   return {};
 }
 
@@ -289,7 +290,7 @@ namespace {
 Status check_seal(const PieceHeader& header, const Identifiers& ids) {
   const std::uint32_t sum = seal(header, crc32c({ids.values, ids.rows * ids.value_bytes}));
   if (sum == header.crc32c) return {};
-  return fail(Error::protocol, "piece {} of '{}' has checksum {:08x}, its header says {:08x}", header.sequence,
+  return fail(Error::protocol, "piece {} of '{}' has checksum {:08x}, but its header says {:08x}", header.sequence,
               header.source.member, sum, header.crc32c);
 }
 

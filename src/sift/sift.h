@@ -45,13 +45,13 @@ struct SiftOptions {
   Settings settings;
   Source self;
   FrameMemory memory;
-  std::size_t offers_max = 65536;                // of one stage that wait; further ones are told to come again
+  std::size_t offers_max = 65536;                // of one stage that wait; further ones are told to try again
   std::uint64_t check_in_job_bytes = 256 << 10;  // identifiers from which on a checksum is a job
-  std::uint64_t track_bytes_max = UINT64_MAX;    // what the last stage keeps here; it admits nothing beyond
+  std::uint64_t track_bytes_max = UINT64_MAX;    // memory of tracks here; beyond it the last stage admits nothing
   std::uint64_t merged_bytes_max = 1ull << 30;   // of a run of tracks (tracks.h)
   TimeNs retry_min_ns = 10 * millisecond_ns;     // doubled by each failure in a row
   TimeNs retry_max_ns = second_ns;
-  bool kept = false;  // restore() comes before anything else
+  bool kept = false;  // restore() has to come first
 };
 
 struct StageCounters {
@@ -59,7 +59,7 @@ struct StageCounters {
   std::uint64_t offers_waiting = 0, outgoing = 0, outgoing_bytes = 0;
   std::uint64_t pieces_taken = 0, rows_taken = 0, repeated = 0, refused = 0, splits = 0, split_under_pressure = 0;
   std::uint64_t published = 0, published_again = 0;
-  std::uint64_t restored = 0, lost = 0;  // pieces that were kept, and came back or could not be read
+  std::uint64_t restored = 0, lost = 0;  // kept pieces that came back, or could not be read
 };
 
 class Sift {
@@ -81,7 +81,7 @@ class Sift {
   void on_time(TimeNs now, Effects& effects);
 
   // ---- a kept pool
-  // All that is kept of this member's elements, and as which life of it they publish: the same in all. Until
+  // All kept objects of this member's elements, and the life under which they publish, which is the same for all. Until
   // is_restored() the only other calls are on_read, on_job, on_time and drop.
   void restore(std::uint64_t incarnation, const std::vector<KeptItem>& items, TimeNs now, Effects& effects);
   [[nodiscard]] bool is_restored() const noexcept { return restored_; }
@@ -105,11 +105,11 @@ class Sift {
   [[nodiscard]] const std::shared_ptr<const TrackForm>& form() const noexcept {
     return form_;
   }  // null before the first piece
-  // Nothing is under way or waits for an age; only tracks are left.
+  // Nothing is under way or waits for an age; there are only tracks.
   [[nodiscard]] bool idle() const noexcept;
 
  private:
-  // A piece that is not taken.
+  // A piece that is still to be taken.
   struct Arrival {
     std::vector<std::uint64_t> tokens;  // the members that offer it; the newest last
     PieceHeader header;
@@ -123,9 +123,9 @@ class Sift {
     std::uint64_t order = 0;  // in its element, once it has one
     // ---- for a kept pool
     PieceKey key{};
-    bool kept = false;         // its object is: `frame` is that
-    bool restored = false;     // it was taken by a former life
-    std::uint64_t replay = 0;  // and belongs to this split of its
+    bool kept = false;         // its object is kept: `frame` is that
+    bool restored = false;     // a former life took it
+    std::uint64_t replay = 0;  // and it belongs to this split of that life
   };
   struct Outgoing {
     ElementId from;
@@ -159,7 +159,7 @@ class Sift {
     std::shared_ptr<Batch> batch{};
     std::vector<std::shared_ptr<const TrackRun>> merged{};
     std::shared_ptr<FramePtr> object{};  // keep: the piece's
-    std::string name{};                  // of what is kept
+    std::string name{};                  // of the kept object
   };
   // The arguments of restore(), until all objects are known.
   struct Restoring {
@@ -185,7 +185,7 @@ class Sift {
 
   Sift(const SiftOptions& options, Geometry geometry, std::uint32_t self);
 
-  // ---- sift.cc: pieces that come
+  // ---- sift.cc: arriving pieces
   [[nodiscard]] Stage& stage(std::uint32_t number) noexcept { return stages_[number - 1]; }
   [[nodiscard]] bool last(ElementId id) const noexcept { return id.stage == options_.settings.track_stage(); }
   [[nodiscard]] Element& element(ElementId id);
@@ -205,7 +205,7 @@ class Sift {
   void charge(std::uint32_t stage_number, std::uint64_t bytes);
   void release(std::uint32_t stage_number, std::uint64_t bytes);
 
-  // ---- sift_split.cc: pieces that go
+  // ---- sift_split.cc: departing pieces
   void consider(Element& element, TimeNs now);
   void set_due(Element& element);
   void settle(std::uint32_t stage_number, TimeNs now, Effects& effects);
@@ -289,7 +289,7 @@ class Sift {
   std::unique_ptr<Restoring> restoring_;
   std::unordered_map<std::uint64_t, Job> keeping_;
   std::uint64_t put_sequence_ = 0;
-  std::vector<std::byte> schema_;  // a frame without rows: what runs' notes say
+  std::vector<std::byte> schema_;  // a frame without rows, for the notes of runs
 };
 
 }  // namespace offpath::sift

@@ -1,5 +1,5 @@
-// Agreement on the definition of a sift pool. Agents that see different members make different definitions of one name,
-// of which one may win.
+// Agreement on the definition of a sift pool. Agents that know different members make different definitions of one
+// name, of which at most one may win.
 //
 //   - Nothing is taken into a pool before all of its living members have confirmed, within `heard_for_ns`, that they
 //     have the same definition, and all other living members that they have no other one. Every agent that has a
@@ -36,13 +36,9 @@ namespace {
 constexpr TimeNs heard_for_ns = 5 * second_ns, bound_for_ns = 10 * second_ns;
 constexpr TimeNs ask_every_ns = second_ns, tell_rivals_every_ns = 5 * second_ns;
 constexpr TimeNs rival_believed_ns = 3 * tell_rivals_every_ns;
-constexpr TimeNs refused_wait_ns = 15 * second_ns;  // for another definition, after one was refused
-constexpr TimeNs meet_ns = 3 * second_ns;  // until members of a definition that are not known here count as away
-enum Answer : std::uint64_t {
-  promised = 0,
-  agreed_on = 1,
-  unpromised = 2
-};  // of a member that has the same definition
+constexpr TimeNs refused_wait_ns = 15 * second_ns;  // for another definition, after a refusal
+constexpr TimeNs meet_ns = 3 * second_ns;           // until unknown members of a definition count as absent
+enum Answer : std::uint64_t { promised = 0, agreed_on = 1, unpromised = 2 };  // a member that has the same definition
 
 bool has_member(const Settings& settings, std::string_view name) {
   return fmt::format(",{},", settings.members).find(fmt::format(",{},", name)) != std::string::npos;
@@ -63,19 +59,20 @@ bool SiftService::is_ready(const Pool& pool) noexcept { return pool.agreed && po
 // For a pool that is not ready: whether it may become ready.
 Status SiftService::may_put(const Pool& pool, TimeNs now) const {
   if (pool.agreed && now < pool.rival_until)
-    return fail(Error::exists,
-                "pool \"{}\" is \"{}\" here, and \"{}\" on other members, which wins: it takes nothing more here. Read "
-                "what it has, "
-                "and drop it here to use the other one",
-                pool.name, pool.text, pool.rival);
+    return fail(
+        Error::exists,
+        "pool \"{}\" is \"{}\" here, and \"{}\" on other members, which wins: nothing more is accepted here. Read "
+        "its tracks, "
+        "and drop it here to use the other one",
+        pool.name, pool.text, pool.rival);
   if (!pool.agreed && pool.refused_since != never && now >= pool.refused_since + refused_wait_ns &&
       !pool.refused.empty())
-    return fail(Error::exists, "pool \"{}\" is something else at member {}: {}", pool.text, pool.refused.begin()->first,
+    return fail(Error::exists, "pool \"{}\" is different at member {}: {}", pool.text, pool.refused.begin()->first,
                 pool.refused.begin()->second);
   return {};
 }
 
-// Members that live, or may live, and have not said that they have no other definition.
+// Members that live, or may live, and have not confirmed that they have no other definition.
 std::vector<std::string> SiftService::missing(const Pool& pool, TimeNs now) const {
   std::vector<std::string> all;
   const auto look = [&](const std::string& member) {
@@ -97,7 +94,7 @@ void SiftService::work_on_agreement(Pool& pool, TimeNs now, service::Effects& ef
   if (now < pool.ask_at && pool.ask_at != never) return;
   if (pool.agreed) {
     set_ask_at(pool, never);
-    for (const std::string& member : alive_) {  // each once, and those again that have another one
+    for (const std::string& member : alive_) {  // each once, and again those that have another definition
       if (member == self_ || pool.heard.contains(member)) continue;
       tell(pool, member, now, effects);
       set_ask_at(pool, deadline_after(now, tell_rivals_every_ns));
@@ -108,15 +105,14 @@ void SiftService::work_on_agreement(Pool& pool, TimeNs now, service::Effects& ef
     if (member != self_) tell(pool, member, now, effects);
   set_ask_at(pool, deadline_after(now, ask_every_ns));
   if (may_put(pool, now)) return;
-  for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);  // which fail
+  for (const Deferred& serve : std::exchange(pool.deferred, {})) serve(now, effects);  // these fail
 }
 
 void SiftService::tell(Pool& pool, const std::string& member, TimeNs now, service::Effects& effects) {
   if (!pool.asking.insert(member).second) return;
   const std::uint64_t token = work(Work::Kind::tell, &pool, 0);
   works_.at(service::number_of(token)).member = member;
-  if (pool.agreed &&
-      pool.refused.contains(member)) {  // a flush that is none: it says that this definition was agreed on
+  if (pool.agreed && pool.refused.contains(member)) {  // an empty flush, which says that this definition was agreed on
     effects.push_back(
         service::AskEffect{token, member, EntryKind::peer_flush, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
                            [full = pool.text, user = pool.user](const AskedMemory&, std::vector<std::byte>& payload) {
@@ -148,7 +144,8 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<se
     case Error::denied:
       pool.heard.erase(member);
       if (pool.refused.insert_or_assign(member, status.error().message).second)
-        log(LogLevel::warning, "pool \"{}\": member {} has another one: {}", pool.name, member, status.error().message);
+        log(LogLevel::warning, "pool \"{}\": member {} has another definition: {}", pool.name, member,
+            status.error().message);
       pool.refused_since = std::min(pool.refused_since, now);
       set_ask_at(pool, std::min(pool.ask_at, deadline_after(now, pool.agreed ? tell_rivals_every_ns : ask_every_ns)));
       return;
@@ -159,10 +156,10 @@ void SiftService::on_told(Pool& pool, const std::string& member, const Result<se
       if (takes_part && !pool.agreed)
         log(LogLevel::error, "pool \"{}\": member {} does not take part: {}", pool.name, member,
             status.error().message);
-      pool.heard[member] = now;  // its pieces wait, and flushing programs are told
+      pool.heard[member] = now;  // its pieces wait, and flushing programs get an error
       return work_on_agreement(pool, now, effects);
     default:
-      return;  // asked again, while it lives
+      return;  // asked again as long as it lives
   }
 }
 
@@ -173,7 +170,7 @@ void SiftService::agree(Pool& pool, TimeNs now, service::Effects& effects) {
   serve_deferred(pool, now, effects);
 }
 
-// Another member's definition. Answers whether all agreed on it, as far as is known here.
+// Serves another member's definition. Answers whether all agreed on it, as far as is known here.
 Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t user, TimeNs now,
                                                     service::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
@@ -189,7 +186,7 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
   Pool& mine = *known->second;
   OFP_TRY(may_use(mine, user));
   OFP_ASSIGN(const bool wins, comes_before(text, mine.text));
-  if (mine.agreed) {  // the sender has to hear that it was, as have the members that agree with it
+  if (mine.agreed) {  // the sender and the members that agree with it have to learn that it was
     mine.heard.clear();
     set_ask_at(mine, std::min(mine.ask_at, deadline_after(now, ask_every_ns)));
   }
@@ -197,7 +194,7 @@ Result<std::uint64_t> SiftService::serve_definition(std::string_view text, uid_t
     return fail(Error::exists, "member {} has it as \"{}\"{}", self_, mine.text,
                 mine.agreed ? "" : ", on which its members do not agree yet");
   if (now < mine.bound_until)
-    return fail(Error::would_block, "member {} has it as \"{}\" for a moment", self_, mine.text);
+    return fail(Error::would_block, "member {} has it as \"{}\" for the moment", self_, mine.text);
   OFP_ASSIGN(Pool* const pool, replace(mine, text, user, now, effects));
   pool->told_at = now;
   pool->bound_until = deadline_after(now, bound_for_ns);
@@ -209,7 +206,7 @@ Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view tex
                                                 service::Effects& effects) {
   OFP_ASSIGN(const Settings settings, parse_settings(text));
   if (!has_member(settings, self_))
-    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", text, self_);
+    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is not one of its members", text, self_);
   log(LogLevel::info, "pool \"{}\" is made as \"{}\"", mine.text, text);
   std::vector<Deferred> deferred = std::exchange(mine.deferred, {});
   std::set<std::string> replaced = std::exchange(mine.replaced, {});
@@ -227,7 +224,7 @@ Result<SiftService::Pool*> SiftService::replace(Pool& mine, std::string_view tex
   return made;
 }
 
-// A member asks something of the pool only after all have agreed on it.
+// A member sends other requests for the pool only after all have agreed on it.
 Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid_t user, TimeNs now,
                                                       service::Effects& effects) {
   const auto known = by_name_.find(name_in(text));
@@ -238,14 +235,14 @@ Result<SiftService::Pool*> SiftService::define_agreed(std::string_view text, uid
     OFP_ASSIGN(const bool wins, comes_before(text, mine.text));
     if (mine.agreed && wins) {
       if (now >= mine.rival_until)
-        log(LogLevel::error, "pool \"{}\" is \"{}\" on other members, which wins: it takes nothing more here",
+        log(LogLevel::error, "pool \"{}\" is \"{}\" on other members, which wins: nothing more is accepted here",
             mine.text, text);
       mine.rival = text;
       mine.rival_until = deadline_after(now, rival_believed_ns);
     }
     if (mine.agreed) return fail(Error::exists, "member {} has it as \"{}\"", self_, mine.text);
     if (now < mine.bound_until)
-      return fail(Error::would_block, "member {} has it as \"{}\" for a moment", self_, mine.text);
+      return fail(Error::would_block, "member {} has it as \"{}\" for the moment", self_, mine.text);
   }
   OFP_ASSIGN(Pool* const pool, other ? replace(*known->second, text, user, now, effects) : define(text, user, effects));
   agree(*pool, now, effects);
@@ -263,14 +260,14 @@ Result<std::string> SiftService::await(std::string_view text, uid_t user, const 
                   "{} sift pools of user {} wait for members, which is the limit of each user (limits.user_pools_max)",
                   own, user);
     awaited_.emplace(name_in(text), Awaited{std::string(text), user});
-    log(LogLevel::info, "pool \"{}\" is made later: {}", text, why.message);
+    log(LogLevel::info, "pool \"{}\" will be made later: {}", text, why.message);
     return std::string(text);
   }
   if (known->second.user != user && user != 0)
     return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}", name_in(text), known->second.user,
                 user);
   if (text.size() == name_in(text).size() || text == known->second.text) return known->second.text;
-  return fail(Error::exists, "pool \"{}\" waits for members already, as \"{}\"", text, known->second.text);
+  return fail(Error::exists, "pool \"{}\" already waits for members, as \"{}\"", text, known->second.text);
 }
 
 void SiftService::make_awaited(TimeNs now, service::Effects& effects) {

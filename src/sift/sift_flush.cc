@@ -1,4 +1,4 @@
-// How a flush goes from stage to stage. sift.h defines it.
+// How a flush passes from stage to stage, as defined in sift.h.
 #include <algorithm>
 
 #include "sift/sift.h"

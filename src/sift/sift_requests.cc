@@ -17,7 +17,7 @@ using wire::EntryKind;
 
 namespace {
 
-// For an answer that is put together at once, in less time than a job takes (100 us).
+// For an answer that is made at once, in less time than a job takes (100 us).
 constexpr std::size_t identifiers_at_once_max = 16;
 constexpr std::uint64_t rows_at_once_max = 1024;
 
@@ -35,7 +35,7 @@ Status SiftService::serve(ChannelNumber channel, const channel::Entry& request, 
   const bool of_member = kind != EntryKind::sift_flush && kind != EntryKind::sift_tracks &&
                          kind != EntryKind::sift_info && kind != EntryKind::pool_drop;
   if (of_member && !is_member)
-    return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+    return fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
   switch (kind) {
     case EntryKind::peer_piece:
       return serve_piece(channel, request, now, effects);
@@ -80,7 +80,7 @@ Status SiftService::serve_piece(ChannelNumber channel, const channel::Entry& req
   OFP_ASSIGN(PieceHeader header, decode_piece_header(piece.header));
   if (!pool->sift->is_restored()) {
     if (piece.offer != 0) (void)pools_.take_offer(channel, piece.offer);
-    return fail(Error::would_block, "member {} does not have back yet what it had of pool \"{}\"", self_, pool->name);
+    return fail(Error::would_block, "member {} is still restoring its objects of pool \"{}\"", self_, pool->name);
   }
   const std::uint64_t number = next_++;
   const std::uint64_t bytes = piece.object.length;
@@ -143,7 +143,8 @@ Status SiftService::serve_peer_flush(ChannelNumber channel, const channel::Entry
   OFP_ASSIGN(Pool* const pool, define_agreed(flush.pool, static_cast<uid_t>(flush.user), now, effects));
   OFP_ASSIGN(const bool waits, must_wait(*pool, now, channel, request, true));
   if (waits) return {};
-  if (flush.number <= pool->newest_flush) {  // a later one began before what this one is to be behind may have been put
+  if (flush.number <= pool->newest_flush) {  // rows that this flush has to cover may have been put after a later one
+                                             // began
     effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{pool->newest_flush}});
     return {};
   }
@@ -186,7 +187,7 @@ Status SiftService::serve_drop(ChannelNumber channel, const channel::Entry& requ
   const std::string_view row = of_member ? peer.row_glob : asked.row_glob,
                          column = of_member ? peer.column_glob : asked.column_glob;
   if ((row != "*" && !row.empty()) || (column != "*" && !column.empty()))
-    return fail(Error::unsupported, "pool \"{}\": tracks are dropped all together, not by the patterns ({}, {})", text,
+    return fail(Error::unsupported, "pool \"{}\": tracks are dropped as a whole, not by the patterns ({}, {})", text,
                 brief(row), brief(column));
   OFP_ASSIGN(Pool* const pool, existing(text, of_member ? static_cast<uid_t>(peer.user) : channels_.at(channel)));
   if (!of_member) {
@@ -229,7 +230,7 @@ void SiftService::forget_dropped() {
 
 // ---- tracks
 
-// All of them are on one member.
+// Fails unless all of them are in one element.
 Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const std::uint64_t> identifiers) {
   if (identifiers.empty()) return fail(Error::invalid, "pool \"{}\": no identifiers were named", pool.name);
   const Geometry& geometry = pool.sift->geometry();
@@ -238,7 +239,7 @@ Result<std::uint32_t> SiftService::element_of(const Pool& pool, std::span<const 
     const std::uint32_t other = geometry.track_element(identifier).index;
     if (other != element)
       return fail(Error::invalid,
-                  "identifiers {} and {} are in elements {} and {} of pool \"{}\": ask for them one by one",
+                  "identifiers {} and {} are in elements {} and {} of pool \"{}\": request them one by one",
                   identifiers.front(), identifier, element, other, pool.name);
   }
   return element;
@@ -324,7 +325,7 @@ Status SiftService::read_tracks(const Pool& pool, pool::FrameTable::Get get, Wan
   const std::uint64_t of_element = wanted.element;
   const auto snapshot = std::make_shared<TrackSnapshot>(
       pool.sift->tracks(wanted.all ? std::span(&of_element, 1) : std::span<const std::uint64_t>(wanted.identifiers)));
-  // Few rows do not wait behind splits and sorts for a thread of the jobs.
+  // Requests for few rows do not wait behind splits and sorts for a thread of the jobs.
   const bool at_once = !wanted.all && wanted.identifiers.size() <= identifiers_at_once_max &&
                        snapshot->rows_of(wanted.identifiers) <= rows_at_once_max;
   TrackQuery query{.identifiers = {}, .first_step = wanted.first_step, .last_step = wanted.last_step};

@@ -20,7 +20,7 @@ using wire::EntryKind;
 
 namespace {
 
-// The pool's name with the members' names in place of patterns.
+// The pool's name with the members' names instead of patterns.
 std::string with_members(std::string_view text, const std::vector<std::string>& members) {
   std::vector<std::string> options;
   for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1)
@@ -106,13 +106,14 @@ Result<SiftService::Pool*> SiftService::find(std::string_view text) {
   const std::string& wanted = asked.members;
   const bool patterns = wanted.find_first_of("*?[") != std::string::npos;
   if (!wanted.empty() && !patterns && !same_names(wanted, known->second->settings.members))
-    return fail(Error::exists,
-                "pool \"{}\" has the members {}, and not {}: they are those who lived when it was made, for as long as "
-                "it is there; "
-                "drop it to make it anew",
-                name_in(text), known->second->settings.members, wanted);
+    return fail(
+        Error::exists,
+        "pool \"{}\" has the members {}, and not {}: they are the members that lived when it was made, as long as "
+        "it exists; "
+        "drop it to make it again",
+        name_in(text), known->second->settings.members, wanted);
   if (!same_but_members(asked, known->second->settings))
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
+    return fail(Error::exists, "pool \"{}\" exists already, as \"{}\"; leave the options out to use it", text,
                 known->second->text);
   return known->second.get();
 }
@@ -121,8 +122,7 @@ Result<SiftService::Pool*> SiftService::existing(std::string_view text, uid_t us
   OFP_ASSIGN(Pool* const pool, find(text));
   if (pool == nullptr) OFP_TRY(may_make(text));
   if (pool == nullptr && awaited_.contains(name_in(text)))
-    return fail(Error::not_found, "pool \"{}\" waits for more of its members to live: {} do", name_in(text),
-                alive_.size());
+    return fail(Error::not_found, "pool \"{}\" waits for more of its members: {} live", name_in(text), alive_.size());
   if (pool == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", name_in(text));
   OFP_TRY(may_use(*pool, user));
   return pool;
@@ -149,7 +149,7 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
                 own);
   pool::PoolOptions chosen;
   if (!settings.members.empty()) chosen.members = split_names(settings.members);
-  // Members that are named in full need not live: the pool is the one that another member has made.
+  // Members that are given by their full names need not live: another member may have made the pool.
   std::vector<std::string> members = pool::members_of(chosen, alive_);
   if (members.size() < settings.wait)
     return fail(Error::would_block, "pool \"{}\" waits for {} members, of which {} live", name_in(text), settings.wait,
@@ -160,15 +160,16 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     members = chosen.members;
     std::ranges::sort(members);
   }
-  if (members.empty()) return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", text);
+  if (members.empty()) return fail(Error::not_found, "pool \"{}\": none of its members lives", text);
   const std::string full = with_members(text, members);
   if (full.size() > wire::pool_bytes_max)
     return fail(Error::too_large,
-                "pool \"{}\": its name with those of its {} members has {} bytes, at most {} are allowed",
+                "pool \"{}\": its name with the names of its {} members has {} bytes, at most {} are allowed",
                 name_in(text), members.size(), full.size(), wire::pool_bytes_max);
   OFP_ASSIGN(settings, parse_settings(full));
   const bool takes_part = std::ranges::find(members, self_) != members.end();
-  if (!takes_part) return fail(Error::unsupported, "pool \"{}\": this agent, {}, is none of its members", full, self_);
+  if (!takes_part)
+    return fail(Error::unsupported, "pool \"{}\": this agent, {}, is not one of its members", full, self_);
   auto made = std::make_unique<Pool>();
   made->name = name_in(text);
   made->text = full;
@@ -192,7 +193,7 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
   const std::vector<std::string> before = std::exchange(alive_, std::move(alive));
   for (const auto& [name, pool] : by_name_) {
     for (const std::string& member : anew) pool->heard.erase(member);
-    for (const std::string& member : alive_)  // others than its members may have another pool of the name
+    for (const std::string& member : alive_)  // other agents may have another pool of the name
       if (member != self_ &&
           (!std::ranges::binary_search(before, member) || std::ranges::find(anew, member) != anew.end()))
         tell(*pool, member, now, effects);
@@ -201,7 +202,7 @@ void SiftService::on_members(std::vector<std::string> alive, const std::vector<s
   make_awaited(now, effects);
 }
 
-// The name with all its settings: a pool that was dropped meanwhile is made again by it.
+// The name with all its settings: it makes the pool again if it was dropped meanwhile.
 Result<std::string> SiftService::admit(const std::string& pool, uid_t user, service::Effects& effects) {
   auto made = define(pool, user, effects);
   if (made) return (*made)->text;
@@ -250,7 +251,7 @@ std::uint64_t SiftService::work(Work::Kind kind, Pool* pool, std::uint64_t token
 
 // Effects may cause others, which are appended and carried out in order.
 void SiftService::carry_out(Pool& pool, TimeNs now, service::Effects& effects) {
-  if (pool.carrying) return;  // from within: its turn comes
+  if (pool.carrying) return;  // called from within: the outer call carries it out
   pool.carrying = true;
   for (std::size_t i = 0; i < pool.pending.size(); ++i) {
     Effect effect = std::move(pool.pending[i]);
@@ -333,7 +334,7 @@ void SiftService::publish(Pool& pool, PublishEffect& publish, TimeNs now, servic
   effects.push_back(std::move(ask));
 }
 
-// False: there is no room, or its descriptor has not come.
+// False: there is no room, or its descriptor has not arrived.
 bool SiftService::begin_pull(Pool& pool, std::uint64_t token, TimeNs now, service::Effects& effects) {
   const auto source = sources_.find(token);
   if (source == sources_.end()) return true;  // its channel is gone
@@ -453,7 +454,7 @@ void SiftService::on_time(TimeNs now, service::Effects& effects) {
 TimeNs SiftService::next_deadline() const noexcept {
   if (forget_later_ && !dropped_.empty()) return 0;
   TimeNs next = std::min(times_.first(), waiting_times_.first());
-  for (const auto& [own, unread] : unread_) next = std::min(next, unread.again_at);  // at a restart alone
+  for (const auto& [own, unread] : unread_) next = std::min(next, unread.again_at);  // only after a restart
   return next;
 }
 
@@ -467,7 +468,7 @@ void SiftService::set_ask_at(Pool& pool, TimeNs at) {
   note_deadline(pool);
 }
 
-// A pool that was dropped, or is being made, has none.
+// A dropped pool, or one that is being made, has none.
 void SiftService::note_deadline(const Pool& pool) {
   const auto known = by_name_.find(pool.name);
   if (known != by_name_.end() && known->second.get() == &pool)

@@ -1,4 +1,4 @@
-// The sift pools of one agent (sift.h has one of them), and how they reach programs and other members: pieces are
+// The sift pools of one agent (sift.h has a single one), and their connection to programs and other members: pieces are
 // offered to members and pulled by them, a flush is requested of all of them, and tracks are read at the member that
 // keeps them.
 //
@@ -33,8 +33,8 @@ struct SiftServiceOptions {
   TimeNs piece_wait_ns = 30 * second_ns;  // for the answer to a piece, before it is offered again
   TimeNs ask_wait_ns = 5 * second_ns;
   std::uint64_t tracks_bytes_max = 1ull << 30;  // of one answer
-  std::uint64_t object_bytes_max = UINT64_MAX;  // as of PoolsOptions
-  std::size_t user_pools_max = 16384;           // as of FrameTable::Limits
+  std::uint64_t object_bytes_max = UINT64_MAX;  // as in PoolsOptions
+  std::size_t user_pools_max = 16384;           // as in FrameTable::Limits
 };
 
 class SiftService final : public service::Service {
@@ -48,27 +48,27 @@ class SiftService final : public service::Service {
 
   [[nodiscard]] static bool is_own(std::string_view pool) noexcept { return pool.starts_with("sift:/"); }
   void set_self(std::string name, std::uint64_t process);
-  // Pools that were kept on this agent's disk: when `pools` has found them.
+  // Restores pools that were kept on this agent's disk, after `pools` has found them.
   void recover(TimeNs now, service::Effects& effects);
   // `anew`: members that restarted.
   void on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
                   service::Effects& effects);
 
-  // ---- of a program's streams (mover::Store)
+  // ---- called for a program's streams (mover::Store)
   [[nodiscard]] Result<std::string> admit(const std::string& pool, uid_t user, service::Effects& effects);
-  // A pool of the configuration. It is made when as many members live as its wait= says.
+  // A pool of the configuration. It is made when as many members live as its wait= requires.
   [[nodiscard]] Status make(const std::string& pool, uid_t user, service::Effects& effects);
   // Completed later, by a StoredEffect with the token: when this agent is responsible for the frame's rows.
   [[nodiscard]] Result<mover::Stored> put(const mover::Store::Place& place, service::FramePtr frame,
                                           std::uint64_t token, TimeNs now, service::Effects& effects);
 
-  // ---- requests: sift_flush, sift_tracks, sift_info; pool_drop; of members peer_piece, peer_flush, peer_tracks,
+  // ---- requests: sift_flush, sift_tracks, sift_info; pool_drop; from members peer_piece, peer_flush, peer_tracks,
   // peer_define, peer_drop
   void on_channel_open(ChannelNumber channel, uid_t user) { channels_[channel] = user; }
   void on_channel_closed(ChannelNumber channel, TimeNs now, service::Effects& effects);
   void on_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                   service::Effects& effects);
-  void on_descriptor(TimeNs now, service::Effects& effects);  // one came that a piece may wait for
+  void on_descriptor(TimeNs now, service::Effects& effects);  // a descriptor arrived that a piece may wait for
 
   // ---- completions
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
@@ -103,10 +103,10 @@ class SiftService final : public service::Service {
   struct TrackSource {
     std::string text;
     std::size_t members;
-    TrackSnapshot snapshot;  // of the elements that this member answers for
+    TrackSnapshot snapshot;  // of the elements that this member keeps
     FrameMemory memory;
   };
-  // By its name alone, or, from another member, with its whole definition.
+  // By its name alone, or, from another member, by its whole definition.
   [[nodiscard]] Result<TrackSource> track_source(std::string_view text, uid_t user, service::Effects& effects);
   [[nodiscard]] Result<std::pair<std::string, std::vector<std::string>>> members_of(std::string_view text);
 
@@ -116,14 +116,14 @@ class SiftService final : public service::Service {
     std::uint64_t track_bytes;
     std::vector<StageCounters> stages;
     bool kept = false, restored = true;  // it survives this agent; its former objects are back
-    bool agreed = true;                  // all its members that live have the same definition
+    bool agreed = true;                  // all its living members have the same definition
     std::string rival{};                 // a definition of its name that other members agreed on, and that wins
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
  private:
   using Deferred = std::function<void(TimeNs now, service::Effects& effects)>;
-  // Another member's objects of this one's row.
+  // Objects of this member's row that another member has.
   struct Elsewhere {
     std::string member;
     std::uint64_t bytes = 0, rows = 0;
@@ -136,23 +136,24 @@ class SiftService final : public service::Service {
     std::uint64_t newest_flush = 0;
     Effects pending{};  // of `sift`, until they are carried out
     bool carrying = false;
-    // ---- of one that is kept (sift_kept.cc)
-    std::string own{}, row{};         // the pool where it is kept, and this member's row; empty: it is not
+    // ---- for a kept pool (sift_kept.cc)
+    std::string own{}, row{};         // the pool that keeps its objects, and this member's row there; empty: not kept
     std::set<std::string> unasked{};  // members that may have objects of the row, and have not answered
-    std::set<std::string> asked{};    // of these
+    std::set<std::string> asked{};    // a subset of these
     std::map<std::string, Elsewhere, std::less<>> elsewhere{};
     bool restoring = false;
     TimeNs due = never, opened_at = 0, tell_at = never;
     std::vector<Deferred> deferred{};  // until it is agreed on and restored
-    // ---- which definition counts (sift_agree.cc)
+    // ---- agreement on the definition (sift_agree.cc)
     bool agreed = false;
-    std::map<std::string, TimeNs> heard{};         // members that have the same definition, and when they last said so
+    std::map<std::string, TimeNs> heard{};         // members that have the same definition, and when they last
+                                                   // confirmed it
     std::set<std::string> asking{};                // that were asked, and have not answered
-    std::map<std::string, std::string> refused{};  // members that have another one, and what they said
+    std::map<std::string, std::string> refused{};  // members that have another one, with their messages
     TimeNs refused_since = never, bound_until = 0, ask_at = 0;
-    TimeNs told_at = never;            // by another member, which may know members that are not known here
+    TimeNs told_at = never;            // by another member, which may know members that are unknown here
     std::set<std::string> replaced{};  // definitions with other members that it replaced
-    std::string rival{};               // as in PoolStatus, with the time until which it is believed
+    std::string rival{};               // as in PoolStatus, with the time until which it counts
     TimeNs rival_until = 0;
   };
   // A pool that will be made when enough members live.
@@ -161,7 +162,7 @@ class SiftService final : public service::Service {
     uid_t user;
     std::vector<Deferred> deferred{};
   };
-  // A pool that was found at start, whose name and settings are to be read; `again_at`: never while they are being
+  // A pool that was found at start, whose name and settings have to be read; `again_at`: never while they are being
   // read.
   struct Unread {
     std::string row;
@@ -190,7 +191,7 @@ class SiftService final : public service::Service {
     Pool* pool;
     TimeNs deadline;
     std::size_t open = 0;
-    // Some member has begun one with this number, so this one may not follow everything that was put.
+    // A member has begun a flush with this number, so this one may not follow everything that was put.
     std::uint64_t newer = 0;
     Status status{};
   };
@@ -210,7 +211,7 @@ class SiftService final : public service::Service {
   [[nodiscard]] Result<Pool*> define(std::string_view text, uid_t user, service::Effects& effects);
   [[nodiscard]] Result<Pool*> existing(std::string_view text, uid_t user);
   [[nodiscard]] static Status may_use(const Pool& pool, uid_t user);
-  // `due` and `ask_at` change by these alone; the deadlines of its Sift by what carry_out() follows.
+  // Only these change `due` and `ask_at`; the deadlines of its Sift are tracked by carry_out().
   void set_due(Pool& pool, TimeNs at);
   void set_ask_at(Pool& pool, TimeNs at);
   void note_deadline(const Pool& pool);
@@ -291,18 +292,18 @@ class SiftService final : public service::Service {
   std::uint64_t process_ = 0;
   std::vector<std::string> alive_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> by_name_;
-  DueTimes<std::string> times_;  // when each pool of by_name_ is looked at again
+  DueTimes<std::string> times_;  // when to look at each pool of by_name_ again
   std::map<std::string, Awaited, std::less<>> awaited_;
-  std::map<std::string, Unread> unread_;        // by the names of the pools where they are kept
-  std::vector<std::unique_ptr<Pool>> dropped_;  // until nothing that is under way means them
+  std::map<std::string, Unread> unread_;        // by the names of the pools that keep them
+  std::vector<std::unique_ptr<Pool>> dropped_;  // until nothing under way refers to them
   std::unordered_map<ChannelNumber, uid_t> channels_;
   std::unordered_map<std::uint64_t, Source> sources_;
   std::unordered_map<std::uint64_t, Work> works_;
   std::deque<std::pair<Pool*, std::uint64_t>> waiting_;  // pulls for which there was no room, or no descriptor
-  DueTimes<std::uint64_t> waiting_times_;                // of these, where a descriptor is waited for
+  DueTimes<std::uint64_t> waiting_times_;                // those of them that wait for a descriptor
   std::unordered_map<std::uint64_t, Flush> flushes_;
   std::unordered_map<std::uint64_t, Reading> reading_;
-  bool forget_later_ = false;  // a dropped pool may be meant no more
+  bool forget_later_ = false;  // a dropped pool may be unreferenced
   std::uint64_t next_ = 1;
 };
 

@@ -1,4 +1,4 @@
-// The sift pools of agents by themselves: requests and answers in, effects out.
+// Sift pools of agents alone: requests and answers in, effects out.
 #include "sift/sift_service.h"
 
 #include <gmock/gmock.h>
@@ -34,13 +34,13 @@ struct OneAgent {
     options.store = std::move(store);
     return options;
   }
-  // What was on its disk.
+  // Restores the objects of its disk.
   void recover() {
     EXPECT_TRUE(pools.recover(now, effects));
     sifts.recover(now, effects);
     run_for(0);
   }
-  // Jobs of the disk, and what they cause.
+  // Runs jobs of the disk and their effects.
   void run_for(TimeNs duration) {
     for (const TimeNs end = now + duration;; now = std::min(end, now + 10 * millisecond_ns)) {
       pools.spill(now, effects);
@@ -72,7 +72,7 @@ struct OneAgent {
   std::vector<Status> outcomes;  // of puts
 };
 
-// An object as a program could have put it: it names the pool's user.
+// An object that a program could have put: it claims to be the pool's identity.
 void put_identity(pool::MemoryStore& store, const std::string& pool, uid_t pool_user, uid_t said_user,
                   const std::string& text) {
   std::vector<std::byte> bytes;
@@ -131,7 +131,7 @@ TEST(SiftService, APoolWhoseRecordCannotBeReadForSecondsIsTakenUpAndNoOtherOfIts
   EXPECT_EQ(agent.outcomes.front().error().code, Error::exists) << agent.outcomes.front().error().message;
 }
 
-// Agents that ask each other what they are to ask, and see the members they are told.
+// Agents that answer each other's requests, and know the members that the test gives.
 class Agents {
  public:
   explicit Agents(std::size_t count) {
@@ -154,7 +154,7 @@ class Agents {
     for (std::size_t i = 0; i < size(); ++i) all.push_back(name_of(i));
     for (std::size_t i = 0; i < size(); ++i) see(i, all);
   }
-  // A stream's admission, and a frame. What becomes of it is in `outcomes`, by the number that is returned.
+  // Admits a stream and puts a frame. Its outcome is in `outcomes`, under the returned number.
   std::uint64_t put(std::size_t i, const std::string& pool, uid_t who = user) {
     const std::uint64_t token = next_++;
     OneAgent& agent = *agents_[i];
@@ -251,8 +251,8 @@ TEST(SiftService, AgentsThatSeeDifferentMembersMakeOnePool) {
   }
 }
 
-// Members get to know each other, pools are named meanwhile, messages are late: of all definitions one is agreed on,
-// and who is none of its members is told.
+// Members meet, pools are named meanwhile, and messages are late: one of all definitions is agreed on, and agents that
+// are not among its members get an error.
 TEST(SiftService, WhoeverNamesAPoolWhileMembersMeetOneDefinitionWins) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

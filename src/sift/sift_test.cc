@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One agent whose effects are looked at one by one.
+// One agent whose effects the test handles one by one.
 class OneAgent {
  public:
   explicit OneAgent(std::string_view name, std::vector<std::string> members = {"a"}, std::string self = "a",
@@ -37,7 +37,7 @@ class OneAgent {
     for (std::vector<JobEffect> jobs = take<JobEffect>(); !jobs.empty(); jobs = take<JobEffect>())
       for (const JobEffect& job : jobs) sift->on_job(job.token, job.run(), now, effects);
   }
-  // Publishes to itself until nothing is left to do. What is published stays where it is if not `publishes`.
+  // Publishes to itself until nothing is left to do. Without `publishes` published pieces stay in the list.
   void run(bool publishes = true) {
     constexpr std::uint64_t own = 1'000'000;
     for (bool any = true; any;) {
@@ -53,7 +53,7 @@ class OneAgent {
       }
     }
   }
-  // Of a kept pool: what it wishes of its store.
+  // Carries out what a kept pool requests of its store.
   bool keep() {
     bool any = false;
     for (KeepEffect& each : take<KeepEffect>()) {
@@ -75,7 +75,7 @@ class OneAgent {
     }
     return any;
   }
-  // Another life, with what that one left.
+  // Starts another life with the objects of the former one.
   void restore(std::map<std::string, FramePtr> from) {
     store = std::move(from);
     std::vector<KeptItem> items;
@@ -100,7 +100,7 @@ class OneAgent {
   TimeNs now = 0;
   std::uint64_t flushes = 0;
   std::map<std::string, FramePtr> store;
-  std::vector<std::string> names;  // that were given to what is kept
+  std::vector<std::string> names;  // names of kept objects
   std::function<std::optional<Failure>(const std::string& name)> fails_reading;
 };
 
@@ -157,11 +157,11 @@ TEST(Sift, BadPutsAreAnsweredAndLeaveNothing) {
     return answers.size() == 1 && !answers[0].status ? answers[0].status.error().message : std::string("taken");
   };
   EXPECT_THAT(refused("step", agent.frame(0, 10, 0)), HasSubstr("does not end in the number"));
-  EXPECT_THAT(refused("1", nullptr), HasSubstr("no Arrow frame"));
+  EXPECT_THAT(refused("1", nullptr), HasSubstr("not an Arrow frame"));
   auto plain = std::make_shared<service::Frame>();
   plain->buffer = agent.program.cache->take(1000, 7).value();
   plain->bytes = 1000;
-  EXPECT_THAT(refused("1", plain), HasSubstr("no Arrow frame"));
+  EXPECT_THAT(refused("1", plain), HasSubstr("not an Arrow frame"));
   frame::Schema schema = particle_schema();
   schema.fields[0].name = "nr";
   EXPECT_THAT(refused("1", RowForm::make(schema, "nr").value()->make_frame(3, agent.program).value().frame),
@@ -221,7 +221,7 @@ TEST(Sift, WrongPiecesAreRefusedAndComeAgain) {
   EXPECT_THAT(answer_to(wrong, frame->bytes, frame), HasSubstr("checksum"));
   wrong = header;
   wrong.runs[0].rows = 99;
-  EXPECT_THAT(answer_to(wrong, frame->bytes, frame), HasSubstr("100 rows, its header says 99"));
+  EXPECT_THAT(answer_to(wrong, frame->bytes, frame), HasSubstr("100 rows, but its header says 99"));
   EXPECT_THAT(answer_to(header, frame->bytes + 8, frame), HasSubstr("were offered"));
   EXPECT_EQ(agent.sift->counters(2).used_bytes, 0u);
   EXPECT_EQ(answer_to(header, frame->bytes, frame), "taken");
@@ -346,7 +346,7 @@ TEST(Sift, AFlushThatIsNotPassedOnEndsAtItsDeadline) {
 
 constexpr const char* kept_text = "sift:/t?key=id&fanout=2&threshold=32KiB&budget=4MiB&spill=durable";
 
-// Runs of tracks, a split whose parts were not answered, and pieces that were not split.
+// Runs of tracks, a split with unanswered parts, and pieces that were not split.
 void take_some(OneAgent& agent) {
   std::int64_t step = 0;
   const auto put = [&](std::uint64_t rows) {

@@ -1,4 +1,4 @@
-// Lanes of other members of the group: where they are, and messages on their way from agent to agent.
+// Lanes of other members of the group: their location, and messages from agent to agent.
 #include <algorithm>
 
 #include "plugin/message.h"
@@ -25,7 +25,7 @@ namespace {
 
 constexpr TimeNs ask_again_ns = 10 * millisecond_ns, tell_again_ns = 50 * millisecond_ns;
 constexpr TimeNs offer_wait_ns = second_ns;
-constexpr TimeNs delivery_ns = 60 * second_ns;  // of the largest message, over the slowest link there may be
+constexpr TimeNs delivery_ns = 60 * second_ns;  // for the largest message over the slowest supported link
 constexpr TimeNs answer_ns = 5 * second_ns;
 
 void done(ChannelNumber channel, std::uint64_t ticket, std::uint64_t value, Effects& effects) {
@@ -53,8 +53,9 @@ bool is_final(Error code) {
 
 void LaneMessages::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                                    Effects& effects) {
-  Status served = is_member ? serve(channel, request, now, effects)
-                            : fail(Error::denied, "members of a group are of one user; this channel is of another one");
+  Status served = is_member
+                      ? serve(channel, request, now, effects)
+                      : fail(Error::denied, "members of a group belong to one user; this channel belongs to another");
   if (!served) effects.push_back(FailEffect{channel, request.ticket, wire::any_reply, std::move(served).error()});
   settle(now, effects);
 }
@@ -71,7 +72,7 @@ Status LaneMessages::serve(ChannelNumber channel, const channel::Entry& request,
       serve_cancel(channel, request, effects);
       return {};
     default:
-      return fail(Error::protocol, "request of kind {} is none of lanes", request.kind);
+      return fail(Error::protocol, "request of kind {} does not belong to lanes", request.kind);
   }
 }
 
@@ -79,7 +80,7 @@ Status LaneMessages::serve_table(ChannelNumber channel, const channel::Entry& re
   wire::PeerLanes asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   if (!members_.contains(std::string(asked.sender)))
-    return fail(Error::would_block, "member \"{}\" is not known here yet", brief(asked.sender));
+    return fail(Error::would_block, "member \"{}\" is unknown here", brief(asked.sender));
   const auto coming = std::ranges::count_if(tables_, [&](const auto& each) { return each.second.channel == channel; });
   if (coming != 0) return fail(Error::would_block, "a table of this member is being read");
   const std::uint64_t number = next_number_++;
@@ -103,14 +104,14 @@ Status LaneMessages::serve_receive(ChannelNumber channel, const channel::Entry& 
   Lane* const lane = find(asked.session);
   if (lane == nullptr || lane->team != Team{static_cast<uid_t>(asked.user), asked.lanes, std::string(asked.team)} ||
       lane->lane != asked.from)
-    return fail(Error::not_found, "lane {} of team \"{}\" is not, or no longer, session {} of this agent", asked.from,
-                brief(asked.team), asked.session);
+    return fail(Error::not_found, "lane {} of team \"{}\" does not belong to session {} of this agent, or no longer",
+                asked.from, brief(asked.team), asked.session);
   for (auto queue = lane->sent.find({asked.to, asked.tag}); queue != lane->sent.end();
        queue = lane->sent.find({asked.to, asked.tag})) {
     Message& oldest = queue->second.front();
     if (oldest.number > asked.got) break;
     oldest.taken = true;
-    if (oldest.going) break;  // its answer may still arrive; it is ignored then
+    if (oldest.going) break;  // its answer may still arrive, and is ignored then
     drop(*lane, queue, queue->second.begin());
   }
   auto& wants = lane->wants[{asked.to, asked.tag}];
@@ -129,7 +130,7 @@ void LaneMessages::serve_cancel(ChannelNumber channel, const channel::Entry& req
       std::erase_if(slot->second, [&](const Want& want) {
         if (want.channel != channel || want.number != cancelled.number) return false;
         effects.push_back(
-            FailEffect{channel, want.ticket, wire::any_reply, {Error::cancelled, "it is not wanted any more"}});
+            FailEffect{channel, want.ticket, wire::any_reply, {Error::cancelled, "it is no longer wanted"}});
         return true;
       });
       slot = slot->second.empty() ? lane.wants.erase(slot) : std::next(slot);
@@ -138,13 +139,13 @@ void LaneMessages::serve_cancel(ChannelNumber channel, const channel::Entry& req
   done(channel, request.ticket, 0, effects);
 }
 
-// ---- messages that go to members
+// ---- messages to members
 
 void LaneMessages::serve_wants(Lane& lane, TimeNs now, Effects& effects) {
   for (auto slot = lane.wants.begin(); slot != lane.wants.end();) {
     auto& [key, wants] = *slot;
     const auto sent = lane.sent.find(key);
-    // One at a time: if it is not taken, the next want gets it, and nothing that was sent after it.
+    // One at a time: if a message is not taken, the next receive gets it, and no later message.
     while (!wants.empty() && sent != lane.sent.end() && !sent->second.front().going) {
       Message& message = sent->second.front();
       const Want want = std::move(wants.front());
@@ -216,7 +217,7 @@ void LaneMessages::end_delivery(const Delivery& delivery, const Status& outcome,
   drop(*lane, queue, message);
 }
 
-// ---- messages that come from members
+// ---- messages from members
 
 void LaneMessages::ask(Lane& lane, Pending& pending, const Place& place, Effects& effects) {
   const std::uint64_t number = next_number_++;
@@ -250,7 +251,7 @@ void LaneMessages::cancel(Pending& pending, Effects& effects) {
   const auto asked = asked_.find(std::exchange(pending.asked, 0));
   if (asked == asked_.end()) return;
   service::AskEffect request{};
-  request.token = service::token_of(ServiceId::message, 0);  // whatever it answers
+  request.token = service::token_of(ServiceId::message, 0);  // the answer does not matter
   request.member = asked->second.member;
   request.kind = EntryKind::peer_cancel;
   request.deadline = deadline_after(pending.operation.deadline_ns, answer_ns);
@@ -269,7 +270,7 @@ Status LaneMessages::serve_message(ChannelNumber channel, const channel::Entry& 
                      at->second.channel == 0 && at->second.taken == 0;
   if (!waits) {
     if (message.offer != 0) (void)take_offer_(channel, message.offer);
-    return fail(Error::not_found, "nobody waits for message {} any more", message.number);
+    return fail(Error::not_found, "no receive waits for message {}", message.number);
   }
   at->second.channel = channel;
   at->second.ticket = request.ticket;
@@ -284,7 +285,7 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
                                    Effects& effects) {
   Lane& lane = lanes_.at(asked.session);
   if (message.length > find(lane, asked.call, asked.operation)->operation.bytes)
-    return fail(Error::protocol, "a message of {} bytes, there is room for fewer", message.length);
+    return fail(Error::protocol, "a message of {} bytes, but there is room for fewer", message.length);
   if (message.length == 0 || !message.bytes.empty()) {
     OperationAnswer given;
     given.bytes = message.length;
@@ -317,7 +318,7 @@ Status LaneMessages::begin_arrival(std::uint64_t number, Asked& asked, const wir
   return {};
 }
 
-// Descriptors come over another way than the messages that name them.
+// Descriptors and the messages that name them arrive separately.
 void LaneMessages::on_descriptor(TimeNs now, Effects& effects) {
   for (const std::uint64_t number : offer_times_.all()) {
     const auto at = asked_.find(number);
@@ -327,7 +328,7 @@ void LaneMessages::on_descriptor(TimeNs now, Effects& effects) {
     if (!memory && now < asked.offer_until) continue;
     await_offer(number, asked, 0, never);
     const Status usable = memory ? plugin::check_output(memory.get(), asked.length, "a message of a member")
-                                 : fail(Error::protocol, "a message's descriptor did not come");
+                                 : fail(Error::protocol, "a message's descriptor did not arrive");
     if (!usable) {
       refuse_arrival(asked, usable.error(), effects);
       continue;
@@ -359,8 +360,7 @@ void LaneMessages::arrived(std::uint64_t number, Asked& asked, OperationAnswer g
   Lane* const lane = find(asked.session);
   Pending* const pending = lane != nullptr ? find(*lane, asked.call, asked.operation) : nullptr;
   if (pending == nullptr || pending->asked != number)
-    return refuse_arrival(asked, {Error::not_found, fmt::format("nobody waits for message {} any more", number)},
-                          effects);
+    return refuse_arrival(asked, {Error::not_found, fmt::format("no receive waits for message {}", number)}, effects);
   done(asked.channel, asked.ticket, 0, effects);
   asked.taken = asked.message;
   if (const auto member = members_.find(asked.member); member != members_.end())
@@ -395,7 +395,7 @@ void LaneMessages::on_transfer(std::uint64_t token, const Status& status, TimeNs
     Status taken = status;
     if (taken) taken = wire::decode(coming.bytes, table);
     if (taken && member == members_.end())
-      taken = fail(Error::would_block, "member \"{}\" is not known here any more", brief(coming.sender));
+      taken = fail(Error::would_block, "member \"{}\" is no longer known here", brief(coming.sender));
     if (taken && (member->second.process != coming.process || member->second.version < coming.version)) {
       if (member->second.process != coming.process) member->second.taken.clear();
       member->second.process = coming.process;
@@ -429,7 +429,7 @@ void LaneMessages::on_answer(std::uint64_t token, Result<service::Answer> answer
   settle(now, effects);
 }
 
-// `certain`: the member has answered, so it knows what was taken.
+// `certain`: the member has answered, so it knows which messages were taken.
 void LaneMessages::close_ask(std::uint64_t number, bool certain, TimeNs now) {
   const auto node = asked_.extract(number);
   const Asked& asked = node.mapped();
@@ -450,7 +450,7 @@ void LaneMessages::close_ask(std::uint64_t number, bool certain, TimeNs now) {
 void LaneMessages::end_ask(std::uint64_t number, const Result<group::Answer>& answer, TimeNs now, Effects& effects) {
   Asked& asked = asked_.at(number);
   const auto value = number_of(answer);
-  // A push under way ends first, successfully or with its channel.
+  // A running push ends first, successfully or with its channel.
   if (asked.channel != 0 && asked.offer == 0) {
     asked.answered = true;
     return;
@@ -465,7 +465,7 @@ void LaneMessages::end_ask(std::uint64_t number, const Result<group::Answer>& an
       ((value && *value != 0) || (!value && is_final(value.error().code)))) {
     OperationAnswer given;
     given.bytes = value ? *value : 0;
-    given.status = value ? fail(Error::too_large, "the message has {} bytes, there is room for {}", *value,
+    given.status = value ? fail(Error::too_large, "the message has {} bytes, but there is room for {}", *value,
                                 pending->operation.bytes)
                          : Status(tl::unexpected(value.error()));
     this->answer(*pending, std::move(given), now, effects);
@@ -492,7 +492,7 @@ void LaneMessages::on_channel_closed(ChannelNumber channel, TimeNs now, Effects&
   settle(now, effects);
 }
 
-// ---- who is where
+// ---- location of lanes
 
 void LaneMessages::take_table(Member& member, const wire::LaneTable& table) {
   Claims before = std::exchange(member.claims, {});
@@ -533,7 +533,7 @@ void LaneMessages::on_members(const std::vector<std::string>& alive,
   settle(now, effects);
 }
 
-// Each member gets one table at a time, and another one after a change.
+// Sends each member one table at a time, and another one after a change.
 void LaneMessages::tell(TimeNs now, Effects& effects) {
   if (version_ == 0) return;  // there has never been a team here
   tell_at_ = never;

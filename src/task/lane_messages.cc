@@ -1,4 +1,4 @@
-// Lanes of this agent's programs: messages that they send and wait for.
+// Lanes of this agent's programs: messages sent by them and waits for messages.
 #include "task/lane_messages.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ void LaneMessages::set_self(std::string name, std::uint64_t process) {
   process_ = process;
 }
 
-// ---- who is where
+// ---- location of lanes
 
 LaneMessages::Lane* LaneMessages::find(std::uint64_t session) {
   const auto at = lanes_.find(session);
@@ -70,7 +70,7 @@ void LaneMessages::appear(const Team& team, std::uint32_t lane) {
   touch(team);
 }
 
-// Messages that it has not received are dropped.
+// Drops the messages that the lane has not received.
 void LaneMessages::vanish(const Team& team, std::uint32_t lane) {
   const auto claims = own_.find(team);
   if (claims == own_.end()) return;
@@ -80,7 +80,7 @@ void LaneMessages::vanish(const Team& team, std::uint32_t lane) {
     if (place.here == nullptr && place.member == nullptr) mine.gone.insert(lane);
     for (auto at = mine.sent.lower_bound({lane, 0}); at != mine.sent.end() && at->first.first == lane;) {
       const auto queue = at++;
-      const bool going = queue->second.front().going;  // the oldest alone may be
+      const bool going = queue->second.front().going;  // only the oldest may be under way
       for (std::size_t left = queue->second.size() - (going ? 1 : 0); left > 0; --left)
         drop(mine, queue, std::prev(queue->second.end()));
     }
@@ -94,8 +94,9 @@ Status LaneMessages::open(std::uint64_t session, uid_t user, std::string_view te
   const Place place = locate(named, lane);
   if (place.here != nullptr || place.member != nullptr)
     return fail(Error::exists,
-                "lane {} of {} of team \"{}\" is another session's already, on {}: each lane is one program's, and a "
-                "name is for one run",
+                "lane {} of {} of team \"{}\" already belongs to another session, on {}: each lane belongs to one "
+                "program, and a "
+                "name to one run",
                 lane, lanes, brief(team), place.here != nullptr ? "this agent" : "agent " + *place.member);
   if (lanes_.size() >= wire::lane_table_max)
     return fail(Error::too_large, "this agent has {} lanes of teams, which is the limit", lanes_.size());
@@ -166,7 +167,7 @@ Status LaneMessages::check(Lane& lane, const Operation& operation) {
     return fail(Error::too_large, "a message of {} bytes, at most {} are allowed", operation.bytes,
                 wire::message_bytes_max);
   if (const Place place = locate(lane.team, lane.lane); place.here != &lane)
-    return fail(Error::exists, "lane {} of team \"{}\" has been claimed on agent {} as well, which has it", lane.lane,
+    return fail(Error::exists, "lane {} of team \"{}\" was also claimed on agent {}, which keeps it", lane.lane,
                 brief(lane.team.name), place.member != nullptr ? *place.member : self_);
   if (lane.sends.size() + lane.receives.size() >= limits_.lane_operations_max)
     return fail(Error::no_memory, "{} operations of this lane wait, which is the limit",
@@ -176,10 +177,11 @@ Status LaneMessages::check(Lane& lane, const Operation& operation) {
 
 void LaneMessages::on_operation(Operation operation, TimeNs now, Effects& effects) {
   Lane* const lane = find(operation.session);
-  Status may = lane != nullptr ? check(*lane, operation)
-                               : fail(Error::unsupported,
-                                      "the session of this task is in no team: its program names one as it opens it "
-                                      "(ofp_tasks_options.team)");
+  Status may = lane != nullptr
+                   ? check(*lane, operation)
+                   : fail(Error::unsupported,
+                          "the session of this task has no team: its program has to name one when it opens it "
+                          "(ofp_tasks_options.team)");
   Pending pending{std::move(operation), now};
   if (!may) {
     answer(pending, {std::move(may)}, now, effects);
@@ -197,7 +199,7 @@ void LaneMessages::on_call_ended(plugin::CallNumber call, TimeNs now, Effects& e
       std::erase_if(*waiting, [&](Pending& pending) {
         if (pending.operation.call != call) return false;
         cancel(pending, effects);
-        answer(pending, {fail(Error::cancelled, "nobody waits for this call any more")}, now, effects);
+        answer(pending, {fail(Error::cancelled, "the call is no longer wanted")}, now, effects);
         return true;
       });
     }
@@ -249,7 +251,7 @@ void LaneMessages::drop(Lane& lane, Sent::iterator queue, std::deque<Message>::i
     if (!other.sends.empty()) touch(other);
 }
 
-// In order: a small one does not overtake a large one that waits.
+// In order: a small message does not overtake a large one that waits.
 void LaneMessages::admit(Lane& lane, TimeNs now, Effects& effects) {
   while (!lane.sends.empty()) {
     Pending& pending = lane.sends.front();
@@ -289,7 +291,7 @@ bool LaneMessages::receive(Lane& lane, Pending& pending, TimeNs now, Effects& ef
   given.bytes = message->bytes;
   if (message->bytes > operation.bytes) {
     given.status =
-        fail(Error::too_large, "the message has {} bytes, there is room for {}", message->bytes, operation.bytes);
+        fail(Error::too_large, "the message has {} bytes, but there is room for {}", message->bytes, operation.bytes);
     answer(pending, std::move(given), now, effects);
     return true;
   }
@@ -328,8 +330,8 @@ void LaneMessages::end_late(TimeNs now, Effects& effects) {
         cancel(pending, effects);
         const bool sends = pending.operation.kind == Operation::Kind::send;
         answer(pending,
-               {fail(Error::timeout, "{} when the call's time was nearly over",
-                     sends ? "there was no room" : "nothing had come")},
+               {fail(Error::timeout, "{} when the call's deadline approached",
+                     sends ? "there was no room" : "no message had arrived")},
                now, effects);
         return true;
       });
@@ -339,7 +341,7 @@ void LaneMessages::end_late(TimeNs now, Effects& effects) {
 
 void LaneMessages::on_time(TimeNs now, Effects& effects) {
   end_late(now, effects);
-  on_descriptor(now, effects);  // and settles
+  on_descriptor(now, effects);  // and then settles
 }
 
 void LaneMessages::note_deadline(const Lane& lane) {

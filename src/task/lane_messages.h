@@ -41,33 +41,33 @@ namespace offpath::task {
 
 struct MessageCounters {
   std::uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
-  std::uint64_t from_members = 0;                     // of the received
+  std::uint64_t from_members = 0;                     // part of the received
   std::uint64_t failed = 0;                           // operations
   std::uint64_t lanes = 0, held = 0, held_bytes = 0;  // now
-  TimeNs sending_ns = 0, receiving_ns = 0;            // that functions waited
+  TimeNs sending_ns = 0, receiving_ns = 0;            // total waits of functions
 };
 
 class LaneMessages final : public service::Service {
  public:
   struct Limits {
-    std::uint64_t lane_bytes_max = wire::message_bytes_max;  // that one lane has sent and that were not received
-    std::uint64_t bytes_max = 1ull << 30;                    // that all have
-    std::uint64_t lane_bytes_min = 1ull << 20;  // a lane always may have so many: it does not wait for another team
+    std::uint64_t lane_bytes_max = wire::message_bytes_max;  // bytes that one lane has sent and that were not received
+    std::uint64_t bytes_max = 1ull << 30;                    // the same for all lanes
+    std::uint64_t lane_bytes_min = 1ull << 20;  // a lane may always have this much: it does not wait for another team
     std::size_t lane_messages_max = 16384;
-    std::size_t descriptors_max = 4096, lane_descriptors_min = 32;  // likewise, of messages that lie in one
+    std::size_t descriptors_max = 4096, lane_descriptors_min = 32;  // likewise, for messages stored in a descriptor
     std::size_t lane_operations_max = 1024;
   };
-  // `room` says whether so many bytes of memory may be taken.
+  // `room` returns whether that much memory may be taken.
   LaneMessages(Limits limits, std::shared_ptr<service::BufferCache> cache,
                std::function<bool(std::uint64_t bytes)> room);
 
   void set_self(std::string name, std::uint64_t process);
   void set_take_offer(std::function<Fd(service::ChannelNumber, std::uint64_t)> take) { take_offer_ = std::move(take); }
 
-  // A session's lane of a team. Error::exists: another session has it.
+  // Claims a lane of a team for a session. Error::exists: another session has it.
   [[nodiscard]] Status open(std::uint64_t session, uid_t user, std::string_view team, std::uint32_t lane,
                             std::uint32_t lanes, TimeNs now, service::Effects& effects);
-  void close(std::uint64_t session, TimeNs now, service::Effects& effects);  // also of one without a team
+  void close(std::uint64_t session, TimeNs now, service::Effects& effects);  // also for a session without a team
 
   void on_operation(plugin::Operation operation, TimeNs now, service::Effects& effects);
   void on_taken(plugin::CallNumber call, plugin::OperationNumber operation) { reading_.erase({call, operation}); }
@@ -76,11 +76,11 @@ class LaneMessages final : public service::Service {
   // ---- the group
   void on_peer_request(service::ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                        service::Effects& effects);
-  void on_descriptor(TimeNs now, service::Effects& effects);  // one was offered
+  void on_descriptor(TimeNs now, service::Effects& effects);  // a descriptor was offered
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
   void on_answer(std::uint64_t token, Result<service::Answer> answer, TimeNs now, service::Effects& effects) override;
   void on_channel_closed(service::ChannelNumber channel, TimeNs now, service::Effects& effects);
-  // All living members, this one included; `anew`: the name and the previous process of a member that restarted.
+  // All living members, including this one; `anew`: name and previous process of members that restarted.
   void on_members(const std::vector<std::string>& alive,
                   const std::optional<std::pair<std::string, std::uint64_t>>& anew, TimeNs now,
                   service::Effects& effects);
@@ -119,7 +119,7 @@ class LaneMessages final : public service::Service {
     std::vector<std::byte> enclosed{};
     std::shared_ptr<const Fd> memory{};
     bool going = false;  // to a member
-    bool taken = false;  // that member has confirmed it; only its answer is missing
+    bool taken = false;  // the member has confirmed it, but its answer is missing
   };
   using Slot = std::pair<std::uint32_t, std::uint32_t>;  // the other lane, tag
   using Sent = std::map<Slot, std::deque<Message>>;      // no queue is empty
@@ -140,24 +140,24 @@ class LaneMessages final : public service::Service {
     std::uint32_t lane = 0;
     Sent sent{};
     std::uint64_t bytes = 0, messages = 0, descriptors = 0, next_message = 1;
-    std::list<Pending> sends{}, receives{};  // that wait
+    std::list<Pending> sends{}, receives{};  // waiting
     std::map<Slot, std::deque<Want>> wants{};
-    std::set<std::uint32_t> gone{};  // lanes that have ended since this one is here
+    std::set<std::uint32_t> gone{};  // lanes that have ended since this one exists
   };
   struct Asked {
-    std::uint64_t session;  // of the lane that receives
+    std::uint64_t session;  // of the receiving lane
     plugin::CallNumber call;
     plugin::OperationNumber operation;
     std::string member;
-    std::uint64_t from_session;  // there
+    std::uint64_t from_session;  // on its agent
     std::uint32_t tag = 0;
-    std::uint64_t got = 0;    // that was said with it
-    std::uint64_t taken = 0;  // the message that has come
-    bool answered = false;    // not again: only what is being pulled is waited for
-    // What is coming:
+    std::uint64_t got = 0;    // reported with it
+    std::uint64_t taken = 0;  // the message that has arrived
+    bool answered = false;    // no second answer: only the running pull is waited for
+    // The arriving message:
     service::ChannelNumber channel = 0;
     std::uint64_t ticket = 0, message = 0, length = 0, offer = 0;
-    TimeNs offer_until = never;  // by await_offer
+    TimeNs offer_until = never;  // set by await_offer
     std::vector<std::byte> small{};
     std::shared_ptr<service::Buffer> buffer{};
   };
@@ -172,10 +172,10 @@ class LaneMessages final : public service::Service {
   struct Member {
     std::uint64_t process = 0, version = 0;
     Claims claims{};
-    // The newest message that a session here has taken from a session there under a tag, while that one may not know
-    // it.
+    // The newest message that a session here has taken from a session there under a tag, as long as the sender may not
+    // know it.
     std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>, std::uint64_t> taken{};
-    std::uint64_t told = 0;  // which version of this agent's table
+    std::uint64_t told = 0;  // the version of this agent's table that was sent
     std::uint64_t telling = 0;
     TimeNs tell_at = 0;
   };
@@ -186,7 +186,7 @@ class LaneMessages final : public service::Service {
     std::vector<std::byte> bytes;
   };
   struct Place {
-    Lane* here = nullptr;  // or
+    Lane* here = nullptr;  // exactly one of the two
     const std::string* member = nullptr;
     std::uint64_t session = 0;
   };
@@ -243,7 +243,7 @@ class LaneMessages final : public service::Service {
   std::function<bool(std::uint64_t)> room_;
   std::function<Fd(service::ChannelNumber, std::uint64_t)> take_offer_;
   std::string self_;
-  std::uint64_t process_ = 0, version_ = 0;  // of the own table
+  std::uint64_t process_ = 0, version_ = 0;  // of this agent's table
   std::map<std::uint64_t, Lane> lanes_;      // by session
   Claims own_;
   std::map<std::string, Member> members_;
@@ -254,10 +254,11 @@ class LaneMessages final : public service::Service {
   std::map<std::pair<plugin::CallNumber, plugin::OperationNumber>, std::shared_ptr<const void>> reading_;
   std::set<std::uint64_t> dirty_;  // sessions
   std::uint64_t next_number_ = 1;
-  DueTimes<std::uint64_t> lane_times_;   // of sessions: not after what waits there is late, or asked for again
-  DueTimes<std::uint64_t> offer_times_;  // of asked_: those whose descriptor has not come
+  DueTimes<std::uint64_t> lane_times_;   // of sessions: not after the earliest deadline or retry of their waiting
+                                         // operations
+  DueTimes<std::uint64_t> offer_times_;  // of asked_: those whose descriptor has not arrived
   TimeNs tell_at_ = never;
-  std::uint64_t bytes_ = 0, descriptors_ = 0;  // of messages that lanes have sent
+  std::uint64_t bytes_ = 0, descriptors_ = 0;  // of messages sent by lanes
   MessageCounters counters_;
 };
 

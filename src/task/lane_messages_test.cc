@@ -118,7 +118,7 @@ TEST_P(TwoLanes, WhoeverEndsWhileItsMessageIsUnderWayHasNotTakenIt) {
   const std::uint64_t waiting = agents_.receive(far_, other, 0, 0);
   agents_.settle();
   agents_.send(0, one, 1, 0, text(50'000));
-  agents_.step();  // the message is on its way, or its memory is being read
+  agents_.step();  // the message is under way, or its memory is being read
   agents_.end_call(far_, waiting);
   agents_.settle();
   EXPECT_EQ(agents_.error(waiting), Error::cancelled);
@@ -153,7 +153,7 @@ TEST_P(TwoLanes, AFullTeamLeavesOthersTheirShare) {
   EXPECT_NE(agents_.outcome(too_much), nullptr);
   ASSERT_TRUE(agents_.open(0, 14, 0, 1, "fourth"));
   agents_.send(0, third, 0, 0, text(98'000));
-  EXPECT_NE(agents_.outcome(agents_.send(0, 14, 0, 0, text(1000))), nullptr);  // it has a little in any case
+  EXPECT_NE(agents_.outcome(agents_.send(0, 14, 0, 0, text(1000))), nullptr);  // a lane has a minimum in any case
   EXPECT_EQ(agents_.outcome(agents_.send(0, 14, 0, 0, text(1001))), nullptr);
 }
 
@@ -172,7 +172,7 @@ TEST_P(TwoLanes, AClosedLaneIsGone) {
   EXPECT_EQ(agents_.error(agents_.receive(far_, other, 0, 0)), Error::peer_lost);
   EXPECT_EQ(agents_.error(agents_.send(far_, other, 0, 0, "x")), Error::peer_lost);
   EXPECT_EQ(agents_.lanes(far_).counters().held, 0u);
-  // Whoever comes next in its place is another one.
+  // A later session in its place is a different one.
   ASSERT_TRUE(agents_.open(0, third, 0, 2));
   agents_.settle();
   const std::uint64_t again = agents_.receive(far_, other, 0, 5);
@@ -189,7 +189,7 @@ TEST_P(TwoLanes, ALaneHasOneSession) {
     EXPECT_NE(taken.error().message.find(place == far_ ? "this agent" : "agent dpu1"), std::string::npos)
         << taken.error().message;
   }
-  EXPECT_TRUE(agents_.open(0, third, 1, 3));            // another team, for it has other lanes
+  EXPECT_TRUE(agents_.open(0, third, 1, 3));            // another team, because it has more lanes
   EXPECT_TRUE(agents_.open(0, 14, 1, 2, "job", 1001));  // another user's
   EXPECT_TRUE(agents_.open(0, 15, 1, 2, "another job"));
 }
@@ -218,7 +218,7 @@ TEST_P(TwoLanes, LanesThatThereAreNot) {
 TEST(LaneMessages, OfTwoClaimsAtOnceTheFirstNameHasTheLane) {
   LaneAgents agents(3);
   ASSERT_TRUE(agents.open(1, one, 0, 2));
-  ASSERT_TRUE(agents.open(2, other, 0, 2));  // neither has heard of the other
+  ASSERT_TRUE(agents.open(2, other, 0, 2));  // neither knows of the other
   agents.settle();
   EXPECT_EQ(agents.error(agents.send(2, other, 1, 0, "x")), Error::exists);
   ASSERT_TRUE(agents.open(0, third, 1, 2));
@@ -238,11 +238,11 @@ TEST(LaneMessages, WhenAnAgentDiesItsLanesAreGone) {
   agents.settle();
   agents.kill(0);
   agents.settle();
-  EXPECT_EQ(agents.outcome(waiting), nullptr);  // a channel that is lost is no death
+  EXPECT_EQ(agents.outcome(waiting), nullptr);  // a lost channel does not mean a dead member
   agents.tell_dead();
   agents.settle();
   EXPECT_EQ(agents.error(waiting), Error::peer_lost);
-  // Its next process has none of them until somebody opens them there.
+  // Its next process has no lanes until they are opened there.
   agents.start(0);
   agents.settle();
   EXPECT_EQ(agents.error(agents.receive(1, other, 0, 0)), Error::peer_lost);
@@ -254,7 +254,7 @@ TEST(LaneMessages, WhenAnAgentDiesItsLanesAreGone) {
   EXPECT_EQ(agents.message(received), "anew");
 }
 
-// The receiver has a message; that it has, its sender never learns over the channel that was cut.
+// The receiver has a message, but its acknowledgement is lost with the channel.
 TEST(LaneMessages, WhatWasTakenIsNotGivenAgainWhenItsAnswerWasLost) {
   LaneAgents agents(2);
   ASSERT_TRUE(agents.open(0, one, 0, 2));
@@ -299,7 +299,7 @@ TEST(LaneMessages, DescriptorsAreCountedToo) {
   for (int i = 0; i < 3; ++i) EXPECT_NE(agents.outcome(agents.send(0, one, 0, 0, text(2000))), nullptr);
   const std::uint64_t full = agents.send(0, one, 0, 0, text(2000));
   EXPECT_EQ(agents.outcome(full), nullptr);
-  EXPECT_NE(agents.outcome(agents.send(0, other, 0, 0, text(2000))), nullptr);  // a lane has one in any case
+  EXPECT_NE(agents.outcome(agents.send(0, other, 0, 0, text(2000))), nullptr);  // a lane may always have one
   EXPECT_EQ(agents.outcome(agents.send(0, other, 0, 0, text(2000))), nullptr);
   agents.close(0, other);
   EXPECT_EQ(agents.outcome(full), nullptr);
@@ -317,7 +317,7 @@ TEST(LaneMessages, OnlyMembersMayAsk) {
                                   effects);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<service::FailEffect>(effects[0]).failure.code, Error::denied);
-  // And of a lane of another user, or one that has been another session's, nothing is told.
+  // And nothing is revealed about a lane of another user, or about one that belonged to another session.
   effects.clear();
   payload.clear();
   wire::encode(wire::PeerReceive{1001, one, 1, 100, 0, 1, 0, 0, 0, "x", "job"}, payload);
@@ -327,7 +327,7 @@ TEST(LaneMessages, OnlyMembersMayAsk) {
   EXPECT_EQ(std::get<service::FailEffect>(effects[0]).failure.code, Error::not_found);
 }
 
-// Messages between two lanes take as long whatever the other lanes of the agent wait for.
+// Messages between two lanes take the same time, however many other lanes of the agent wait.
 TEST(LaneMessages, WhatOtherLanesWaitForSlowsNobodyDown) {
   constexpr std::uint32_t others = 100;
   LaneAgents agents(1);

@@ -1,5 +1,5 @@
-// Memory of the agent that tasks work on, which workers keep mapped from task to task. A session reuses it, because
-// touching a page for the first time costs as much as moving it.
+// The agent's memory for tasks, which workers keep mapped from task to task. A session reuses it, because the first
+// touch of a page costs as much as moving it.
 //
 //   Memory         inputs: pulled into it, or made by a function that left it here. Sealed; workers read it
 //   TargetMemory   an output on its way to the program: a worker writes it, the agent pushes from it. What a worker
@@ -19,7 +19,7 @@ struct Memory {
   Fd made;                   // or made by a function
   std::uint64_t bytes = 0;
   enum class State : std::uint8_t { filling, filled, failed } state = State::filling;
-  Failure failure;  // when it has failed
+  Failure failure;  // the reason if it has failed
 
   [[nodiscard]] int share() const noexcept { return made ? made.get() : buffer.share(); }  // for a worker
   [[nodiscard]] std::uint64_t capacity() const noexcept { return made ? bytes : buffer.capacity(); }

@@ -1,4 +1,4 @@
-// A session of a program's tasks: its lane, its words in the program's memory, and inputs that stay. And a task. Read
+// A session of a program's tasks: its lane, its lines in the program's memory, and inputs that stay; and a task. Read
 // task_service.h first.
 #pragma once
 
@@ -22,18 +22,18 @@ struct Input {
   wire::BufferRef source;
   std::uint64_t bytes, version, changed_from, changed_at, changed_bytes;
   std::string name;
-  MemoryPtr memory{};  // once it is being pulled
+  MemoryPtr memory{};  // set when its pull starts
 };
 
 struct Output {
   wire::BufferRef target;
   std::uint64_t bytes_max, version;
   std::string name;
-  std::uint64_t bytes = 0;  // that the function has made
-  TargetPtr room{};         // once it has begun; none where it stays here
+  std::uint64_t bytes = 0;  // made by the function
+  TargetPtr room{};         // set when the task starts; none if it stays on the agent
 };
 
-// Memory of an output, mapped for the time of its push.
+// Memory of an output, mapped during its push.
 class MappedOutput {
  public:
   [[nodiscard]] static Result<MappedOutput> map(int fd, std::uint64_t bytes);
@@ -52,26 +52,26 @@ struct Session;
 
 struct Task {
   enum class State : std::uint8_t { waiting, pulling, ready, calling, pushing, over } state = State::waiting;
-  std::uint64_t number = 0;  // in the order of asking
+  std::uint64_t number = 0;  // in the order of submission
   Session* session = nullptr;
   std::uint64_t ticket = 0;
   std::uint32_t line = 0;
   TimeNs deadline = never;
   std::string plugin, function;
-  std::vector<std::uint64_t> after;   // tickets, as they were asked for
-  std::size_t waits_for = 0;          // of them: tasks that have not ended
+  std::vector<std::uint64_t> after;   // tickets, as submitted
+  std::size_t waits_for = 0;          // the number of them that have not ended
   std::vector<std::uint64_t> before;  // numbers of the tasks that wait for this one
   struct Reason {
     std::uint64_t ticket = 0;
     std::string why;
   };
-  std::optional<Reason> because{};  // the task that failed first, of those before it
-  std::uint64_t room_bytes = 0;     // that it waits for
+  std::optional<Reason> because{};  // the first of the earlier tasks that failed
+  std::uint64_t room_bytes = 0;     // needed by the waiting task
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::vector<std::byte> arguments;
-  bool pulled = false;                     // and the program was told
-  std::vector<std::uint64_t> who_waits{};  // for that: tickets
+  bool pulled = false;                     // and the program was notified
+  std::vector<std::uint64_t> who_waits{};  // tickets of requests that wait for this
   TimeNs since = 0;                        // of its state
   wire::TaskDone times{};
   std::shared_ptr<plugin::CallReport> report{};
@@ -86,17 +86,17 @@ struct Session {
   std::uint32_t lane = wire::task_any_lane, lanes = 0;
   wire::BufferRef lines;
   struct OwnPlugin {
-    std::shared_ptr<const plugin::PluginOptions> plugin;  // may be run
-    std::string refused;                                  // or not
+    std::shared_ptr<const plugin::PluginOptions> plugin;  // which may run
+    std::string refused;                                  // or the reason why not
   };
-  std::map<std::string, OwnPlugin> plugins{};  // that the program has named
+  std::map<std::string, OwnPlugin> plugins{};  // named by the program
   ResidentMemory resident;
-  // All of it, used or not; a task that uses a piece owns it, too.
+  // All of it, used or not; tasks own the pieces that they use, too.
   std::vector<MemoryPtr> memory;
   std::vector<TargetPtr> targets;
-  std::vector<std::unique_ptr<Task>> tasks;  // in the order of asking
-  bool dirty = false;                        // something of it may go on
-  bool looks_again = false;                  // without a known time: an abandoned call uses its memory
+  std::vector<std::unique_ptr<Task>> tasks;  // in the order of submission
+  bool dirty = false;                        // a task of it may be able to continue
+  bool looks_again = false;                  // at no known time: an abandoned call uses its memory
   [[nodiscard]] bool is_ordered() const noexcept { return lane != wire::task_any_lane; }
 };
 

@@ -18,7 +18,8 @@ using wire::EntryKind;
 
 namespace {
 
-constexpr std::size_t waits_of_task_max = 64;  // a program asks once for each task, a hostile one as often as it likes
+constexpr std::size_t waits_of_task_max = 64;  // a program asks once for each task, but a hostile one may ask any
+                                               // number of times
 
 }  // namespace
 
@@ -41,7 +42,7 @@ Status TaskService::serve(ChannelNumber channel, const channel::Entry& request, 
     case EntryKind::task_close:
       return close(channel, request, now, effects);
     default:
-      return fail(Error::protocol, "request of kind {} is none of tasks", request.kind);
+      return fail(Error::protocol, "request of kind {} does not belong to tasks", request.kind);
   }
 }
 
@@ -82,7 +83,7 @@ Status TaskService::open(ChannelNumber channel, const channel::Entry& request, T
 Result<std::unique_ptr<Task>> TaskService::make_task(Session& session, std::uint64_t ticket, wire::TaskRun asked,
                                                      TimeNs now) const {
   if (asked.line >= session.lines.length / wire::task_line_bytes)
-    return fail(Error::protocol, "a task's line is {}, there are {}", asked.line,
+    return fail(Error::protocol, "a task names line {}, but there are {}", asked.line,
                 session.lines.length / wire::task_line_bytes);
   auto task = std::make_unique<Task>();
   task->session = &session;
@@ -127,7 +128,7 @@ Status TaskService::run(ChannelNumber channel, const channel::Entry& request, Ti
   session->dirty = true;
   program.by_ticket.emplace(request.ticket, &asked_for);
   if (asked_for.deadline != never) deadlines_.emplace(asked_for.deadline, asked_for.number);
-  // Tasks that have succeeded are no dependencies any more.
+  // Tasks that have succeeded are no longer dependencies.
   for (const std::uint64_t ticket : asked_for.after) {
     if (const auto failed = program.failed.find(ticket); failed != program.failed.end()) {
       asked_for.because = failed->second;
@@ -151,7 +152,7 @@ Status TaskService::wait(ChannelNumber channel, const channel::Entry& request, E
     return {};
   }
   if (task->who_waits.size() >= waits_of_task_max)
-    return fail(Error::too_large, "{} requests wait for the inputs of {}; at most {} may: ask once for each task",
+    return fail(Error::too_large, "{} requests wait for the inputs of {}, at most {} may: ask once for each task",
                 task->who_waits.size(), task->name(), waits_of_task_max);
   task->who_waits.push_back(request.ticket);
   return {};
@@ -181,7 +182,7 @@ Status TaskService::close(ChannelNumber channel, const channel::Entry& request, 
   return {};
 }
 
-// A push under way continues, because the program's memory is being written.
+// A running push continues, because the program's memory is being written.
 void TaskService::cancel_task(Task& task, const std::string& why, TimeNs now, Effects& effects) {
   if (task.state == Task::State::over || task.state == Task::State::pushing) return;
   if (task.state == Task::State::calling)

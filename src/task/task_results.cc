@@ -19,7 +19,7 @@ void TaskService::on_called(std::uint64_t token, Result<plugin::Outputs> outcome
   std::vector<link::WritePiece> pieces;
   // A function that was asked to return at its deadline has usually failed for that reason.
   if (!outcome && outcome.error().code == Error::function_failed && task->deadline <= now)
-    outcome = fail(Error::timeout, "its time was over: {}", outcome.error().message);
+    outcome = fail(Error::timeout, "its deadline passed: {}", outcome.error().message);
   Status taken =
       outcome ? take_outputs(*task, std::move(*outcome), pieces) : Status(tl::unexpected(std::move(outcome).error()));
   if (!taken) {
@@ -47,9 +47,9 @@ Status TaskService::take_outputs(Task& task, plugin::Outputs outputs, std::vecto
   for (plugin::Output& made : outputs) {
     const auto named = std::ranges::find(task.outputs, made.name, &Output::name);
     if (named == task.outputs.end())
-      return fail(Error::invalid, "{} has made an output \"{}\", which the task does not name", task.name(), made.name);
+      return fail(Error::invalid, "{} made an output \"{}\" that the task does not name", task.name(), made.name);
     if (made.bytes > named->bytes_max)
-      return fail(Error::too_large, "{}: output \"{}\" has {} bytes, there is room for {}", task.name(), made.name,
+      return fail(Error::too_large, "{}: output \"{}\" has {} bytes, but there is room for {}", task.name(), made.name,
                   made.bytes, named->bytes_max);
     named->bytes = made.bytes;
     if (named->target.length != 0 && made.bytes != 0) {
@@ -86,7 +86,7 @@ void TaskService::on_transfer(std::uint64_t token, const Status& status, TimeNs 
       memory->state = status ? Memory::State::filled : Memory::State::failed;
       if (!status) memory->failure = status.error();
     }
-    // Another task may wait for it, even when the task that began it was cancelled.
+    // Another task may wait for it, even if the task that began it was cancelled.
     for (const auto& [number, session] : sessions_) {
       if (session->channel != transfer.channel) continue;
       session->dirty = true;
@@ -110,7 +110,7 @@ void TaskService::answer_waiters(Task& task, Effects& effects) {
     effects.push_back(ReplyEffect{task.session->channel, ticket, wire::Done{0}});
 }
 
-// With all tasks that depend on it, if it has failed: a list, because chains may be long.
+// Ends a task and, if it failed, all tasks that depend on it: a list, because chains may be long.
 void TaskService::end_task(Task& first, Status outcome, TimeNs now, Effects& effects) {
   std::vector<std::pair<Task*, Status>> ending;
   ending.emplace_back(&first, std::move(outcome));
@@ -138,7 +138,7 @@ Status TaskService::comes_after(const Task& task) {
               task.because->why);
 }
 
-// It is taken out of its session's list by settle().
+// settle() removes it from its session's list.
 void TaskService::end_one(Task& task, const Status& status, TimeNs now, Effects& effects) {
   Session& session = *task.session;
   enter(task, Task::State::over, now);

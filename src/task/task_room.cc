@@ -1,5 +1,5 @@
-// Memory for tasks. A session reuses its pieces. When there is no room for a new one, unused pieces are released, and
-// the task waits. Of one program's tasks the oldest gets room first.
+// Memory for tasks. A session reuses its pieces. If there is no room for a new one, unused pieces are released, and the
+// task waits. Among one program's tasks the oldest gets room first.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t spare_max = 64;  // pieces of memory of a session, before unused ones are released
 
-// Large enough, and not much larger.
+// Large enough, but not much larger.
 bool fits(std::uint64_t bytes, std::uint64_t capacity) noexcept {
   return bytes <= capacity && capacity <= 4 * std::max(bytes, page_bytes);
 }
@@ -60,7 +60,7 @@ Result<TargetPtr> TaskService::take_target(const Task& task, std::uint64_t bytes
   drop_spare(session.targets, spare_max);
   if (!has_room(task, bytes)) return fail(Error::would_block, "there is no room for {} bytes of outputs", bytes);
   OFP_ASSIGN(TargetPtr target, TargetMemory::make(next_memory_++, bytes));
-  // Counted until it is freed, which may be later than its session: a worker that does not return holds it.
+  // Counted until it is freed, perhaps after the end of its session: a worker that does not return keeps it.
   const auto count = [this, alive = std::weak_ptr<bool>(alive_), bytes = target->capacity(),
                       held = target](TargetMemory*) mutable {
     if (alive.lock()) {
@@ -98,7 +98,7 @@ Result<bool> TaskService::try_room(Task& task, std::vector<ResidentMemory::Found
   return true;
 }
 
-// All memory that a task needs, or none of it: false, and it waits.
+// Takes all memory that a task needs, or none: then it returns false, and the task waits.
 Result<bool> TaskService::take_room(Task& task, std::vector<ResidentMemory::Found>& found) {
   task.room_bytes = 0;
   for (std::size_t i = 0; i < found.size(); ++i)
@@ -112,11 +112,11 @@ Result<bool> TaskService::take_room(Task& task, std::vector<ResidentMemory::Foun
   if (at_once) return true;
   drop_spares();
   OFP_ASSIGN(const bool then, try_room(task, found));
-  if (!then) drop_spares();  // a part of it is useless
+  if (!then) drop_spares();  // a part of the memory is useless
   return then;
 }
 
-// For all sessions. Other tasks gain nothing: those that wait have looked before.
+// Drops them in all sessions. Other tasks gain nothing: waiting tasks have looked before.
 void TaskService::drop_spares() {
   const bool freed = freed_;
   for (const auto& [number, session] : sessions_) {
@@ -126,7 +126,7 @@ void TaskService::drop_spares() {
   freed_ = freed;
 }
 
-// ---- tasks that wait for room
+// ---- tasks waiting for room
 
 bool TaskService::waits_for_memory() const noexcept {
   return std::ranges::any_of(channels_, [](const auto& each) { return !each.second.short_of_room.empty(); });

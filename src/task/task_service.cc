@@ -24,7 +24,7 @@ void TaskService::on_channel_open(ChannelNumber channel, uid_t user, std::option
   channels_[channel].group = group;
 }
 
-// There is no waiter any more. Its transfers have ended before.
+// No request waits any more. Its transfers have ended before.
 void TaskService::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
   for (const auto& [ticket, task] : channels_[channel].by_ticket) {
     if (task->state == Task::State::calling) {
@@ -73,9 +73,10 @@ void TaskService::on_time(TimeNs now, Effects& effects) {
     Task& task = *tasks_.at(deadlines_.begin()->second);
     const bool no_room = channels_.at(task.session->channel).short_of_room.contains(task.number);
     end_task(task,
-             no_room ? fail(Error::timeout, "{}: its time was over while it waited for room for {} bytes on the agent",
-                            task.name(), task.room_bytes)
-                     : fail(Error::timeout, "{}: its time was over before a worker began with it", task.name()),
+             no_room
+                 ? fail(Error::timeout, "{}: its deadline passed while it waited for room for {} bytes on the agent",
+                        task.name(), task.room_bytes)
+                 : fail(Error::timeout, "{}: its deadline passed before a worker began with it", task.name()),
              now, effects);
   }
   if (look_again_ <= now) {

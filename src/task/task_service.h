@@ -1,5 +1,5 @@
 // Functions over the memory of programs: inputs are pulled, a worker of a plug-in runs the function, outputs are
-// pushed. Read wire::TaskRun and plugin/call.h first. A state machine as the other services; it knows no process.
+// pushed. Read wire::TaskRun and plugin/call.h first. A state machine like the other services; it knows no process.
 //
 //   run ---> waiting ---> pulling ---> ready ---> calling ---> pushing ---> TaskDone
 //              |  for those before it,    |          | failed      | failed
@@ -7,10 +7,10 @@
 //              '-----------------------> Failed: dependency, memory, function, deadline, cancelled
 //
 // Tasks of a session with a lane take each of these steps in the order of submission. A lane always runs on the same
-// worker of a plug-in, so a function's static variables are the state from one step of a program to the next. Other
-// tasks overtake each other. A few tasks of a session have begun at a time; the rest wait in the list and take no
-// further memory. A task has all its memory when it begins, so a task that has begun ends, and waiting tasks get its
-// room.
+// worker of a plug-in, so a function's static variables are its state from one step of a program to the next. Tasks
+// without a lane may overtake each other. Only a few tasks of a session have begun at a time; the rest wait in the list
+// without further memory. A task has all its memory when it begins, so a begun task always ends, and waiting tasks get
+// its room.
 //
 //   task_requests.cc   what programs ask for           task_steps.cc    waiting, pulling, ready, calling
 //   task_room.cc       memory for tasks                task_results.cc  what comes back, and how tasks end
@@ -34,7 +34,7 @@ namespace offpath::task {
 
 struct TaskCounters {
   std::uint64_t asked = 0, done = 0, failed = 0,
-                cancelled = 0;  // failed: all that ended otherwise, the cancelled ones included
+                cancelled = 0;  // failed: all that did not succeed, including cancelled ones
   std::uint64_t pulled_bytes = 0, pushed_bytes = 0;
   std::uint64_t target_bytes = 0;
   std::uint64_t resident_hits = 0, resident_parts = 0, resident_bytes = 0;
@@ -53,7 +53,7 @@ class TaskService final : public service::Service {
     UserPluginOptions user_plugins{};
     LaneMessages::Limits messages{};
   };
-  // `room` says whether so many bytes of memory may be taken.
+  // `room` returns whether that much memory may be taken.
   TaskService(Limits limits, std::shared_ptr<service::BufferCache> cache,
               std::function<bool(std::uint64_t bytes)> room);
   ~TaskService() override;
@@ -89,27 +89,27 @@ class TaskService final : public service::Service {
   }
 
   [[nodiscard]] TaskCounters counters() const;
-  // Messages between functions of its sessions. Sessions are opened and closed here; the owner calls everything else.
+  // Messages between functions of its sessions. Sessions are opened and closed here; the owner makes all other calls.
   [[nodiscard]] LaneMessages& messages() noexcept { return messages_; }
   [[nodiscard]] const LaneMessages& messages() const noexcept { return messages_; }
 
  private:
-  static constexpr std::size_t failed_max = 4096;  // ended tasks that are remembered for tasks that depend on them
+  static constexpr std::size_t failed_max = 4096;  // ended tasks that are remembered for their dependents
   struct Channel {
     uid_t user = 0;
     std::optional<gid_t> group{};
     std::size_t sessions = 0, tasks = 0;
     std::map<std::uint64_t, Task*> by_ticket{};
     std::map<std::uint64_t, Task::Reason> failed{};  // by ticket
-    std::set<std::uint64_t> short_of_room{};         // numbers of tasks: the oldest gets it first
+    std::set<std::uint64_t> short_of_room{};         // numbers of tasks: the oldest gets room first
   };
   struct Transfer {
     enum class Kind : std::uint8_t { pull, told, push } kind;
     service::ChannelNumber channel;
     std::uint64_t task;
-    std::vector<MemoryPtr> memory{};  // that is being pulled to
-    std::uint64_t word = 0;           // told: what is pushed
-    std::vector<TargetPtr> rooms{};   // push: where it comes from. It may outlive its task
+    std::vector<MemoryPtr> memory{};  // the targets of a pull
+    std::uint64_t word = 0;           // the word to push after a pull
+    std::vector<TargetPtr> rooms{};   // push: its source, which may outlive its task
     std::vector<MappedOutput> mapped{};
   };
   [[nodiscard]] Status serve(service::ChannelNumber channel, const channel::Entry& request, TimeNs now,
@@ -138,7 +138,7 @@ class TaskService final : public service::Service {
   [[nodiscard]] Status take_outputs(Task& task, plugin::Outputs outputs, std::vector<link::WritePiece>& pieces);
   void cancel_task(Task& task, const std::string& why, TimeNs now, service::Effects& effects);
   void end_task(Task& task, Status status, TimeNs now, service::Effects& effects);
-  [[nodiscard]] static Status comes_after(const Task& task);  // that has failed
+  [[nodiscard]] static Status comes_after(const Task& task);  // a failed earlier task's error
   void end_one(Task& task, const Status& status, TimeNs now, service::Effects& effects);
   [[nodiscard]] Result<bool> take_room(Task& task, std::vector<ResidentMemory::Found>& found);
   [[nodiscard]] Result<bool> try_room(Task& task, std::vector<ResidentMemory::Found>& found);
@@ -162,12 +162,12 @@ class TaskService final : public service::Service {
   std::map<std::uint64_t, Task*> tasks_;  // by number
   std::map<std::uint64_t, Transfer> transfers_;
   std::uint64_t next_number_ = 1, next_session_ = 1, next_transfer_ = 1, next_memory_ = 1;
-  std::set<std::pair<TimeNs, std::uint64_t>> deadlines_;  // with numbers of tasks that no worker has begun with
+  std::set<std::pair<TimeNs, std::uint64_t>> deadlines_;  // with numbers of tasks that no worker has started
   TimeNs look_again_ = never;
   std::function<std::uint64_t()> memory_max_;
-  bool freed_ = false;  // memory, since the waiting tasks have looked
+  bool freed_ = false;  // memory was freed since the waiting tasks last looked
   TaskCounters counters_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // this
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks: whether this object lives
 };
 
 }  // namespace offpath::task

@@ -1,4 +1,4 @@
-// The service with pulls, pushes and calls that this test answers.
+// The service with pulls, pushes and calls that the test answers.
 #include "task/task_service.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class TaskServiceTest : public ::testing::Test {
                             std::vector<wire::TaskOutput> outputs = {output()}) {
     return {session, 3, 0, "p", "f", {}, std::move(inputs), std::move(outputs), {}};
   }
-  // The oldest effect of this kind, taken out.
+  // Removes and returns the oldest effect of this kind.
   template <class Effect>
   std::optional<Effect> take() {
     const auto at = std::ranges::find_if(
@@ -60,7 +60,7 @@ class TaskServiceTest : public ::testing::Test {
     effects_.erase(at);
     return taken;
   }
-  // The oldest pull is answered, with bytes of this value.
+  // Answers the oldest pull, with bytes of this value.
   bool pull(std::byte value = std::byte{7}, const Status& status = {}) {
     auto pull = take<service::PullEffect>();
     if (!pull) return false;
@@ -70,7 +70,7 @@ class TaskServiceTest : public ::testing::Test {
     service_.on_transfer(pull->token, status, now_, effects_);
     return true;
   }
-  // The word of the newest task that was told.
+  // The line word of the newest notified task.
   std::optional<std::uint64_t> told() {
     auto push = take<service::PushEffect>();
     if (!push || push->pieces.size() != 1 || push->pieces[0].length != 8) return std::nullopt;
@@ -199,14 +199,14 @@ TEST_F(TaskServiceTest, WhatIsHereIsNotPulledAgainAndAPartAlone) {
   EXPECT_EQ(pulled_[0].offset, 64u + 8);
   EXPECT_FALSE(pulled_[0].unshared) << "a worker has it mapped";
   EXPECT_EQ(run(input("x", 16, 6)), here);
-  // From a version that is not here any more: the whole.
+  // From an unknown version: the whole input.
   part.version = 7;
   EXPECT_EQ(run(part), pulled);
   EXPECT_EQ(pulled_[0].length, 16u);
   EXPECT_EQ(service_.counters().resident_hits, 2u);
   EXPECT_EQ(service_.counters().resident_parts, 1u);
   EXPECT_EQ(service_.counters().resident_bytes, 16u);
-  // Without memory it has to be here.
+  // Without memory it has to be on the agent.
   wire::TaskInput named = input("x", 16, 8);
   named.source = {};
   EXPECT_EQ(run(named), std::pair(false, false));
@@ -268,7 +268,7 @@ TEST_F(TaskServiceTest, TasksOfALaneGoInOrderAndOthersOvertake) {
   for (const bool ordered : {true, false}) {
     const std::uint64_t session = ordered ? open(1, 4) : open();
     const std::uint64_t first = post(EntryKind::task_run, task(session, {input()}, {}));
-    const std::uint64_t second = post(EntryKind::task_run, task(session, {}, {}));  // has nothing to pull
+    const std::uint64_t second = post(EntryKind::task_run, task(session, {}, {}));  // has no inputs to pull
     auto call = called();
     EXPECT_EQ(call.has_value(), !ordered) << second;
     ASSERT_TRUE(pull());
@@ -322,7 +322,7 @@ TEST_F(TaskServiceTest, WhatComesAfterAFailedTaskFails) {
   EXPECT_EQ(why->failure.code, Error::cancelled);
   EXPECT_NE(why->failure.message.find("no particles"), std::string::npos) << why->failure.message;
   EXPECT_EQ(failed()->ticket, third_ticket);
-  // Also one that is asked for later; one that comes after what has ended well does not wait.
+  // Also a task that is submitted later; dependencies that have already succeeded do not delay it.
   second.after = {first};
   post(EntryKind::task_run, second);
   EXPECT_EQ(failed()->failure.code, Error::cancelled);
@@ -353,7 +353,7 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   EXPECT_EQ(failed()->failure.code, Error::cancelled);
   EXPECT_TRUE(pull());
   EXPECT_FALSE(called());
-  // Called: the worker is told.
+  // Called: the worker is notified.
   const std::uint64_t calling = post(EntryKind::task_run, task(session, {}, {}));
   const auto call = called();
   post(EntryKind::task_cancel, wire::TaskCancel{calling});
@@ -363,7 +363,7 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   EXPECT_EQ(failed()->failure.code, Error::cancelled);
   returns(*call, {});  // too late
   EXPECT_TRUE(effects_.empty());
-  // Pushing: it ends well.
+  // Pushing: it succeeds.
   const std::uint64_t pushing = post(EntryKind::task_run, task(session, {}));
   const auto second = called();
   plugin::Outputs outputs;
@@ -376,7 +376,7 @@ TEST_F(TaskServiceTest, CancelledInEveryState) {
   service_.on_transfer(push->token, {}, now_, effects_);
   EXPECT_TRUE(done());
   EXPECT_EQ(service_.counters().cancelled, 2u);
-  // Another program's tasks are none of its business.
+  // Tasks of another program cannot be cancelled.
   const std::uint64_t own = post(EntryKind::task_run, task(session, {}, {}));
   post(EntryKind::task_cancel, wire::TaskCancel{own}, stranger);
   EXPECT_FALSE(take<service::CancelCallEffect>());
@@ -398,7 +398,7 @@ TEST_F(TaskServiceTest, WhatIsBeingPushedIsThereUntilItIsPushedWhateverEnds) {
   plugin::Outputs outputs;
   outputs.push_back(std::move(output));
   returns(*call, std::move(outputs));
-  call->call->rooms.clear();  // the worker is done with it
+  call->call->rooms.clear();  // the worker has finished with it
   const auto push = take<service::PushEffect>();
   ASSERT_TRUE(push);
   post(EntryKind::task_close, wire::TaskClose{session});
@@ -568,7 +568,7 @@ TEST_F(TaskServiceTest, RoomComesWholeAndToTheOldestFirst) {
   const auto never_fits = failed();
   ASSERT_TRUE(never_fits);
   EXPECT_EQ(never_fits->failure.code, Error::too_large);
-  free_bytes = 8192;  // an output takes whole pages
+  free_bytes = 8192;  // outputs take whole pages
   service.on_memory_freed(now_, effects_);
   EXPECT_EQ(
       std::ranges::count_if(

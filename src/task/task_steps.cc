@@ -88,7 +88,7 @@ void TaskService::enter(Task& task, Task::State state, TimeNs now) {
   task.state = state;
 }
 
-// The inputs to pull. If the first one is Need::later, none of them is pulled now.
+// The inputs to pull. If the first one is Need::later, none is pulled now.
 Result<std::vector<ResidentMemory::Found>> TaskService::find_inputs(const Task& task) const {
   const Session& session = *task.session;
   std::vector<ResidentMemory::Found> found;
@@ -99,8 +99,9 @@ Result<std::vector<ResidentMemory::Found>> TaskService::find_inputs(const Task& 
     if (each.need == ResidentMemory::Need::later) return std::vector{each};
     if (each.need == ResidentMemory::Need::nothing) continue;
     if (input.source.length == 0 && input.bytes != 0)
-      return fail(Error::not_found, "{}: input \"{}\" is not here as version {}, and has no memory to be pulled from",
-                  task.name(), input.name, input.version);
+      return fail(Error::not_found,
+                  "{}: input \"{}\" is not on the agent as version {}, and has no memory to pull it from", task.name(),
+                  input.name, input.version);
     if (each.need != ResidentMemory::Need::whole) continue;
     if (input.version != 0) resident_bytes += input.bytes - session.resident.bytes_of(input.name);
   }
@@ -146,7 +147,7 @@ void TaskService::begin_pulls(Task& task, std::vector<ResidentMemory::Found> fou
       session.channel, service::token_of(ServiceId::task, begin_transfer(std::move(transfer))), std::move(pieces)});
 }
 
-// Some of it may be pulled by another task.
+// Another task may pull some of the inputs.
 Status TaskService::check_pulled(Task& task, TimeNs now, Effects& effects) {
   for (const Input& input : task.inputs) {
     if (input.memory->state == Memory::State::filling) return {};

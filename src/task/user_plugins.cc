@@ -6,7 +6,7 @@ namespace offpath::task {
 
 namespace {
 
-// A name appears in logs, status and metrics, which are UTF-8; a path need not be.
+// A name appears in logs, status and metrics, which are UTF-8; a path may be any bytes.
 std::string name_of(std::string_view path, uid_t user) {
   std::string name;
   for (const char letter : path) {
@@ -24,7 +24,7 @@ std::string name_of(std::string_view path, uid_t user) {
 Result<UserPlugins::Ptr> UserPlugins::find(uid_t user, std::optional<gid_t> group, std::string_view path) {
   if (!options_.permitted) return fail(Error::denied, "task.user_plugins is off");
   if (!group)
-    return fail(Error::denied, "the program did not come by a Unix socket, so the kernel does not say whose it is");
+    return fail(Error::denied, "the program is not connected by a Unix socket, so the kernel does not give its user");
   if (user != options_.agent && !options_.may_change_user)
     return fail(Error::denied, "this agent is user {} and cannot run anything as user {}: it has to be started as root",
                 options_.agent, user);

@@ -1,5 +1,5 @@
-// Plug-ins of programs' own: which of them may be run, as whom, and within which limits. A user's programs that name
-// the same file share its workers; they end with the last session that has named it.
+// Plug-ins that programs bring: which of them may run, as which user, and within which limits. A user's programs that
+// name the same file share its workers, which end with the last session that named it.
 #pragma once
 
 #include <sys/types.h>
@@ -17,10 +17,10 @@ namespace offpath::task {
 
 struct UserPluginOptions {
   bool permitted = false;  // task.user_plugins
-  uid_t agent = 0;         // whom the agent runs as
+  uid_t agent = 0;         // the agent's own user
   bool may_change_user = false;
   std::size_t of_user_max = 4;  // different files
-  unsigned workers = 2;         // the next three are of each
+  unsigned workers = 2;         // the next three are for each file
   std::uint64_t memory_bytes = 1 << 30;
   TimeNs deadline_ns = 60 * second_ns;
   plugin::Sandbox sandbox = plugin::Sandbox::on;
@@ -31,7 +31,7 @@ class UserPlugins {
   using Ptr = std::shared_ptr<const plugin::PluginOptions>;
   explicit UserPlugins(const UserPluginOptions& options) : options_(options) {}
 
-  // Error::denied has the reason. `group` is empty where the kernel does not vouch for the user.
+  // Error::denied has the reason. `group` is empty if the kernel does not vouch for the user.
   [[nodiscard]] Result<Ptr> find(uid_t user, std::optional<gid_t> group, std::string_view path);
 
  private:

@@ -9,7 +9,7 @@
 namespace offpath::exchange {
 namespace {
 
-// The value that a rule judges, if the sample has it.
+// The value that a rule checks, if the sample has it.
 std::optional<double> reading(const Schema& schema, const Sample& sample, const AlarmRule& rule) {
   const std::size_t place = schema.find(rule.field);
   if (place == schema.fields.size() || !sample.values.has(place)) return std::nullopt;
@@ -40,7 +40,7 @@ Status check(const AlarmRule& rule) {
   if (rule.hold_ns < 0) return fail(Error::invalid, "the alarm {} holds for a negative time", rule.name);
   if (rule.kind == AlarmKind::stale) {
     if (!rule.field.empty()) {
-      return fail(Error::invalid, "the alarm {} is about samples that do not come, and names the field {}", rule.name,
+      return fail(Error::invalid, "the alarm {} is about missing samples, but names the field {}", rule.name,
                   rule.field);
     }
     if (rule.hold_ns == 0) {
@@ -54,7 +54,7 @@ Status check(const AlarmRule& rule) {
   }
   const bool is_apart = rule.kind == AlarmKind::above ? rule.clears_at <= rule.limit : rule.clears_at >= rule.limit;
   if (!is_apart) {
-    return fail(Error::invalid, "the alarm {} is raised {} {} and would be cleared at {}, where it is raised again",
+    return fail(Error::invalid, "the alarm {} is raised {} {} and cleared at {}, where it would be raised again",
                 rule.name, alarm_kind_name(rule.kind), rule.limit, rule.clears_at);
   }
   return {};
@@ -64,7 +64,7 @@ Result<AlarmRule> parse_alarm(std::string_view when) {
   AlarmRule rule;
   rule.kind = AlarmKind::stale;
   if (when == "silent") return rule;
-  const std::size_t sign = when.find_last_of("<>");  // labels of a field may have some before it
+  const std::size_t sign = when.find_last_of("<>");  // a field's labels may contain earlier ones
   if (sign == std::string_view::npos || sign + 1 == when.size()) {
     return fail(Error::invalid, "'{}' is neither 'FIELD > NUMBER' nor 'FIELD < NUMBER' nor 'silent'", when);
   }
@@ -113,7 +113,7 @@ void Alarms::on_sample(const Schema& schema, const Sample& sample, TimeNs now, s
       watched.counted = value;
       watched.source_ns = sample.source_ns;
       watched.has_counted = true;
-      // A counter that restarted, and a clock that was set back, begin again.
+      // A counter that restarted, or a clock that was set back, starts again.
       if (is_first || elapsed <= 0 || grown < 0) continue;
       value = grown / seconds(elapsed);
     }
@@ -141,7 +141,7 @@ void Alarms::judge(std::size_t rule, const std::string& producer, Watched& watch
   }
 }
 
-// Only silence is noticed by time. A value is judged when it arrives, so a silent host is beyond no limit.
+// Time reveals only silence. A value is checked when it arrives, so a silent host exceeds no limit.
 void Alarms::on_time(TimeNs now, std::vector<AlarmChange>& changes) {
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     if (rules_[i].kind != AlarmKind::stale) continue;

@@ -26,14 +26,14 @@ AlarmRule stale(TimeNs hold) {
   return {.name = "silent", .schema = "memory", .kind = AlarmKind::stale, .hold_ns = hold};
 }
 
-// Rules, a clock of seconds, and what they said.
+// Rules, a clock in seconds, and the resulting changes.
 class AlarmTest : public testing::Test {
  protected:
   void watch(std::vector<AlarmRule> rules) {
     for (const AlarmRule& rule : rules) ASSERT_TRUE(check(rule)) << rule.name;
     alarms_.emplace(std::move(rules));
   }
-  // What changed: "+busy host1", "-busy host1".
+  // The changes: "+busy host1", "-busy host1".
   std::string load(double second, double value, const std::string& host = "host1") {
     Sample sample = sample_at(second, host);
     sample.values.set(2, value);
@@ -78,7 +78,7 @@ class AlarmTest : public testing::Test {
 TEST_F(AlarmTest, AValueHasToStayBeyondItsLimit) {
   watch({above(4, 4, 2 * second_ns)});
   EXPECT_EQ(load(0, 5), "");
-  EXPECT_EQ(load(1, 3), "");  // it was a peak
+  EXPECT_EQ(load(1, 3), "");  // a short peak
   EXPECT_EQ(load(2, 5), "");
   EXPECT_EQ(load(3.9, 5), "");
   EXPECT_EQ(load(4, 6), "+busy@host1");
@@ -92,7 +92,7 @@ TEST_F(AlarmTest, AValueHasToStayBeyondItsLimit) {
 
 TEST_F(AlarmTest, WithoutAHoldItIsRaisedAtOnce) {
   watch({above(4, 4, 0)});
-  EXPECT_EQ(load(0, 4), "");  // above, not at
+  EXPECT_EQ(load(0, 4), "");  // has to be above the limit
   EXPECT_EQ(load(1, 4.5), "+busy@host1");
 }
 
@@ -127,11 +127,11 @@ TEST_F(AlarmTest, ACounterIsJudgedByItsRate) {
   AlarmRule rule = above(100, 100, 0);
   rule.field = "faults";
   watch({rule});
-  EXPECT_EQ(faults(0, 1'000'000), "");  // one sample is no rate
+  EXPECT_EQ(faults(0, 1'000'000), "");  // one sample gives no rate
   EXPECT_EQ(faults(2, 1'000'150), "");
   EXPECT_EQ(faults(4, 1'000'500), "+busy@host1");
   EXPECT_EQ(alarms_->active()[0].value, 175);
-  EXPECT_EQ(faults(5, 3), "");       // begins anew: a first sample again
+  EXPECT_EQ(faults(5, 3), "");       // starts again with a first sample
   EXPECT_EQ(faults(4.5, 4000), "");  // its clock was set back
   EXPECT_EQ(faults(5.5, 4010), "-busy@host1");
 }
@@ -185,7 +185,7 @@ TEST_F(AlarmTest, ManyProducersTakeBoundedMemory) {
   EXPECT_EQ(time(5), "+silent@first");
   for (std::size_t i = 0; i <= Alarms::producers_max; ++i)
     load(6 + static_cast<double>(i) * 1e-6, 1, "host" + std::to_string(i));
-  EXPECT_EQ(alarms_->active()[0].producer, "first");  // what is raised is kept
+  EXPECT_EQ(alarms_->active()[0].producer, "first");  // raised alarms are kept
   std::vector<AlarmChange> changes;
   alarms_->on_time(at(20), changes);
   EXPECT_EQ(changes.size(), Alarms::producers_max - 1);
@@ -211,7 +211,7 @@ TEST(AlarmRule, IsReadFromText) {
 TEST(AlarmRule, SaysWhatIsWrong) {
   const auto wrong = [](AlarmRule rule) { return check(rule).error().message; };
   AlarmRule rule = above(4, 5, 0);
-  EXPECT_EQ(wrong(rule), "the alarm busy is raised above 4 and would be cleared at 5, where it is raised again");
+  EXPECT_EQ(wrong(rule), "the alarm busy is raised above 4 and cleared at 5, where it would be raised again");
   rule = above(4, 4, 0);
   rule.field.clear();
   EXPECT_EQ(wrong(rule), "the alarm busy names no field");
@@ -220,7 +220,7 @@ TEST(AlarmRule, SaysWhatIsWrong) {
   EXPECT_EQ(wrong(stale(0)), "the alarm silent does not say after what time samples are missed");
   rule = stale(second_ns);
   rule.field = "load";
-  EXPECT_EQ(wrong(rule), "the alarm silent is about samples that do not come, and names the field load");
+  EXPECT_EQ(wrong(rule), "the alarm silent is about missing samples, but names the field load");
   rule = above(4, 4, -1);
   EXPECT_EQ(wrong(rule), "the alarm busy holds for a negative time");
   rule.schema.clear();

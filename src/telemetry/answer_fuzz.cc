@@ -1,7 +1,7 @@
-// Any bytes to a sampler, and any bytes to the agent that asks one; also with right tags, so that what is behind them
-// is reached. No answer is longer than the request allows, and neither side ends.
+// Any bytes to a sampler, and any bytes to the agent that samples it; also with right tags, so that later checks are
+// reached. No answer is longer than the request allows, and neither side ends.
 //
-// The input is a list of datagrams, {to u8, length u8, bytes}: to the host or the agent, sealed or as they are.
+// The input is a list of datagrams, {to u8, length u8, bytes}: to the host or the agent, sealed or plain.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     data += 2 + length;
     size -= 2 + length;
     now += to * millisecond_ns;
-    // Magic, session and number as the agent has them, because otherwise little is reached.
+    // Sets magic, session and number as the agent's, because otherwise few states are reached.
     if ((to & 4) != 0 && length >= OFS_HEADER_BYTES) {
       store(datagram.data(), std::uint32_t{OFS_MAGIC});
       store(datagram.data() + 8, std::uint64_t{1});

@@ -16,7 +16,7 @@ bool is_time(std::int64_t ns) noexcept { return ns >= 0 && ns < latest_ns; }
 bool ClockOffset::add(const ClockExchange& exchange) noexcept {
   if (!is_time(exchange.received_ns) || !is_time(exchange.sent_ns)) return false;
   const TimeNs held = exchange.sent_ns - exchange.received_ns, whole = exchange.arrived_ns - exchange.asked_ns;
-  // Both clocks may drift within the exchange.
+  // Both clocks may drift during the exchange.
   if (held < 0 || whole < 0 || held > whole + whole / 1'000 + microsecond_ns) return false;
   const TimeNs delay = std::max<TimeNs>(whole - held, 0);
   // The sum of two offsets of centuries overflows; one offset plus half the difference does not.

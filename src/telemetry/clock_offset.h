@@ -1,5 +1,5 @@
-// How far a host's clock is from this agent's, from the exchange of requests and answers (as NTP does, RFC 5905 section
-// 8):
+// The difference between a host's clock and this agent's, from the exchange of requests and answers (like NTP, RFC 5905
+// section 8):
 //
 //   asked_ns  --------->  received_ns           offset = ((received - asked) + (sent - arrived)) / 2
 //   arrived_ns <--------  sent_ns               delay  = (arrived - asked) - (sent - received)
@@ -24,9 +24,9 @@ struct ClockExchange {
 
 class ClockOffset {
  public:
-  static constexpr std::int64_t drift_ppm = 100;  // at most, of two quartz clocks against one another
+  static constexpr std::int64_t drift_ppm = 100;  // the largest drift of two quartz clocks against each other
 
-  // False: it contradicts itself, for example because the clock was set while the host answered.
+  // False: the exchange contradicts itself, for example because the clock was set while the host answered.
   bool add(const ClockExchange& exchange) noexcept;
 
   [[nodiscard]] bool known() const noexcept { return count_ != 0; }

@@ -22,7 +22,7 @@ Result<std::uint64_t> Gauges::open(std::uint64_t channel, const std::string& pro
   if (!schema) return fail(Error::schema, "gauges '{}': {}", asked.name, schema.error().message);
   if (const std::size_t bytes = wire::gauges_bytes(schema->fields.size());
       asked.memory.length != bytes || asked.memory.stride_bytes != 0)
-    return fail(Error::invalid, "gauges '{}' have {} values, which take {} bytes; {} were named", asked.name,
+    return fail(Error::invalid, "gauges '{}' have {} values, which take {} bytes; the request names {}", asked.name,
                 schema->fields.size(), bytes, asked.memory.length);
   const auto own =
       std::ranges::count_if(readings_, [&](const auto& each) { return each.second.set.channel == channel; });
@@ -52,7 +52,7 @@ Result<std::uint64_t> Gauges::close(std::uint64_t channel, const channel::Entry&
   const auto found = readings_.find(asked.number);
   if (found == readings_.end() || found->second.set.channel != channel)
     return fail(Error::not_found, "there are no gauges {} of this program", asked.number);
-  // Its bytes may be written until then.
+  // A read may write to its bytes until it ends.
   if (found->second.step != Step::waiting)
     found->second.closing = true;
   else
@@ -132,7 +132,7 @@ void Gauges::on_transfer(std::uint64_t token, const Status& status, TimeNs now, 
       }
       ++reading.set.counters.torn;
       if (++reading.looks == looks_max) return end(reading, now);
-      // The lap that was just read is the first lap of the next look.
+      // The last lap is the first lap of the next look.
       reading.first_lap = reading.second_lap;
       reading.step = reading.first_lap % 2 == 0 ? Step::values : Step::first_lap;
       break;

@@ -1,7 +1,7 @@
-// Values of programs, read from their memory one-sided: the program spends a store for each new value, and nothing for
+// Values of programs, read from their memory one-sided: a program spends a store for each new value, and nothing for
 // the reads. A state machine; the channels' owner carries out its pulls. Read wire/areas/gauges_layout.h first.
 //
-//   open --> each interval: lap --> all --> lap again --> a sample; or once more, if the program was writing meanwhile
+//   open --> each interval: lap --> values --> lap again --> a sample; or again, if the program was writing meanwhile
 #pragma once
 
 #include <array>
@@ -35,17 +35,17 @@ class Gauges final : public service::Service {
     std::string program;
     Schema schema{};
     Sample newest{};
-    TimeNs newest_at = never;  // when they were read here
+    TimeNs newest_at = never;  // time of the read
     std::uint64_t writer_cpu_ns = 0;
     GaugeCounters counters{};
   };
 
-  // 0: the next read follows at once, for measurements.
-  // `real_clock`: CLOCK_REALTIME; null: the time that is given, as in a simulation.
+  // Interval 0: the next read follows at once, for measurements. `real_clock`: CLOCK_REALTIME; null: the time argument,
+  // as in a simulation.
   explicit Gauges(TimeNs interval_ns, std::int64_t (*real_clock)() = nullptr)
       : interval_ns_(interval_ns), real_clock_(real_clock) {}
 
-  // gauges_open and gauges_close; the answer is the number of the gauges.
+  // Serves gauges_open and gauges_close; the answer is the number of the gauges.
   void on_request(std::uint64_t channel, const std::string& program, const channel::Entry& request, TimeNs now,
                   service::Effects& effects);
   // `real_ns` is this agent's CLOCK_REALTIME.
@@ -80,7 +80,7 @@ class Gauges final : public service::Service {
     std::uint64_t first_lap = 0, second_lap = 0;
     std::vector<std::byte> bytes{};
     Values spare{};
-    bool closing = false;  // when the read under way has to be complete
+    bool closing = false;  // when the current read has to be complete
   };
 
   [[nodiscard]] Result<std::uint64_t> open(std::uint64_t channel, const std::string& program,
@@ -95,7 +95,7 @@ class Gauges final : public service::Service {
   std::int64_t (*real_clock_)();
   std::map<std::uint64_t, Reading> readings_;  // by number
   std::uint64_t next_number_ = 1;
-  TimeNs due_ = never;  // not later than any of them is
+  TimeNs due_ = never;  // not later than the deadline of any of them
 };
 
 }  // namespace offpath::exchange

@@ -15,7 +15,7 @@ Schema some_schema() {
       {{"residual", FieldType::f64, FieldKind::gauge, "", ""}, {"steps", FieldType::u64, FieldKind::counter, "", ""}}};
 }
 
-// A program's memory, and reads of it that the test carries out one by one.
+// A program's memory, and reads of it that the test carries out.
 struct Read {
   Read() {
     encode(some_schema(), schema);
@@ -38,12 +38,12 @@ struct Read {
     return answered();
   }
   Result<std::uint64_t> answered() {
-    service::Effect last = std::move(effects.back());  // a pull may wait before it
+    service::Effect last = std::move(effects.back());  // an earlier pull may wait before it
     effects.pop_back();
     if (auto* const failed = std::get_if<service::FailEffect>(&last)) return tl::unexpected(std::move(failed->failure));
     return std::get<wire::Done>(std::get<service::ReplyEffect>(last).message).value;
   }
-  // Carries out the one read that is wanted; false: none is.
+  // Carries out the pending read; false: there is none.
   bool step(const Status& status = {}) {
     const service::Effects asked = std::exchange(effects, {});
     if (asked.empty()) return false;
@@ -97,7 +97,7 @@ TEST(Gauges, NoSampleMixesOldAndNewValues) {
     all.set(1, 1);
     all.begin();
     for (int i = 0; i < at; ++i) ASSERT_TRUE(all.step());
-    all.word(0) = 1;  // a lap begins
+    all.word(0) = 1;  // a lap starts
     all.set(0, 2);
     ASSERT_TRUE(all.step());
     ASSERT_TRUE(all.step());
@@ -135,7 +135,7 @@ TEST(Gauges, AReadThatFailsIsCountedAndTriedAgain) {
   while (all.step()) {
   }
   EXPECT_EQ(all.set_of().counters.samples, 1u);
-  all.word(offsetof(wire::GaugesHead, count)) = 3;  // the program contradicts itself
+  all.word(offsetof(wire::GaugesHead, count)) = 3;  // contradicts the description
   all.begin();
   while (all.step()) {
   }

@@ -57,22 +57,22 @@ Result<Sample> decode_sample(Bytes bytes) {
     return fail(Error::protocol, "a sample of {} values, its producer's name has {} bytes", count,
                 sample.producer.size());
   const Bytes presence = reader.take_bytes(bitmap_bytes(count));
-  if (!reader.ok()) return fail(Error::protocol, "{} bytes are no sample of {} values", bytes.size(), count);
+  if (!reader.ok()) return fail(Error::protocol, "{} bytes are not a sample of {} values", bytes.size(), count);
   if (count % 8 != 0 && static_cast<unsigned>(presence.back()) >> count % 8 != 0)
-    return fail(Error::protocol, "a sample of {} values has presence for more", count);
+    return fail(Error::protocol, "a sample of {} values has presence bits for more", count);
   sample.values.reset(count);
   for (std::uint32_t i = 0; i < count; ++i)
     if ((static_cast<unsigned>(presence[i / 8]) >> i % 8 & 1) != 0)
       sample.values.set_bits(i, reader.take<std::uint64_t>());
-  if (!reader.done()) return fail(Error::protocol, "{} bytes are no sample of {} values", bytes.size(), count);
+  if (!reader.done()) return fail(Error::protocol, "{} bytes are not a sample of {} values", bytes.size(), count);
   return sample;
 }
 
 Status fits(const Sample& sample, const Schema& schema) {
   if (const SchemaId id = schema.id(); sample.schema != id)
-    return fail(Error::schema, "a sample of schema {:016x}, '{}' is {:016x}", sample.schema, schema.name, id);
+    return fail(Error::schema, "a sample of schema {:016x}, but '{}' is {:016x}", sample.schema, schema.name, id);
   if (sample.values.size() != schema.fields.size())
-    return fail(Error::schema, "a sample of {} values, schema '{}' has {}", sample.values.size(), schema.name,
+    return fail(Error::schema, "a sample of {} values, but schema '{}' has {}", sample.values.size(), schema.name,
                 schema.fields.size());
   return {};
 }

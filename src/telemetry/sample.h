@@ -20,7 +20,7 @@
 
 namespace offpath::exchange {
 
-// Values of a sample: 64 bits for each field, read as the field's type says.
+// Values of a sample: 64 bits for each field, interpreted by the field's type.
 class Values {
  public:
   Values() = default;
@@ -32,7 +32,7 @@ class Values {
 
   [[nodiscard]] std::size_t size() const noexcept { return bits_.size(); }
   [[nodiscard]] bool has(std::size_t i) const noexcept { return (present_[i / 64] >> i % 64 & 1) != 0; }
-  // Of a missing value all of these are 0.
+  // These return 0 for a missing value.
   [[nodiscard]] std::uint64_t bits(std::size_t i) const noexcept { return bits_[i]; }
   [[nodiscard]] std::uint64_t u64(std::size_t i) const noexcept { return bits_[i]; }
   [[nodiscard]] std::int64_t i64(std::size_t i) const noexcept { return std::bit_cast<std::int64_t>(bits_[i]); }
@@ -62,14 +62,14 @@ struct Sample {
   SchemaId schema = 0;
   std::string producer{};       // the host, or the program on it
   std::uint64_t sequence = 0;   // of the producer; grows with each sample
-  std::int64_t source_ns = 0;   // when it was read, by the source's clock: since 1970
-  std::int64_t receive_ns = 0;  // when it arrived, by the agent's: since 1970
+  std::int64_t source_ns = 0;   // time of the read, by the source's clock: since 1970
+  std::int64_t receive_ns = 0;  // time of arrival, by the agent's clock: since 1970
   Values values{};
   bool operator==(const Sample&) const = default;
 };
 
 void encode(const Sample& sample, std::vector<std::byte>& to);
-// Anything wrong is Error::protocol. fits() compares the values with a schema.
+// Any malformed input is Error::protocol. fits() compares the values with a schema.
 [[nodiscard]] Result<Sample> decode_sample(Bytes bytes);
 [[nodiscard]] Status fits(const Sample& sample, const Schema& schema);
 

@@ -43,16 +43,17 @@ SamplerRequest encode_request(const RequestFields& fields, const SamplerKey& key
 
 Result<SamplerAnswer> decode_answer(Bytes datagram, const SamplerKey& key) {
   if (datagram.size() < OFS_HEADER_BYTES + OFS_TAG_BYTES || datagram.size() > OFS_DATAGRAM_MAX)
-    return fail(Error::denied, "{} bytes are no datagram of a sampler", datagram.size());
+    return fail(Error::denied, "{} bytes are not a sampler's datagram", datagram.size());
   const Bytes signed_bytes = datagram.first(datagram.size() - OFS_TAG_BYTES), tag = datagram.last(OFS_TAG_BYTES);
   std::array<std::uint8_t, OFS_TAG_BYTES> own{};
   ofp_siphash128(key.data(), signed_bytes.data(), signed_bytes.size(), own.data());
   unsigned different = 0;
   for (std::size_t i = 0; i < own.size(); ++i) different |= own[i] ^ std::to_integer<unsigned>(tag[i]);
-  if (different != 0) return fail(Error::denied, "a datagram whose tag is not right: another key, or a stranger's");
+  if (different != 0)
+    return fail(Error::denied, "a datagram with a wrong tag: it has another key, or an unknown sender");
   SamplerAnswer answer{load<ofs_header>(datagram.data()), signed_bytes.subspan(OFS_HEADER_BYTES)};
   if (answer.header.magic != OFS_MAGIC || !is_kind_of_answer(answer.header.kind))
-    return fail(Error::protocol, "a datagram with magic {:08x} and kind {:#x} is no answer", answer.header.magic,
+    return fail(Error::protocol, "a datagram with magic {:08x} and kind {:#x} is not an answer", answer.header.magic,
                 answer.header.kind);
   return answer;
 }
@@ -61,7 +62,7 @@ Result<ofs_values> decode_values(Bytes payload, Values& into) {
   if (payload.size() < OFS_VALUES_BYTES) return fail(Error::protocol, "values in {} bytes", payload.size());
   const auto values = load<ofs_values>(payload.data());
   if (values.count != into.size())
-    return fail(Error::protocol, "{} values, the schema has {}", values.count, into.size());
+    return fail(Error::protocol, "{} values, but the schema has {}", values.count, into.size());
   const std::size_t presence_bytes = bitmap_bytes(into.size());
   const Bytes rest = payload.subspan(OFS_VALUES_BYTES);
   if (rest.size() < presence_bytes) return fail(Error::protocol, "{} values in {} bytes", values.count, payload.size());
@@ -71,7 +72,7 @@ Result<ofs_values> decode_values(Bytes payload, Values& into) {
     present += static_cast<std::size_t>(std::popcount(std::to_integer<unsigned>(byte)));
   const bool beyond = into.size() % 8 != 0 && std::to_integer<unsigned>(presence.back()) >> into.size() % 8 != 0;
   if (beyond || rest.size() != presence_bytes + 8 * present)
-    return fail(Error::protocol, "{} of {} values are said to be there, in {} bytes", present, values.count,
+    return fail(Error::protocol, "{} of {} values are marked as present, in {} bytes", present, values.count,
                 payload.size());
   const std::byte* at = rest.data() + presence_bytes;
   for (std::size_t i = 0; i < into.size(); ++i) {

@@ -1,5 +1,5 @@
-// The agent's side of the datagrams that host_sampler/datagram.h draws: writing requests, and answers checked before
-// they are used.
+// The agent's side of the datagrams in host_sampler/datagram.h: writes requests, and checks answers before they are
+// used.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace offpath::exchange {
 
 using SamplerKey = std::array<std::uint8_t, 16>;
-// From the contents of a key file: 16 to 4096 bytes.
+// Makes the key from the contents of a key file: 16 to 4096 bytes.
 [[nodiscard]] Result<SamplerKey> sampler_key(Bytes file);
 
 using SamplerRequest = std::array<std::byte, OFS_HEADER_BYTES + OFS_TAG_BYTES>;
@@ -26,15 +26,15 @@ struct RequestFields {
 };
 [[nodiscard]] SamplerRequest encode_request(const RequestFields& fields, const SamplerKey& key);
 
-// An answer with a right tag. `payload` lies in the datagram.
+// An answer with a right tag. `payload` points into the datagram.
 struct SamplerAnswer {
   ofs_header header;
   Bytes payload;
 };
-// Error::denied: the tag is wrong, so the sender is unknown. Error::protocol: the tag is right, and the bytes are
+// Error::denied: the tag is wrong, so the sender is unknown. Error::protocol: the tag is right, but the bytes are
 // invalid.
 [[nodiscard]] Result<SamplerAnswer> decode_answer(Bytes datagram, const SamplerKey& key);
-// Fills values of as many fields as `into` has.
+// Fills `into`, which has as many values as the schema has fields.
 [[nodiscard]] Result<ofs_values> decode_values(Bytes payload, Values& into);
 
 }  // namespace offpath::exchange

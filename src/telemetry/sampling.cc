@@ -9,7 +9,7 @@ namespace {
 
 constexpr TimeNs retry_min_ns = millisecond_ns;  // a busy host answers late more often than datagrams are lost
 constexpr std::uint32_t schema_bytes_max = 1 << 20;
-constexpr std::uint32_t chunk_bytes = 1400;  // of an answer: what a frame of Ethernet carries
+constexpr std::uint32_t chunk_bytes = 1400;  // of an answer: fits into an Ethernet frame
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void Sampling::on_time(TimeNs now, SamplingEffects& effects) {
   }
 }
 
-// ---- asking
+// ---- requests
 
 void Sampling::ask(TimeNs now, SamplingEffects& effects) {
   asking_ = true;
@@ -59,7 +59,7 @@ void Sampling::send(TimeNs now, SamplingEffects& effects) {
   effects.requests.push_back(encode_request({sampling ? OFS_SAMPLE : OFS_DESCRIBE, options_.session, ++number_, token_,
                                              schema_id_, static_cast<std::uint32_t>(chunks_.size()), most},
                                             options_.key));
-  // If there are more attempts than fit, answers to the first ones are too late to be useful.
+  // Beyond that number, answers to the first attempts are too late to be useful.
   if (attempt_count_ == attempts_.size())
     std::rotate(attempts_.begin(), attempts_.begin() + 1, attempts_.end());
   else
@@ -101,7 +101,8 @@ void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, Sam
   const std::uint64_t token_before = std::exchange(token_, answer->header.token);
   switch (answer->header.kind) {
     case OFS_TOKEN:
-      if (token_ != token_before) ask(now, effects);  // otherwise it contradicts itself, and the host is asked again
+      if (token_ != token_before) ask(now, effects);  // otherwise the answer contradicts itself, and the host is asked
+                                                      // again
       break;
     case OFS_CHUNK:
       take_chunk(*answer, now, effects);
@@ -112,7 +113,7 @@ void Sampling::on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, Sam
     case OFS_OTHER_SCHEMA:
       describe_anew(now, effects);
       break;
-    default:  // the answer would not fit what this side takes
+    default:  // the answer would be larger than this side accepts
       trouble_ = fmt::format("a sample takes {} bytes, more than a datagram may have", answer->header.size);
   }
 }
@@ -121,7 +122,7 @@ void Sampling::describe_anew(TimeNs now, SamplingEffects& effects) {
   ++counters_.restarts;
   schema_id_ = 0;
   chunks_.clear();
-  // The request that follows from an answer is sent at once: a host is known after a few round trips, not intervals.
+  // A request that follows from an answer is sent at once: a host is known after a few round trips, not intervals.
   ask(now, effects);
 }
 
@@ -131,7 +132,7 @@ void Sampling::take_chunk(const SamplerAnswer& answer, TimeNs now, SamplingEffec
   chunks_of_ = answer.header.schema;
   if (answer.header.offset != chunks_.size() || answer.payload.empty() || answer.header.size > schema_bytes_max ||
       answer.payload.size() > answer.header.size - std::min<std::size_t>(chunks_.size(), answer.header.size)) {
-    // Of another schema than the earlier chunks, because the sampler was restarted in between; or invalid.
+    // From another schema than the earlier chunks, because the sampler was restarted in between; or invalid.
     chunks_.clear();
     ++counters_.refused;
     return;
@@ -141,7 +142,7 @@ void Sampling::take_chunk(const SamplerAnswer& answer, TimeNs now, SamplingEffec
     auto schema = decode_schema(chunks_);
     chunks_.clear();
     if (!schema || schema->id() != answer.header.schema) {
-      trouble_ = schema ? "its schema is not the one it is called by" : schema.error().message;
+      trouble_ = schema ? "its schema does not match its id" : schema.error().message;
       ++counters_.refused;
       return;
     }
@@ -171,7 +172,7 @@ void Sampling::take_values(const SamplerAnswer& answer, TimeNs asked_at, TimeNs 
   newest_.sequence = values->sequence;
   newest_.source_ns = values->read_ns;
   newest_.receive_ns = real_ns;
-  // Read between request and arrival, whatever the clocks say.
+  // The value was read between request and arrival, whatever the clocks say.
   newest_at_ = clock_.known() ? std::clamp(clock_.when(values->read_ns, now), asked_at, now) : now;
   ++counters_.samples;
   counters_.wait_ns += static_cast<std::uint64_t>(now - asked_at);

@@ -23,12 +23,12 @@
 namespace offpath::exchange {
 
 struct SamplingOptions {
-  std::string producer;            // what samples call the host
-  TimeNs interval_ns = second_ns;  // from one request to the next; 0: as soon as one is answered
+  std::string producer;            // the host's name in samples
+  TimeNs interval_ns = second_ns;  // from one request to the next; 0: at once after each answer
   TimeNs deadline_ns = second_ns;  // of one sample
-  // the first wait for an answer, later four times the usual delay; each is twice the last
+  // the first wait for an answer, later four times the usual delay; each further wait is twice the last
   TimeNs retry_ns = 5 * millisecond_ns;
-  TimeNs silent_after_ns = 3 * second_ns;  // a host that was silent for so long has no values
+  TimeNs silent_after_ns = 3 * second_ns;  // a host that was silent for this long has no values
   SamplerKey key{};
   std::uint64_t session = 0;  // random, of this process
   std::uint32_t answer_bytes_max = OFS_DATAGRAM_MAX;
@@ -37,7 +37,7 @@ struct SamplingOptions {
 struct SamplingCounters {
   std::uint64_t requests = 0, retransmits = 0, samples = 0, missed = 0, late = 0, doubled = 0, refused = 0;
   std::uint64_t schemas = 0, restarts = 0;
-  std::uint64_t wait_ns = 0;  // from request to values unpacked, summed over samples
+  std::uint64_t wait_ns = 0;  // from request to decoded values, summed over samples
 };
 
 struct SamplingEffects {
@@ -52,14 +52,14 @@ class Sampling {
   // Call it at next_deadline().
   void on_time(TimeNs now, SamplingEffects& effects);
   [[nodiscard]] TimeNs next_deadline() const noexcept;
-  // Any bytes that came from the host's address. `real_ns` is this agent's CLOCK_REALTIME.
+  // Handles any bytes from the host's address. `real_ns` is this agent's CLOCK_REALTIME.
   void on_datagram(Bytes datagram, TimeNs now, std::int64_t real_ns, SamplingEffects& effects);
 
-  // Empty until it was described.
+  // Empty until the host has described it.
   [[nodiscard]] const Schema& schema() const noexcept { return schema_; }
   [[nodiscard]] bool described() const noexcept { return schema_id_ != 0; }
   [[nodiscard]] const Sample& newest() const noexcept { return newest_; }
-  // When it was read on the host, by this agent's monotonic clock; never: there is none.
+  // Time of the read on the host, by this agent's monotonic clock; never: there is none.
   [[nodiscard]] TimeNs newest_at() const noexcept { return newest_at_; }
   [[nodiscard]] bool silent(TimeNs now) const noexcept {
     return heard_at_ == never || now - heard_at_ >= options_.silent_after_ns;
@@ -67,7 +67,7 @@ class Sampling {
   [[nodiscard]] const ClockOffset& clock() const noexcept { return clock_; }
   [[nodiscard]] const SamplingCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const SamplingOptions& options() const noexcept { return options_; }
-  // The sampler's own figures in its newest answer.
+  // The sampler's own values in its newest answer.
   [[nodiscard]] const ofs_values& sampler() const noexcept { return sampler_; }
   [[nodiscard]] const std::string& trouble() const noexcept { return trouble_; }  // a sentence; empty: none
 
@@ -90,14 +90,14 @@ class Sampling {
   std::uint64_t number_ = 0, token_ = 0, answered_number_ = 0;
   Schema schema_;
   SchemaId schema_id_ = 0;
-  std::vector<std::byte> chunks_;  // of the schema, so far
+  std::vector<std::byte> chunks_;  // of the schema, received so far
   SchemaId chunks_of_ = 0;
   Values spare_;
   Sample newest_;
   TimeNs newest_at_ = never, heard_at_ = never;
   ClockOffset clock_;
   ofs_values sampler_{};
-  // The request under way.
+  // The current request.
   bool asking_ = false;
   std::array<Attempt, 16> attempts_{};
   std::size_t attempt_count_ = 0;

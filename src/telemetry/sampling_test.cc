@@ -12,11 +12,11 @@ namespace {
 
 SamplingOptions options() { return {.producer = "node17", .key = TestHost::key(), .session = 99}; }
 
-// The agent, a host, and a network that the test looks into.
+// The agent, a host, and a network under the test's control.
 struct Sampled {
   explicit Sampled(SamplingOptions how = options()) : sampling(std::move(how), 0) {}
 
-  // Requests of this call go over and come back, each way in `way_ns`, until nobody says anything.
+  // Delivers requests and answers, each way in `way_ns`, until there are no more.
   void talk() {
     for (int rounds = 0; rounds < 100 && !effects.requests.empty(); ++rounds) {
       const std::vector<SamplerRequest> requests = std::exchange(effects.requests, {});
@@ -250,7 +250,7 @@ TEST(ClockOffset, TheExchangeWithTheSmallestDelayIsBelieved) {
   ClockOffset clock;
   constexpr std::int64_t ahead = TestHost::epoch_ns;
   TimeNs now = 0;
-  for (const TimeNs extra : {500, 3, 900, 40}) {  // on the way there alone: the estimate is off by half of it
+  for (const TimeNs extra : {500, 3, 900, 40}) {  // the delay is on one way only: the estimate is off by half of it
     const TimeNs asked = now, received = asked + 10 * microsecond_ns + extra * microsecond_ns,
                  arrived = received + 11 * microsecond_ns;
     EXPECT_TRUE(clock.add({asked, arrived, received + ahead, received + ahead + microsecond_ns}));

@@ -15,7 +15,7 @@ constexpr std::array<std::uint8_t, 16> id_key{'o', 'f', 'f', 'p', 'a', 't', 'h',
                                               's', 'c', 'h', 'e', 'm', 'a', ' ', '1'};
 constexpr std::size_t field_bytes_min = 2 + 1 + 1 + 2 + 2;
 
-// UTF-8 beyond ASCII is left to the code that prints it.
+// UTF-8 beyond ASCII is checked by the code that prints it.
 bool is_printable(std::string_view text) noexcept {
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });
 }
@@ -95,7 +95,7 @@ Result<Schema> decode_schema(Bytes bytes) {
     field.type = static_cast<FieldType>(type);
     field.kind = static_cast<FieldKind>(kind);
   }
-  if (!reader.done()) return fail(Error::protocol, "{} bytes are no schema of {} fields", bytes.size(), count);
+  if (!reader.done()) return fail(Error::protocol, "{} bytes are not a schema of {} fields", bytes.size(), count);
   if (auto fits = check(schema); !fits) return fail(Error::protocol, "{}", fits.error().message);
   return schema;
 }

@@ -1,5 +1,6 @@
-// The meaning of a sample's numbers. A schema travels once; samples and records name it by its id, which is computed
-// from its content, so equal schemas of different machines have one id. Read this first, then sample.h.
+// The meaning of a sample's numbers. A schema is sent once; samples and records name it by its id, which is computed
+// from its content, so equal schemas of different machines have one id. Read this first, then sample.h; sampling.h
+// (hosts), gauges.h (programs) and alarm.h use them.
 //
 //   schema   u16 name | u32 fields | of each: u16 name, u8 type, u8 kind, u16 unit, u16 description
 //            u16: length, then text
@@ -28,7 +29,7 @@ struct Field {
   std::string name;
   FieldType type = FieldType::u64;
   FieldKind kind = FieldKind::gauge;
-  std::string unit{};         // bytes, seconds, celsius; empty: a number of things. As OpenMetrics names them
+  std::string unit{};         // bytes, seconds, celsius; empty: a plain count. As in OpenMetrics
   std::string description{};  // one sentence
   bool operator==(const Field&) const = default;
 };
@@ -39,17 +40,17 @@ struct Schema {
   std::string name;
   std::vector<Field> fields;
 
-  [[nodiscard]] SchemaId id() const;  // of a schema that check() takes
-  // The place of the field of that name; fields.size() if there is no such field.
+  [[nodiscard]] SchemaId id() const;  // of a schema that check() accepts
+  // The index of the field of that name; fields.size() if there is none.
   [[nodiscard]] std::size_t find(std::string_view field) const noexcept;
   bool operator==(const Schema&) const = default;
 };
 
-// Names exist, are different, within their limits, and printable, because text of others ends in logs and metrics.
+// Checks that names exist, differ, are within their limits, and printable, because they appear in logs and metrics.
 [[nodiscard]] Status check(const Schema& schema);
 
 void encode(const Schema& schema, std::vector<std::byte>& to);
-// Anything wrong is Error::protocol.
+// Any malformed input is Error::protocol.
 [[nodiscard]] Result<Schema> decode_schema(Bytes bytes);
 
 }  // namespace offpath::exchange

@@ -34,7 +34,7 @@ void UdpPort::send(Bytes datagram) noexcept {
 }
 
 std::optional<Bytes> UdpPort::receive(MutableBytes buffer) noexcept {
-  // A datagram longer than the buffer is not a sampler's; cut, it is too short for its tag.
+  // A datagram longer than the buffer is not a sampler's; truncated, it fails the check of its tag.
   for (int attempts = 0; attempts < 8; ++attempts) {
     const ssize_t length = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (length >= 0) return Bytes(buffer).first(static_cast<std::size_t>(length));

@@ -4,14 +4,13 @@
 //   0                          TailLine               host      request ring's tail, reply ring's head
 //   64                         AgentLine              agent     request ring's head, asleep flag
 //   128                        ReplyTailLine          agent     reply ring's tail
-//   192                        WitnessLine            agent     what a read of the program's memory finds here
-//                              (link/control/witness.h)
+//   192                        WitnessLine            agent     a value that proves whose memory a read returned
+//                                                               (link/control/witness.h)
 //   4096                       request slots          host
 //   + request_slots * 64       reply slots            agent
 //   + reply_slots * 64         completion lines       agent     one of 64 bytes for each stream
-//   + streams_max * 64, page   a request's payload    host      one that is too large for the ring, at a time; its
-//                              slots are
-//                                                               free again when the agent has copied it, too
+//   + streams_max * 64, page   a request's payload    host      if too large for the ring; one at a time, until the
+//                                                               agent has copied it
 //
 // Positions count slots since the beginning and never wrap; the slot is position modulo ring size, the
 // lap is position / ring size + 1. The host writes slots, then the tail with release order.
@@ -33,7 +32,7 @@ struct alignas(64) TailLine {
 static_assert(sizeof(TailLine) == 64);
 
 struct alignas(64) AgentLine {
-  std::uint64_t head;    // request slots the agent has copied out: free again
+  std::uint64_t head;    // request slots that the agent has copied out and released
   std::uint64_t asleep;  // 1: the agent wants a wake after the next tail
   std::uint64_t reserved[6];
 };
@@ -51,7 +50,7 @@ struct alignas(64) WitnessLine {
 };
 static_assert(sizeof(WitnessLine) == 64);
 
-// One for each stream. Words only grow. `credit` is the sum of charges (wire/charge.h) the stream may
+// One for each stream. Words only grow. `credit` is the sum of the charges (see charge_of_buffer) that the stream may
 // have sent since it was opened.
 struct alignas(64) CompletionLine {
   std::uint64_t pulled;
@@ -91,11 +90,11 @@ inline constexpr std::uint32_t ring_slots_min = 64;
 inline constexpr std::uint32_t ring_slots_max = 1u << 20;
 inline constexpr std::uint32_t streams_max_max = 1u << 16;
 
-// Of a layout another process asked for.
+// Checks a layout that another process requested.
 [[nodiscard]] Status check_layout(const ChannelLayout& layout);
 
-// Slots an entry is given at a time: half the ring, so that it never waits for itself. A request of more lies outside;
-// a reply of more is written in parts, as the host reads them.
+// The most slots of one entry: half the ring, so that it never waits for itself. A larger request is stored outside of
+// the ring; a larger reply is written in parts, as the host reads them.
 [[nodiscard]] constexpr std::uint64_t entry_slots_max(std::uint64_t ring_slots) noexcept { return ring_slots / 2; }
 
 }  // namespace offpath::wire

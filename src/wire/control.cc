@@ -12,7 +12,7 @@ constexpr std::size_t outcome_text_max = 1024;
 
 void fields(auto& way, Is<Hello> auto& m) {
   way.begins("hello");
-  auto magic = hello_magic;  // looked at before anything else is: decode_hello
+  auto magic = hello_magic;  // decode_hello checks it before everything else
   way(magic, m.version, m.layout.request_slots, m.layout.reply_slots, m.layout.streams_max, m.force_staging,
       m.channel_address, m.pid, m.nonce);
   way.text(m.name, name_bytes_max, "the name");
@@ -83,7 +83,7 @@ void encode(const Refusal& refusal, std::vector<std::byte>& to) { write(refusal,
 void encode(const SegmentNotice& notice, std::vector<std::byte>& to) { write(notice, to); }
 void encode(const MemoryExport& exported, std::vector<std::byte>& to) { write(exported, to); }
 
-// What another version says after its number may look different, so that comes first.
+// Another version's message may have a different layout after its number, so the number is checked first.
 Result<Hello> decode_hello(Bytes payload) {
   Reader start(payload);
   if (start.take<std::uint64_t>() != hello_magic) return fail(Error::protocol, "hello: this is not an Offpath program");
@@ -106,7 +106,7 @@ Result<Welcome> decode_welcome(Bytes payload) {
                 version, protocol_version);
   OFP_ASSIGN(Welcome welcome, read<Welcome>(payload));
   if (welcome.silence_ms < silence_ms_min || welcome.silence_ms > silence_ms_max)
-    return fail(Error::protocol, "welcome: a silence of {} ms, allowed are {} to {}", welcome.silence_ms,
+    return fail(Error::protocol, "welcome: a silence of {} ms, from {} to {} are allowed", welcome.silence_ms,
                 silence_ms_min, silence_ms_max);
   return welcome;
 }
@@ -138,7 +138,7 @@ Result<TransferRequest> decode_transfer(Bytes payload) {
   const auto reserved = reader.take<std::uint32_t>();
   request.pieces = reader.take_bytes(std::uint64_t{count} * sizeof(TransferPiece));
   OFP_TRY(finish(reader, "transfer"));
-  if (reserved != 0) return fail(Error::protocol, "transfer: the reserved field is {}, it must be 0", reserved);
+  if (reserved != 0) return fail(Error::protocol, "transfer: the reserved field is {} and must be 0", reserved);
   return request;
 }
 
@@ -165,7 +165,7 @@ Result<Outcome> decode_outcome(Bytes payload) {
     return fail(Error::protocol, "outcome: a text of {} bytes, at most {} are allowed", text.size(), outcome_text_max);
   if (code == 0) return outcome;
   if (error_name(static_cast<Error>(code)) == "unknown")
-    return fail(Error::protocol, "outcome: code {} is no error's number", code);
+    return fail(Error::protocol, "outcome: {} is not an error code", code);
   const auto error = static_cast<Error>(code);
   outcome.status = tl::unexpected<Failure>(Failure{error, std::string(text.empty() ? error_text(error) : text)});
   return outcome;

@@ -1,4 +1,4 @@
-// Any bytes to every decoder of control.h: what is accepted encodes to the same bytes again.
+// Any bytes to every decoder of control.h: accepted bytes encode to the same bytes again.
 #include <algorithm>
 
 #include "wire/control.h"
@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 2:
       (void)wire::decode_refusal(bytes);
-      break;  // an unknown code is taken as `protocol`
+      break;  // an unknown code becomes `protocol`
     case 3:
       same_again(wire::decode_segment_notice(bytes), bytes);
       break;
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     case 5:
       (void)wire::decode_outcome(bytes);
-      break;  // an empty text is filled in
+      break;  // an empty text is replaced
     case 6:
       same_again(wire::decode_withdrawal(bytes), bytes);
       break;

@@ -150,7 +150,7 @@ TEST(Control, TransfersKeepTheirPieces) {
   expect_exact_length(bytes, decode_transfer);
   auto wrong = bytes;
   wrong[12] = std::byte{1};
-  EXPECT_EQ(decode_transfer(wrong).error().message, "transfer: the reserved field is 1, it must be 0");
+  EXPECT_EQ(decode_transfer(wrong).error().message, "transfer: the reserved field is 1 and must be 0");
   wrong = bytes;
   store(wrong.data() + 8, 0xffff'ffffu);
   EXPECT_EQ(decode_transfer(wrong).error().code, Error::protocol);
@@ -167,7 +167,7 @@ TEST(Control, OutcomesCarryTheFailure) {
   EXPECT_EQ(badly->status.error().message, "too late");
   expect_exact_length(encoded(Outcome{8, fail(Error::stale, "too late")}), decode_outcome);
   EXPECT_EQ(decode_outcome(encoded(Outcome{8, fail(static_cast<Error>(999), "?")})).error().message,
-            "outcome: code 999 is no error's number");
+            "outcome: 999 is not an error code");
 }
 
 TEST(Control, WithdrawalsNameTheGeneration) {

@@ -1,5 +1,5 @@
-// Reading and writing fixed-width fields one after another, every step checked.
-// A Reader that ran past its end stays failed; callers check `ok()` once after the last field.
+// Reads and writes fixed-width fields in sequence, and checks every step. A Reader that ran past its end stays failed;
+// callers check `ok()` once after the last field.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class Reader {
     at_ += length;
     return taken;
   }
-  // u16 length, then the characters. A length of 65,535 says that the length follows as u32, which is no less: of such
-  // lengths keys have, and others cost two bytes.
+  // u16 length, then the characters. A length of 65,535 means that the length follows as u32 and is at least 65,535:
+  // keys can be that long, and other texts cost two bytes.
   std::string_view take_text() noexcept {
     std::uint64_t length = take<std::uint16_t>();
     if (length == text_escape) [[unlikely]] {
@@ -54,7 +54,7 @@ class Reader {
   bool failed_ = false;
 };
 
-// Appends to a vector the caller keeps, so a warm channel allocates nothing.
+// Appends to a vector that the caller keeps, so a warm channel allocates nothing.
 class Writer {
  public:
   explicit Writer(std::vector<std::byte>& to) noexcept : to_(to) {}

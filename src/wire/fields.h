@@ -1,5 +1,5 @@
-// The fields of a message, named once for both ways: a function template `fields(way, message)` names them in the order
-// they lie, and runs with a FieldWriter to encode and with a FieldReader to decode.
+// The fields of a message, listed once for both directions: a function template `fields(way, message)` lists them in
+// their order in memory, and runs with a FieldWriter to encode and with a FieldReader to decode.
 //
 //   way.begins("credit request")                             what errors call the message
 //   way(m.stream, m.total)                                   numbers, flags (u8), arrays of bytes, texts (cursor.h)
@@ -25,7 +25,7 @@
 
 namespace offpath::wire {
 
-// The message of a fields() that both ways use: constant when it is written.
+// The message argument of a fields(): constant when it is written.
 template <class T, class Message>
 concept Is = std::same_as<std::remove_const_t<T>, Message>;
 
@@ -118,7 +118,7 @@ class FieldReader {
   void bytes(Bytes& bytes) { bytes = reader_.take_bytes(reader_.take<std::uint32_t>()); }
   void counted(std::string_view& text, std::uint64_t count) { text = text_of(reader_.take_bytes(count)); }
   template <class T>
-  void counted(std::vector<T>& values, std::uint64_t count) {  // the payload bounds what is allocated
+  void counted(std::vector<T>& values, std::uint64_t count) {  // the payload bounds the allocation
     const Bytes bytes = reader_.take_bytes(count > reader_.left() / sizeof(T) ? ~0ull : count * sizeof(T));
     values.resize(bytes.size() / sizeof(T));
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -135,7 +135,7 @@ class FieldReader {
     for (std::uint32_t i = 0; i < count && reader_.ok(); ++i) fields_of(values.emplace_back());
   }
 
-  // After the last field: that nothing was missing, nothing is left, and no field was refused.
+  // After the last field: checks that no field was missing or refused, and that no bytes are left.
   [[nodiscard]] Status finish() {
     if (!reader_.done()) return fail(Error::protocol, "{}: the payload has the wrong length", what_);
     return std::move(refused_);
@@ -143,7 +143,7 @@ class FieldReader {
 
  private:
   void refuse(tl::unexpected<Failure> why) {
-    if (refused_) refused_ = std::move(why);  // the first one
+    if (refused_) refused_ = std::move(why);  // the first error counts
   }
   void take(bool& flag) { flag = reader_.take<std::uint8_t>() != 0; }
   void take(std::string_view& text) { text = reader_.take_text(); }

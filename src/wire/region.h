@@ -1,18 +1,19 @@
-// How memory of the other side is named: never by address alone.
+// Names for memory of the other side, which is never identified by address alone.
 #pragma once
 
 #include <cstdint>
 
 namespace offpath::wire {
 
-// Segments have the high bit set; segment_flag | 0 is the channel segment. A range that is announced
-// again keeps its id and gets the next generation, so a request made before names memory that is gone.
+// Segments have the high bit set; segment_flag
+// 0 is the channel segment. A range that is announced again keeps its id and gets the next generation, so that an older
+// request names memory that no longer exists.
 using RegionId = std::uint32_t;
 inline constexpr RegionId segment_flag = 0x8000'0000u;
 inline constexpr RegionId channel_segment = segment_flag;
 [[nodiscard]] constexpr bool is_segment(RegionId id) noexcept { return (id & segment_flag) != 0; }
 
-// A piece of the other side's memory as a request names it.
+// A piece of the other side's memory, as a request names it.
 //
 //   0  region        u32
 //   4  generation    u32   0 for segments
@@ -32,7 +33,7 @@ struct BufferRef {
 };
 static_assert(sizeof(BufferRef) == 32);
 
-// Bounds of what a region may be.
+// The limits of a region.
 inline constexpr std::uint64_t region_bytes_max = 1ull << 43;
 inline constexpr std::uint32_t regions_max = 1u << 20;  // of each kind, for one channel
 

@@ -7,8 +7,8 @@
 // carry the same kind and ticket. `lap` counts how often the ring went round, starting at 1, so that a
 // slot read over a network is known to be new. The checksum covers the whole slot with its own field as 0.
 //
-// A request that would take more than half of the ring is one slot with flag `outside`: its payload lies in the channel
-// segment behind the lines (channel_layout.h), and the slot says how long it is and gives its checksum.
+// A request that would take more than half of the ring is one slot with flag `outside`: its payload is stored in the
+// channel segment behind the lines (channel_layout.h), and the slot contains its length and checksum.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ namespace offpath::wire {
 
 inline constexpr std::uint64_t slot_bytes = 64;
 inline constexpr std::uint64_t slot_payload_bytes = 48;
-// payload of one entry, over all its slots or outside of them
+// payload of one entry, in all its slots or outside of the ring
 inline constexpr std::uint64_t entry_bytes_max = 512 * 1024;
 
-// A reply's payload begins with the upper half of the ticket it answers, which may be any number of requests ago.
-// Tickets of requests count up by one, so their slots' lower half is enough.
+// A reply's payload begins with the upper half of the ticket that it answers, because any number of requests may have
+// followed. Tickets of requests count up by one, so the lower half in the slot is enough.
 inline constexpr std::uint64_t reply_head_bytes = 4;
 
 enum SlotFlags : std::uint8_t { slot_first = 1, slot_last = 2, slot_outside = 4 };
 
-// What the slot of an entry that lies outside holds.
+// The payload of a slot whose entry is stored outside of the ring.
 struct OutsideEntry {
   std::uint32_t length;
   std::uint32_t crc32c;

@@ -210,7 +210,7 @@ def test_a_tree_that_makes_no_sense_is_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="line 2: group row is part of itself"):
         start(group, ["a"], f"file:{tree}")
     tree.write_text("rack0: a b\nrack1: c d a\n")
-    with pytest.raises(RuntimeError, match="line 2: member a is in rack0 already"):
+    with pytest.raises(RuntimeError, match="line 2: member a is already in rack0"):
         start(group, ["a"], f"file:{tree}")
 
 

@@ -219,7 +219,7 @@ def test_an_agent_started_with_too_little_memory_leaves_what_was_kept(tmp_path: 
         assert objects
         start(group, "--memory", "64MiB")
         for name in names:
-            assert until(lambda name=name: "what was kept is not taken up" in group.running[name].log(), PATIENCE_S)
+            assert until(lambda name=name: "its kept objects are not used" in group.running[name].log(), PATIENCE_S)
             assert group.running[name].status()["sifts"] == []
             kill(group, name)
         assert objects == {each.name for name in names for each in (tmp_path / f"spill-{name}").glob("*.bytes")}
@@ -258,5 +258,5 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
         with pytest.raises(offpath.Invalid, match="spill=durable"):
             session.stream("s", SCHEMA, rows_max=10, pool="sift:/t?key=id&spill=on")
         session.stream("s", SCHEMA, rows_max=10, pool="sift:/t?key=id")
-        with pytest.raises(offpath.Exists, match="for as long as it is there"):
+        with pytest.raises(offpath.Exists, match="as long as it exists"):
             session.stream("s2", SCHEMA, rows_max=10, pool="sift:/t?key=id&members=other")

@@ -170,7 +170,7 @@ def test_what_is_wrong_is_named(tmp_path: Path):
     short.write_text("a\n\nlj\nnone\n")
     assert f"{short}:5: the force style is missing" in refusal("-i", str(short))
     assert "cannot be read" in refusal("-p", "eam", "--potential_file", str(tmp_path / "none.eam"))
-    assert "--offload takes --lists pairs" in refusal("-s", "4", "--lists", "clusters", "--offload", "force")
+    assert "--offload needs --lists pairs" in refusal("-s", "4", "--lists", "clusters", "--offload", "force")
     assert "the time step is too large" in refusal("-s", "6", "--dt", "0.3", "-n", "200")
 
 
@@ -250,7 +250,7 @@ def test_a_run_goes_on_when_the_agent_dies(agent: AgentProcess, monkeypatch: pyt
     agent.process.kill()
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
-    assert "went on without the agent" in err
+    assert "continued without the agent" in err
     assert "\n5000 " in out
 
 
@@ -304,7 +304,7 @@ def test_auto_does_without_an_agent_that_is_ten_times_slower(agent: AgentProcess
     monkeypatch.setenv("OFFPATH_AGENT", address_of(agent))
     with slowed(agent, 10):
         done = ended("-s", "20", "-n", "300", "--every", "5", "--offload", "auto")
-    assert verdict(done).startswith("none (ms a step: alone"), done.stdout
+    assert verdict(done).startswith("none (ms per step: alone"), done.stdout
 
 
 def test_auto_does_without_an_agent_that_never_answers(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch):
@@ -331,7 +331,7 @@ def test_auto_without_any_agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("OFFPATH_AGENT", f"unix:{tmp_path / 'nobody'}")
     done = ended("-s", "6", "-n", "20", "--offload", "auto")
     assert verdict(done) == "none (there is no agent)"
-    assert "goes on without an agent" in done.stderr
+    assert "continues without an agent" in done.stderr
 
 
 def test_model_predicts_and_measures_every_mode(agent: AgentProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -192,7 +192,7 @@ def test_misuse_is_named(group: Group) -> None:
         stream = session.stream("second", other, rows_max=10, pool="sift:/m?key=id")
         with pytest.raises(offpath.SchemaError):
             stream.send({"id": np.arange(3), "y": np.zeros(3, np.float32)}, key="step0").wait_stored(PATIENCE_S)
-        with pytest.raises(offpath.Exists, match="is there already"):
+        with pytest.raises(offpath.Exists, match="exists already"):
             session.stream("third", SCHEMA, rows_max=10, pool="sift:/m?key=id&fanout=8")
 
 
@@ -251,7 +251,7 @@ def test_what_is_wrong_with_an_expression_over_tracks_is_said(group: Group) -> N
             tracks.tracks(pc.field("speed") < 1, columns=["x"])
         with pytest.raises(offpath.SchemaError, match="the filter is of type double, not bool"):
             tracks.tracks("x + 1")
-        with pytest.raises(offpath.Unsupported, match="no keys of row and column"):
+        with pytest.raises(offpath.Unsupported, match="no row and column keys"):
             session.pool("sift:/tracks").query(rows="step*")
 
 

@@ -130,7 +130,7 @@ def test_what_the_agent_takes_it_has_by_the_drop_in_for_systemd(open_path: Path)
 def test_an_interface_without_an_address_wants_one_to_be_named() -> None:
     refused = run_agent("--listen", "unix:/tmp/offpath-never.sock", "--set", "tcp.device=lo:none")
     assert refused.returncode != 0
-    assert "lo:none has no IPv4 address to be taken: name one in tcp.address" in refused.stderr
+    assert "lo:none has no usable IPv4 address: set tcp.address" in refused.stderr
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")

@@ -235,7 +235,7 @@ for _ in range(20):
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     for keys, why in (
         (["tcp.device=tap:offpath0", "tcp.cores=2"], "tap:offpath0 serves 1"),
-        (["tcp.device=near", "tcp.cores=3", "tcp.pin=2"], "1 cores are named for the 2 loops"),
+        (["tcp.device=near", "tcp.cores=3", "tcp.pin=2"], "1 cores for the 2 loops"),
         (["tcp.device=near", "tcp.cores=17"], "tcp.cores"),
         (["tcp.device=near", "tcp.cores=2", f"tcp.trace_file={tmp_path}/trace"], "tcp.cores is 1"),
     ):

@@ -207,7 +207,7 @@ def test_waits_end_in_time_for_the_function_to_return(tmp_path: Path, agents: in
         one.run([send(1, 8)])
         assert other.end() == [Outcome(OK, False, 8)]  # the one that came too late has taken nothing
         assert again.info.worker == task.info.worker
-        with pytest.raises(offpath.FunctionFailed, match="receive from lane 0, tag 0: nothing had come"):
+        with pytest.raises(offpath.FunctionFailed, match="receive from lane 0, tag 0: no message had arrived"):
             other.tasks.submit("t/must_receive", arguments=struct.pack("I", 0), timeout=0.5).wait(PATIENCE_S)
 
 

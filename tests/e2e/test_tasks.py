@@ -186,7 +186,7 @@ def test_what_is_asked_for_wrongly_is_said(session: offpath.Session) -> None:
             tasks.submit("t/axpy", {"x": x, "y": x}, {"z": elsewhere}, arguments=one)
         with pytest.raises(offpath.FunctionFailed, match="the task has room for 80"):
             tasks.submit("t/axpy", {"x": x, "y": x}, {"z": small}, arguments=one).wait(PATIENCE_S)
-        with pytest.raises(offpath.FunctionFailed, match="none of those that the task names"):
+        with pytest.raises(offpath.FunctionFailed, match="not among those that the task names"):
             tasks.submit("t/axpy", {"x": x, "y": x}, {"w": small}, arguments=one).wait(PATIENCE_S)
         with pytest.raises(offpath.NotFound, match="there are axpy"):
             tasks.submit("t/apxy").wait(PATIENCE_S)

@@ -180,7 +180,7 @@ TEST_F(PluginProcessesTest, InputsThatAWorkerCouldChangeAreNotGivenToIt) {
   Call crooked = of("describe");
   memory = sealed_memory("text");
   crooked.inputs.push_back({"row", "x", false, memory.get(), 1, 3, {}, {}});
-  EXPECT_THAT(error_of(std::move(crooked)), HasSubstr("no multiple of 4096"));
+  EXPECT_THAT(error_of(std::move(crooked)), HasSubstr("not a multiple of 4096"));
   Call large = of("describe");
   const std::vector<std::byte> bytes(plugin::copied_bytes_max + 1);
   large.inputs.push_back({"row", "x", false, -1, 0, 0, bytes, {}});
@@ -206,7 +206,7 @@ TEST_F(PluginProcessesTest, AFunctionThatFailsOrThrowsSaysWhy) {
   EXPECT_EQ(error_of(of("fails")),
             "function_failed: plug-in 'hostile', function 'fails': x is negative (it returned 7)");
   EXPECT_THAT(error_of(of("throws")), HasSubstr("function 'throws': threw: no such particle"));
-  EXPECT_THAT(error_of(of("throws_a_number")), HasSubstr("threw something that is no std::exception"));
+  EXPECT_THAT(error_of(of("throws_a_number")), HasSubstr("threw an exception that is not a std::exception"));
   expect_served();
   EXPECT_EQ(processes_->status()[0].counters.starts, 1u);  // all in one worker
   EXPECT_THAT(
@@ -216,10 +216,11 @@ TEST_F(PluginProcessesTest, AFunctionThatFailsOrThrowsSaysWhy) {
 
 TEST_F(PluginProcessesTest, ACrashCostsItsOwnCallAndNamesTheSignal) {
   with(hostile());
-  EXPECT_EQ(error_of(of("crashes")),
-            "function_failed: plug-in 'hostile', function 'crashes': its worker was killed by SIGSEGV while it ran");
+  EXPECT_EQ(
+      error_of(of("crashes")),
+      "function_failed: plug-in 'hostile', function 'crashes': its worker was killed by SIGSEGV while running it");
   expect_served();
-  EXPECT_THAT(error_of(of("exits")), HasSubstr("its worker exited with 3 while it ran"));
+  EXPECT_THAT(error_of(of("exits")), HasSubstr("its worker exited with 3 while running it"));
   expect_served();
   Fd memory = sealed_memory("text");
   Call call = of("writes_to_an_input");
@@ -284,9 +285,12 @@ TEST_F(PluginProcessesTest, WhatAWorkerForgesIsRefused) {
   const struct {
     const char *function, *said;
   } forgeries[] = {
-      {"answers_unsealed", "needed are"},         {"answers_short", "its memory has 100 bytes, it says 4096"},
-      {"answers_without", "with 0 descriptors"},  {"answers_with_a_file", "cannot be sealed"},
-      {"answers_garbage", "a message of kind"},   {"answers_at_length", "a packet of more than"},
+      {"answers_unsealed", "it needs"},
+      {"answers_short", "its memory has 100 bytes, but 4096 were announced"},
+      {"answers_without", "with 0 descriptors"},
+      {"answers_with_a_file", "cannot be sealed"},
+      {"answers_garbage", "a message of kind"},
+      {"answers_at_length", "a packet of more than"},
       {"closes_its_socket", "closed its socket"},
   };
   for (const auto& [function, said] : forgeries) {
@@ -411,8 +415,8 @@ TEST_F(PluginProcessesTest, PlugInsThatCannotBeUsedSayWhy) {
   } wrong[] = {
       {"no_symbol", "cannot be used: it has no symbol offpath_plugin"},
       {"other_version", "cannot be used: it was built for version 99 of offpath/plugin.h, this agent has 1"},
-      {"hangs", "cannot be used: it was not loaded within 300ms (plugin.start_deadline)"},
-      {"crashes", "cannot be used: its worker was killed by SIGABRT while it loaded it"},
+      {"hangs", "cannot be used: it did not load within 300ms (plugin.start_deadline)"},
+      {"crashes", "cannot be used: its worker was killed by SIGABRT while loading it"},
       {"returns_null", "cannot be used: offpath_plugin() returned NULL"},
       {"throws", "cannot be used: loading it threw: no licence"},
       {"bad_name", "cannot be used: function 0 has the name 'two words'"},

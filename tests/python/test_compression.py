@@ -107,7 +107,7 @@ def test_it_is_counted(name, data):
 
 
 def test_an_unknown_codec_is_named_with_those_there_are(session, name):
-    with pytest.raises(offpath.Invalid, match='compression "snappy" is unknown; there are none, lz4, zstd'):
+    with pytest.raises(offpath.Invalid, match='compression "snappy" is unknown; known are none, lz4, zstd'):
         session.stream(name, SCHEMA, rows_max=10, compression="snappy")
 
 

@@ -122,7 +122,7 @@ def test_columns_of_different_lengths_name_both(session, name):
 
 
 def test_an_unknown_destination_is_named_with_those_there_are(session, name):
-    with pytest.raises(offpath.Invalid, match=r'destination "mars" is unknown; there are native, .*ipc-page'):
+    with pytest.raises(offpath.Invalid, match=r'destination "mars" is unknown; known are native, .*ipc-page'):
         session.stream(name, SCHEMA, rows_max=10, destination="mars")
     with pytest.raises(offpath.Unsupported, match=r'pool "mars:/x": a pool.s name begins with one of local:/'):
         session.stream(name, SCHEMA, rows_max=10, pool="mars:/x")

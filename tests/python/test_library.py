@@ -86,8 +86,8 @@ def test_an_openssl_part_of_another_version_is_refused(library, tcp_agent, tmp_p
     output("cc", "-shared", "-fPIC", "-o", str(other), str(source))
     (network,) = connects(alone, tcp, key=key)
     assert network["code"] == offpath.Unsupported.code
-    own = f"liboffpath.so beside it of version {offpath.__version__}"
-    assert f"{other} is of version 0.0.1, {own}" in network["message"]
+    own = f"liboffpath.so beside it has version {offpath.__version__}"
+    assert f"{other} has version 0.0.1, and {own}" in network["message"]
 
 
 def test_a_program_grows_little_and_gets_no_thread(agent, library):

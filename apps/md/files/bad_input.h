@@ -1,4 +1,4 @@
-// What a user gave and what is wrong with it. Thrown where it is found, printed once, by main.
+// An error in the user's input. Thrown where it is found, and printed once, by main.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,7 @@ class BadInput : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The simulation itself cannot go on: an atom is lost, a position is not a number.
+// The simulation cannot continue: an atom is lost, or a position is not a number.
 class BrokenRun : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

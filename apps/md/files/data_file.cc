@@ -12,7 +12,7 @@ constexpr std::int64_t atoms_max = 2'000'000'000;
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : lines_(path) { lines_.next(); }  // the first line is a remark
+  explicit Reader(const std::string& path) : lines_(path) { lines_.next(); }  // the first line is a comment
 
   DataFile read() {
     read_header();
@@ -33,7 +33,7 @@ class Reader {
   }
 
  private:
-  // The words of the next line that has any, without its remark; none at the end.
+  // The words of the next non-empty line, without its comment; none at the end.
   std::vector<std::string_view> next_words() {
     while (const auto line = lines_.next()) {
       auto words = words_of(line->substr(0, line->find('#')));
@@ -78,7 +78,7 @@ class Reader {
         if (!(data_.box.low[d] < data_.box.high[d])) lines_.fail("the box ends before it begins");
         axes_ |= 1U << d;
       } else if (words.size() >= 2 && whole_number_of(words[0]).value_or(1) == 0) {
-        continue;  // "0 bonds" and the like
+        continue;  // "0 bonds" and similar lines
       } else if (number_of(words[0])) {
         lines_.fail("header line ending in '" + last +
                     "' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");
@@ -87,7 +87,7 @@ class Reader {
         break;
       }
     }
-    if (count_ == 0) lines_.fail("the header does not say how many atoms there are");
+    if (count_ == 0) lines_.fail("the header does not give the number of atoms");
     if (axes_ != 7) lines_.fail("the header does not give the box along all of x, y, z");
   }
 
@@ -97,7 +97,7 @@ class Reader {
       const auto words = next_words();
       if (words.size() < 2) lines_.fail("a type and its mass were expected");
       const double mass = number(words[1]);
-      if (mass <= 0) lines_.fail("a mass is positive");
+      if (mass <= 0) lines_.fail("a mass has to be positive");
       data_.mass[static_cast<std::size_t>(whole(words[0], "the type", 1, data_.types) - 1)] = mass;
     }
   }
@@ -109,7 +109,7 @@ class Reader {
       if (words.empty())
         lines_.fail("the file ends after " + std::to_string(n) + " of " + std::to_string(count_) + " atoms");
       if (words.size() != 5 && words.size() != 8)
-        lines_.fail("an atom is 'id type x y z', with three image flags or without");
+        lines_.fail("expected 'id type x y z', with three image flags or none");
       DataAtom atom;
       atom.id = static_cast<std::int32_t>(whole(words[0], "the atom's id", 1, 2147483647));
       atom.type = static_cast<std::uint8_t>(whole(words[1], "the atom's type", 1, data_.types) - 1);
@@ -119,7 +119,7 @@ class Reader {
         if (atom.x[d] >= data_.box.high[d] || atom.x[d] < data_.box.low[d]) atom.x[d] = data_.box.low[d];
       }
       if (!places_.emplace(atom.id, data_.atoms.size()).second)
-        lines_.fail("atom " + std::to_string(atom.id) + " stands here a second time");
+        lines_.fail("atom " + std::to_string(atom.id) + " occurs twice");
       data_.atoms.push_back(atom);
     }
   }

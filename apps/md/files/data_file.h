@@ -18,12 +18,12 @@ struct DataAtom {
 struct DataFile {
   Box box;
   int types = 1;
-  std::vector<double> mass;  // by type; empty where there is no such section
+  std::vector<double> mass;  // by type; empty without that section
   bool velocities = false;
   std::vector<DataAtom> atoms;  // positions within the box
 };
 
-// Throws BadInput naming file and line.
+// Throws BadInput with file and line.
 DataFile read_data_file(const std::string& path);
 
 }  // namespace md

@@ -35,10 +35,9 @@ TEST(DataFile, WhatIsWrongIsNamed) {
             ":5: the header does not give the box along all of x, y, z");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 0\n"), ":14: the file ends after 1 of 2 atoms");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 nan\n2 1 0 0 0\n"), ":13: 'nan' is not a finite number");
-  EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 0\n1 1 1 0 0\n"), ":14: atom 1 stands here a second time");
+  EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0 0\n1 1 1 0 0\n"), ":14: atom 1 occurs twice");
   EXPECT_EQ(refusal(header + "Atoms\n\n1 2 0 0 0\n"), ":13: the atom's type is '2', not a whole number from 1 to 1");
-  EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0\n"),
-            ":13: an atom is 'id type x y z', with three image flags or without");
+  EXPECT_EQ(refusal(header + "Atoms\n\n1 1 0 0\n"), ":13: expected 'id type x y z', with three image flags or none");
   EXPECT_EQ(refusal(header + "Bonds\n\n1 1 1 2\n"), ":11: section 'Bonds' is not one of Masses, Atoms, Velocities");
   EXPECT_EQ(refusal("x\n\n5 bonds\n"),
             ":3: header line ending in 'bonds' is not supported (atoms, atom types, xlo xhi, ylo yhi, zlo zhi are)");

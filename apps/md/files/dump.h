@@ -1,4 +1,4 @@
-// Snapshots as text: XYZ, and LAMMPS's own dump format.
+// Snapshots as text: XYZ, and LAMMPS's dump format.
 #pragma once
 
 #include <cstdio>
@@ -14,7 +14,7 @@ namespace md {
 class DumpFile {
  public:
   enum class Format { xyz, lammps };
-  // Begins the file anew, or goes on at its end. Throws BadInput where it cannot be written.
+  // Starts the file again, or appends to it. Throws BadInput if it cannot be written.
   DumpFile(const std::string& path, Format format, bool append);
   void write(std::int64_t step, const Box& box, std::span<const Particle> particles);
 

@@ -7,7 +7,7 @@
 namespace md {
 namespace {
 
-constexpr double hartree_bohr = 27.2 * 0.529;  // eV Angstrom: the factor that funcfl's Z Z / r is published with
+constexpr double hartree_bohr = 27.2 * 0.529;  // eV Angstrom: the factor used for funcfl's Z Z / r in published tables
 
 struct Grid {
   std::size_t rhos = 0, distances = 0;
@@ -51,7 +51,7 @@ double read_mass(TextLines& lines) {
   return positive_of(lines, words[1], "the mass");
 }
 
-// So many numbers, over as many lines as they take.
+// Reads `count` numbers, over as many lines as they take.
 std::vector<double> read_values(TextLines& lines, std::size_t count, const std::string& what) {
   std::vector<double> values;
   values.reserve(count);
@@ -91,7 +91,7 @@ EamTables read_funcfl(TextLines& lines) {
   const std::vector<double> density = read_values(lines, grid.distances, "rho(r)");
   expect_end(lines);
   for (double& z : charge) z *= z * hartree_bohr;
-  // The customary grid of a funcfl table ends one point before the file does.
+  // The usual grid of a funcfl table ends one point before the file's.
   tables.embedding.emplace_back(std::span(embedding).first(grid.rhos - 1), grid.rho_spacing);
   tables.density.emplace_back(std::span(density).first(grid.distances - 1), grid.distance_spacing);
   tables.pair.emplace_back(std::span<const double>(charge).first(grid.distances - 1), grid.distance_spacing);

@@ -1,4 +1,5 @@
-// Tables of the embedded atom method as they are published: `funcfl` (one element) and `setfl` (several; eam/alloy).
+// Tables of the embedded atom method in their published formats: `funcfl` (one element) and `setfl` (several;
+// eam/alloy).
 //
 //   funcfl                                   setfl
 //   1  comment                               1-3 comments
@@ -28,7 +29,7 @@ struct EamTables {
   [[nodiscard]] const Spline& pair_of(std::size_t i, std::size_t j) const { return pair[i * elements + j]; }
 };
 
-// Throws BadInput naming the file, the line and what was expected there.
+// Throws BadInput with the file, the line and what was expected there.
 EamTables read_eam_file(const std::string& path);
 
 }  // namespace md

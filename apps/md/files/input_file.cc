@@ -13,7 +13,7 @@ class InputLines {
  public:
   explicit InputLines(const std::string& path) : lines_(path) {}
 
-  // The words of the next line, which holds `what`.
+  // Reads the words of the next line, which should contain `what`.
   void advance(const std::string& what) {
     what_ = what;
     const auto line = lines_.next();
@@ -59,7 +59,7 @@ class InputLines {
   }
 
  private:
-  // `of` values on this line, and what follows them is no further number.
+  // Checks that the line has `of` values, and that no further number follows.
   void expect(std::size_t place, std::size_t of) {
     if (words_.size() <= place)
       lines_.fail(what_ + ": " + std::to_string(of) + " values expected, " + std::to_string(words_.size()) + " found");

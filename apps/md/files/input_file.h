@@ -1,4 +1,4 @@
-// miniMD's input: fourteen lines in a fixed order, the values first, whatever follows them is a remark.
+// miniMD's input: fourteen lines in a fixed order; values come first, and the rest of a line is a comment.
 //
 //   1, 2  remarks
 //   3  lj | metal               8   steps                 12  interval of neighbour lists
@@ -14,7 +14,7 @@
 
 namespace md {
 
-// Over what `settings` say. Names in it are relative to its folder. Throws BadInput naming the line and what belongs
+// Overrides `settings`. File names in it are relative to its folder. Throws BadInput with the line and what is expected
 // there.
 void read_input_file(const std::string& path, Settings& settings);
 

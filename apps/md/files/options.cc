@@ -11,7 +11,7 @@
 namespace md {
 namespace {
 
-// One option's value, and which option it is.
+// The value of one option, and the option.
 struct Given {
   std::string name, value;
 
@@ -59,7 +59,7 @@ std::vector<Option> make_options() {
   add({"-n", "--nsteps"}, "STEPS", [](const Given& g, Settings& s) { s.steps = g.whole(0, many); });
   add({"-t", "--num_threads"}, "THREADS of every rank",
       [](const Given& g, Settings& s) { s.threads = static_cast<int>(g.whole(1, 1024)); });
-  add({"--half_neigh"}, "1: a pair stands in one list; 0: in both",
+  add({"--half_neigh"}, "1: a pair is in one list; 0: in both",
       [](const Given& g, Settings& s) { s.half = g.first_of("1", "0"); });
   add({"--lists"}, "auto | pairs | clusters: of atoms, or of clusters of four; auto: clusters in mixed precision",
       [](const Given& g, Settings& s) {
@@ -72,13 +72,13 @@ std::vector<Option> make_options() {
         else
           g.refuse("auto, pairs or clusters");
       });
-  add({"--skin"}, "LENGTH: by how much lists reach beyond the cut-off",
+  add({"--skin"}, "LENGTH by which lists reach beyond the cut-off",
       [](const Given& g, Settings& s) { s.skin = g.number(0); });
   add({"--every"}, "STEPS between lists", [](const Given& g, Settings& s) { s.interval = g.whole(1, many); });
-  add({"--trigger"}, "interval | displacement: what makes new lists due", [](const Given& g, Settings& s) {
+  add({"--trigger"}, "interval | displacement: when new lists are made", [](const Given& g, Settings& s) {
     s.trigger = g.first_of("interval", "displacement") ? Trigger::interval : Trigger::displacement;
   });
-  add({"--seed"}, "NUMBER: other velocities at the beginning; 0: miniMD's",
+  add({"--seed"}, "NUMBER: other initial velocities; 0: miniMD's",
       [](const Given& g, Settings& s) { s.seed = static_cast<std::int32_t>(g.whole(0, 1'000'000)); });
   add({"--dt"}, "TIME of a step", [](const Given& g, Settings& s) { s.time_step = g.number(0); });
   add({"--thermo"}, "STEPS between rows of output; 0: start and end",
@@ -95,30 +95,29 @@ std::vector<Option> make_options() {
     s.precision = g.first_of("double", "mixed") ? Precision::whole : Precision::mixed;
   });
   add({"--kernels"}, "auto | scalar | avx2 | avx512 | neon", [](const Given& g, Settings& s) { s.kernels = g.value; });
-  add({"--offload"}, "none | force | list | auto: what the agent at OFFPATH_AGENT computes",
+  add({"--offload"}, "none | force | list | auto: the agent's part of the computation (OFFPATH_AGENT)",
       [](const Given& g, Settings& s) {
         const auto* const mode =
             std::ranges::find_if(offload_modes, [&](Offload each) { return g.value == name_of(each); });
         if (mode == offload_modes.end()) g.refuse("none, force, list or auto");
         s.offload = *mode;
       });
-  add({"--agent_threads"}, "THREADS that the agent computes this rank's share with",
+  add({"--agent_threads"}, "THREADS of the agent for this rank",
       [](const Given& g, Settings& s) { s.agent_threads = static_cast<int>(g.whole(1, 1024)); });
   add({"--xyz"}, "FILE for positions as XYZ", [](const Given& g, Settings& s) { s.xyz_file = g.value; });
-  add({"--dump"}, "FILE for positions and velocities as LAMMPS dumps them",
+  add({"--dump"}, "FILE for positions and velocities in LAMMPS's dump format",
       [](const Given& g, Settings& s) { s.dump_file = g.value; });
-  add({"--dump_every"}, "STEPS between these", [](const Given& g, Settings& s) { s.dump_interval = g.whole(1, many); });
-  add({"--restart"}, "FILE to go on from later; written at the end, too",
+  add({"--dump_every"}, "STEPS between dumps", [](const Given& g, Settings& s) { s.dump_interval = g.whole(1, many); });
+  add({"--restart"}, "FILE for continuing the run later; also written at the end",
       [](const Given& g, Settings& s) { s.restart_file = g.value; });
-  add({"--restart_every"}, "STEPS between writing it",
+  add({"--restart_every"}, "STEPS between restart files",
       [](const Given& g, Settings& s) { s.restart_interval = g.whole(1, many); });
-  add({"--resume"}, "FILE that --restart wrote: goes on from there, to the same bits",
+  add({"--resume"}, "FILE of --restart from which to continue, with identical results",
       [](const Given& g, Settings& s) { s.resume_file = g.value; });
-  add({"--report"}, "FILE for what the run took, as JSON",
-      [](const Given& g, Settings& s) { s.report_file = g.value; });
-  add({"--stream"}, "NAME of a stream: hands particles to the agent at OFFPATH_AGENT",
+  add({"--report"}, "FILE for the run's times, as JSON", [](const Given& g, Settings& s) { s.report_file = g.value; });
+  add({"--stream"}, "NAME of a stream that sends particles to the agent at OFFPATH_AGENT",
       [](const Given& g, Settings& s) { s.stream = g.value; });
-  add({"--stream_every"}, "STEPS between these",
+  add({"--stream_every"}, "STEPS between batches",
       [](const Given& g, Settings& s) { s.stream_interval = g.whole(1, many); });
   return all;
 }
@@ -127,7 +126,7 @@ std::vector<Option> make_options() {
 
 Options read_options(std::span<char* const> arguments, const std::vector<std::string>& own) {
   Options options;
-  // An input file comes first, wherever it is named: options go over what it says.
+  // The input file is read first, wherever it is named: options override it.
   for (std::size_t k = 1; k < arguments.size(); ++k) {
     const std::string name = arguments[k];
     if (name == "-h" || name == "--help") options.help = true;
@@ -160,9 +159,9 @@ Options read_options(std::span<char* const> arguments, const std::vector<std::st
 std::string help_text() {
   std::string text =
       "usage: offpath-md [-i FILE] [OPTION VALUE] ...     molecular dynamics; under mpirun, on all its ranks\n"
-      "       offpath-md model [OPTION VALUE] ...         what an agent is worth: predicted, and measured\n"
-      "       offpath-md tdr [OPTION VALUE] ...           how far temperatures diverge from exact ones\n\n"
-      "  -i, --input_file FILE of miniMD; options go over what it says\n";
+      "       offpath-md model [OPTION VALUE] ...         benefit of an agent: predicted and measured\n"
+      "       offpath-md tdr [OPTION VALUE] ...           divergence of temperatures from exact ones\n\n"
+      "  -i, --input_file FILE of miniMD; options override it\n";
   for (const Option& option : make_options()) {
     std::string names;
     for (const std::string& name : option.names) names += (names.empty() ? "" : ", ") + name;

@@ -1,4 +1,4 @@
-// The command line. What miniMD has goes by its names.
+// The command line. Options of miniMD have its names.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@ namespace md {
 struct Options {
   Settings settings;
   bool help = false;
-  std::map<std::string, std::string> own;  // of a subcommand, as they were given
+  std::map<std::string, std::string> own;  // of a subcommand, as given
 };
 
-// Throws BadInput naming the option. `own`: which options a subcommand has beside the run's.
+// Throws BadInput with the option. `own`: further options of a subcommand.
 Options read_options(std::span<char* const> arguments, const std::vector<std::string>& own = {});
 std::string help_text();
 

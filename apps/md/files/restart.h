@@ -1,5 +1,5 @@
-// A run's state in a file, from which it goes on to the same bits: not only where atoms are, but in which order they
-// lie in memory, on which rank, and where they were when their lists were built.
+// A run's state in a file, from which it continues with identical results: positions, velocities, ranks, the order of
+// atoms in memory, and their positions when the lists were built.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace md {
 
-// What a run has to have in common with the one that wrote the file, for the same bits.
+// Settings that have to be the same as in the run that wrote the file, for identical results.
 struct RestartHeader {
   std::int64_t step = 0, atoms = 0;
   std::int32_t ranks = 1, threads = 1, half = 1, mixed = 0, clusters = 0, unused = 0;
@@ -21,13 +21,13 @@ struct RestartHeader {
   std::array<char, 16> kernels{};
 };
 
-// One rank's atoms: for each, where it is, its velocity, where it was when the lists were built.
+// One rank's atoms: position, velocity, and the position when the lists were built.
 struct RestartAtom {
   std::array<double, 3> x{}, v{}, listed{};
   std::int32_t id = 0, type = 0;
 };
 
-// Everybody calls it; rank 0 writes, beside the old file, which it replaces once the new one is on the disk.
+// Called by all ranks; rank 0 writes a new file beside the old one, and replaces that once the new one is on the disk.
 void write_restart(const std::string& path, const RestartHeader& header, const std::vector<RestartAtom>& own,
                    Ranks& ranks);
 
@@ -35,7 +35,7 @@ struct Restart {
   RestartHeader header;
   std::vector<RestartAtom> own;  // of this rank
 };
-// Throws BadInput where the file is cut short, damaged or no such file.
+// Throws BadInput if the file is truncated, damaged or not a restart file.
 Restart read_restart(const std::string& path, int rank);
 
 }  // namespace md

@@ -1,4 +1,4 @@
-// What leaves the program: a snapshot of all atoms, in the order of their ids, at rank 0.
+// A snapshot of all atoms, ordered by id, on rank 0: for output.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct Particle {
   std::array<double, 3> x{}, v{};
 };
 
-// Everybody calls it; rank 0 gets all, the others nothing.
+// Called by all ranks; rank 0 gets all particles, the others none.
 std::vector<Particle> gather_particles(const Atoms& atoms, Ranks& ranks);
 
 }  // namespace md

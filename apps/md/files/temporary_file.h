@@ -1,4 +1,4 @@
-// A file for a test, gone with it.
+// A file for a test, removed with this object.
 #pragma once
 
 #include <unistd.h>
@@ -33,7 +33,7 @@ class TemporaryFile {
   std::string path_;
 };
 
-// What a call throws, as text; "" where it does not.
+// The message of a call's exception; "" if there is none.
 template <class Call>
 std::string refusal_of(const Call& call) {
   try {

@@ -1,4 +1,4 @@
-// The lines of a small text file, with their numbers, for messages that a user can act on.
+// The lines of a small text file with their numbers, for messages that a user can act on.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace md {
 
 class TextLines {
  public:
-  // Throws BadInput where the file cannot be read.
+  // Throws BadInput if the file cannot be read.
   explicit TextLines(const std::string& path);
 
-  // The next line, or nothing at the end.
+  // The next line, or none at the end.
   std::optional<std::string_view> next();
   // Throws BadInput "path:line: what".
   [[noreturn]] void fail(const std::string& what) const;
@@ -30,7 +30,7 @@ class TextLines {
 };
 
 std::vector<std::string_view> words_of(std::string_view line);
-// The whole word as a finite number; nothing otherwise. Fortran's 1.5D-3 is one too.
+// The whole word as a finite number, or none. Accepts Fortran's 1.5D-3.
 std::optional<double> number_of(std::string_view word);
 std::optional<std::int64_t> whole_number_of(std::string_view word);
 

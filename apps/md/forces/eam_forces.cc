@@ -86,7 +86,7 @@ PairSums EamForces::compute(const NeighbourList& list, Halo& halo, bool /*with_s
       const Spline::Value at = embedding.at(density_[i]);
       const double beyond = density_[i] - embedding.last();
       slope_[i] = at.slope;
-      embedded[b] += at.value + (beyond > 0 ? at.slope * beyond : 0);  // F goes on straight beyond its table
+      embedded[b] += at.value + (beyond > 0 ? at.slope * beyond : 0);  // F continues linearly beyond its table
     }
   });
   halo.update_values(slope_.data());

@@ -1,5 +1,5 @@
-// The embedded atom method: e_i = F(sum_j rho(r_ij)) + 1/2 sum_j phi(r_ij). Two loops over the pairs, and between them
-// the slopes of F go to the ghosts.
+// The embedded atom method: e_i = F(sum_j rho(r_ij)) + 1/2 sum_j phi(r_ij). Two loops over the pairs; between them the
+// slopes of F are sent to the ghosts.
 #pragma once
 
 #include "md/files/eam_file.h"
@@ -17,10 +17,10 @@ class EamForces : public Forces {
 
  private:
   EamTables tables_;
-  Array<double> density_, slope_;  // by atom; of F at that density, ghosts' as well
+  Array<double> density_, slope_;  // by atom; the derivative of F at that density, also for ghosts
 };
 
-// The two loops, over flat arrays. `density` of [first, last) is written; `f` likewise.
+// The two loops, over flat arrays. They write `density` and `f` of [first, last).
 void eam_densities(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type,
                    double* density);
 PairSums eam_pairs(const EamTables& tables, const PairList& list, const double* x, const std::uint8_t* type,

@@ -11,7 +11,7 @@ std::unique_ptr<Forces> make_forces(const Settings& settings, const Kernels& ker
     return std::make_unique<LjForces>(LennardJones{settings.epsilon, settings.sigma, settings.cut}, settings.mass,
                                       settings.precision, kernels);
   }
-  if (settings.precision == Precision::mixed) throw BadInput("mixed precision is there for Lennard-Jones, not for EAM");
+  if (settings.precision == Precision::mixed) throw BadInput("mixed precision supports Lennard-Jones, not EAM");
   EamTables tables = read_eam_file(settings.potential_file);
   for (const double mass : tables.mass) {
     if (mass != tables.mass[0])

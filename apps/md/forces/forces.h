@@ -1,4 +1,4 @@
-// The forces on a rank's own atoms: one interface for the potentials.
+// The forces on a rank's own atoms: one interface for all potentials.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ namespace md {
 class Forces {
  public:
   virtual ~Forces() = default;
-  // Writes f of all own atoms. The sums, of this rank's share, only `with_sums`.
+  // Writes f of all own atoms. Computes this rank's share of the sums only `with_sums`.
   virtual PairSums compute(const NeighbourList& list, Halo& halo, bool with_sums, Atoms& atoms) = 0;
   [[nodiscard]] virtual double mass() const = 0;
   [[nodiscard]] virtual double cut() const = 0;
-  [[nodiscard]] virtual std::size_t types() const = 0;  // of atoms it knows
+  [[nodiscard]] virtual std::size_t types() const = 0;  // of atoms that it supports
 };
 
 std::unique_ptr<Forces> make_forces(const Settings& settings, const Kernels& kernels);

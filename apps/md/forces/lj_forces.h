@@ -21,7 +21,7 @@ class LjForces : public Forces {
   double mass_;
   Precision precision_;
   const Kernels& kernels_;
-  Array<float> single_;  // positions, where the pairs are computed in single precision
+  Array<float> single_;  // positions, if pairs are computed in single precision
 };
 
 }  // namespace md

@@ -1,5 +1,5 @@
-// A function tabulated at equal distances, as cubics between the points: values as given, slopes from five points
-// (three and two at the ends), the interpolation that EAM tables are made for.
+// A function tabulated at equal distances, as cubics between the points: given values, and slopes from five points
+// (three and two at the ends), the interpolation for which EAM tables are made.
 #pragma once
 
 #include <cmath>
@@ -16,10 +16,10 @@ class Spline {
   };
 
   Spline() = default;
-  // values[k] at k * spacing; four points at least.
+  // values[k] at k * spacing; at least four points.
   Spline(std::span<const double> values, double spacing);
 
-  // Beyond the last point: what the last cubic has there.
+  // Beyond the last point: continues the last cubic.
   [[nodiscard]] Value at(double x) const {
     const double scaled = x * per_spacing_;
     std::size_t k = scaled > 0 ? static_cast<std::size_t>(scaled) : 0;

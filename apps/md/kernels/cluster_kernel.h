@@ -1,5 +1,5 @@
-// Lennard-Jones forces on four atoms at a time: what is loaded of a pack of neighbours, and put into order, serves all
-// four. Included as lj_kernel.h is.
+// Lennard-Jones forces on four atoms at a time: a loaded and transposed pack of neighbours serves all four. Included
+// like lj_kernel.h.
 #pragma once
 
 #include "md/kernels/lj_formula.h"
@@ -27,7 +27,7 @@ struct LjClusterLoop {
     for (int a = 0; a < size; ++a) {
       const V dx = P::sub(xi[a], xj), dy = P::sub(yi[a], yj), dz = P::sub(zi[a], zj);
       const V squared = P::fma(dz, dz, P::fma(dy, dy, P::mul(dx, dx)));
-      // Half of what a pair has: it comes from both sides.
+      // Half of a pair's sums: it is computed from both sides.
       const V force = formula.template force<with_sums>(squared, P::with_bit(near_whom, a), 0.5, e, w);
       fx[a] = P::fma(dx, force, fx[a]);
       fy[a] = P::fma(dy, force, fy[a]);
@@ -35,7 +35,7 @@ struct LjClusterLoop {
     }
   }
 
-  // Inlined for the reason that LjLoop::run is.
+  // Inlined for the same reason as LjLoop::run.
   inline __attribute__((always_inline)) PairSums run(const ClusterLists& list) {
     for (std::size_t c = list.first; c < list.last; ++c) {
       const std::int32_t* atoms = list.atoms + cluster_size * c;

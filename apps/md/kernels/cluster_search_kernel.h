@@ -1,4 +1,4 @@
-// Who lies within the cut-off of any of four atoms, and of which. Included as lj_kernel.h is.
+// Finds the atoms within the cut-off of any of four atoms, and of which. Included like lj_kernel.h.
 #pragma once
 
 #include "md/kernels/kernels.h"
@@ -54,7 +54,7 @@ std::size_t find_of_cluster(const SearchSpace<typename P::Real>& space, const Bi
     search.x[a] = P::same(space.own.x[atom]);
     search.y[a] = P::same(space.own.y[atom]);
     search.z[a] = P::same(space.own.z[atom]);
-    search.cut_squared[a] = P::same(a < sought.count ? space.cut_squared : -1);  // nobody is near a copy
+    search.cut_squared[a] = P::same(a < sought.count ? space.cut_squared : -1);  // nothing is near a copy
     least = atom < least ? atom : least;
     most = atom > most ? atom : most;
   }
@@ -63,7 +63,7 @@ std::size_t find_of_cluster(const SearchSpace<typename P::Real>& space, const Bi
     const std::int32_t* const before = search.out;
     search.template append<false>(space.own, nullptr, row.first, row.last);
     if (static_cast<std::int64_t>(row.first) <= most &&
-        least < static_cast<std::int64_t>(row.last)) {  // nobody is near itself
+        least < static_cast<std::int64_t>(row.last)) {  // an atom is not its own neighbour
       for (const std::int32_t* each = before; each < search.out; ++each) {
         for (int a = 0; a < ClusterSearch<P>::size; ++a) {
           if (*each == sought.atoms[a]) sought.near[each - sought.neighbours] &= static_cast<std::uint8_t>(~(1U << a));

@@ -1,4 +1,4 @@
-// All kernels of one instruction set. Included as lj_kernel.h is.
+// All kernels of one instruction set. Included like lj_kernel.h.
 #pragma once
 
 #include "md/kernels/cluster_kernel.h"
@@ -8,7 +8,7 @@
 
 namespace md {
 
-// `P` packs doubles, `Single` floats. Made by the compiler: nothing of a processor's own may run before it is chosen.
+// `P` packs doubles, `Single` floats. Built at compile time: no special instruction may run before the set is chosen.
 template <class P, class Single>
 consteval Kernels kernel_set(std::string_view name) {
   return {name,

@@ -44,7 +44,7 @@ const Kernels& choose_kernels(std::string_view name) {
     if (name == "auto" || available[k]->name == name) return *available[k];
     names += ", " + std::string(available[k]->name);
   }
-  throw BadInput("no kernels for '" + std::string(name) + "' on this processor; there are auto" + names);
+  throw BadInput("no kernels for '" + std::string(name) + "' on this processor; available: auto" + names);
 }
 
 }  // namespace md

@@ -1,9 +1,9 @@
-// The inner loops: plain functions on plain arrays, one set for each instruction set. The host and the plug-in that
-// runs on the agent call the same ones.
+// The inner loops: plain functions on plain arrays, one set for each instruction set. The host and the agent's plug-in
+// call the same functions. Read this first in kernels, then lj_kernel.h and pack_scalar.h.
 //
-// Every set computes the same sums; they differ in their order, and in that the wide ones use fused multiply-add where
-// it is written (no compiler contracts by itself: -ffp-contract=off). So results of two sets agree to rounding, and
-// those of one set are the same bits every time.
+// Every set computes the same sums. They differ in their order, and the wide sets use fused multiply-add where it is
+// written (-ffp-contract=off keeps compilers from contracting). So results of two sets agree to rounding, and those of
+// one set are the same bits every time.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace md {
 
-// Lists of the atoms [first, last), as neighbour_list.h draws them. Sixteen entries can be read beyond the last
-// neighbour.
+// Lists of the atoms [first, last), as drawn in neighbour_list.h. Sixteen entries beyond the last neighbour are
+// readable.
 struct PairList {
   std::size_t first, last;
   const std::uint64_t* begin;
@@ -30,29 +30,29 @@ struct LennardJones {
   double epsilon = 1, sigma = 1, cut = 2.5;
 };
 
-// Adds nothing: f of [first, last) is written. `x` as in atoms.h, in single precision for the mixed kernel.
+// Writes f of [first, last) without adding to it. `x` as in atoms.h, in single precision for the mixed kernel.
 using LjDouble = PairSums (*)(const LennardJones&, const PairList&, const double* x, double* f);
 using LjMixed = PairSums (*)(const LennardJones&, const PairList&, const float* x, double* f);
 
-// Lists of clusters of four atoms [first, last), as cluster_list.h draws them. Their lengths are multiples of
+// Lists of clusters of four atoms [first, last), as drawn in cluster_list.h. Their lengths are multiples of
 // `cluster_unit`.
 inline constexpr std::size_t cluster_size = 4, cluster_unit = 16;
 struct ClusterLists {
   std::size_t first, last;
   const std::uint64_t* begin;
   const std::int32_t* neighbours;
-  const std::uint8_t* near;    // bit a: the neighbour is one of the cluster's atom a
-  const std::int32_t* atoms;   // four a cluster
-  const std::uint8_t* counts;  // how many of them there are: the rest repeats the first
+  const std::uint8_t* near;    // bit a: the neighbour belongs to the cluster's atom a
+  const std::int32_t* atoms;   // four for each cluster
+  const std::uint8_t* counts;  // the number of its atoms: the rest repeats the first
 };
 
 // Writes f of the clusters' atoms: each pair is computed from both sides. `x` as in atoms.h.
 template <class Real>
 using LjClusters = PairSums (*)(const LennardJones&, const ClusterLists&, const Real* x, double* f);
 
-// Where neighbours are looked for: positions by coordinate, of own atoms in their order, of ghosts in that of their
-// bins. Sixteen values can be read beyond the last one. In single precision those at the cut-off itself may be found or
-// not: they are a skin away from where they count.
+// The positions to search: by coordinate, of own atoms in their order, of ghosts in the order of their bins. Sixteen
+// values beyond the last one are readable. In single precision atoms at the cut-off itself may be found or not: they
+// are a skin away from where they count.
 template <class Real>
 struct Coordinates {
   const Real *x, *y, *z;
@@ -70,24 +70,24 @@ struct BinRow {
 struct SearchRange {
   const BinRow* rows;
   int count;
-  std::uint32_t block_first, block_last;  // who is mutual
+  std::uint32_t block_first, block_last;  // atoms that are mutual neighbours
 };
 struct Found {
   std::int32_t mutual, other;
 };
-// Writes the neighbours of own atom `i`, and up to fifteen entries that mean nothing beyond them.
+// Writes the neighbours of own atom `i`, followed by up to fifteen meaningless entries.
 template <class Real>
 using FindNeighbours = Found (*)(const SearchSpace<Real>&, const SearchRange&, std::uint32_t i, std::int32_t* out);
 
-// A cluster, and where its lists go: both written as `neighbours` and `near` are, with up to fifteen entries that mean
-// nothing.
+// A cluster and the targets for its lists: both are written like `neighbours` and `near`, with up to fifteen
+// meaningless entries.
 struct ClusterSought {
   const std::int32_t* atoms;
   int count;
   std::int32_t* neighbours;
   std::uint8_t* near;
 };
-// Returns how many neighbours: each once, though it be near several of the cluster's atoms.
+// Returns the number of neighbours: each counts once, even if it is near several of the cluster's atoms.
 template <class Real>
 using FindOfCluster = std::size_t (*)(const SearchSpace<Real>&, const BinRow* rows, int count, const ClusterSought&);
 
@@ -103,9 +103,9 @@ struct Kernels {
   FindOfCluster<float> find_of_cluster_single;
 };
 
-// What this processor can run, the fastest first; `scalar` always.
+// The sets that this processor supports, the fastest first; always includes `scalar`.
 const Kernels* const* available_kernels(std::size_t& count);
-// By name, or `auto`. Throws BadInput naming what there is.
+// By name, or `auto`. Throws BadInput with the available sets.
 const Kernels& choose_kernels(std::string_view name);
 
 }  // namespace md

@@ -1,4 +1,4 @@
-// Every instruction set against the scalar one, on a liquid.
+// Compares every instruction set with the scalar one, on a liquid.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -168,7 +168,7 @@ TEST(Forces, AreTheSlopeOfTheEnergy) {
   x.resize(4 * atoms.all());
   std::copy(atoms.x.begin(), atoms.x.end(), x.begin());
   f.resize(4 * atoms.own);
-  // An atom in the middle: no ghost of it stands beside the box. Of ten bins along an axis, the fifth.
+  // An atom in the middle, without ghosts nearby: the fifth of ten bins along an axis.
   std::size_t atom = 0;
   const double middle = simulation.domain().whole.length(0) / 2;
   const auto from_middle = [&](std::size_t i) {

@@ -1,4 +1,4 @@
-// What a Lennard-Jones pair comes to, for a pack of pairs. Included as lj_kernel.h is.
+// Lennard-Jones forces and energies for a pack of pairs. Included like lj_kernel.h.
 #pragma once
 
 #include "md/kernels/kernels.h"
@@ -19,8 +19,8 @@ struct LjFormula {
     six = P::same(24 * potential.epsilon * s6);
   }
 
-  // The force over the distance of those counted that are near, 0 elsewhere. With sums, adds that share of energy and
-  // virial.
+  // The force divided by the distance for counted pairs within the cut-off, 0 otherwise. With sums, adds their share of
+  // energy and virial.
   template <bool with_sums>
   inline __attribute__((always_inline)) V force(V squared, M counted, double share, V& energy, V& virial) const {
     const M near = P::less(squared, cut_squared, counted);

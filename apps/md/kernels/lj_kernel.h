@@ -1,5 +1,5 @@
-// Lennard-Jones forces for a pack of neighbours at a time. `P` is an instruction set (pack_*.h). Included by the files
-// that are compiled for one instruction set: nothing here may be a function that another file could share.
+// Lennard-Jones forces for a pack of neighbours at a time. `P` is an instruction set (pack_*.h). Included by files that
+// are compiled for one instruction set: no function here may be shared with another file.
 #pragma once
 
 #include "md/kernels/lj_formula.h"
@@ -47,10 +47,10 @@ struct LjLoop {
     if (k < count) pairs<mutual>(from + k, static_cast<int>(count - k), P::first(static_cast<int>(count - k)));
   }
 
-  // Inlined into the function that owns the loop's state, which then lives in registers: as an object that others may
-  // see, every force that is written would have it read again.
+  // Inlined into the function that owns the loop's state, which then lives in registers: otherwise every store of a
+  // force would make the compiler load the state again.
   inline __attribute__((always_inline)) PairSums run(const PairList& list) {
-    // Of a half list, others write to an atom's forces before its own turn comes; of a full one nobody does.
+    // In a half list, other atoms add to an atom's forces before its own turn; in a full list none do.
     std::int32_t any_mutual = 0;
     for (std::size_t i = list.first; i < list.last; ++i) any_mutual |= list.mutual[i - list.first];
     if (any_mutual != 0)

@@ -1,6 +1,6 @@
-// What a pack of numbers does whatever its instruction set: compilers take `a + b` of two registers as it stands. `P`
-// is the pack itself, so every instruction set has functions of its own. The other operations are explained in
-// pack_scalar.h.
+// Operations on a pack of numbers that are the same for all instruction sets: compilers support `a + b` of two
+// registers. `P` is the pack itself, so every instruction set has functions of its own. pack_scalar.h explains the
+// other operations.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Pack {
   static V mul(V a, V b) {
     return a * b;
   }
-  // The divider works beside the multipliers, which are what the loop waits for.
+  // The divider works in parallel with the multipliers, which limit the loop.
   template <class V>
   static V inverse(V a) {
     return typename P::Real{1} / a;
   }
 
-  // Takes (a, b, c) from the first `count` indexed atoms' values, one after the other. Single precision needs nothing
-  // faster: its lists are full.
+  // Loads (a, b, c) from the values of the first `count` indexed atoms, one after the other. Single precision needs
+  // nothing faster, because its lists are full.
   template <class V>
   static void subtract_xyz(double* f, const std::int32_t* index, int count, V a, V b, V c) {
     typename P::Real all_a[P::width], all_b[P::width], all_c[P::width];
@@ -43,8 +43,8 @@ struct Pack {
       at[2] -= all_c[k];
     }
   }
-  // For each number that the mask `any` has, one after the other: which of the four masks have it, as bits of a byte.
-  // May write rubbish after them, `width` bytes in all.
+  // For each number selected by the mask `any`, writes which of the four masks select it, as bits of a byte. May write
+  // garbage after them, `width` bytes in all.
   template <class M>
   static void put_bits(std::uint8_t* out, const M* masks, M any) {
     std::uint32_t left = P::bits_of(any);
@@ -56,7 +56,7 @@ struct Pack {
                                          (bits[3] >> k & 1) << 3);
     }
   }
-  // Adds the sums over each pack to the three values at f.
+  // Adds the sum over each pack to the three values at f.
   template <class V>
   static void add_sums(double* f, V a, V b, V c) {
     f[0] += P::sum(a);

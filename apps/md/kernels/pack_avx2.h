@@ -8,7 +8,7 @@
 
 namespace md {
 
-// For every mask of four: which of them, first ones first.
+// For every mask of four: the indices of its set bits, in order.
 alignas(16) inline constexpr std::int8_t chosen_of_four[16][16] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},   {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
     {4, 5, 6, 7, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},   {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
@@ -22,7 +22,7 @@ alignas(16) inline constexpr std::int8_t chosen_of_four[16][16] = {
 struct PackAvx2 : Pack<PackAvx2> {
   using Real = double;
   using V = __m256d;
-  using M = __m256d;  // all bits of a number, or none
+  using M = __m256d;  // all bits of a number set, or none
   static constexpr int width = 4;
 
   static V same(double value) { return _mm256_set1_pd(value); }

@@ -34,14 +34,14 @@ struct PackAvx512 : Pack<PackAvx512> {
     return halves[0] + halves[1];
   }
 
-  // Shuffles are the compilers' own, and some intrinsics have a mask that leaves nothing out: GCC 12 takes the
-  // undefined operands of the plain ones for ours, and warns.
+  // Uses the compilers' own shuffles, and some intrinsics with a full mask: GCC 12 warns about the undefined operands
+  // of the plain ones.
   static V even(V a, V b) { return _mm512_maskz_unpacklo_pd(0xFF, a, b); }
   static V odd(V a, V b) { return _mm512_maskz_unpackhi_pd(0xFF, a, b); }
   static __m256d lower(V a) { return __builtin_shufflevector(a, a, 0, 1, 2, 3); }
   static __m256d upper(V a) { return _mm512_maskz_extractf64x4_pd(0xF, a, 1); }
 
-  // Four registers of two atoms each, then their columns.
+  // Loads four registers of two atoms each, then transposes.
   static void load_xyz(const double* x, const std::int32_t* index, V& a, V& b, V& c) {
     const auto at = [x, index](int k) { return x + 4 * static_cast<std::int64_t>(index[k]); };
     const auto two = [&at](int k) {

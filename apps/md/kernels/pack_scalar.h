@@ -1,5 +1,5 @@
-// One number at a time: the reference, for any processor. What the operations mean stands here and in pack.h; other
-// packs do the same for `width` numbers.
+// One number at a time: the reference, for any processor. This file and pack.h explain the operations; other packs do
+// the same for `width` numbers.
 #pragma once
 
 #include "md/kernels/pack.h"
@@ -10,12 +10,12 @@ template <class R>
 struct PackScalar : Pack<PackScalar<R>> {
   using Real = R;
   using V = R;
-  using M = bool;  // which of the numbers count
+  using M = bool;  // selects numbers
   static constexpr int width = 1;
 
   static V same(double value) { return static_cast<V>(value); }
   static V load(const Real* from) { return *from; }
-  static V fma(V a, V b, V c) { return a * b + c; }  // fused where the processor can
+  static V fma(V a, V b, V c) { return a * b + c; }  // fused if the processor supports it
   static V fms(V a, V b, V c) { return a * b - c; }
   static M all() { return true; }
   static M first(int count) { return count > 0; }
@@ -25,19 +25,18 @@ struct PackScalar : Pack<PackScalar<R>> {
   static V where(M mask, V a) { return mask ? a : 0; }  // 0 elsewhere
   static double sum(V a) { return a; }
 
-  // The mask as bits; which of `width` bytes have a bit set.
+  // The mask as bits, and which of `width` bytes have a set bit.
   static std::uint32_t bits_of(M mask) { return mask ? 1 : 0; }
   static M with_bit(const std::uint8_t* bytes, int bit) { return (*bytes >> bit & 1) != 0; }
 
-  // Atoms of four values each, by index; all `width` indices are valid atoms.
+  // Loads atoms of four values each by index; all `width` indices are valid atoms.
   static void load_xyz(const Real* x, const std::int32_t* index, V& a, V& b, V& c) {
     const Real* at = x + 4 * static_cast<std::int64_t>(*index);
     a = at[0];
     b = at[1];
     c = at[2];
   }
-  // Writes the numbers from `first` on, or those at `name`, that the mask says; may write rubbish after them. Returns
-  // the end.
+  // Writes the selected numbers from `first` on, or those at `name`; may write garbage after them. Returns the end.
   static std::int32_t* append_from(std::int32_t* out, std::int32_t first, M mask) {
     *out = first;
     return out + (mask ? 1 : 0);

@@ -1,11 +1,11 @@
-// A rank's threads: a loop in as many blocks of consecutive elements. The one place that knows OpenMP.
+// A rank's threads: runs a loop in blocks of consecutive elements. The only code that uses OpenMP.
 #pragma once
 
 #include <cstddef>
 
 namespace md {
 
-// Calls work(block, first, last) for every block, all at once. Blocks depend on `threads` and `elements` alone.
+// Calls work(block, first, last) for every block, in parallel. Blocks depend only on `threads` and `elements`.
 template <class Work>
 void in_blocks(int threads, std::size_t elements, const Work& work) {
   const auto edge = [&](int block) {

@@ -1,4 +1,4 @@
-// Who lies within the cut-off, a pack of candidates at a time. Included as lj_kernel.h is.
+// Finds atoms within the cut-off, a pack of candidates at a time. Included like lj_kernel.h.
 #pragma once
 
 #include "md/kernels/kernels.h"
@@ -36,7 +36,7 @@ Found find_neighbours(const SearchSpace<typename P::Real>& space, const SearchRa
                       std::int32_t* const out) {
   Search<P> search{P::same(space.own.x[i]), P::same(space.own.y[i]), P::same(space.own.z[i]),
                    P::same(space.cut_squared), out};
-  // Those of the block after i are mutual. In a half list no row before i's own has any.
+  // Later atoms of i's block are mutual neighbours. In a half list no row before i's own has any.
   for (int r = 0; r < range.count; ++r) {
     const BinRow& row = range.rows[r];
     const std::uint32_t first = row.first > i + 1 ? row.first : i + 1;

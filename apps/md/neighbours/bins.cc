@@ -9,7 +9,7 @@
 namespace md {
 namespace {
 
-// Counts become where each bin's first element goes.
+// Turns counts into the position of each bin's first element.
 void add_up(Array<std::uint32_t>& counts) {
   std::uint32_t sum = 0;
   for (std::uint32_t& entry : counts) {
@@ -58,7 +58,7 @@ void Bins::sort(Atoms& atoms, Array<std::int32_t>* moved_from) {
   std::fill(own_first_.begin(), own_first_.end(), 0);
   bin_.resize(atoms.own);
   target_.resize(atoms.own);
-  // Own atoms lie in the inner bins, whatever rounding says: their rows of five bins must not leave the grid.
+  // Own atoms are put into inner bins even if rounding says otherwise: their rows of five bins must not leave the grid.
   for (std::size_t i = 0; i < atoms.own; ++i) {
     const double* x = atoms.x.data() + values * i;
     std::array<int, 3> at{};
@@ -154,7 +154,7 @@ Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t o
   };
   take(bins.own_first_, flat + head, own);
   take(bins.ghost_first_, flat + head + bins.cells_ + 1, ghosts);
-  // Rows reach two bins beyond their middle: the outer bins may hold ghosts only.
+  // Rows reach two bins beyond their middle: only ghosts may be in the outer bins.
   for (std::size_t bin = 0; bin < bins.cells_; ++bin) {
     if (bins.own_first_[bin] == bins.own_first_[bin + 1]) continue;
     std::size_t rest = bin;
@@ -168,7 +168,7 @@ Bins Bins::from_flat(const std::uint32_t* flat, std::size_t words, std::size_t o
   std::fill(bins.ghost_index_.begin(), bins.ghost_index_.end(), 0);
   const std::uint32_t* index = flat + head + 2 * (bins.cells_ + 1);
   for (std::size_t g = 0; g < ghosts; ++g) {
-    if (index[g] < own || index[g] >= own + ghosts) throw BadInput("a ghost that is none");
+    if (index[g] < own || index[g] >= own + ghosts) throw BadInput("an index that is not a ghost");
     bins.ghost_index_[g] = static_cast<std::int32_t>(index[g]);
   }
   return bins;

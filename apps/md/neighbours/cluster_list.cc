@@ -19,7 +19,7 @@ void list_block(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<
   for (std::size_t row = 0; row + 1 < list.first_of_row.size(); ++row) {
     const std::size_t first = std::max<std::size_t>(list.first_of_row[row], block.first);
     const std::size_t last = std::min<std::size_t>(list.first_of_row[row + 1], block.last);
-    // Atoms are in the order of x within bins, too: a cluster's first and last one say which bins it has atoms of.
+    // Atoms are ordered by x within bins too: a cluster's first and last one give the bins that it covers.
     std::size_t low = row * bins.along_x();
     const std::size_t begin = bins.first_of(low);
     for (std::size_t c = first; c < last; ++c) {
@@ -63,10 +63,10 @@ std::size_t ClusterList::bytes() const {
 
 Lists kind_of_lists(const Settings& settings) {
   if (settings.lists == Lists::clusters && settings.potential != Potential::lj) {
-    throw BadInput("--lists clusters is there for Lennard-Jones; EAM takes --lists pairs");
+    throw BadInput("--lists clusters supports Lennard-Jones only; EAM needs --lists pairs");
   }
   if (settings.lists == Lists::clusters && settings.offload != Offload::none) {
-    throw BadInput("--lists clusters: an agent works with lists of pairs; --offload takes --lists pairs");
+    throw BadInput("--lists clusters: an agent works with lists of pairs; --offload needs --lists pairs");
   }
   if (settings.lists != Lists::automatic) return settings.lists;
   const bool faster = settings.precision == Precision::mixed && settings.potential == Potential::lj;
@@ -83,7 +83,7 @@ void make_clusters(const Bins& bins, const double* x, ClusterList& list) {
     list.first_of_row[row] = static_cast<std::uint32_t>(list.counts.size());
     const std::size_t first = bins.first_of(row * bins.along_x()), last = bins.first_of((row + 1) * bins.along_x());
     in_row.resize(last - first);
-    // Bins lie in the order of x already, so few atoms move, and not far.
+    // Bins are already ordered by x, so few atoms move, and not far.
     for (std::size_t k = 0; k < in_row.size(); ++k) {
       const auto atom = static_cast<std::int32_t>(first + k);
       std::size_t to = k;

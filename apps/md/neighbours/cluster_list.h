@@ -1,7 +1,7 @@
-// Lists of clusters: who is near any of four atoms that lie close together, and of which (after S. Pall, B. Hess,
-// Comput. Phys. Commun. 184, 2641 (2013); what is on the other side here is single atoms, not clusters). A neighbour's
-// coordinates are loaded once for all four. Which pairs count stands in the list, so that both kinds of list have the
-// same pairs.
+// Lists of clusters: the neighbours of any of four atoms that are close together, and which of the four they are near
+// (after S. Pall, B. Hess, Comput. Phys. Commun. 184, 2641 (2013), but with single atoms instead of clusters on the
+// other side). A neighbour's coordinates are loaded once for all four. The list says which pairs count, so both kinds
+// of list have the same pairs.
 //
 //   cluster    four atoms of a row of bins, consecutive in the order of x; a row's last one is filled up with copies,
 //              which never count
@@ -10,8 +10,7 @@
 //   begin[c - first]                                     begin[c - first + 1]
 //   | neighbours of any atom of c    | filled up with 0, near nobody |       a multiple of cluster_unit, so of any pack
 //
-// Lists are full: a pair of own atoms stands in both clusters' lists, so every atom's force is written once, by one
-// thread.
+// Lists are full: a pair of own atoms is in both clusters' lists, so every atom's force is written once, by one thread.
 #pragma once
 
 #include <vector>
@@ -23,14 +22,14 @@
 namespace md {
 
 struct ClusterBlock {
-  std::size_t first = 0, last = 0;  // clusters that one thread computes
+  std::size_t first = 0, last = 0;  // clusters of one thread
   Array<std::uint64_t> begin;
   Array<std::int32_t> neighbours;
   Array<std::uint8_t> near;
 };
 
 struct ClusterList {
-  Array<std::int32_t> atoms;   // of the clusters, all of them own atoms
+  Array<std::int32_t> atoms;   // of the clusters; all of them are own atoms
   Array<std::uint8_t> counts;  // one to four
   std::vector<ClusterBlock> blocks;
   Array<std::uint32_t> first_of_row;  // the first cluster of each row of bins, and the end
@@ -41,7 +40,7 @@ struct ClusterList {
   }
   [[nodiscard]] std::size_t bytes() const;
 
-  // Calls see(i, j) for every pair in the lists: atom i's with its neighbour j.
+  // Calls see(i, j) for every pair in the lists: atom i with its neighbour j.
   template <class See>
   void each_pair(const See& see) const {
     for (const ClusterBlock& block : blocks) {
@@ -57,14 +56,15 @@ struct ClusterList {
   }
 };
 
-// What Lists::automatic is for these settings: what was measured as faster. Throws BadInput where there are no
-// clusters.
+// The meaning of Lists::automatic for these settings: the kind that was faster in measurements. Throws BadInput if
+// clusters are not supported.
 Lists kind_of_lists(const Settings& settings);
 
-// Clusters of all own atoms, in the order that `space` has their x in.
+// Makes clusters of all own atoms, in the order of x in `space`.
 void make_clusters(const Bins& bins, const double* x, ClusterList& list);
 
-// Their neighbours within the cut-off of `space`. The same result whatever the instruction set and the threads.
+// Finds their neighbours within the cut-off of `space`. The result does not depend on the instruction set or the
+// threads.
 template <class Real>
 void list_clusters(const Bins& bins, const SearchSpace<Real>& space, FindOfCluster<Real> find, int threads,
                    ClusterList& list);

@@ -1,4 +1,4 @@
-// Lists of clusters against a search of all pairs, and their forces against those of lists of pairs.
+// Compares lists of clusters with a search of all pairs, and their forces with those of lists of pairs.
 #include "md/neighbours/cluster_list.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::vector<const Kernels*> all_kernels() {
   return {available, available + count};
 }
 
-// Aligned, as kernels need it; what was there must not be added to.
+// Aligned, as kernels need it; kernels must overwrite the values, not add to them.
 Array<double> sevens(std::size_t count) {
   Array<double> array;
   array.resize(count);
@@ -30,7 +30,7 @@ Array<double> sevens(std::size_t count) {
   return array;
 }
 
-// Atoms at random in a periodic box, with ghosts, as lists are made of them.
+// Random atoms in a periodic box, with ghosts, as input for lists.
 struct Gas {
   OneRank ranks;
   Domain domain;
@@ -82,8 +82,7 @@ struct Shape {
   std::size_t atoms;
   std::array<double, 3> lengths;
 };
-// One atom and none; odd numbers; a box narrower than the cut-off, where an atom is its own neighbour; rows without
-// atoms.
+// One atom and none; odd numbers; a box narrower than the cut-off, where an atom is its own neighbour; empty rows.
 const std::vector<Shape> shapes{{0, {9, 9, 9}},   {1, {9, 9, 9}},   {1, {2, 2, 2}},   {7, {3, 3, 3}},
                                 {61, {3, 11, 7}}, {333, {9, 7, 8}}, {30, {40, 30, 5}}};
 
@@ -124,7 +123,7 @@ TEST(ClusterLists, AreWholePacksLong) {
   }
 }
 
-// A liquid of an odd number of atoms to a row.
+// A liquid with an odd number of atoms in each row.
 class ClusterForces : public testing::Test {
  protected:
   ClusterForces() : simulation_(settings(), ranks_) {
@@ -138,7 +137,7 @@ class ClusterForces : public testing::Test {
     settings.lists = Lists::clusters;
     return settings;
   }
-  // Of every pair by itself.
+  // Computed pair by pair.
   [[nodiscard]] PairSums reference(std::vector<double>& f) const {
     const Atoms& atoms = simulation_.atoms();
     f.assign(4 * atoms.own, 0);
@@ -231,12 +230,12 @@ TEST(KindOfLists, OfClustersIsRefusedWhereThereAreNone) {
   settings.lists = Lists::clusters;
   settings.potential = Potential::eam;
   EXPECT_EQ(refusal_of([&] { kind_of_lists(settings); }),
-            "--lists clusters is there for Lennard-Jones; EAM takes --lists pairs");
+            "--lists clusters supports Lennard-Jones only; EAM needs --lists pairs");
   settings.potential = Potential::lj;
   for (const Offload mode : {Offload::force, Offload::list, Offload::automatic}) {
     settings.offload = mode;
     EXPECT_EQ(refusal_of([&] { kind_of_lists(settings); }),
-              "--lists clusters: an agent works with lists of pairs; --offload takes --lists pairs");
+              "--lists clusters: an agent works with lists of pairs; --offload needs --lists pairs");
   }
 }
 
@@ -246,7 +245,7 @@ TEST(KindOfLists, OfClustersIsRefusedBeforeARunBegins) {
   settings.cells = {4, 4, 4};
   settings.lists = Lists::clusters;
   settings.offload = Offload::list;
-  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("--offload takes --lists pairs"), std::string::npos);
+  EXPECT_NE(refusal_of([&] { Simulation(settings, ranks); }).find("--offload needs --lists pairs"), std::string::npos);
 }
 
 TEST(KindOfLists, OfClustersFindsAtomsThatOverlap) {

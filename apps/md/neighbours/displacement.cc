@@ -13,7 +13,7 @@ void keep_positions(const Atoms& atoms, Array<double>& kept) {
 }
 
 double furthest_squared(const Atoms& atoms, const Array<double>& kept, std::size_t first, std::size_t last) {
-  // Several maxima side by side: the loop does not wait for one.
+  // Several independent maxima, so that the loop does not wait for one.
   constexpr std::size_t lanes = 4;
   std::array<double, lanes> most{};
   const double *x = atoms.x.data(), *before = kept.data();

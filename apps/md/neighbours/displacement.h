@@ -1,16 +1,16 @@
-// How far atoms have gone: what decides for how long a list holds.
+// Distances that atoms have moved, which decide how long a list is valid.
 #pragma once
 
 #include "md/atoms.h"
 
 namespace md {
 
-// x of all own atoms, as it is now.
+// Copies the current x of all own atoms.
 void keep_positions(const Atoms& atoms, Array<double>& kept);
 
-// The furthest that any own atom went since. Infinite where a position is not a number.
+// The largest distance that an own atom has moved since. Infinite if a position is not a number.
 double furthest_since(const Atoms& atoms, const Array<double>& kept);
-// The square of it, of the atoms [first, last).
+// The square of it, for the atoms [first, last).
 double furthest_squared(const Atoms& atoms, const Array<double>& kept, std::size_t first, std::size_t last);
 
 }  // namespace md

@@ -1,9 +1,8 @@
-// Who is near whom, for a block of consecutive atoms [first, last) that one thread computes.
+// The neighbours of a block of consecutive atoms [first, last) that one thread computes.
 //
-// A pair within the block stands in the list of its first atom only, and its force goes to both: a *mutual* neighbour.
-// A neighbour outside (a ghost, an atom of another thread's block) stands in the list of its own side as well: each
-// side computes the pair for itself, so nobody writes what another one writes. A full list is one without mutual
-// neighbours.
+// A pair within the block is only in the list of its first atom, and its force is added to both: a *mutual* neighbour.
+// A neighbour outside (a ghost, or an atom of another thread's block) is also in the list of its own side: each side
+// computes the pair for itself, so threads never write to the same force. A full list has no mutual neighbours.
 //
 //   begin[i - first]            begin + mutual                    begin[i - first + 1]
 //   | mutual neighbours of i    | other neighbours of i           |
@@ -26,7 +25,7 @@ struct NeighbourBlock {
   Array<std::int32_t> mutual;
   Array<std::int32_t> neighbours;
 
-  // Lists that somebody else made, where they made them: these are used instead.
+  // Lists that another component made, used in place instead of these.
   std::optional<PairList> borrowed;
 
   [[nodiscard]] PairList view() const {
@@ -36,15 +35,16 @@ struct NeighbourBlock {
 };
 
 struct NeighbourList {
-  std::vector<NeighbourBlock> blocks;  // none where there are lists of clusters
+  std::vector<NeighbourBlock> blocks;  // empty if there are lists of clusters
   ClusterList clusters;
-  std::array<Array<float>, 3> own_single, ghost_single;  // what `bins` noted, where the search is in single precision
+  std::array<Array<float>, 3> own_single, ghost_single;  // the positions of `bins`, if the search is in single
+                                                         // precision
   [[nodiscard]] std::size_t bytes() const;
 };
 
-// The neighbours of all own atoms within `cut` of the positions that `bins` noted. One block a thread; the same result
-// whatever the instruction set, in double precision; in single precision (Precision::mixed) those at the cut-off itself
-// may be in or not.
+// The neighbours of all own atoms within `cut` of the positions in `bins`. One block for each thread. In double
+// precision the result does not depend on the instruction set; in single precision (Precision::mixed) atoms at the
+// cut-off itself may be included or not.
 void build_list(const Bins& bins, std::size_t own, double cut, bool half, int threads, const Kernels& kernels,
                 NeighbourList& list, Precision precision = Precision::whole);
 

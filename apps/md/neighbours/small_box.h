@@ -1,4 +1,4 @@
-// A crystal of 2,048 atoms that tests melt, and what it comes to.
+// A crystal of 2,048 atoms that tests melt, and its results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ inline Settings small_box(Offload offload, std::int64_t interval = 1) {
   return settings;
 }
 
-// On one rank; what is done elsewhere is done in this process.
+// On one rank; offloaded work is done in this process.
 inline Thermo after(int steps, const Settings& settings) {
   OneRank ranks;
   Simulation simulation(

@@ -18,7 +18,7 @@ std::span<const std::byte> bytes_of(const T* data, std::size_t count) {
   return std::as_bytes(std::span(data, count));
 }
 
-// Runs `call`; what the agent fails with is a coworker lost.
+// Runs `call`; an error of the agent means that the coworker is lost.
 template <class Call>
 auto guarded(const Call& call) {
   try {
@@ -136,7 +136,7 @@ class AgentCoworker : public Coworker {
     }
   };
 
-  // A third more than a uniform density would have; a list that does not fit fails, and the host makes it.
+  // A third more than for a uniform density; a list that does not fit fails, and the host makes it.
   std::size_t neighbours_room(const Array<double>& x, std::size_t own, double cut, bool half) const {
     const std::size_t all = x.size() / values;
     std::array<double, 3> low{}, high{};
@@ -172,7 +172,7 @@ class AgentCoworker : public Coworker {
     if (!guarded([&] { return task.wait(patience_); })) throw too_slow();
   }
   [[nodiscard]] CoworkerLost too_slow() const {
-    return CoworkerLost("it has not answered within " + std::to_string(1e-9 * static_cast<double>(patience_.count())) +
+    return CoworkerLost("it did not answer within " + std::to_string(1e-9 * static_cast<double>(patience_.count())) +
                         " s");
   }
   static CoworkerTimes times_of(const offpath::Task& task) {
@@ -188,7 +188,7 @@ class AgentCoworker : public Coworker {
   offpath::Tasks tasks_;
   Array<std::uint32_t> bins_;
   std::uint64_t bins_version_ = 0, list_version_ = 0;
-  std::size_t own_ = 0, room_ = 0;  // room_: for neighbours, as long as the bins are these
+  std::size_t own_ = 0, room_ = 0;  // room_: for neighbours, as long as these bins are used
   std::array<Lists, 2> lists_;
   std::size_t turn_ = 0;
   std::span<const NeighbourBlock> list_;

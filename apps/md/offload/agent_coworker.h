@@ -1,4 +1,4 @@
-// The agent as a coworker: tasks of the plug-in `md` at the agent that OFFPATH_AGENT names.
+// The agent as a coworker: runs tasks of the plug-in `md` on the agent at OFFPATH_AGENT.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace md {
 
-// Throws offpath::Error where there is no agent.
+// Throws offpath::Error if there is no agent.
 std::unique_ptr<Coworker> make_agent_coworker(int rank, int ranks, const OffloadShape& shape);
 
 }  // namespace md

@@ -9,14 +9,14 @@ namespace md {
 namespace {
 
 constexpr int probes_wanted = 4;                             // forces, list, forces, list
-constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // of the host's time alone
+constexpr double worth_trying = 0.98, worth_keeping = 0.99;  // relative to the host's time alone
 constexpr double clearly_faster = 0.7;
-constexpr double model_error = 1.15;  // a mode may be faster than predicted by so much
+constexpr double model_error = 1.15;  // a mode may be faster than predicted by this factor
 constexpr double measured_s_min = 0.02;
-constexpr double too_close = 0.08;  // to tell apart by a short trial
+constexpr double too_close = 0.08;  // difference that a short trial cannot resolve
 constexpr double too_slow = 1.1;
 constexpr std::int64_t steps_tried = 16, steps_tried_close = 48, steps_tried_max = 400, steps_watched = 40;
-// The agent is lost when the host waits for so many of its own steps, and for long enough that it is no hiccup.
+// The agent counts as lost after the host has waited for this many of its own steps, and longer than a short hiccup.
 constexpr double patience_steps = 20, patience_s_min = 0.2;
 
 }  // namespace
@@ -68,7 +68,7 @@ void AutoOffload::probe() {
   }
   if (on_any_rank(probes_done_ < probes_wanted || !host_seen(1, 2, 0))) return;
   predict();
-  // A clear case needs no better figures. Otherwise the host is measured again, without an agent at work beside it.
+  // A clear case needs no better measurements. Otherwise the host is measured again, while the agent is idle.
   const bool clear = !candidates_.empty() && candidates_.back().predicted < clearly_faster * alone_;
   if (clear) return choose();
   stage_ = Stage::measuring;
@@ -133,7 +133,7 @@ void AutoOffload::predict() {
   std::sort(candidates_.begin(), candidates_.end(),
             [](const Candidate& a, const Candidate& b) { return a.predicted > b.predicted; });
   std::array<char, 96> text{};
-  std::snprintf(text.data(), text.size(), "ms a step: alone %.4g", 1e3 * alone_);
+  std::snprintf(text.data(), text.size(), "ms per step: alone %.4g", 1e3 * alone_);
   found_ = text.data();
   for (const Candidate& one : candidates_) {
     std::snprintf(text.data(), text.size(), ", %s %.4g predicted", name_of(one.mode), 1e3 * one.predicted);
@@ -156,7 +156,7 @@ void AutoOffload::try_next() {
   const Offload mode = candidates_.back().mode;
   candidates_.pop_back();
   simulation_.switch_to(mode);
-  // Whole intervals; the first of them touches memory for the first time.
+  // Whole intervals; the first one touches memory for the first time.
   trial_unit_ = mode == Offload::force ? simulation_.settings().interval : 1;
   steps_warm_ = mode == Offload::force ? std::max<std::int64_t>(2, trial_unit_) : steps_tried / 2;
 }
@@ -224,7 +224,7 @@ void AutoOffload::doubt(double seconds) {
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), ", later %s %.4g, alone %.4g", name_of(best_), 1e3 * slow_s_, 1e3 * each);
   found_ += text.data();
-  // Both got slower: what else the machine does is no reason to give up.
+  // Both got slower: other load on the machine is no reason to give up.
   if (on_any_rank(!simulation_.has_coworker()) || slow_s_ > worth_keeping * each) return;
   alone_ = each;
   simulation_.switch_to(best_);
@@ -233,7 +233,7 @@ void AutoOffload::doubt(double seconds) {
 std::string AutoOffload::verdict() const {
   const std::string mode = name_of(simulation_.mode());
   if (!found_.empty()) return mode + " (" + found_ + ")";
-  return mode + (simulation_.has_coworker() ? " (the agent has not answered yet)" : " (there is no agent)");
+  return mode + (simulation_.has_coworker() ? " (the agent has not answered)" : " (there is no agent)");
 }
 
 }  // namespace md

@@ -1,19 +1,19 @@
-// `--offload auto`: finds out inside the run which mode serves best.
+// `--offload auto`: finds the fastest mode during the run.
 //
-//   probing   the host goes on alone, and its phases are measured; meanwhile the agent computes forces and a list twice
-//             that nobody uses (the first time memory is touched). Nothing waits for it: an agent that never answers
-//             costs nothing
-//   measuring the host alone once more, without the agent's work beside it; not where the case is clear already
-//   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps
-//             A trial that is too close to call goes on for longer. Of lists elsewhere the steps that sort atoms are
-//             rare: they are left out of the trial and added as predicted
-//   settled   the fastest as tried, if it was faster than the host alone; or none. Modes predicted to be clearly slower
-//             than one that was tried are not
-//   doubting  a mode that got slower than the host alone was, twice in a row, is compared with the host alone as it is
-//             now: whoever is slower then is given up for good
+//   probing   the host continues alone, and its phases are measured; meanwhile the agent twice computes unused forces
+//             and an unused list (the first time touches memory). The host never waits, so an agent that does not
+//             answer costs nothing
+//   measuring the host alone once more, while the agent is idle; skipped if the case is clear already
+//   trying    modes that phase_model.h predicts to be faster are tried, the best first, each for some steps. A trial
+//             that is too close to call takes longer. With lists elsewhere, steps that sort atoms are rare: trials
+//             leave them out, and their predicted time is added
+//   settled   the fastest tried mode if it was faster than the host alone, else none. Modes predicted to be clearly
+//             slower than a tried mode are not tried
+//   doubting  a mode that was slower than the host alone twice in a row is compared with the current speed of the host
+//             alone: the slower one is given up for good
 //
-// With lists by interval all modes are candidates; with lists by displacement nothing may be missed, and `force` is
-// none. Time is an argument. All ranks decide alike.
+// With lists by interval all modes are candidates. With lists by displacement no pair may be missed, so `force` is
+// excluded. Time is an argument. All ranks decide alike.
 #pragma once
 
 #include <string>
@@ -27,16 +27,16 @@ class AutoOffload {
  public:
   AutoOffload(Simulation& simulation, Ranks& ranks);
 
-  // After every step, with the seconds it took.
+  // Called after every step, with its duration in seconds.
   void step_done(double seconds);
 
-  // What was found so far, in words, for the end of the run.
+  // A text with the results so far, for the end of the run.
   [[nodiscard]] std::string verdict() const;
 
  private:
   struct Candidate {
     Offload mode;
-    double predicted;  // seconds a step
+    double predicted;  // seconds per step
   };
   void probe();
   void measure(double seconds);
@@ -62,11 +62,12 @@ class AutoOffload {
   AgentPhases agent_;
   double alone_ = 0;                   // a step of the host alone
   std::vector<Candidate> candidates_;  // the best last
-  Offload best_ = Offload::none;       // of those that were tried
+  Offload best_ = Offload::none;       // of the tried modes
   double best_s_ = 0;
   std::int64_t steps_ = 0, rebuilds_first_ = 0, steps_warm_ = 0, trial_unit_ = 1;
-  std::int64_t counted_ = 0, rebuilds_before_ = 0;  // steps of the trial that count; all rebuilds up to the step before
-  double sorts_ = 0;                                // seconds a step that lists elsewhere spend on sorting, predicted
+  std::int64_t counted_ = 0, rebuilds_before_ = 0;  // steps of the trial that count; all rebuilds up to the previous
+                                                    // step
+  double sorts_ = 0;                                // predicted seconds per step that lists elsewhere spend on sorting
   double slow_s_ = 0;                               // of the mode in doubt
   double seconds_ = 0;
   int slow_windows_ = 0;

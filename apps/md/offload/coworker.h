@@ -1,5 +1,5 @@
-// Somebody beside the host who does parts of a step meanwhile: the agent, or in tests, the same functions in this
-// process.
+// A coworker does parts of a step beside the host: the agent, or in tests the same functions in this process. Read this
+// first in offload, then simulation_offloaded.cc (its part in a step) and auto_offload.h.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace md {
 
-// It died, or cannot do what it was asked. The host does it itself and goes on without.
+// The coworker died, or cannot do its task. The host does it itself and continues without.
 class CoworkerLost : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,32 +26,31 @@ class Coworker {
  public:
   virtual ~Coworker() = default;
 
-  // Bins of which lists are asked for from now on.
+  // Sets the bins for later lists.
   virtual void use_bins(const Bins& bins, std::size_t own) = 0;
-  // Begins the lists of positions, four values an atom, that must not change before `wait_pulled`.
+  // Begins lists of these positions, four values for each atom, which must not change before `wait_pulled`.
   virtual void begin_list(const Array<double>& x, std::size_t own, double cut, bool half) = 0;
-  // Are they there? `take_list` waits for them; they stay until the second call after this one.
+  // Whether the lists are finished. `take_list` waits for them; they stay until the second call after this one.
   virtual bool list_done() = 0;
-  // Of all own atoms, and of blocks of them as coworkers are told at first (OffloadShape).
+  // The lists of all own atoms, in the blocks of OffloadShape.
   virtual PairList take_list() = 0;
 
-  // Lists with which forces are asked for from now on; they stay as they are until forces with later ones have been
-  // taken.
+  // Sets the lists for later forces; they must stay unchanged until forces with newer lists have been taken.
   virtual void use_list(std::span<const NeighbourBlock> list) = 0;
-  // Of positions, four values an atom, that stay as they are until the forces are taken.
+  // Begins forces for these positions, four values for each atom, which stay unchanged until the forces are taken.
   virtual void begin_forces(const LennardJones& potential, const Array<double>& x, std::size_t own) = 0;
   virtual bool forces_done() = 0;
-  // Forces of the atoms in their order at the beginning, four values each, and their sums.
+  // Forces of the atoms in their order at the start, four values each, and their sums.
   virtual const double* take_forces(PairSums& sums) = 0;
 
-  // Until the positions that lists were asked for may change.
+  // Waits until the positions given for lists may change.
   virtual void wait_pulled() = 0;
 
-  // What the lists or forces taken last took over there, from the request to the result's being here, without the wait
-  // for other requests.
+  // The coworker's time for the lists or forces taken last, from the request to the arrival of the result, without the
+  // wait for other requests.
   [[nodiscard]] virtual CoworkerTimes list_times() = 0;
   [[nodiscard]] virtual CoworkerTimes force_times() = 0;
-  // Whoever waits longer than this has lost it.
+  // Sets the wait after which the coworker counts as lost.
   virtual void be_patient(double seconds) = 0;
 };
 

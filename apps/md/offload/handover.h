@@ -1,5 +1,5 @@
-// Particles for the agent's move service, as any user's program hands them over: columns id, type, x, v, a batch a rank
-// and step. The agent pulls them from copies of ours while the simulation goes on.
+// Sends particles to the agent's move service, like any user's program: columns id, type, x, v, one batch for each rank
+// and step. The agent pulls them from copies while the simulation continues.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace md {
 
 class Handover {
  public:
-  // Connects to the agent at OFFPATH_AGENT. `atoms_max`: the most that a rank may have. Throws offpath::Error.
+  // Connects to the agent at OFFPATH_AGENT. `atoms_max`: the largest number of atoms of a rank. Throws offpath::Error.
   Handover(const std::string& stream, std::int64_t atoms_max);
   Handover(const Handover&) = delete;
   Handover& operator=(const Handover&) = delete;
   ~Handover();
 
-  // Waits until what was sent before is pulled.
+  // Waits until the previous batch was pulled.
   void send(std::int64_t step, int rank, const Atoms& atoms);
-  // Until the agent has taken responsibility for everything.
+  // Waits until the agent has taken responsibility for everything.
   void finish();
 
  private:

@@ -1,4 +1,4 @@
-// A coworker in this process, which does what it is asked at once: the same numbers as the agent's, and no time won.
+// A coworker in this process that does its tasks at once: the same numbers as the agent's, but without saving time.
 #pragma once
 
 #include <memory>

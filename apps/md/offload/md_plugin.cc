@@ -1,4 +1,4 @@
-// What runs on the agent: lists and forces, by the host's own kernels. docs/guides/md.md tells how to configure it.
+// The agent's plug-in: lists and forces, by the host's own kernels. docs/guides/md.md describes its configuration.
 #include <offpath/plugin.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ Input<T> input(const ofp_context* context, const std::string& name) {
 template <class T>
 T arguments(const ofp_context* context) {
   if (context->arguments_bytes != sizeof(T))
-    throw std::runtime_error("arguments of another size: program and plug-in differ in version");
+    throw std::runtime_error("arguments of a different size: program and plug-in differ in version");
   T value;
   std::memcpy(&value, context->arguments, sizeof value);
   return value;
@@ -62,7 +62,7 @@ void list(ofp_context* context) {
   expect(x, values * (wanted.own + wanted.ghosts));
   Bins bins = Bins::from_flat(flat.data, flat.count, wanted.own, wanted.ghosts);
   bins.refresh_positions(x.data, wanted.own, wanted.ghosts);
-  static NeighbourList made;  // keeps its memory from call to call
+  static NeighbourList made;  // keeps its memory between calls
   if (wanted.parts < 1 || wanted.parts > parts_max)
     throw std::runtime_error("a list in " + std::to_string(wanted.parts) + " parts");
   build_list(bins, wanted.own, wanted.cut, wanted.half != 0, static_cast<int>(wanted.parts), choose_kernels("auto"),
@@ -92,14 +92,14 @@ void forces(ofp_context* context) {
     atoms += mutual.count;
     check_list(blocks.back(), neighbours.count, wanted.all);
   }
-  if (atoms != wanted.own || blocks.empty()) throw std::runtime_error("lists of fewer atoms than there are");
+  if (atoms != wanted.own || blocks.empty()) throw std::runtime_error("lists of too few atoms");
   double* f = output<double>(context, "f", values * wanted.own);
-  static ForcesElsewhere computing;  // keeps its memory, too
+  static ForcesElsewhere computing;  // likewise
   const PairSums sums = computing.compute(wanted, blocks, x.data, f);
   std::memcpy(output<double>(context, "sums", 2), &sums, sizeof sums);
 }
 
-// Its inputs are pulled, and stay.
+// Keeps its pulled inputs for later tasks.
 void hold(ofp_context* /*context*/) {}
 
 template <void (*work)(ofp_context*)>

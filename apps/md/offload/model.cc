@@ -15,7 +15,7 @@
 namespace md {
 namespace {
 
-constexpr int warm_steps = 20;  // the crystal melts; memory is touched
+constexpr int warm_steps = 20;  // the crystal melts, and memory is touched
 constexpr int probes = 6, probes_warm = 2;
 constexpr std::array<Offload, 3> modes{Offload::none, Offload::force, Offload::list};
 
@@ -47,7 +47,7 @@ class Model {
     Simulation by_displacement(watched, ranks_);
     host.list_steps = steps_a_rebuild(started(by_displacement));
 
-    // What is elsewhere in list mode is done in this process, and not counted.
+    // Offloaded work of list mode is done in this process, and not counted.
     Settings wide = settings_;
     wide.offload = Offload::list;
     const HostPhases with_margin = phases_of(wide, &host.bins_steps);
@@ -58,7 +58,7 @@ class Model {
 
   [[nodiscard]] AgentPhases measure_agent() const {
     Settings settings = settings_;
-    settings.offload = Offload::automatic;  // the host alone until it is told otherwise
+    settings.offload = Offload::automatic;  // the host alone until the mode is switched
     settings.interval = 1;
     Simulation simulation(settings, ranks_, make_agent_coworker(0, 1, Simulation::shape_of(settings)));
     started(simulation);
@@ -143,13 +143,13 @@ struct Watts {
 };
 
 void print(const HostPhases& host, const AgentPhases& agent, const std::vector<Row>& rows, const Watts& watts) {
-  std::printf("# ms a call   force   rebuild  communicate  integrate\n# host    %9.4g %9.4g %9.4g %9.4g",
+  std::printf("# ms per call force   rebuild  communicate  integrate\n# host    %9.4g %9.4g %9.4g %9.4g",
               1e3 * host.force, 1e3 * host.rebuild, 1e3 * host.communicate, 1e3 * host.integrate);
   std::printf("   in list mode: rebuild %.4g, communicate %.4g\n", 1e3 * host.rebuild_wide,
               1e3 * host.communicate_wide);
   std::printf("# agent   %9.4g            a list takes it %.4g\n", 1e3 * agent.force, 1e3 * agent.list);
-  std::printf("# a list holds for %.3g steps, the bins of list mode for %.3g\n", host.list_steps, host.bins_steps);
-  std::printf("# interval mode  predicted ms  measured ms  error %%  joules a step\n");
+  std::printf("# a list is valid for %.3g steps, the bins of list mode for %.3g\n", host.list_steps, host.bins_steps);
+  std::printf("# interval mode  predicted ms  measured ms  error %%  joules per step\n");
   for (const Row& row : rows) {
     std::printf("%g %s %.5g ", row.interval, name_of(row.mode), 1e3 * row.predicted);
     if (row.measured)
@@ -172,8 +172,7 @@ void write_rows(std::FILE* file, const char* name, const std::vector<Row>& rows,
   std::fprintf(file, "]");
 }
 
-// An agent with so many cores, each so fast as the one that was measured is 1: what it computes scales, by Amdahl's
-// law.
+// An agent with that many cores, each that much faster than the measured one: its computation scales by Amdahl's law.
 AgentPhases hypothetical(const AgentPhases& measured, double cores, double speed, double parallel) {
   const double factor = (1 - parallel + parallel / cores) / speed;
   return {measured.force * factor, measured.list * factor};
@@ -184,7 +183,7 @@ AgentPhases hypothetical(const AgentPhases& measured, double cores, double speed
 int model(std::span<char* const> arguments, Ranks& ranks) {
   const Options options = read_options(arguments, {"--intervals", "--measure", "--agent-cores", "--agent-speed",
                                                    "--agent-parallel", "--host-watts", "--agent-watts"});
-  if (ranks.count() != 1) throw BadInput("offpath-md model is there for one rank");
+  if (ranks.count() != 1) throw BadInput("offpath-md model supports one rank only");
   const std::vector<double> intervals = numbers_of(options.own, "--intervals", "1,5,10,20");
   const std::vector<double> cores = numbers_of(options.own, "--agent-cores", "1,2,4,8");
   const double speed = number_of(options.own, "--agent-speed", "1"),
@@ -192,7 +191,7 @@ int model(std::span<char* const> arguments, Ranks& ranks) {
   // The paper's estimates: an average Broadwell server, and a BlueField-2 beside an ordinary adapter.
   const Watts watts{number_of(options.own, "--host-watts", "316"), number_of(options.own, "--agent-watts", "30")};
   const bool measures = options.own.count("--measure") == 0 || options.own.at("--measure") != "0";
-  if (parallel > 1) throw BadInput("--agent-parallel: a share, 1 at most");
+  if (parallel > 1) throw BadInput("--agent-parallel: expected a share of at most 1");
 
   const Model one(options.settings, ranks);
   const HostPhases host = one.measure_host();

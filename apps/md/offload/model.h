@@ -1,5 +1,5 @@
-// `offpath-md model`: the phases' times, of the host alone and of the agent alone; what phase_model.h predicts from
-// them; and the same runs measured.
+// `offpath-md model`: measures phases of the host alone and of the agent alone, predicts the modes from them by
+// phase_model.h, and measures the same runs.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace md {
 
-// The program's exit status. Throws BadInput, offpath::Error.
+// Returns the program's exit status. Throws BadInput, offpath::Error.
 int model(std::span<char* const> arguments, Ranks& ranks);
 
 }  // namespace md

@@ -1,4 +1,4 @@
-// A coworker for tests: does what it is asked, in this process, until it has given so many answers.
+// A coworker for tests: does its tasks in this process, and dies after a given number of answers.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 
 namespace md {
 
-// Belongs to the test, for a lost coworker is destroyed.
+// Belongs to the test, because a lost coworker is destroyed.
 struct CoworkerLife {
   int answers_left = 0;
-  double patience_s = 0;  // as the simulation said last
+  double patience_s = 0;  // as last set by the simulation
 };
 
 class MortalCoworker : public Coworker {
@@ -35,7 +35,8 @@ class MortalCoworker : public Coworker {
     return living_->take_forces(sums);
   }
   void wait_pulled() override {}
-  CoworkerTimes list_times() override { return {}; }  // less than any host's: each mode is predicted to be faster
+  CoworkerTimes list_times() override { return {}; }  // less than any host's, so that each mode is predicted to be
+                                                      // faster
   CoworkerTimes force_times() override { return {}; }
   void be_patient(double seconds) override { life_.patience_s = seconds; }
 

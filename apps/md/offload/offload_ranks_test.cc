@@ -1,4 +1,4 @@
-// Modes with a coworker on several ranks, which here are threads.
+// Modes with a coworker on several ranks, which are threads here.
 #include <gtest/gtest.h>
 
 #include "md/neighbours/small_box.h"
@@ -23,7 +23,7 @@ TEST_P(OffloadRanks, ForcesReachTheRankThatHasTheAtom) {
   });
 }
 
-// A skin that nothing leaves within an interval: who computes forces when makes no difference.
+// With a skin that no atom leaves within an interval, it makes no difference who computes forces.
 TEST_P(OffloadRanks, OneThatDiesIsDoneWithoutEverywhere) {
   for (const Offload mode : {Offload::force, Offload::list}) {
     const Settings settings = small_box(mode);
@@ -39,7 +39,7 @@ TEST_P(OffloadRanks, OneThatDiesIsDoneWithoutEverywhere) {
       EXPECT_FALSE(simulation.has_coworker());
       EXPECT_EQ(simulation.mode(), Offload::none);
       EXPECT_EQ(simulation.coworker_lost(), ranks.rank() == last ? "it has died" : "another rank has lost its own");
-      // Lists that others had got in that step already served it.
+      // Lists that other ranks had taken in that step were already used there.
       const std::int64_t done = simulation.forces_by_coworker() + simulation.lists_by_coworker();
       EXPECT_GE(done, 7);
       EXPECT_LE(done, mode == Offload::force || ranks.rank() == last ? 7 : 8);
@@ -55,7 +55,7 @@ TEST(AutoOffloadRanks, AllChooseAlike) {
     for (int step = 0; step < 1500; ++step) {
       const double share = simulation.mode() == Offload::none ? 1 : simulation.mode() == Offload::force ? 0.3 : 0.5;
       simulation.step();
-      // One rank finds that the agent helps little.
+      // One rank finds little benefit in the agent.
       automatic.step_done(ranks.rank() == 0 ? 1e-6 * share : 1e-6);
     }
     EXPECT_NE(automatic.verdict().find("force"), std::string::npos) << automatic.verdict();

@@ -1,5 +1,4 @@
-// Modes with a coworker, which here is this process itself: what they compute, changes between them, and what auto
-// chooses.
+// Modes with a coworker, which is this process: their results, changes between them, and the choice of auto.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +37,7 @@ TEST(Offload, ForcesOfAListOneStepOldMissNothingThatALargeSkinHas) {
   EXPECT_EQ(simulation.forces_by_coworker(), 400);
 }
 
-// Host and coworker with so many threads, and each precision: what is computed elsewhere is what the host computes
-// itself.
+// Several threads of host and coworker, and both precisions: the coworker's results equal the host's.
 struct Shape {
   int threads, agent_threads;
   Precision precision;
@@ -54,7 +52,7 @@ class OffloadShapes : public testing::TestWithParam<Shape> {
     settings.precision = GetParam().precision;
     return settings;
   }
-  // Pairs in single precision, summed up in another order, come to other digits.
+  // Pairs in single precision, added up in another order, give different digits.
   static double apart() { return GetParam().precision == Precision::mixed ? 3e-4 : 1e-8; }
 };
 
@@ -87,8 +85,8 @@ TEST_P(OffloadShapes, ForcesAreThoseOfTheHost) {
   EXPECT_NEAR(found.energy, expected.energy, apart());
 }
 
-// Of one list: forces elsewhere are the same bits as the host's, and those of several threads differ by the order of
-// sums.
+// With the same list, forces elsewhere have the same bits as the host's; those of several threads differ by the order
+// of sums.
 TEST(Offload, ForcesElsewhereAreThoseOfTheKernels) {
   OneRank ranks;
   Simulation simulation(small_box(Offload::none, 5), ranks);
@@ -147,7 +145,7 @@ TEST_F(OffloadedMetal, ListsDoNotDependOnThePotential) {
 TEST_F(OffloadedMetal, ForcesElsewhereAreRefusedWithTheWayOut) {
   OneRank ranks;
   const std::string refusal = refusal_of([&] { Simulation(settings(Offload::force), ranks, make_local_coworker()); });
-  EXPECT_NE(refusal.find("take --offload list"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("use --offload list"), std::string::npos) << refusal;
 }
 
 TEST_F(OffloadedMetal, AutoTriesListsAlone) {
@@ -190,7 +188,7 @@ TEST(Offload, ProbesLeaveNoTrace) {
   expect_near(simulation.thermo(), exact_after(100));
 }
 
-// Steps take what `seconds_in` says of each mode.
+// Steps take the time that `seconds_in` gives for each mode.
 template <class Seconds>
 Offload chosen(Simulation& simulation, AutoOffload& automatic, int steps, Seconds seconds_in) {
   for (int step = 0; step < steps; ++step) {
@@ -216,7 +214,7 @@ TEST_F(AutoOffloadTest, KeepsWhatIsFasterAsTried) {
   EXPECT_NE(chosen(simulation_, *automatic_, 1500, [](Offload) { return 1e-9; }), Offload::none);
 }
 
-// In one of the two runs the first that is tried is the slower one, though faster than the host alone.
+// In one of the two runs the mode tried first is the slower one, though faster than the host alone.
 TEST(AutoOffload, KeepsTheFasterOfTwoThatAreFaster) {
   int compared = 0;
   for (const Offload faster : {Offload::force, Offload::list}) {
@@ -226,13 +224,13 @@ TEST(AutoOffload, KeepsTheFasterOfTwoThatAreFaster) {
     AutoOffload automatic(simulation, ranks);
     const Offload kept = chosen(simulation, automatic, 1500, [&](Offload mode) {
       double alone_ms = 0;
-      if (std::sscanf(automatic.verdict().c_str(), "%*s (ms a step: alone %lf", &alone_ms) != 1) return 1e-3;
+      if (std::sscanf(automatic.verdict().c_str(), "%*s (ms per step: alone %lf", &alone_ms) != 1) return 1e-3;
       return 1e-3 * alone_ms * (mode == Offload::none ? 1 : mode == faster ? 0.90 : 0.95);
     });
     const std::string verdict = automatic.verdict();
     const std::size_t first = verdict.find(" tried");
     if (verdict.find(" tried", first + 1) == std::string::npos)
-      continue;  // one of the two was not predicted to be worth it
+      continue;  // one of the two was predicted not to be worth it
     ++compared;
     EXPECT_EQ(kept, faster) << verdict;
   }
@@ -260,7 +258,7 @@ TEST_F(AutoOffloadTest, KeepsWhatGetsSlowerWhereTheHostAloneDoesAsWell) {
   EXPECT_NE(automatic_->verdict().find("later"), std::string::npos) << automatic_->verdict();
 }
 
-// Steps of lists elsewhere take little, but for the rare ones that sort: those count as well.
+// Steps with lists elsewhere are fast, except for the rare ones that sort: these count as well.
 TEST_F(AutoOffloadTest, DoesNotTakeATrialWithoutASortForTheWhole) {
   chosen(simulation_, *automatic_, 1500, [](Offload mode) { return mode == Offload::list ? 1e-9 : 1.0; });
   double tried_ms = 0;
@@ -272,7 +270,7 @@ TEST_F(AutoOffloadTest, DoesNotTakeATrialWithoutASortForTheWhole) {
   EXPECT_GT(tried_ms, 1e-5) << verdict;
 }
 
-// A mode in force is what a host waits for, and not for longer than it was told.
+// A host waits for its mode's coworker, but not longer than the limit.
 TEST(AutoOffload, GoesOnAloneWhenTheCoworkerOfItsModeIsLost) {
   CoworkerLife life{.answers_left = std::numeric_limits<int>::max()};
   OneRank ranks;
@@ -284,8 +282,9 @@ TEST(AutoOffload, GoesOnAloneWhenTheCoworkerOfItsModeIsLost) {
     chosen(simulation, automatic, 1, seconds_in);
   ASSERT_NE(simulation.mode(), Offload::none) << automatic.verdict();
   double alone_ms = 0;
-  ASSERT_EQ(std::sscanf(automatic.verdict().c_str(), "%*s (ms a step: alone %lf", &alone_ms), 1) << automatic.verdict();
-  // Twenty steps of the host alone, and no less than what a hiccup takes.
+  ASSERT_EQ(std::sscanf(automatic.verdict().c_str(), "%*s (ms per step: alone %lf", &alone_ms), 1)
+      << automatic.verdict();
+  // Twenty steps of the host alone, but at least the time of a hiccup.
   const double patience_s = std::max(0.2, 20e-3 * alone_ms);
   EXPECT_NEAR(life.patience_s, patience_s, 1e-3 * patience_s);
   EXPECT_EQ(simulation.coworker_lost(), "");

@@ -8,7 +8,7 @@
 namespace md {
 namespace {
 
-constexpr std::size_t spare = 16;  // that can be read beyond the last neighbour
+constexpr std::size_t spare = 16;  // readable entries beyond the last neighbour
 
 // The atoms [first, last) of a block.
 PairList part_of(const PairList& block, std::size_t first, std::size_t last) {
@@ -54,12 +54,12 @@ void check_list(const PairList& list, std::uint64_t neighbours, std::uint64_t al
       const auto j = static_cast<std::uint64_t>(list.neighbours[k]);
       const bool mutual = k - begin < static_cast<std::uint64_t>(list.mutual[i]);
       if (list.neighbours[k] < 0 || j >= (mutual ? list.last : all) || (mutual && j < list.first))
-        throw BadInput("a neighbour that is not there");
+        throw BadInput("a neighbour that does not exist");
     }
   }
   for (std::uint64_t k = last; k < last + spare; ++k) {
     if (list.neighbours[k] < 0 || static_cast<std::uint64_t>(list.neighbours[k]) >= all)
-      throw BadInput("a neighbour that is not there");
+      throw BadInput("a neighbour that does not exist");
   }
 }
 
@@ -73,7 +73,7 @@ PairSums ForcesElsewhere::compute(const ForceArguments& arguments, const PairLis
 PairSums ForcesElsewhere::compute(const ForceArguments& arguments, std::span<const PairList> blocks, const double* x,
                                   double* f) {
   const auto parts = list_parts(static_cast<int>(blocks.size()), static_cast<int>(arguments.threads));
-  const auto each = static_cast<std::size_t>(parts) / blocks.size();  // parts of a block
+  const auto each = static_cast<std::size_t>(parts) / blocks.size();  // parts in each block
   const int threads = std::min(static_cast<int>(arguments.threads), parts);
   if (arguments.mixed != 0) {
     single_.resize(values * arguments.all);
@@ -87,7 +87,7 @@ PairSums ForcesElsewhere::compute(const ForceArguments& arguments, std::span<con
       for (std::size_t block = first; block < last; ++block) sums[block] = compute(arguments, blocks[block], x, f);
     });
   } else {
-    // Mutual neighbours lie anywhere in a block: its threads write to forces of their own, which are summed up.
+    // Mutual neighbours lie anywhere in a block: its threads write to separate forces, which are then added up.
     apart_.resize(static_cast<std::size_t>(parts));
     in_blocks(threads, static_cast<std::size_t>(parts), [&](int, std::size_t first, std::size_t last) {
       for (std::size_t part = first; part < last; ++part) {

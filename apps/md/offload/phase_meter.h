@@ -1,4 +1,4 @@
-// Watches the steps of a simulation whose host is alone, and tells the phases apart.
+// Measures the phases of a simulation whose host computes alone.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ class PhaseMeter {
   explicit PhaseMeter(const Simulation& simulation) : simulation_(&simulation) { begin(); }
 
   void begin();
-  // One step was done since `begin` or the step before.
+  // One step was done since `begin` or the last call.
   void note_step();
   [[nodiscard]] std::size_t plain_steps() const { return communicate_.size(); }
   [[nodiscard]] std::size_t rebuilds() const { return rebuild_.size(); }
-  // Medians. What no step has shown is 0.
+  // Medians. 0 for phases that no step has shown.
   [[nodiscard]] HostPhases phases() const;
 
  private:

@@ -14,8 +14,8 @@ double seconds_with_forces_elsewhere(const HostPhases& host, const AgentPhases& 
   return seconds_without(host, interval) - saved / interval;
 }
 
-// A list is asked for `asked` steps after the snapshot of the one in use, is there after the agent's time, and is used
-// from then on; when the one in use ends before, the host waits for the rest.
+// A list is requested `asked` steps after the snapshot of the current one, arrives after the agent's time, and is used
+// from then on. If the current one expires earlier, the host waits for the rest.
 double seconds_with_lists_elsewhere(const HostPhases& host, const AgentPhases& agent) {
   const double plain = host.force + host.integrate + host.communicate_wide;
   const double life = std::max(1.0, host.list_steps);

@@ -39,7 +39,7 @@ TEST(PhaseModel, ListsCostNothingWhileTheAgentMakesThemInTime) {
 }
 
 TEST(PhaseModel, AListThatTakesLongerThanOneHoldsIsWaitedFor) {
-  // Asked for after 10 steps, there after 20, while it was good for 10: every 10 steps the host waits for 10 more.
+  // Requested after 10 steps, ready after 20, but valid for 10: every 10 steps the host waits for 10 more.
   EXPECT_DOUBLE_EQ(seconds_with_lists_elsewhere(host(), {0, 120}), 24 + 39.0 / 30);
   EXPECT_GT(seconds_with_lists_elsewhere(host(), {0, 600}), seconds_without(host(), 1));
 }

@@ -1,18 +1,18 @@
 // Steps in which a coworker takes part.
 //
-// Forces elsewhere (the paper's): in a step that makes new lists, the coworker computes forces with the old ones, while
-// the host exchanges, sorts and makes the new ones; then the forces are put into the new order, and those of atoms that
-// left go after them. The old list serves one step longer than it would.
+// Forces elsewhere (the paper's mode): in a step that makes new lists, the coworker computes forces with the old ones,
+// while the host exchanges, sorts and makes the new ones. Then the forces are put into the new order, and forces of
+// atoms that left are sent after them. The old list is used for one step longer.
 //
-// Lists elsewhere: the coworker makes the next list from a snapshot of positions while the host goes on with the one it
-// has. Atoms keep their places in memory meanwhile (no exchange, no sort), so the indices in the new list are right. A
-// list serves while no atom went further than half the skin since its snapshot: that is measured in every step, and
-// when it runs out before the next list is there, the host waits. So nothing is ever missed. Atoms stray from their
-// bins; bins and halo are wider by a margin, and when half of that is used up, the host exchanges, sorts and makes a
+// Lists elsewhere: the coworker makes the next list from a snapshot of positions while the host continues with the
+// current one. Atoms keep their places in memory meanwhile (no exchange, no sort), so the new list's indices are right.
+// A list is valid as long as no atom has moved further than half the skin since its snapshot. Every step measures this,
+// and if the list expires before the next one is ready, the host waits: so no pair is ever missed. Atoms leave their
+// bins, so bins and halo are wider by a margin. When half of that is used up, the host exchanges, sorts and makes a
 // list itself.
 //
-// On several ranks each has a coworker of its own. When one of them is lost, all ranks compute that step themselves and
-// go on without: what is elsewhere is decided alike everywhere, for ranks meet in the same exchanges.
+// Each of several ranks has a coworker of its own. When one is lost, all ranks compute that step themselves and
+// continue without: all ranks make the same decision, because they meet in the same exchanges.
 #include <array>
 #include <cmath>
 
@@ -55,14 +55,14 @@ void Simulation::step_with_forces_elsewhere() {
   const std::size_t handed = atoms_.own;
   try {
     const Stopwatch watch(times_.force);
-    // A copy: nobody waits until it is pulled. For the same reason lists are made in two places by turns.
+    // A copy, so that the host need not wait for the pull. For the same reason lists alternate between two places.
     hand_over_positions();
     if (coworker_)
       coworker_->begin_forces({settings_.epsilon, settings_.sigma, settings_.cut}, handed_positions_, handed);
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
-  force_exchange_.note_places(ranks_, atoms_);  // the forces are not there yet
+  force_exchange_.note_places(ranks_, atoms_);  // the forces are still missing
   note_furthest();
   rebuild();
   take_forces(handed);
@@ -70,7 +70,7 @@ void Simulation::step_with_forces_elsewhere() {
   ++steps_done_;
 }
 
-// Of so many atoms, as they were before the lists were made.
+// Forces of `handed` atoms, in their order before the lists were made.
 void Simulation::take_forces(std::size_t handed) {
   PairSums sums;
   const double* f = nullptr;
@@ -126,7 +126,7 @@ void Simulation::adopt_list() {
 
 bool Simulation::lists_run_out(bool& ask) {
   const Stopwatch watch(times_.neighbour);
-  // Ranks agree on what is due: the furthest atom of all decides.
+  // Ranks agree on what is due: the largest distance of all decides.
   double furthest = gone_;
   ranks_.maximum({&furthest, 1});
   const double allowed = settings_.skin / 2;
@@ -137,7 +137,7 @@ bool Simulation::lists_run_out(bool& ask) {
   }
   std::array<double, 3> now{gone_, coworker_ ? 0.0 : 1.0, gone_ + strayed_};
   ranks_.maximum(now);
-  if (now[1] > 0) {  // one rank lost its coworker: all go on without, and miss nothing either
+  if (now[1] > 0) {  // one rank lost its coworker: all continue without, and miss no pair either
     go_on_without();
     if (!chosen_later_) {
       settings_.trigger = Trigger::displacement;
@@ -152,7 +152,7 @@ bool Simulation::lists_run_out(bool& ask) {
 
 void Simulation::rebuild_for_lists_elsewhere() {
   try {
-    if (list_requested_) (void)coworker_->take_list();  // of atoms in an order that ends here
+    if (list_requested_) (void)coworker_->take_list();  // its atoms' order ends here
   } catch (const CoworkerLost& error) {
     lose_coworker(error);
   }
@@ -165,7 +165,7 @@ void Simulation::rebuild_for_lists_elsewhere() {
   }
 }
 
-// Between two modes: a step that makes lists in any case, with the bins and the halo that the next mode needs.
+// Between two modes: a step that always makes lists, with the bins and the halo that the next mode needs.
 void Simulation::step_into_next_mode() {
   try {
     if (list_requested_) (void)coworker_->take_list();

@@ -21,7 +21,7 @@ struct Rate {
   double rate;
 };
 
-// Who computes forces or lists elsewhere makes no difference to the numbers: this process does.
+// The numbers do not depend on who computes forces or lists elsewhere: here this process does.
 std::vector<double> temperatures(Settings settings, Ranks& ranks) {
   Simulation simulation(
       settings, ranks,
@@ -59,8 +59,8 @@ double slope_of(const std::vector<double>& samples) {
 
 int tdr(std::span<char* const> arguments, Ranks& ranks) {
   const Options options = read_options(arguments, {"--skins", "--intervals", "--seeds"});
-  if (ranks.count() != 1) throw BadInput("offpath-md tdr is there for one rank");
-  if (options.settings.steps < 3 * sampled_every) throw BadInput("offpath-md tdr takes 30 steps at least");
+  if (ranks.count() != 1) throw BadInput("offpath-md tdr supports one rank only");
+  if (options.settings.steps < 3 * sampled_every) throw BadInput("offpath-md tdr needs at least 30 steps");
   const std::vector<double> skins = numbers_of(options.own, "--skins", "0.1,0.3,0.5");
   const std::vector<double> intervals = numbers_of(options.own, "--intervals", "1,5,10,20");
   const double seeds = number_of(options.own, "--seeds", "1");
@@ -75,7 +75,7 @@ int tdr(std::span<char* const> arguments, Ranks& ranks) {
       const std::vector<double> reference = temperatures(settings, ranks);
       for (const double interval : intervals) {
         for (const Offload mode : {Offload::none, Offload::force, Offload::list}) {
-          if (mode == Offload::list && interval != intervals[0]) continue;  // it knows no interval
+          if (mode == Offload::list && interval != intervals[0]) continue;  // it has no interval
           settings.interval = static_cast<std::int64_t>(interval);
           settings.offload = mode;
           rates.push_back({skin, interval, seed, mode, divergence(temperatures(settings, ranks), reference)});

@@ -1,6 +1,6 @@
 // `offpath-md tdr`: the temperature divergence rate of "Smarter NICs for faster molecular dynamics" (2022), section
-// V-2: the slope of the linear regression, over steps, of the difference between a run's temperature and that of the
-// run which makes new lists at every step; every 10 steps.
+// V-2: the slope of a linear regression over steps, sampled every 10 steps, of the difference between a run's
+// temperature and that of a run with new lists at every step.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace md {
 // The slope of the regression of `samples` at 0, 1, 2...
 double slope_of(const std::vector<double>& samples);
 
-// The program's exit status. Throws BadInput.
+// Returns the program's exit status. Throws BadInput.
 int tdr(std::span<char* const> arguments, Ranks& ranks);
 
 }  // namespace md

@@ -1,4 +1,4 @@
-// The periodic box, and which part of it is whose.
+// The periodic box and its parts, one for each rank.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ struct Box {
 struct Domain {
   Box whole, own;
   std::array<int, 3> grid{1, 1, 1};   // ranks along x, y, z
-  std::array<int, 3> place{0, 0, 0};  // of this one
-  // The rank one further along `d`: side -1 or +1, around the periodic boundary.
+  std::array<int, 3> place{0, 0, 0};  // of this rank
+  // The next rank along `d` on one side (-1 or +1), around the periodic boundary.
   [[nodiscard]] int neighbour(int d, int side) const;
-  // What to add to a coordinate of an atom that is sent that way, so that it is right over there.
+  // The amount to add to a coordinate of an atom that is sent that way, to make it valid there.
   [[nodiscard]] double shift(int d, int side) const;
 };
 
-// The grid of `ranks` whose parts have the least surface; of equals, the one with the fewest ranks along x.
+// The grid of `ranks` whose parts have the smallest surface; of equal ones, that with the fewest ranks along x.
 Domain make_domain(const Box& whole, int ranks, int rank);
 
 }  // namespace md

@@ -45,17 +45,17 @@ void ForceExchange::bring_home(const double* f, const double* x, std::size_t own
     leaving_.add(static_cast<std::int32_t>(place), 0, x + values * place, from.data());
     copy_force(f + values * place, leaving_.f.data() + values * (leaving_.own - 1));
   }
-  migrate(domain, ranks, leaving_);  // those that have arrived here, now
+  migrate(domain, ranks, leaving_);  // atoms that have arrived here
   const auto earlier = [](const Arrived& a, const Arrived& b) {
     return std::tie(a.rank, a.place) < std::tie(b.rank, b.place);
   };
   std::sort(arrived_.begin(), arrived_.end(), earlier);
-  if (leaving_.own != arrived_.size()) throw std::logic_error("forces took another way than their atoms");
+  if (leaving_.own != arrived_.size()) throw std::logic_error("forces took a different way than their atoms");
   for (std::size_t k = 0; k < leaving_.own; ++k) {
     const Arrived wanted{static_cast<int>(leaving_.v[values * k]), leaving_.id[k], 0};
     const auto found = std::lower_bound(arrived_.begin(), arrived_.end(), wanted, earlier);
     if (found == arrived_.end() || earlier(wanted, *found))
-      throw std::logic_error("forces took another way than their atoms");
+      throw std::logic_error("forces took a different way than their atoms");
     copy_force(leaving_.f.data() + values * k, atoms.f.data() + values * found->now);
   }
 }

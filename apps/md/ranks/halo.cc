@@ -18,7 +18,8 @@ void Halo::make(Atoms& atoms) {
   for (int axis = 0; axis < 3; ++axis) {
     const double width = domain_.whole.length(axis) / domain_.grid[axis];
     const int reach = static_cast<int>(std::ceil(cut_ / width));
-    // What may be sent on in the next pass: at first everything, then what the last pass brought from either side.
+    // The atoms that the next pass may forward: at first all, then those that arrived from either side in the last
+    // pass.
     std::size_t to_left = 0, to_left_end = atoms.all(), to_right = 0, to_right_end = atoms.all();
     for (int pass = 0; pass < reach; ++pass) {
       const std::size_t before = atoms.all();

@@ -1,9 +1,9 @@
-// Ghosts: copies of other ranks' atoms (or of our own, around the periodic box) that lie within the cut-off of our
+// Ghosts: copies of other ranks' atoms (or of own atoms, around the periodic box) within the cut-off of this rank's
 // part.
 //
-// They arrive axis by axis, to the left and then to the right, and what came along x is sent on along y and z: six
-// exchanges, and corners come by themselves (S. Plimpton, J. Comput. Phys. 117, 1 (1995)). Where a part is narrower
-// than the cut-off, what came from the neighbour is sent on to the next one.
+// They arrive axis by axis, to the left and then to the right, and copies that came along x are forwarded along y and
+// z: six exchanges, which include the corners (S. Plimpton, J. Comput. Phys. 117, 1 (1995)). If a part is narrower than
+// the cut-off, copies from the neighbour are forwarded to the next one.
 #pragma once
 
 #include <vector>
@@ -18,11 +18,11 @@ class Halo {
  public:
   Halo(const Domain& domain, Ranks& ranks, double cut) : domain_(domain), ranks_(ranks), cut_(cut) {}
 
-  // Chooses who is sent where, and fills the ghosts of `atoms` anew.
+  // Chooses the atoms to send, and fills the ghosts of `atoms` again.
   void make(Atoms& atoms);
-  // New positions of the ghosts that `make` chose.
+  // Updates the positions of the ghosts that `make` chose.
   void update_positions(Atoms& atoms);
-  // One value for each atom: from the owners to their ghosts. `number` has room for all atoms.
+  // Sends one value for each atom from the owners to their ghosts. `number` has room for all atoms.
   void update_values(double* number);
 
  private:

@@ -43,7 +43,7 @@ void wrap(const Box& whole, std::size_t d, Atoms& atoms) {
     double& x = atoms.x[values * i + d];
     if (x < low) x += length;
     if (x >= high) x -= length;
-    if (x < low && x > low - 1e-9 * length) x = low;  // high - length may round to less than low
+    if (x < low && x > low - 1e-9 * length) x = low;  // high - length may be rounded to less than low
   }
 }
 

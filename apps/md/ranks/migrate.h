@@ -1,4 +1,4 @@
-// Atoms that left their rank's part of the box go to the rank they are in now; who left the box comes in at the other
+// Sends atoms that left their rank's part of the box to their new rank; atoms that left the box enter at the other
 // side.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace md {
 
-// Drops the ghosts. Forces travel with their atoms. Throws BrokenRun where an atom is lost: its position is not a
-// number, or it went further than the neighbouring rank's part since the last call.
+// Drops the ghosts. Forces travel with their atoms. Throws BrokenRun if an atom is lost: its position is not a number,
+// or it moved further than the neighbouring rank's part since the last call.
 void migrate(const Domain& domain, Ranks& ranks, Atoms& atoms);
 
 }  // namespace md

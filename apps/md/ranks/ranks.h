@@ -1,4 +1,5 @@
-// The processes that compute together. One alone is `OneRank`; MPI's are in ranks_mpi.cc, the only file that knows MPI.
+// The processes that compute together. `OneRank` is a single one; MPI's are in ranks_mpi.cc, the only file that uses
+// MPI.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +17,17 @@ class Ranks {
 
   // Sends `out` to one rank while receiving as much as `in` holds from another.
   virtual void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) = 0;
-  // The same where the receiver does not know how much there will be.
+  // The same if the receiver does not know the size.
   virtual std::vector<std::byte> exchange_any(int to, std::span<const std::byte> out, int from) = 0;
 
   // Over all ranks, in place; the same bits on every rank.
   virtual void sum(std::span<double> numbers) = 0;
   virtual void maximum(std::span<double> numbers) = 0;
-  // What every rank gave, in their order, at rank 0; nothing elsewhere.
+  // On rank 0 the bytes of all ranks, in their order; empty elsewhere.
   virtual std::vector<std::vector<std::byte>> gather(std::span<const std::byte> bytes) = 0;
-  // Rank 0's bytes, everywhere.
+  // Sends rank 0's bytes to all ranks.
   virtual void broadcast(std::vector<std::byte>& bytes) = 0;
-  // Ends all ranks, this one as well: one of them cannot go on, and the others wait for it.
+  // Ends all ranks, including this one: one of them cannot continue, and the others wait for it.
   [[noreturn]] virtual void give_up() = 0;
 };
 
@@ -43,7 +44,7 @@ class OneRank : public Ranks {
   [[noreturn]] void give_up() override;
 };
 
-// All ranks of the run that this process belongs to: those that MPI started it with, or this one alone.
+// All ranks of this process's run: those that MPI started, or only this one.
 std::unique_ptr<Ranks> all_ranks(int* argc, char*** argv);
 
 }  // namespace md

@@ -12,7 +12,7 @@ namespace {
 
 int bytes_of(std::size_t size) {
   if (size > INT_MAX)
-    throw BrokenRun("a message between ranks has " + std::to_string(size) + " bytes, MPI takes 2147483647");
+    throw BrokenRun("a message between ranks has " + std::to_string(size) + " bytes, MPI allows 2147483647");
   return static_cast<int>(size);
 }
 
@@ -81,7 +81,7 @@ class MpiRanks : public Ranks {
   }
 
  private:
-  // At one rank and then to all: an all-reduce may add in another order on every rank.
+  // To one rank and then to all: an all-reduce may add in a different order on every rank.
   void reduce(std::span<double> numbers, MPI_Op operation) {
     const int count = bytes_of(numbers.size());
     if (rank_ == 0) {

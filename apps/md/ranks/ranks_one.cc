@@ -1,4 +1,4 @@
-// Built instead of ranks_mpi.cc where there is no MPI.
+// Built instead of ranks_mpi.cc if there is no MPI.
 #include "md/ranks/ranks.h"
 
 namespace md {

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process, for tests: messages lie in a queue for each pair of them.
+// Ranks as threads of one process, for tests: messages are in a queue for each pair of ranks.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace md {
 
 class ThreadRanks {
  public:
-  // Runs work(ranks) once for each rank, all at once. Throws what one of them has thrown; the others end then as well.
+  // Runs work(ranks) once for each rank, in parallel. Throws the exception of one of them; the others then end as well.
   template <class Work>
   static void run(int count, const Work& work) {
     ThreadRanks all(count);

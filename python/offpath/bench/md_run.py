@@ -28,7 +28,7 @@ def run_md(words: list[str], cores: str, address: str = "", launcher: tuple[str,
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             raise ProgramError(f"offpath-md ended with status {done.returncode}: {done.stderr.strip()}")
-        if "went on without the agent" in done.stderr:
+        if "continued without the agent" in done.stderr:
             raise ProgramError(done.stderr.strip())
         report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return report

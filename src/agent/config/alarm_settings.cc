@@ -9,15 +9,16 @@ namespace offpath::agent {
 namespace {
 
 constexpr ConfigKey keys[] = {
-    {"alarm.name", ConfigType::text, "", "What log, metrics and hook call it; each name once. Empty: its condition."},
+    {"alarm.name", ConfigType::text, "",
+     "The alarm's name in the log, in metrics and for the hook; unique. Empty: its condition."},
     {"alarm.when", ConfigType::text, "",
-     "'FIELD > NUMBER' or 'FIELD < NUMBER', of a counter in units a second; or 'silent': no samples come. Has to be "
-     "there."},
-    {"alarm.of", ConfigType::text, "host", "Whose samples: host, or the name of programs' gauges."},
-    {"alarm.lasting", ConfigType::duration, "10s", "How long it has to be so before the alarm is raised.", 0,
+     "'FIELD > NUMBER' or 'FIELD < NUMBER', where a counter stands for its rate per second; or 'silent': samples "
+     "stopped. Required."},
+    {"alarm.of", ConfigType::text, "host", "The source of its samples: host, or the name of programs' gauges."},
+    {"alarm.lasting", ConfigType::duration, "10s", "How long the condition has to hold before the alarm is raised.", 0,
      86400 * second_ns},
     {"alarm.clears_at", ConfigType::text, "",
-     "The number at which it is cleared again. Empty: the one in its condition."},
+     "The number at which the alarm is cleared again. Empty: the number in its condition."},
 };
 
 Result<exchange::AlarmRule> read_alarm(const Config& one) {

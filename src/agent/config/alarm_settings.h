@@ -14,7 +14,7 @@ namespace offpath::agent {
 
 struct AlarmSettings {
   std::vector<exchange::AlarmRule> rules;
-  std::vector<std::string> hook;  // program and arguments; none: nothing is run
+  std::vector<std::string> hook;  // program and arguments; empty: no hook
   TimeNs hook_limit_ns = 10 * second_ns;
 };
 

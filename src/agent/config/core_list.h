@@ -1,4 +1,4 @@
-// Cores of the machine, as keys name them.
+// Lists of the machine's cores, as configuration keys give them.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace offpath::agent {
 
-// Of a list such as ["2", "4-7"], in its order.
+// The cores of a list such as ["2", "4-7"], in its order.
 [[nodiscard]] Result<std::vector<unsigned>> read_core_list(const Config& config, std::string_view key);
 
 }  // namespace offpath::agent

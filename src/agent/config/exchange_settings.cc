@@ -23,7 +23,7 @@ Result<exchange::Field> parse_field(const std::string& text) {
   else if (type == "f64")
     field.type = exchange::FieldType::f64;
   else
-    return fail(Error::invalid, "'{}': '{}' is none of u64, i64, f64", text, type);
+    return fail(Error::invalid, "'{}': '{}' is not u64, i64 or f64", text, type);
   if (second != std::string::npos) field.unit = text.substr(second + 1);
   return field;
 }
@@ -44,7 +44,7 @@ Status parse_records(const Config& one, exchange::ExchangeOptions& options) {
     options.schema = std::move(schema);
   }
   for (const std::string& text : one.texts("exchange.reductions")) {
-    if (!options.schema) return bad_value(one, "exchange.reductions", "they want exchange.fields");
+    if (!options.schema) return bad_value(one, "exchange.reductions", "reductions need exchange.fields");
     auto reduction = exchange::parse_reduction(text, *options.schema);
     if (!reduction) return bad_value(one, "exchange.reductions", "{}", reduction.error().message);
     options.reductions.push_back(std::move(*reduction));
@@ -61,7 +61,7 @@ Status parse_shape(const Config& one, exchange::ExchangeSettings& made) {
     if (!made.tree_file.starts_with('/'))
       return bad_value(one, "exchange.topology", "'{}' is not an absolute path", made.tree_file);
     if (!one.texts("exchange.members").empty())
-      return bad_value(one, "exchange.members", "the members are those of the tree's file");
+      return bad_value(one, "exchange.members", "leave it out: the tree's file gives the members");
   } else {
     auto shape = exchange::parse_shape(topology);
     if (!shape) return bad_value(one, "exchange.topology", "{}, or file:/PATH", shape.error().message);
@@ -83,13 +83,13 @@ Status parse_grants(const Config& one, exchange::ExchangeSettings& made) {
   if (total == 0) return {};
   if (made.members.empty() && made.tree_file.empty())
     return bad_value(one, "exchange.grant_total",
-                     "grants want members that are named: exchange.members, or a tree's file");
+                     "grants need members given by name: exchange.members, or a tree's file");
   made.options.grants.emplace();
   made.options.grants->total = total < 0 ? exchange::GrantOptions::unlimited : static_cast<std::uint64_t>(total);
   made.options.grants->ttl_ns = one.duration_ns("exchange.grant_ttl");
   made.options.grants->lease_ns = one.duration_ns("exchange.grant_lease");
   if (made.options.grants->lease_ns < 2 * made.options.interval_ns)
-    return bad_value(one, "exchange.grant_lease", "less than two intervals: it would be over before it is renewed");
+    return bad_value(one, "exchange.grant_lease", "less than two intervals: it would expire before it is renewed");
   return {};
 }
 
@@ -111,7 +111,7 @@ Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& co
   for (const Config& one : config.list("exchange")) {
     exchange::ExchangeSettings made;
     made.options.name = one.text("exchange.name");
-    if (made.options.name.empty()) return bad_value(one, "exchange.name", "it has to be there");
+    if (made.options.name.empty()) return bad_value(one, "exchange.name", "it is required");
     for (const auto& each : exchanges)
       if (each.options.name == made.options.name)
         return bad_value(one, "exchange.name", "there are two exchanges with the name '{}'", made.options.name);
@@ -123,7 +123,7 @@ Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& co
     made.options.views_to_all = views == "all";
     made.source = one.text("exchange.source");
     if (!made.source.empty() && one.texts("exchange.fields").empty())
-      return bad_value(one, "exchange.source", "which of its fields are told is not said: exchange.fields");
+      return bad_value(one, "exchange.source", "exchange.fields is required: it selects the fields to send");
     OFP_TRY(parse_records(one, made.options));
     OFP_TRY(parse_shape(one, made));
     OFP_TRY(parse_grants(one, made));

@@ -1,4 +1,4 @@
-// The keys of [[exchange]], and what they become.
+// The keys of [[exchange]], and the values they become.
 #pragma once
 
 #include <vector>
@@ -9,48 +9,48 @@
 namespace offpath::agent {
 
 inline constexpr ConfigKey exchange_keys[] = {
-    {"exchange.name", ConfigType::text, "", "What programs and metrics call it. Has to be there."},
+    {"exchange.name", ConfigType::text, "", "The exchange's name for programs and metrics. Required."},
     {"exchange.topology", ConfigType::text, "allgather",
-     "Who sends to whom: allgather, neighbourhoods(SIZE), hybrid(SIZE, DEPTH), or file:/PATH with a tree, a group a "
-     "line: \"rack0: dpu0 dpu1\"."},
+     "How records travel: allgather, neighbourhoods(SIZE), hybrid(SIZE, DEPTH), or file:/PATH with a tree, one group "
+     "on each line: \"rack0: dpu0 dpu1\"."},
     {"exchange.order", ConfigType::text, "contiguous",
-     "Who is grouped with whom: contiguous (in the order of members), or locality (by the hosts of their addresses)."},
+     "How members are grouped: contiguous (in the order of members), or locality (by the hosts of their addresses)."},
     {"exchange.members", ConfigType::texts, "",
-     "Agents by name, the same list on all of them. Empty: those of a tree's file, or all of the group, in the order "
-     "of names."},
-    {"exchange.interval", ConfigType::duration, "100ms", "From one round to the next.", millisecond_ns / 10,
+     "Agents by name, in the same order on all of them. Empty: those of a tree's file, or all members of the group by "
+     "name."},
+    {"exchange.interval", ConfigType::duration, "100ms", "The time from one round to the next.", millisecond_ns / 10,
      3600 * second_ns},
     {"exchange.deadline", ConfigType::duration, "50ms",
-     "Of a round: its view is given by then with what has come. At most exchange.interval.", millisecond_ns / 20,
-     3600 * second_ns},
+     "The time after which a round's view is published with the records that have arrived. At most exchange.interval.",
+     millisecond_ns / 20, 3600 * second_ns},
     {"exchange.views", ConfigType::text, "all",
-     "Who is to have the whole: all, or leaders (those of the tree's uppermost groups; the others have their part, and "
-     "less is sent)."},
+     "Members that get the whole view: all, or leaders (those of the tree's top groups; other members get their part, "
+     "which saves traffic)."},
     {"exchange.source", ConfigType::text, "",
-     "Where this agent's records come from. Empty: a program publishes them. host: samples of the first [[host]], or "
-     "else of this machine's "
-     "[[source]]; any other name: the gauges of that name of a program. exchange.fields are theirs by name; a value "
-     "that is not there is missing."},
+     "Source of this agent's records. Empty: a program publishes them. host: samples of the first [[host]], or else of"
+     " this machine's [[source]]. Any other name: a program's gauges of that name. exchange.fields are matched by "
+     "name; a field without a value is missing."},
     {"exchange.record_max", ConfigType::bytes, "64KiB", "The largest record.", 8, 4 << 20},
     {"exchange.fields", ConfigType::texts, "",
-     "What a record has, each as NAME:TYPE or NAME:TYPE:UNIT, with the types u64, i64 and f64; 8 bytes each. Empty: "
-     "bytes."},
+     "Fields of a record, each as NAME:TYPE or NAME:TYPE:UNIT, with the types u64, i64 and f64; 8 bytes each. Empty: "
+     "records are plain bytes."},
     {"exchange.reductions", ConfigType::texts, "",
      "Figures over all members: sum(F), min(F), max(F), mean(F), top(F, K), histogram(F, LOW, HIGH, N) of fields."},
-    {"exchange.records", ConfigType::boolean, "true", "Records travel. false: only what the reductions make of them."},
+    {"exchange.records", ConfigType::boolean, "true",
+     "Whether records travel. false: only the results of the reductions do."},
     {"exchange.grant_total", ConfigType::integer, "0",
-     "How much may be granted at any time to all members together. 0: there are no grants. -1: any amount (targets, "
-     "not shares). "
-     "Wants members that are named.",
+     "How much may be granted to all members together at any time. 0: no grants. -1: any amount (targets, not shares)."
+     " Needs members given by name.",
      -1, INT64_MAX},
     {"exchange.grant_ttl", ConfigType::duration, "500ms",
-     "How long a grant is valid after its member was last heard of.", millisecond_ns, 3600 * second_ns},
+     "How long a grant stays valid after its member was last heard of.", millisecond_ns, 3600 * second_ns},
     {"exchange.grant_lease", ConfigType::duration, "1s",
-     "For how long a majority stands behind whoever grants. After a leader's death nobody is granted anything for "
-     "about as long.",
+     "How long a majority supports the leader that grants. After a leader's death nothing is granted for about as "
+     "long.",
      millisecond_ns, 3600 * second_ns},
     {"exchange.user", ConfigType::text, "",
-     "User, by number or name, whose programs may take part besides the agent's own user's and root's."},
+     "Another user, by number or name, whose programs may take part. Programs of root and of the agent's own user "
+     "always may."},
 };
 
 [[nodiscard]] Result<std::vector<exchange::ExchangeSettings>> parse_exchanges(const Config& config);

@@ -1,4 +1,4 @@
-// Whether what is set would let others reach the agent without a key, or read what it sends.
+// Checks whether the settings let others reach the agent without a key, or read its traffic.
 #include <netdb.h>
 #include <netinet/in.h>
 
@@ -40,7 +40,7 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
     if (address.kind == Kind::unix_socket) continue;
     if (settings.key_file.empty()) {
       return fail(Error::denied,
-                  "{}: programs that connect by network prove that they know a key, and "
+                  "{}: programs that connect by network have to prove that they know a key, and "
                   "security.key_file is not set",
                   address.text());
     }
@@ -53,7 +53,7 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
       warnings.push_back(fmt::format("listening beyond this machine at {}", address.text()));
     } else if (settings.insecure_network) {
       warnings.push_back(
-          fmt::format("INSECURE: at {} everybody on the network between can read and change what "
+          fmt::format("INSECURE: at {} everybody on the network can read and change what "
                       "programs send{}",
                       address.text(), address.kind == Kind::tcp ? "; use tls" : ""));
     } else if (address.kind == Kind::verbs) {
@@ -65,7 +65,8 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
     } else if (address.kind == Kind::doca) {
       return fail(
           Error::denied,
-          "{} is reachable from other machines, and what says which memory the card may reach has no encryption: set "
+          "{} is reachable from other machines, and the exports that say which memory the card may reach are not "
+          "encrypted: set "
           "security.insecure_network = true (--insecure-network) if the network between the card and its host is "
           "trusted, or use tls:{}:{}",
           address.text(), address.host, address.port);
@@ -93,7 +94,7 @@ Result<std::vector<std::string>> check_exposure(const AgentSettings& settings) {
                   "security.insecure_network = true (--insecure-network)",
                   settings.http->host, settings.http->port);
     }
-    if (!local) warnings.push_back("INSECURE: everybody on the network can read this agent's status over HTTP");
+    if (!local) warnings.push_back("INSECURE: anybody on the network can read this agent's status over HTTP");
   }
   return warnings;
 }

@@ -14,39 +14,40 @@ namespace {
 
 constexpr ConfigKey keys_of_host[] = {
     {"host.name", ConfigType::text, "",
-     "What samples and metrics call it; each name once. Empty: the address without its port."},
-    {"host.address", ConfigType::text, "", "Where its offpath-sampler listens: HOST:PORT. Has to be there."},
-    {"host.interval", ConfigType::duration, "0s", "How often it is sampled. 0s: as sampling.interval says.", 0,
+     "The host's name in samples and metrics; unique. Empty: the address without its port."},
+    {"host.address", ConfigType::text, "", "Address of its offpath-sampler: HOST:PORT. Required."},
+    {"host.interval", ConfigType::duration, "0s", "How often it is sampled. 0s: sampling.interval.", 0,
      3600 * second_ns},
 };
 
 constexpr ConfigKey keys_of_source[] = {
     {"source.set", ConfigType::text, "",
-     "A ready set: cpu, cpus (each core), memory, load, infiniband or network. It needs no other key."},
+     "A built-in set of sources: cpu, cpus (each core), memory, load, infiniband or network. It needs no other key."},
     {"source.file", ConfigType::text, "",
-     "A file whose numbers are read; with * in parts of its path each file that matches at the start, in a directory "
-     "that is there."},
+     "A file whose numbers are read. With * in its path, every file that matches at the start, in directories that "
+     "exist."},
     {"source.log", ConfigType::text, "",
-     "A file that others append to: new lines are searched, over its rotation. The newest match counts."},
+     "A file that others append to. New lines are searched, and rotation is followed. The newest match counts."},
     {"source.command", ConfigType::texts, "",
-     "A program and its arguments, whose output is read when it ends well. No shell is between."},
+     "A program and its arguments, whose output is read if it exits successfully. It runs without a shell."},
     {"source.pattern", ConfigType::text, "{}",
-     "Which numbers of a line are taken: {} is a number, * a word, a blank any blanks, \\\\ in front of a character "
-     "that character. In logs "
-     "anywhere in a line, and without {} lines are counted; else from a line's beginning."},
+     "Which numbers of a line are taken: {} is a number, * a word, a blank any number of blanks, and \\\\ before a "
+     "character that character. In logs the pattern matches anywhere in a line, and without {} matching lines are "
+     "counted; elsewhere it matches from the start of a line."},
     {"source.fields", ConfigType::texts, "", "Names of the pattern's numbers, in their order."},
     {"source.label", ConfigType::text, "of",
-     "With * in file, the label that tells the matches apart: its value is what * stood for."},
+     "With * in source.file, the label that distinguishes the matching files: its value is the text that * matched."},
     {"source.type", ConfigType::text, "u64", "u64, i64 or f64."},
     {"source.kind", ConfigType::text, "",
-     "gauge, or counter for what only grows. Empty: gauge, of counted lines counter."},
+     "gauge, or counter for values that only grow. Empty: counter for counted lines, else gauge."},
     {"source.unit", ConfigType::text, "", "Such as bytes, seconds, celsius, joules."},
-    {"source.description", ConfigType::text, "", "A sentence for whoever reads the metric."},
-    {"source.scale", ConfigType::real, "1", "What numbers are multiplied by; a whole number, or else the type is f64."},
+    {"source.description", ConfigType::text, "", "A sentence that explains the metric."},
+    {"source.scale", ConfigType::real, "1",
+     "Factor that numbers are multiplied by. A factor that is not a whole number needs type f64."},
     {"source.interval", ConfigType::duration, "10s", "From one start of a command to the next.", millisecond_ns,
      86400 * second_ns},
-    {"source.time_limit", ConfigType::duration, "5s", "After this a command is killed, and all that it started.",
-     millisecond_ns, 3600 * second_ns},
+    {"source.time_limit", ConfigType::duration, "5s",
+     "After this time the command and all its child processes are killed.", millisecond_ns, 3600 * second_ns},
 };
 
 Result<std::vector<HostSettings>> read_hosts(const Config& config, TimeNs interval_ns) {
@@ -58,7 +59,7 @@ Result<std::vector<HostSettings>> read_hosts(const Config& config, TimeNs interv
       return bad_value(one, "host.address", "'{}' is not HOST:PORT", host.address);
     if (const auto port = std::string_view(host.address).substr(colon + 1);
         port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != port.npos)
-      return bad_value(one, "host.address", "'{}' is not the number of a port", port);
+      return bad_value(one, "host.address", "'{}' is not a port number", port);
     if (host.name.empty()) host.name = host.address.substr(0, colon);
     if (host.name.size() > exchange::name_bytes_max)
       return bad_value(one, "host.name", "{} bytes, at most {}", host.name.size(), exchange::name_bytes_max);
@@ -109,8 +110,7 @@ Result<SamplingSettings> read_sampling(const Config& config) {
   settings.key_file = config.text("sampling.key_file");
   OFP_ASSIGN(settings.hosts, read_hosts(config, settings.interval_ns));
   if (!settings.hosts.empty() && settings.key_file.empty())
-    return fail(Error::invalid,
-                "sampling.key_file is not set, and [[host]] needs it: the key that its sampler has, too");
+    return fail(Error::invalid, "[[host]] needs sampling.key_file, the key that its sampler has, and it is not set");
   std::array<char, 256> name{};
   settings.own_name = gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "agent";
   for (const Config& one : config.list("source")) {

@@ -20,7 +20,7 @@ struct HostSettings {
   TimeNs interval_ns = 0;
 };
 
-// A [[source]]; its texts stay where they are, for what reads them keeps pointers.
+// A [[source]]. Its texts must not move: ofs_source_options has pointers to them.
 struct SourceSettings {
   std::string set, file, log, pattern, label, type, kind, unit, description, where;
   std::vector<std::string> command, fields;

@@ -34,7 +34,7 @@ Result<LogLevel> parse_level(const Config& config) {
   return bad_value(config, "log.level", "'{}' is none of debug, info, warning, error, off", level);
 }
 
-// A user's number, or the number of the user of that name.
+// A user's number, given as such or by the user's name.
 Result<uid_t> parse_user(const Config& config, std::string_view key, const std::string& user) {
   if (const auto uid = number_of<uid_t>(user)) return *uid;
   const passwd* entry = getpwnam(user.c_str());
@@ -51,7 +51,7 @@ Result<std::vector<uid_t>> parse_users(const Config& config) {
   return uids;
 }
 
-// Set for each process by Open MPI, by Slurm, and by MPICH and Intel MPI.
+// The launcher's local rank: set for each process by Open MPI, by Slurm, and by MPICH and Intel MPI.
 std::int64_t index_of(const Config& config) {
   if (config.integer("group.index") >= 0) return config.integer("group.index");
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
@@ -117,7 +117,7 @@ bool is_in_group(const Config& config) {
          config.boolean("group.from_launcher");
 }
 
-// In a group names have to be different, on one machine too.
+// Members of a group need different names, even on one machine.
 std::string name_of(const Config& config) {
   if (!config.text("agent.name").empty()) return with_index(config.text("agent.name"), index_of(config));
   return is_in_group(config) ? fmt::format("{}-{}", machine_name(), index_of(config)) : machine_name();
@@ -253,7 +253,7 @@ Result<std::optional<FlightSettings>> parse_flight(const Config& config) {
   FlightSettings flight{*address, config.text("flight.token_file"), config.text("flight.tls_certificate"),
                         config.text("flight.tls_key"), static_cast<unsigned>(config.integer("flight.queries_max"))};
   if (flight.token_file.empty())
-    return bad_value(config, "flight.listen", "flight.token_file is needed as well, and not set");
+    return bad_value(config, "flight.listen", "it needs flight.token_file, which is not set");
   if (address->kind == Kind::tls && (flight.tls_certificate_file.empty() || flight.tls_key_file.empty()))
     return bad_value(config, "flight.listen", "tls needs flight.tls_certificate and flight.tls_key");
   return std::optional(std::move(flight));
@@ -281,7 +281,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.mover.streams_max = static_cast<std::uint32_t>(config.integer("limits.streams_max"));
   options.mover.user_streams_max = static_cast<std::uint32_t>(config.integer("limits.user_streams_max"));
   options.buffers = {config.bytes("memory.cached_max"), config.boolean("memory.huge_pages")};
-  options.buffers.buffers_max = static_cast<std::uint64_t>(config.integer("limits.frames_max"));  // 0: settled at start
+  options.buffers.buffers_max = static_cast<std::uint64_t>(config.integer("limits.frames_max"));  // 0: set at start
   options.buffers.user_buffers_max = static_cast<std::uint64_t>(config.integer("limits.user_frames_max"));  // likewise
   options.tasks.resident_bytes_max = config.bytes("task.resident_max");
   options.tasks.messages.bytes_max = config.bytes("task.messages_max");
@@ -369,11 +369,11 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.key_file = config.text("security.key_file");
   settings.old_key_files = config.texts("security.old_key_files");
   if (!settings.old_key_files.empty() && settings.key_file.empty())
-    return bad_value(config, "security.old_key_files", "old keys go with a new one: set security.key_file");
+    return bad_value(config, "security.old_key_files", "old keys need a new one: set security.key_file");
   settings.tls_certificate_file = config.text("security.tls_certificate");
   settings.tls_key_file = config.text("security.tls_key");
   if (settings.tls_certificate_file.empty() != settings.tls_key_file.empty()) {
-    return fail(Error::invalid, "security.tls_certificate is '{}' and security.tls_key '{}': both are needed, or none",
+    return fail(Error::invalid, "security.tls_certificate is '{}' and security.tls_key '{}': set both or none",
                 settings.tls_certificate_file, settings.tls_key_file);
   }
   settings.insecure_network = config.boolean("security.insecure_network");

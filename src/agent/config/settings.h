@@ -1,4 +1,4 @@
-// What the agent is told: every key of its configuration, and the checked values they become.
+// All keys of the agent's configuration, and the checked values that they become.
 #pragma once
 
 #include <sys/types.h>
@@ -25,13 +25,13 @@
 
 namespace offpath::agent {
 
-// Every key, with default, limits and meaning. docs/reference/configuration.md is written from this table.
+// Every key, with its default, limits and meaning: the source of docs/reference/configuration.md.
 [[nodiscard]] std::span<const ConfigKey> agent_keys() noexcept;
 [[nodiscard]] std::span<const ConfigList> agent_lists() noexcept;
 
 struct PoolSettings {
   std::string name;           // with its options
-  std::optional<uid_t> user;  // the agent's own, if none
+  std::optional<uid_t> user;  // none: the agent's own
 };
 
 struct AgentSettings {
@@ -48,12 +48,12 @@ struct AgentSettings {
   loop::JobPoolOptions jobs;
   std::size_t channels_max = 0, user_channels_max = 0, handshakes_max = 0;
   link::SegmentLimits segments;
-  ReceivedLimits received;  // of each user; 0: settled at start, as those of all are
+  ReceivedLimits received;  // 0: set at start, like the limits of all users
   TimeNs silence_ns = 0;
   std::vector<uid_t> allow_uids;
   group::GroupOptions group;
   bool group_from_launcher = false;  // the launcher exchanges the members' addresses
-  std::string group_address;         // how other members reach this one; empty: as it listens
+  std::string group_address;         // how other members reach this one; empty: taken from agent.listen
   std::string group_tls_ca_file;
   std::string key_file, tls_certificate_file, tls_key_file;
   std::vector<std::string> old_key_files;
@@ -67,20 +67,20 @@ struct AgentSettings {
   std::optional<TcpSettings> tcp;
 };
 
-// Checks everything that can be checked without touching the system. Errors name the key, its value and where the
-// value was set.
+// Checks everything that can be checked without touching the system. Errors name the key, its value and the place where
+// it was set.
 [[nodiscard]] Result<AgentSettings> read_settings(const Config& config);
 
 [[nodiscard]] std::string machine_name();
-// Are the files of plug-ins there, and can nobody else change them; may the agent start workers of the users that are
-// named? Whether they can be loaded only a worker finds out.
+// Checks that the files of plug-ins exist, that only their owners can change them, and that the agent may start workers
+// of the configured users. Only a worker can check whether a plug-in loads.
 [[nodiscard]] Status check_plugins(const std::vector<plugin::PluginOptions>& plugins);
 
-// Does every address of this host name belong to this machine alone? A name that is not known is an error.
+// Whether every address of this host name belongs to this machine alone. An unknown name is an error.
 [[nodiscard]] Result<bool> is_loopback(const std::string& host);
 
-// Refuses addresses that need what is not configured: a key, a certificate, or insecure_network = true. Returns the
-// sentences to be said at start about what is open to others.
+// Refuses addresses that need a key, a certificate or insecure_network = true that is not configured. Returns the
+// warnings for the log about everything that is open to others.
 [[nodiscard]] Result<std::vector<std::string>> check_exposure(const AgentSettings& settings);
 
 }  // namespace offpath::agent

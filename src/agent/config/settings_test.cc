@@ -42,7 +42,7 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   EXPECT_FALSE(settings->name.empty());
   EXPECT_EQ(settings->profile.name, "none");
   EXPECT_FALSE(settings->insecure_network);
-  // The table's defaults are the ones the parts have by themselves.
+  // The table's defaults equal the parts' own.
   EXPECT_EQ(settings->dispatcher.mover.memory_bytes_max, mover::MoverOptions{}.memory_bytes_max);
   EXPECT_EQ(settings->dispatcher.mover.window_bytes, mover::MoverOptions{}.window_bytes);
   EXPECT_EQ(settings->dispatcher.mover.prepared_bytes_max, mover::MoverOptions{}.prepared_bytes_max);
@@ -116,7 +116,7 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
         "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[agent]\npin = -7"}) {
     EXPECT_NE(error_of(wrong).find("agent.toml:2"), std::string::npos) << error_of(wrong);
   }
-  EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("both are needed"), std::string::npos);
+  EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("set both or none"), std::string::npos);
 }
 
 TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
@@ -151,9 +151,9 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
     EXPECT_NE(error.find("tcp."), std::string::npos) << wrong << ": " << error;
   }
   EXPECT_NE(error_of("[tcp]\naddress = '10.9.0.2/24'\n").find("tcp.device, which is not set"), std::string::npos);
-  // An interface has an address of its own, a TAP device that is to be made has not.
+  // An existing interface has an address of its own; a TAP device that the agent creates has none.
   EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.address.value, 0u);
-  EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it goes with tcp.address"),
+  EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it needs tcp.address"),
             std::string::npos);
   EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is no address"), std::string::npos);
 }
@@ -195,7 +195,7 @@ cores = ["1", "4-6"]
 )");
   ASSERT_TRUE(settings.has_value()) << settings.error().message;
   ASSERT_EQ(settings->plugins.size(), 2u);
-  // The table's defaults are the ones plug-ins have by themselves.
+  // The table's defaults equal the plug-ins' own.
   const plugin::PluginOptions &first = settings->plugins[0], &second = settings->plugins[1], defaults;
   EXPECT_EQ(first.name, "first");
   EXPECT_EQ(first.workers, defaults.workers);
@@ -263,7 +263,7 @@ TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
                 .find("refused: verbs:0.0.0.0:0 is reachable from other machines, and RDMA has no encryption"),
             std::string::npos);
   EXPECT_EQ(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true"),
-            "INSECURE: at verbs:0.0.0.0:0 everybody on the network between can read and change what programs send");
+            "INSECURE: at verbs:0.0.0.0:0 everybody on the network can read and change what programs send");
   EXPECT_NE(exposure("[agent]\nlisten = ['doca:0.0.0.0:0']\n[security]\nkey_file = '/k'")
                 .find("refused: doca:0.0.0.0:0 is reachable from other machines, and what says which memory the card "
                       "may reach"),

@@ -24,8 +24,7 @@ Status parse_address(const Config& config, TcpSettings& settings) {
     return error == std::errc() && rest == end && prefix >= 1 && prefix <= 31;
   }();
   if (!address || !good || !address->is_unicast())
-    return bad_value(config, "tcp.address", "'{}' is no address with the length of its network, such as 10.0.0.2/24",
-                     text);
+    return bad_value(config, "tcp.address", "'{}' is not an address with a prefix length, such as 10.0.0.2/24", text);
   stack.address = *address;
   stack.prefix_length = static_cast<std::uint8_t>(prefix);
   return {};
@@ -35,18 +34,18 @@ Status parse_gateway(const Config& config, tcp::StackOptions& stack) {
   const std::string& text = config.text("tcp.gateway");
   if (text.empty()) return {};
   if (stack.address.value == 0)
-    return bad_value(config, "tcp.gateway", "it goes with tcp.address; without that both are the interface's own");
+    return bad_value(config, "tcp.gateway", "it needs tcp.address; without that both are taken from the interface");
   const auto gateway = tcp::ipv4_address(text);
   if (!gateway) return bad_value(config, "tcp.gateway", "{}", gateway.error().message);
   const unsigned shift = 32u - stack.prefix_length;
   if (gateway->value >> shift != stack.address.value >> shift || *gateway == stack.address)
-    return bad_value(config, "tcp.gateway", "{} is none of the others in the network of {}", text,
+    return bad_value(config, "tcp.gateway", "{} is not another address in the network of {}", text,
                      config.text("tcp.address"));
   stack.gateway = *gateway;
   return {};
 }
 
-// What kind of device it is, which begins its name.
+// The kind of device: the prefix of tcp.device.
 Status parse_device(const Config& config, TcpSettings& settings) {
   using Kind = TcpSettings::Kind;
   for (const auto& [beginning, kind] : {std::pair<std::string_view, Kind>{"tap:", Kind::tap}, {"dpdk:", Kind::dpdk}}) {
@@ -57,11 +56,10 @@ Status parse_device(const Config& config, TcpSettings& settings) {
   settings.dpdk_arguments = config.texts("tcp.dpdk_arguments");
   if (settings.kind != Kind::dpdk) {
     if (!settings.dpdk_arguments.empty())
-      return bad_value(config, "tcp.dpdk_arguments",
-                       "they are for devices of DPDK's, dpdk:DEVICE, and tcp.device is none");
+      return bad_value(config, "tcp.dpdk_arguments", "they are for dpdk:DEVICE, and tcp.device is not a DPDK device");
     return {};
   }
-  // A PCI address, or a driver's name with parameters: nothing that DPDK would take for a word of its own.
+  // Accepts a PCI address, or a driver's name with parameters: nothing that DPDK would read as an option.
   constexpr std::string_view also = "_-.:,=/@+()[]";
   const auto is_good = [&](char each) {
     return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') || (each >= '0' && each <= '9') ||
@@ -70,7 +68,7 @@ Status parse_device(const Config& config, TcpSettings& settings) {
   const std::string& device = settings.device;
   if (device.empty() || device.front() == '-' || !std::ranges::all_of(device, is_good))
     return bad_value(config, "tcp.device",
-                     "'{}' is no device of DPDK's, such as 0000:03:00.0 or net_af_packet0,iface=eth0", brief(device));
+                     "'{}' is not a DPDK device such as 0000:03:00.0 or net_af_packet0,iface=eth0", brief(device));
   return {};
 }
 
@@ -78,17 +76,16 @@ Status parse_cores(const Config& config, TcpSettings& settings) {
   settings.cores = static_cast<std::uint32_t>(config.integer("tcp.cores"));
   OFP_ASSIGN(settings.pin, read_core_list(config, "tcp.pin"));
   if (!settings.pin.empty() && settings.pin.size() != settings.cores - 1)
-    return bad_value(
-        config, "tcp.pin",
-        "{} cores are named for the {} loops that tcp.cores = {} adds to the agent's own, which agent.pin pins",
-        settings.pin.size(), settings.cores - 1, settings.cores);
+    return bad_value(config, "tcp.pin",
+                     "{} cores for the {} loops that tcp.cores = {} adds to the agent's own, which agent.pin pins",
+                     settings.pin.size(), settings.cores - 1, settings.cores);
   if (settings.cores == 1) return {};
   if (settings.kind != TcpSettings::Kind::interface)
     return bad_value(config, "tcp.cores",
-                     "{} cores want an interface whose frames the kernel can steer to them; {} serves 1",
+                     "{} cores need an interface whose frames the kernel can steer to them; {} serves 1",
                      settings.cores, config.text("tcp.device"));
   if (!settings.trace_file.empty())
-    return bad_value(config, "tcp.trace_file", "stages are noted where tcp.cores is 1, not {}", settings.cores);
+    return bad_value(config, "tcp.trace_file", "stages are recorded only if tcp.cores is 1, not {}", settings.cores);
   return {};
 }
 
@@ -99,7 +96,7 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.device = config.text("tcp.device");
   if (settings.device.empty()) {
     if (!config.text("tcp.address").empty())
-      return bad_value(config, "tcp.address", "it is the address of tcp.device, which is not set");
+      return bad_value(config, "tcp.address", "it needs tcp.device, which is not set");
     return std::nullopt;
   }
   OFP_TRY(parse_device(config, settings));

@@ -1,4 +1,4 @@
-// The keys of [tcp], and what they become.
+// The keys of [tcp], and the values they become.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,21 @@ namespace offpath::agent {
 
 struct TcpSettings {
   enum class Kind { interface, tap, dpdk };
-  std::string device;  // an interface, a TAP device to be made, or a device of DPDK's
+  std::string device;  // an interface, the name of a new TAP device, or a DPDK device
   Kind kind = Kind::interface;
   std::vector<std::string> dpdk_arguments;
   std::uint16_t mtu = 0;  // 0: the device's
   std::string congestion;
   std::string trace_file;          // empty: none
-  bool slow_path_on_host = false;  // whenever a process offers to do it
+  bool slow_path_on_host = false;  // as long as a process offers to do it
   std::uint32_t cores = 1;         // loops
-  std::vector<unsigned> pin;       // the machine's cores that loops beside the agent's own run on; none: any
-  loop::LoopOptions loop;          // of these
-  tcp::StackOptions stack;         // of all cores together, without its secret; address 0: the interface's own
+  std::vector<unsigned> pin;       // cores for the loops beside the agent's own; empty: any
+  loop::LoopOptions loop;          // options of these loops
+  tcp::StackOptions stack;         // for all cores together, without its secret; address 0: that of the interface
   tcp::TcpServiceLimits limits;
 };
 
-// None: there is no device, so programs' connections are the kernel's.
+// Empty: no device is configured, and programs' connections are the kernel's.
 [[nodiscard]] Result<std::optional<TcpSettings>> read_tcp(const Config& config);
 
 }  // namespace offpath::agent

@@ -1,11 +1,10 @@
-// Tasks from one thread to another one's loop, in their order, none of them lost: what the mailbox has no room for
-// waits at the sender.
+// Tasks from one thread to another thread's loop, in order and without loss: tasks for which the mailbox has no room
+// wait at the sender.
 //
-// What waits has no bound of its own, it is what senders have under way. Between cores (tcp_core.h): that a program
-// begins and ends, and that a process of its comes or goes, for each of which core 0 reads a request or a datagram, at
-// most 16 of a process in one look; a listener's beginning or end, of which each handle has one at a time; questions
-// about the status, one after another; and an answer to each. What may be lost, as frames may, is posted only if there
-// is room.
+// The waiting tasks are bounded by the senders' own work in progress. Between cores (tcp_core.h) tasks are: the start
+// and end of a program or one of its processes, for which core 0 reads at most 16 requests or datagrams of a process in
+// one look; the start or end of a listener, one at a time for each handle; one status query at a time; and an answer to
+// each. Tasks that may be lost, as frames may, are posted only if there is room.
 #pragma once
 
 #include <deque>
@@ -21,11 +20,11 @@ class Crossing {
  public:
   using Task = std::function<void(TimeNs now)>;  // on the loop's thread
   explicit Crossing(loop::Loop& to);
-  [[nodiscard]] loop::Poller& mailbox() noexcept { return box_; }  // to be polled by the loop
+  [[nodiscard]] loop::Poller& mailbox() noexcept { return box_; }  // the loop polls it
   // ---- the sender's thread
   void post(Task task);
   bool post_if_room(Task task);  // false: dropped
-  bool flush();                  // true: nothing waits
+  bool flush();                  // true: nothing is waiting
 
  private:
   loop::Mailbox<Task> box_;

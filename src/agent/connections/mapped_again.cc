@@ -7,7 +7,7 @@
 namespace offpath::agent {
 
 Result<MappedAgain> MappedAgain::of(MutableBytes mapped) {
-  // of length 0: what is shared is mapped twice
+  // length 0 maps shared memory a second time
   void* const again = mremap(mapped.data(), 0, mapped.size(), MREMAP_MAYMOVE);
   if (again == MAP_FAILED) return fail_errno(errno, "mremap");
   return MappedAgain({static_cast<std::byte*>(again), mapped.size()});

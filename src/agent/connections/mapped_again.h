@@ -1,5 +1,5 @@
-// Memory of a program that is mapped already, mapped once more: this view lasts as long as it is held, whatever becomes
-// of the channel by which it came.
+// A second mapping of a program's memory that is already mapped. It lasts as long as this object, even if the channel
+// that brought the memory ends.
 #pragma once
 
 #include <utility>

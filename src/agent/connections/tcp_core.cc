@@ -54,7 +54,7 @@ Result<std::unique_ptr<TcpCore>> TcpCore::make(std::uint32_t core, loop::Loop& c
   return made;
 }
 
-// Its loop polls what it is told first: by that programs' memory comes and goes.
+// The loop polls the orders from core 0 first: they announce programs' memory and its end.
 TcpCore::TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loop& core_0, const TcpSettings& settings,
                  const tcp::CongestionControl& congestion, std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now)
     : core_(core),
@@ -71,7 +71,7 @@ TcpCore::TcpCore(std::uint32_t core, std::unique_ptr<loop::Loop> loop, loop::Loo
   loop_->add(*this);
 }
 
-// It has its name and its place before it does anything.
+// The thread gets its name and core before it does anything.
 Status TcpCore::start(std::optional<unsigned> pin) {
   std::promise<void> go;
   thread_ = std::thread([this, may = go.get_future()] {
@@ -116,11 +116,11 @@ void TcpCore::close(std::uint64_t program) {
 
 void TcpCore::add_process(std::uint64_t program, std::uint32_t process, std::shared_ptr<const Fd> wake) {
   orders_.post([this, program, process, wake = std::move(wake)](TimeNs) {
-    // Core 0 has seen that it may. One that is there already, as a program's first is from the beginning, is not added
-    // again: it has another descriptor.
+    // Core 0 has checked that it may join. A known process is not added again (a program's first process is known from
+    // the start): it has another descriptor.
     static_cast<void>(service_.add_process(program, process));
     wakes_.insert_or_assign({program, process}, wake);
-    // It looks once: a wake of this core's may have gone to the socket that it had before, or to nobody.
+    // Has the process look once: an earlier wake from this core may have gone to its previous socket, or been lost.
     static_cast<void>(::send(wake->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   });
 }

@@ -1,7 +1,7 @@
 // One more core for programs' TCP connections: a loop on a thread of its own, with a queue of the device, a stack, and
-// the service between that and the programs' areas. Core 0 is the agent's own loop, which knows programs and processes
-// (tcp_programs.h) and tells the others of them. All that crosses goes through two mailboxes, one each way, in its
-// order.
+// the service between the stack and the programs' areas. Core 0 is the agent's own loop. It knows programs and
+// processes (tcp_programs.h) and announces them to the other cores. All communication goes through two mailboxes, one
+// each way, in order.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace offpath::agent {
 
 class TcpCore final : public loop::Poller {
  public:
-  // What core 0 is told, on its thread, when it polls told().
+  // Calls to core 0, made on its thread when it polls told().
   struct ToCore0 {
     std::function<void(const tcp::CoreMessage&, TimeNs now)> on_message;
     std::function<void(tcp::TcpService::Ended, TimeNs now)> on_ended;
@@ -32,7 +32,7 @@ class TcpCore final : public loop::Poller {
                                                              const TcpSettings& settings,
                                                              const tcp::CongestionControl& congestion,
                                                              std::unique_ptr<tcp::Port> device, ToCore0 to, TimeNs now);
-  // What it was told before is done, and leaves.
+  // Carries out earlier orders, then leaves.
   ~TcpCore() override;
   [[nodiscard]] Status start(std::optional<unsigned> pin);
 
@@ -41,12 +41,12 @@ class TcpCore final : public loop::Poller {
             tcp::TcpService::Memory memory);
   void close(std::uint64_t program);
   void add_process(std::uint64_t program, std::uint32_t process,
-                   std::shared_ptr<const Fd> wake);  // or it has another descriptor from now on
+                   std::shared_ptr<const Fd> wake);  // replaces the descriptor of a known process
   void remove_process(std::uint64_t program, std::uint32_t process);
   void say(const tcp::CoreMessage& message);
   void overhear(const tcp::ArpMessage& message);  // lost if there is no room, as frames are
   void ask_status(std::function<void(TcpStatus, TimeNs now)> answer);
-  void wake() noexcept { loop_->waker().wake(); }  // a program has something for it
+  void wake() noexcept { loop_->waker().wake(); }  // a program has commands for it
   [[nodiscard]] loop::Poller& told() noexcept { return told_.mailbox(); }
   bool flush() { return orders_.flush(); }
 
@@ -72,7 +72,7 @@ class TcpCore final : public loop::Poller {
   std::thread thread_;
 };
 
-// Settings of one stack of several: bounds that are all programs' together are divided.
+// Settings of one stack of several: bounds for all programs together are divided.
 [[nodiscard]] tcp::StackOptions stack_of_core(const TcpSettings& settings, std::uint32_t core);
 [[nodiscard]] tcp::PortCapabilities capabilities_of(const tcp::Port& port, const TcpSettings& settings);
 

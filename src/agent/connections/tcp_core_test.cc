@@ -1,5 +1,5 @@
-// Cores on threads of their own: a program's connections on two of them, with everybody asleep between one byte and the
-// next; made for the thread sanitizer.
+// Cores on threads of their own: a program's connections on two of them, where every thread sleeps between one byte and
+// the next. Made for the thread sanitizer.
 #include "agent/connections/tcp_core.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ constexpr std::uint32_t connections = 48;
 constexpr std::uint16_t port = 7000;
 const SocketOptions options{.flows = 256, .send_bytes = 16'384, .receive_bytes = 16'384};
 
-// Where frames to one address arrive, in a queue for each core: from any thread.
+// Delivers frames to the queues of the addressed core, from any thread.
 class Wire {
  public:
   explicit Wire(std::uint32_t cores) : program_(tcp::steering_program(cores)), queues_(cores) {
@@ -90,7 +90,7 @@ class WirePort final : public tcp::Port {
   std::vector<std::vector<std::byte>> given_;
 };
 
-// Of a program; the agent may have it longer.
+// A program's memory, which the agent may keep longer than the program.
 struct Mapping {
   explicit Mapping(std::size_t bytes) {
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -103,7 +103,7 @@ struct Mapping {
   MutableBytes memory;
 };
 
-// An agent: core 0 on a thread of this class's, as TcpPrograms has it, and others.
+// An agent: core 0 on a thread of this class, as TcpPrograms has it, and further cores.
 class Agent final : public loop::Poller {
  public:
   Agent(Wire& in, Wire& out, std::uint8_t number, std::uint32_t cores)
@@ -141,7 +141,7 @@ class Agent final : public loop::Poller {
     thread_.join();
     cores_.clear();
   }
-  // On core 0's thread.
+  // Runs a task on core 0's thread.
   void ask(std::function<void(TimeNs)> task) {
     while (!asked_->post(std::move(task))) std::this_thread::yield();
   }
@@ -158,7 +158,7 @@ class Agent final : public loop::Poller {
     for (const auto& core : cores_) core->open(number, layout, {0, true}, view), core->add_process(number, 0, wake);
     wakes_[number] = std::move(wake);
   }
-  // Its process 0 has ended, and a new one has that number, as the lowest that is free.
+  // Process 0 has ended, and a new process has its number, the lowest that is free.
   void replace_process(std::uint64_t number, std::shared_ptr<const Fd> wake) {
     for (const auto& core : cores_) core->remove_process(number, 0), core->add_process(number, 0, wake);
     wakes_[number] = std::move(wake);
@@ -168,7 +168,7 @@ class Agent final : public loop::Poller {
     for (const auto& core : cores_) core->close(number);
     ++closed;
   }
-  // Of all cores, in an answer on core 0's thread.
+  // Counts the flows of all cores; the answer arrives on core 0's thread.
   void ask_flows(const std::shared_ptr<std::vector<std::size_t>>& flows, std::atomic<std::size_t>& answers) {
     flows->push_back(stack_->flows());
     ++answers;
@@ -216,7 +216,7 @@ class Agent final : public loop::Poller {
   std::thread thread_;
 };
 
-// A program of one agent's, with the descriptor by which it is woken.
+// A program of one agent, with the descriptor that wakes it.
 class Program {
  public:
   Program(Agent& agent, std::uint64_t number)
@@ -239,7 +239,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // As another process with the same number.
+  // Joins again as another process with the same number.
   void join_again() {
     int ends[2];
     OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
@@ -251,12 +251,12 @@ class Program {
     return ::poll(&woken, 1, 10'000) == 1;
   }
 
-  // Until something was told. False: nobody woke this program for ten seconds.
+  // Waits until an event has arrived. False: nothing woke this program for ten seconds.
   bool wait() {
     for (;;) {
       area->take_in();
       bool changed = false;
-      while (area->take_changed()) changed = true;  // it may have been taken in by any call
+      while (area->take_changed()) changed = true;  // another call may have consumed the event
       if (changed) return true;
       if (!area->fall_asleep()) continue;
       if (!is_woken()) return false;
@@ -265,7 +265,7 @@ class Program {
       }
     }
   }
-  // Until it has another answer than would_block.
+  // Repeats `call` until its result is not would_block.
   template <class Call>
   auto patiently(const Call& call) {
     for (auto answer = call();; answer = call())
@@ -299,7 +299,7 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
         std::array<std::byte, 64> bytes;
         const auto got = server.area->receive(*flow, bytes);
         if (got && *got > 0) {
-          ++echoed;  // before it is heard
+          ++echoed;  // counted before the peer can observe it
           ASSERT_TRUE(server.area->send(*flow, Bytes(bytes).first(*got)));
         }
         const bool over = got ? *got == 0 : got.error().code != Error::would_block;
@@ -323,7 +323,7 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
       EXPECT_EQ(heard, said);
     }
   EXPECT_GE(echoed, 20u * connections);
-  // Both cores of both agents have some of them.
+  // Both cores of both agents have some of the connections.
   for (Agent* agent : {&client_agent, &server_agent}) {
     const auto counts = std::make_shared<std::vector<std::size_t>>();
     std::atomic<std::size_t> answers = 0;
@@ -335,7 +335,7 @@ TEST(TcpCores, ServeAProgramOnThreadsOfTheirOwn) {
   for (const SocketArea::Handle flow : flows) client.area->close(flow);
 }
 
-// What concerned it may have been told while this core had another descriptor of it, or none.
+// An event for the process may have occurred while this core had another descriptor of it, or none.
 TEST(TcpCores, WakeAProcessOnceTheyKnowHow) {
   Wire to_client(2), to_server(2);
   Agent client_agent(to_client, to_server, 1, 2);
@@ -345,7 +345,7 @@ TEST(TcpCores, WakeAProcessOnceTheyKnowHow) {
   EXPECT_TRUE(client.is_woken());
 }
 
-// Process 0 of a program is nothing special: a child of a fork has that number once the first has ended.
+// Process 0 of a program is not special: after its end a forked child gets the number 0.
 TEST(TcpCores, WakeWhoeverHasTheNumberOfAProcessThatEnded) {
   Wire to_client(2), to_server(2);
   Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);
@@ -364,7 +364,7 @@ TEST(TcpCores, WakeWhoeverHasTheNumberOfAProcessThatEnded) {
   for (const std::uint32_t flows : of_cores) EXPECT_GT(flows, 0u);
 }
 
-// Whatever a program is at when it ends: cores hear of it one after another.
+// Programs end at any point of their work; the cores learn of it one after another.
 TEST(TcpCores, ForgetAProgramThatEndsWhileTheyWork) {
   Wire to_client(2), to_server(2);
   Agent client_agent(to_client, to_server, 1, 2), server_agent(to_server, to_client, 2, 2);

@@ -12,7 +12,7 @@ namespace offpath::agent {
 
 namespace {
 
-// One that nobody else in the network has: given locally (2), with the IPv4 address in it.
+// A locally administered address (bit 2) that contains the IPv4 address, so it is unique in the network.
 tcp::MacAddress mac_of(tcp::Ipv4Address address) noexcept {
   const auto byte = [address](unsigned shift) { return static_cast<std::uint8_t>(address.value >> shift); };
   return {2, 0, byte(24), byte(16), byte(8), byte(0)};
@@ -53,19 +53,17 @@ Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
   const auto first =
       std::ranges::find_if(there, [](const tcp::InterfaceAddress& each) { return each.address.is_unicast(); });
   if (first == there.end())
-    return fail(Error::invalid, "tcp.device: {} has no IPv4 address to be taken: name one in tcp.address", interface);
+    return fail(Error::invalid, "tcp.device: {} has no usable IPv4 address: set tcp.address", interface);
   if (first->prefix_length == 0)
-    return fail(
-        Error::invalid,
-        "tcp.device: {} has {} with a network of every address there is (/0): name one with its network in tcp.address",
-        interface, tcp::text_of(first->address));
+    return fail(Error::invalid, "tcp.device: {} has {} with prefix length 0: set tcp.address with a longer prefix",
+                interface, tcp::text_of(first->address));
   return *first;
 }
 
 Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) {
   if (settings.kind != TcpSettings::Kind::interface) return std::nullopt;
   if (::if_nametoindex(settings.device.c_str()) == 0)
-    return fail(Error::not_found, "tcp.device: there is no interface {}; ip link names those that are",
+    return fail(Error::not_found, "tcp.device: there is no interface {}; ip link lists the interfaces",
                 settings.device);
   OFP_ASSIGN(const auto there, tcp::addresses_of_interface(settings.device));
   if (settings.stack.address.value == 0) {
@@ -74,7 +72,7 @@ Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings) 
     settings.stack.prefix_length = first.prefix_length;
     OFP_ASSIGN(const auto gateway, tcp::gateway_of_interface(settings.device));
     settings.stack.gateway = gateway.value_or(tcp::Ipv4Address{});
-    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel keeps what is not TCP",
+    log(LogLevel::info, "tcp: {}/{} of {}{}, where the kernel handles everything but TCP",
         tcp::text_of(settings.stack.address), settings.stack.prefix_length, settings.device,
         gateway ? " by " + tcp::text_of(*gateway) : "");
   }

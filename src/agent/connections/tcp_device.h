@@ -1,4 +1,4 @@
-// The device of programs' TCP connections, opened as tcp.device says, with a queue for each of tcp.cores.
+// Opens the device of programs' TCP connections (tcp.device), with a queue for each of tcp.cores.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,17 @@
 
 namespace offpath::agent {
 
-// Takes the rights that the kind of device does (docs/internals/tcp.md), and none afterwards.
+// Uses the privileges that this kind of device needs (docs/internals/tcp.md); afterwards none are needed.
 [[nodiscard]] Result<std::vector<std::unique_ptr<tcp::Port>>> open_devices(const TcpSettings& settings);
 
-// Of an interface's addresses, the one for programs' connections. Error: there is none that a machine can have, or it
-// has no network.
+// The address of an interface that programs' connections use. An error if it has no unicast address, or only one
+// without a network.
 [[nodiscard]] Result<tcp::InterfaceAddress> address_to_take(const std::string& interface,
                                                             std::span<const tcp::InterfaceAddress> there);
 
-// The address and gateway of an interface are the kernel's where settings have none. While the kernel has the address
-// itself, it leaves TCP there alone as long as what is returned is there. Before a stack is made.
-// Error::not_found: there is no such interface. Error::invalid: no address is named, and it has none to be taken.
+// Takes address and gateway from the interface where settings have none. If the kernel has the address itself, it
+// leaves TCP there to the agent as long as the returned object lives. Called before a stack is made. Error::not_found:
+// no such interface. Error::invalid: no address is configured, and the interface has none.
 [[nodiscard]] Result<std::optional<tcp::SharedAddress>> settle_address(TcpSettings& settings);
 
 }  // namespace offpath::agent

@@ -1,4 +1,4 @@
-// Which address the agent takes for programs' connections, and what it says where there is none.
+// The address that the agent uses for programs' connections, and the errors if there is none.
 #include "agent/connections/tcp_device.h"
 
 #include <gtest/gtest.h>

@@ -49,7 +49,8 @@ Status TcpPrograms::prepare(TimeNs now) {
     port = overheard_port_.get();
   }
   station_ = std::make_unique<tcp::Station>(*port, *stack_, [this](TimeNs at) { react(at); });
-  if (device_->wait_descriptor() < 0) return {};  // it is polled, and when it is due in the loop's sleep
+  if (device_->wait_descriptor() < 0) return {};  // a device without a descriptor is polled, also when a timer ends the
+                                                  // loop's sleep
   return loop_.watch(device_->wait_descriptor(), EPOLLIN);
 }
 
@@ -85,18 +86,18 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   OFP_TRY(wire::decode(request.payload, asked));
   if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
   if (asked.version != wire::tcp_area_version)
-    return fail(Error::version, "connections: version {} of their memory, this agent has {}", asked.version,
+    return fail(Error::version, "connections: their memory has version {}, this agent needs {}", asked.version,
                 wire::tcp_area_version);
   const wire::RegionId region = asked.memory.region;
   if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
     return fail(Error::invalid,
-                "connections want a segment of their own, from its beginning; region {:#x} at {} was named", region,
+                "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
                 asked.memory.offset);
   const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.empty())
     return fail(Error::unsupported,
-                "the agent cannot map the memory of this program: connections want one on its own machine");
+                "the agent cannot map the memory of this program: connections need an agent on the program's machine");
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
   const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
@@ -120,7 +121,7 @@ Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t number,
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
     return fail_errno(errno, "socketpair");
-  Fd own = programs_.at(number).user->own(ends[0]);  // what lies in it is the program's
+  Fd own = programs_.at(number).user->own(ends[0]);  // the program accounts for the data in the socket
   const Fd theirs(ends[1]);
   OFP_TRY(channel.hand_over(ticket, theirs.get()));
   return watch(number, 0, {std::make_shared<const Fd>(std::move(own)), {}});
@@ -139,12 +140,12 @@ namespace {
 struct Datagram {
   ssize_t length;
   wire::TcpJoin join;
-  // Of a wake: the core that it is for.
+  // For a wake: the number of the core to wake.
   [[nodiscard]] std::uint8_t core() const noexcept { return static_cast<std::uint8_t>(join.kind & 0xff); }
   std::array<Fd, 2> sockets;
 };
 
-// Descriptors that came with it are taken, and no more than a process that joins has.
+// Takes the descriptors that came with it, but no more than a joining process sends.
 Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
   Datagram got{};
   const iovec part{&got.join, sizeof got.join};
@@ -156,7 +157,7 @@ Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
   return got;
 }
 
-// Anything else might make the agent wait, or raise what nobody expects.
+// Other descriptors might block the agent, or raise unexpected signals.
 [[nodiscard]] bool is_socket_of_datagrams(const Fd& fd) {
   int domain = 0, type = 0;
   socklen_t length = sizeof domain;
@@ -166,7 +167,7 @@ Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
 
 }  // namespace
 
-// The rings tell why.
+// The datagram only wakes: the rings hold the work.
 void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs now) {
   constexpr int datagrams_of_a_look = 16;
   for (int i = 0; i < datagrams_of_a_look; ++i) {
@@ -174,11 +175,11 @@ void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs n
     if (program == programs_.end() || !program->second.processes.contains(process)) return;
     Datagram got = receive_from(program->second.processes.at(process).wake->get(), program->second.user);
     if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    // Closed with a wake unread: said once, before what was sent until then, which may be where the process is to be
-    // reached from now on.
+    // ECONNRESET: the other end closed with a wake unread. The kernel reports it once, before the datagrams that were
+    // sent earlier, which may include a process's join.
     if (got.length < 0 && errno == ECONNRESET) continue;
     if (got.length <= 0) return on_process_ended(number, process, now);
-    // Where several lie, more may have found no room: then it is all that may be meant.
+    // Several datagrams were queued, so further ones may have been lost: every core may be meant.
     for (std::uint32_t core = 1; core <= cores_.size(); ++core)
       if (i > 0 || core == got.core()) cores_[core - 1]->wake();
     if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
@@ -190,21 +191,21 @@ void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs n
 Status TcpPrograms::join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join,
                          std::array<Fd, 2> sockets) {
   if (!sockets[0] || !sockets[1])
-    return fail(Error::protocol, "process {} joins without its two sockets, or there was no descriptor left for them",
+    return fail(Error::protocol, "process {} joins without its two sockets, or there were no free descriptors for them",
                 join.process);
   if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
-    return fail(Error::protocol, "process {} joins by descriptors that are no sockets for datagrams", join.process);
+    return fail(Error::protocol, "process {} joins with descriptors that are not datagram sockets", join.process);
   OFP_TRY(programs_.at(number).user->may_take());
   if (join.process != from)
     OFP_TRY(service_.add_process(number, join.process));
   else
     loop_.unwatch(programs_.at(number).processes.at(from).wake->get());
-  // It looks once: a wake for it may have gone to the socket that it had before, or to nobody.
+  // Has the process look once: a wake may have gone to its previous socket, or been lost.
   static_cast<void>(send(sockets[0].get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
   return watch(number, join.process, {std::make_shared<const Fd>(std::move(sockets[0])), std::move(sockets[1])});
 }
 
-// Who holds what it had is the program's own affair: those that are left let go of it.
+// The program itself decides who takes over the ended process's connections: its remaining processes release them.
 void TcpPrograms::on_process_ended(std::uint64_t number, std::uint32_t process, TimeNs now) {
   Program& program = programs_.at(number);
   loop_.unwatch(program.processes.at(process).wake->get());
@@ -244,7 +245,8 @@ void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs no
 // ---- polling
 
 void TcpPrograms::react(TimeNs now) {
-  slow_path_worked_ |= slow_path_.poll(now);  // before the programs are told: what it hands over is news in this round
+  slow_path_worked_ |= slow_path_.poll(now);  // before programs' events are written: connections that it hands over are
+                                              // announced in this round
   if (!trace_) return static_cast<void>(service_.react(now));
   const tcp::TcpServiceCounters before = service_.counters();
   service_.react(now);
@@ -269,13 +271,13 @@ bool TcpPrograms::poll(TimeNs now) {
   auto ended = service_.take_ended();
   for (auto& each : ended)
     if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
-  tell_cores();  // after programs that have ended: their ports are given to others
+  tell_cores();  // after ended programs: their ports may be given to others
   worked |= std::exchange(slow_path_worked_, false);
   return worked || !ended.empty() || service_.counters().wishes != wishes;
 }
 
 bool TcpPrograms::fall_asleep(TimeNs now) {
-  service_.attach(now);  // other pollers were asked before
+  service_.attach(now);  // after the other pollers
   for (const auto& core : cores_)
     if (!core->flush() || !core->told().fall_asleep(now)) return false;
   return station_->fall_asleep(now) && service_.fall_asleep() && slow_path_.fall_asleep();
@@ -315,8 +317,8 @@ void TcpPrograms::tell_cores() {
   for (const auto& core : cores_) core->flush();
 }
 
-// Who looks at them knows programs by their channels. What other cores still have of one that core 0 has closed is left
-// out.
+// The status shows programs by their channels. State that other cores still have of a program that core 0 has closed is
+// omitted.
 TcpStatus TcpPrograms::with_channels(TcpStatus status) const {
   const auto put_channel = [&](std::uint64_t& program) {
     const auto found = programs_.find(program);

@@ -1,11 +1,11 @@
-// Programs' TCP connections in the daemon: a device, a stack on it, and the service between them and the programs'
-// channels. A program and this agent wake each other by datagrams on a pair of sockets, one for each of the program's
-// processes, so that neither side can make the other's sending wait. The end of a process is the end of its socket. Its
-// connections are a program's until its last process has ended: the agent has a view of their memory of its own, and
-// the channel over which they were opened may end before.
+// Programs' TCP connections in the daemon: a device, a stack on it, and the service between the stack and the programs'
+// channels. A program and this agent wake each other by datagrams on a pair of sockets, one pair for each process of
+// the program, so that neither side can block the other's sending. When a process ends, its socket ends. A program
+// keeps its connections until its last process has ended: the agent has its own mapping of their memory, so the channel
+// that opened them may end earlier.
 //
-// This is core 0, on the agent's loop. Others (tcp.cores, tcp_core.h) have threads of their own, and hear of programs
-// from here.
+// This is core 0, on the agent's loop. Further cores (tcp.cores, tcp_core.h) have threads of their own, and learn of
+// programs from this one.
 #pragma once
 
 #include <array>
@@ -33,18 +33,18 @@ namespace offpath::agent {
 
 class TcpPrograms final : public loop::Poller {
  public:
-  // Opens the device, which takes rights (tcp_device.h). The loop outlives this.
+  // Opens the device, which needs privileges (tcp_device.h). The loop outlives this.
   [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings,
                                                                  std::shared_ptr<ReceivedFds> received, TimeNs now);
   ~TcpPrograms() override;
 
-  // tcp_open, tcp_close and tcp_slow_path, of a channel that lives until on_channel_closed.
+  // Serves tcp_open, tcp_close and tcp_slow_path, for a channel that lives until on_channel_closed.
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who,
                   TimeNs now);
-  // `ended`: the process that opened it has, which others of the program may outlive; otherwise it did what makes no
-  // sense.
+  // `ended`: the process that opened the channel has ended; other processes of the program may outlive it. Otherwise
+  // the program broke the protocol.
   void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
-  // Ends the channel of a program that wrote what makes no sense.
+  // Ends the channel of a program that broke the protocol.
   std::function<void(std::uint64_t channel, Failure why)> on_ended;
 
   bool poll(TimeNs now) override;
@@ -53,9 +53,9 @@ class TcpPrograms final : public loop::Poller {
     return std::min(station_->next_deadline(), slow_path_.next_deadline());
   }
 
-  // Threads of other cores, once rights are given up.
+  // Starts the threads of other cores, after privileges are given up.
   [[nodiscard]] Status start();
-  // All cores', as soon as each has told; at once, if there is one.
+  // Answers once every core has reported; at once if there is only one.
   void ask_status(std::function<void(TcpStatus status, TimeNs now)> answer, TimeNs now);
 
  private:
@@ -69,14 +69,14 @@ class TcpPrograms final : public loop::Poller {
   [[nodiscard]] Status make_cores(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who);
   struct Process {
-    std::shared_ptr<const Fd> wake;  // other cores send wakes themselves
+    std::shared_ptr<const Fd> wake;  // shared with other cores, which send wakes themselves
     Fd notices;
   };
-  // By a number of its own and not its channel's: a program may close its connections and open them again on one
-  // channel, while flows of the area before still end, and other cores still speak of it.
+  // Keyed by a number of its own, not its channel's: a program may close its connections and open them again on one
+  // channel, while flows of the earlier area are still ending and other cores still refer to it.
   struct Program {
-    std::uint64_t channel = 0;  // by which it came
-    bool has_channel = true;    // still
+    std::uint64_t channel = 0;  // that opened it
+    bool has_channel = true;    // the channel still exists
     std::shared_ptr<ReceivedFds::User> user{};
     std::map<std::uint32_t, Process> processes{};
   };
@@ -90,7 +90,7 @@ class TcpPrograms final : public loop::Poller {
   void refuse(std::uint64_t number, Failure why, TimeNs now);
   void leave(std::uint64_t number, TimeNs now);
   [[nodiscard]] std::optional<std::uint64_t> on_channel(
-      std::uint64_t channel) const;  // the program that a channel has, while it has one
+      std::uint64_t channel) const;  // the program of a channel, as long as it has one
   void react(TimeNs now);
   void wake_programs();
   bool hear_cores(TimeNs now);
@@ -102,9 +102,9 @@ class TcpPrograms final : public loop::Poller {
   std::shared_ptr<ReceivedFds> received_;
   std::optional<tcp::SharedAddress> shared_address_;
   std::unique_ptr<tcp::Port> device_;
-  std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until cores have them
+  std::vector<std::unique_ptr<tcp::Port>> other_devices_;  // until the cores take them
   std::unique_ptr<tcp::OverheardPort> overheard_port_;     // null: there is one core
-  std::unique_ptr<tcp::StageTrace> trace_;                 // null: none is kept
+  std::unique_ptr<tcp::StageTrace> trace_;                 // null: not recorded
   std::unique_ptr<tcp::TracedPort> traced_port_;           // null likewise
   std::unique_ptr<const tcp::CongestionControl> congestion_;
   tcp::TcpService service_;
@@ -114,7 +114,7 @@ class TcpPrograms final : public loop::Poller {
   bool slow_path_worked_ = false;              // in this round
   std::map<std::uint64_t, Program> programs_;  // by number
   std::uint64_t last_number_ = 0;
-  std::vector<std::unique_ptr<TcpCore>> cores_;  // but this one
+  std::vector<std::unique_ptr<TcpCore>> cores_;  // the cores except this one
 };
 
 }  // namespace offpath::agent

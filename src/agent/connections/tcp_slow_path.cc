@@ -21,17 +21,17 @@ Status TcpSlowPath::open(channel::AgentEnd& channel, const channel::Entry& reque
   if (!privileged) return fail(Error::denied, "the slow path is for root and the agent's own user");
   if (there_) return fail(Error::exists, "another process does the slow path of this agent already");
   if (asked.version != wire::tcp_slow_version)
-    return fail(Error::version, "slow path: version {} of its memory, this agent has {}", asked.version,
+    return fail(Error::version, "slow path: its memory has version {}, this agent needs {}", asked.version,
                 wire::tcp_slow_version);
   const wire::RegionId region = asked.memory.region;
   if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
     return fail(Error::invalid,
-                "a slow path wants a segment of its own, from its beginning; region {:#x} at {} was named", region,
+                "a slow path needs a segment of its own, from offset 0; the request names region {:#x} at {}", region,
                 asked.memory.offset);
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.empty())
     return fail(Error::unsupported,
-                "the agent cannot map the memory of this process: a slow path wants one on its own machine");
+                "the agent cannot map the memory of this process: a slow path needs an agent on its own machine");
   const wire::TcpSlowLayout layout{asked.ring_bytes};
   OFP_TRY(wire::check_tcp_slow_layout(layout, mapped.size()));
   OFP_ASSIGN(MappedAgain memory, MappedAgain::of(mapped));
@@ -46,7 +46,7 @@ Status TcpSlowPath::open(channel::AgentEnd& channel, const channel::Entry& reque
   return {};
 }
 
-// The rings tell why.
+// The datagram only wakes: the rings hold the work.
 void TcpSlowPath::on_woken() {
   constexpr int datagrams_of_a_look = 16;
   char bytes[16];

@@ -1,5 +1,5 @@
-// The slow path of the agent's TCP in another process, as the daemon has it: who may offer it, the memory and the wakes
-// between the two, and its end, after which the agent does it again (tcp/slow_path/slow_path_agent.h).
+// The daemon's side of the slow-path process: which process may offer it, the shared memory and wakes between the two,
+// and the process's end, after which the agent does the slow path itself (tcp/slow_path/slow_path_agent.h).
 #pragma once
 
 #include <memory>
@@ -21,13 +21,14 @@ class TcpSlowPath {
   TcpSlowPath(const TcpSlowPath&) = delete;
   TcpSlowPath& operator=(const TcpSlowPath&) = delete;
 
-  // A request tcp_slow_path. The stack outlives this.
+  // Serves a tcp_slow_path request. The stack outlives this.
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, bool privileged,
                             tcp::Stack& stack, TimeNs now);
   void on_channel_closed(std::uint64_t channel);
 
   bool poll(TimeNs now);
-  // After the stack has sent. Who has ended since the last round, and why, whose channel is to be closed.
+  // Called after the stack has sent. The process that has ended since the last round, with the reason: its channel is
+  // to be closed.
   struct Ended {
     std::uint64_t channel;
     Failure why;

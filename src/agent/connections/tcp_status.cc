@@ -8,7 +8,7 @@ namespace offpath::agent {
 
 namespace {
 
-// Counters, every one of them.
+// Adds all counters of a struct.
 template <class Counters>
 void add_counters(Counters& all, const Counters& more) {
   using Words = std::array<std::uint64_t, sizeof(Counters) / sizeof(std::uint64_t)>;
@@ -46,7 +46,7 @@ void add(TcpStatus& all, TcpStatus core) {
   add_counters(all.service, core.service);
   for (const auto& more : core.programs) {
     const auto same = std::ranges::find(all.programs, more.number, &tcp::TcpService::ProgramStatus::number);
-    if (same == all.programs.end()) continue;  // core 0 knows it no more
+    if (same == all.programs.end()) continue;  // core 0 has closed it
     same->flows += more.flows;
     same->seats += more.seats;
     same->receive_bytes += more.receive_bytes;

@@ -1,4 +1,4 @@
-// What the daemon's pages tell of programs' TCP connections.
+// The part of the status that concerns programs' TCP connections.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace offpath::agent {
 
 struct TcpStatus {
-  // Of one core: as it is now, or so far.
+  // The values of one core: current gauges and running counters.
   struct Core {
     std::uint32_t core = 0;
     std::size_t flows = 0;
@@ -21,7 +21,7 @@ struct TcpStatus {
     loop::LoopCounters loop{};
   };
   std::string device, address;
-  bool link_up = true;  // as far as the port knows
+  bool link_up = true;  // as reported by the port
   std::size_t flows = 0, half_open = 0;
   tcp::StackCounters stack;
   tcp::PortCounters port;
@@ -35,10 +35,10 @@ struct TcpStatus {
   static constexpr std::size_t connections_shown = 4096;
 };
 
-// Of one core.
+// The status of one core.
 [[nodiscard]] TcpStatus status_of(std::uint32_t core, const tcp::Stack& stack, const tcp::Port& port,
                                   const tcp::TcpService& service, const loop::Loop& loop);
-// Another core's beside: what both count is added.
+// Adds another core's status: counts are summed.
 void add(TcpStatus& all, TcpStatus core);
 
 }  // namespace offpath::agent

@@ -9,7 +9,7 @@ using service::ServiceId;
 
 namespace {
 
-constexpr std::uint64_t keys_share = 8;      // as much as an eighth of the memory, besides it, may be taken by keys
+constexpr std::uint64_t keys_share = 8;      // keys may take an eighth as much as the memory, in addition to it
 constexpr std::uint64_t reserves_share = 2;  // at most half of the memory is set aside for copies
 // an eighth of the memory is kept for objects of other members, if there are any
 constexpr std::uint64_t members_share = 8;
@@ -47,9 +47,9 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
       [this](std::uint64_t channel, std::uint64_t number) { return pools_.take_offer(channel, number); });
   tasks_.set_memory_max([this] { return mover_.memory_max_for_programs(); });
 
-  // The order in which each is told of events that are for all. Pools are first: they keep descriptors that pieces and
-  // messages then look for, and spill before the mover drops buffers. The mover is last: credit that a closed channel
-  // returns may be granted when the others have given back what they had of it. A group is served from serve_group on.
+  // The order in which services get events that are for all. Pools are first: they hold descriptors that sift pieces
+  // and messages look up, and they spill before the mover drops buffers. The mover is last: credit returned by a closed
+  // channel may be granted after the others have released their memory. A group is served from serve_group on.
   serve(ServiceId::pool, pools_);
   serve(ServiceId::peers, pools_);
   serve(ServiceId::disk, pools_);
@@ -69,13 +69,13 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, StartJob start_job)
 
 Dispatcher::~Dispatcher() { drop_channels(); }
 
-// So much that streams find room: from an eighth of the memory to a quarter, or what the hungriest of them lacks.
+// The memory to free so that streams find room: from an eighth of the memory to a quarter, or the largest unmet demand.
 std::uint64_t Dispatcher::memory_wanted() const {
   const std::uint64_t all = options_.mover.memory_bytes_max, free = mover_.memory_free_for_programs();
   const std::uint64_t tasks = tasks_.memory_wanted();
   const std::uint64_t wanted =
       std::max({free < all / 8 ? all / 4 - free : 0, mover_.memory_lacking(), tasks - std::min(tasks, free)});
-  return wanted - std::min(wanted, buffers_->leaving_bytes());  // those become free by themselves
+  return wanted - std::min(wanted, buffers_->leaving_bytes());  // those are about to be freed anyway
 }
 
 Status Dispatcher::make_pool(const std::string& name, uid_t user) {

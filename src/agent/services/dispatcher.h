@@ -1,5 +1,5 @@
-// The services of an agent, given to the dispatcher that serves them (service/dispatcher.h, which is to be read first):
-// the one place that knows all of them.
+// The services of an agent, and the only place that knows all of them. They are given to the dispatcher that serves
+// them (service/dispatcher.h, read that first).
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,15 @@ struct DispatcherOptions {
   pool::ComputeService::Limits computes;
   task::TaskService::Limits tasks;
   channel::AgentEndOptions channels;
-  TimeNs gauges_interval_ns = second_ns;   // from one look at gauges of programs to the next
-  std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time that is given, as in a simulation
-  TimeNs (*suspended)() = nullptr;         // how long the machine has slept; null: it never does, as in a simulation
+  TimeNs gauges_interval_ns = second_ns;   // between two reads of programs' gauges
+  std::int64_t (*real_clock)() = nullptr;  // CLOCK_REALTIME; null: the time argument, as in a simulation
+  TimeNs (*suspended)() = nullptr;         // time that the machine was suspended; null: 0, as in a simulation
   std::vector<exchange::ExchangeSettings> exchanges;
   std::uint64_t nonce = 0;              // random for each process
-  bool (*memory_is_there)() = nullptr;  // false: channels wait with new requests; null: always
+  bool (*memory_is_there)() = nullptr;  // false: channels postpone new requests; null: always true
 };
 
-// Takes requests about programs' TCP connections. Answers go to the channel itself.
+// Serves requests about programs' TCP connections. Answers go to the channel itself.
 struct TcpRequests {
   std::function<void(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now)> on_request;
   std::function<void(std::uint64_t channel, bool ended, TimeNs now)> on_channel_closed;
@@ -54,29 +54,29 @@ class Dispatcher final : public service::Dispatcher {
   Dispatcher(const DispatcherOptions& options, StartJob start_job);
   ~Dispatcher() override;
 
-  // Requests of other members of the agent's group go there; it outlives this. `owner` is the user whose agents, with
-  // root's, are taken for members.
+  // Routes requests of other members to `group`, which outlives this. Agents of user `owner` and of root are accepted
+  // as members.
   void serve_group(group::Group& group, uid_t owner, TimeNs now);
-  // As if a program of this user had named it first.
+  // Makes a pool as if a program of this user had named it first.
   [[nodiscard]] Status make_pool(const std::string& name, uid_t user);
 
-  // Objects that were on disk before: when the group is served, before the first program connects.
+  // Loads the objects on disk. Called when the group is served, before the first program connects.
   [[nodiscard]] Status recover(TimeNs now);
-  // At the end, when no job runs any more: what pools with spill have in memory alone goes to disk.
+  // At the end, after the last job: writes objects of pools with spill that are only in memory to disk.
   void flush() { pools_.flush(); }
 
-  // What functions ask in the course of their calls, not from within `call` or `cancel`.
+  // Operations that functions request during their calls. Not called from within `call` or `cancel`.
   void on_operation(plugin::Operation operation, TimeNs now);
   void on_message_taken(plugin::CallNumber call, plugin::OperationNumber operation) {
     tasks_.messages().on_taken(call, operation);
   }
   void on_call_ended(plugin::CallNumber call, TimeNs now);
 
-  // Without, every program is told that there are none.
+  // Without this call, programs that ask for TCP connections are told that there is no device.
   void serve_tcp(TcpRequests requests) { tcp_.requests = std::move(requests); }
 
-  // For parts of this agent, on the loop's thread and not from within an event. The pool is made if it is not there.
-  // `done` may be called within the call, or later when all owners of the row have the object.
+  // Puts an object for a part of this agent: on the loop's thread, not from within an event. Makes the pool if it does
+  // not exist. `done` is called within the call, or later when all owners of the row have the object.
   void put(mover::Store::Place place, service::FramePtr frame, TimeNs now, std::function<void(Status)> done);
   [[nodiscard]] const std::shared_ptr<service::BufferCache>& shared_buffers() const noexcept { return buffers_; }
 
@@ -92,7 +92,7 @@ class Dispatcher final : public service::Dispatcher {
   [[nodiscard]] const service::BufferCache& buffers() const noexcept { return *buffers_; }
 
  private:
-  // Where the mover's frames go, by the kind of pool.
+  // Passes the mover's frames to the service of the pool's kind.
   class Stores final : public mover::Store {
    public:
     Stores(pool::Pools& pools, sift::SiftService& sifts) : pools_(pools), sifts_(sifts) {}
@@ -108,7 +108,7 @@ class Dispatcher final : public service::Dispatcher {
                                    uid_t user) override {
       return pools_.find(pool, row_key, column_key, user);
     }
-    // A sift pool takes each frame as it comes: there is nothing to hide until all ranks have ended a step.
+    // A sift pool takes each frame as it arrives: it hides nothing until all ranks have ended a step.
     Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                     TimeNs now, service::Effects& effects) override {
       if (sift::SiftService::is_own(pool)) return {};
@@ -122,7 +122,7 @@ class Dispatcher final : public service::Dispatcher {
     pool::Pools& pools_;
     sift::SiftService& sifts_;
   };
-  // Tables of members, which the group reads. Served from serve_group on.
+  // Tables of members, which the group reads. Served after serve_group.
   struct GroupRequests final : service::Service {
     group::Group* group = nullptr;
 

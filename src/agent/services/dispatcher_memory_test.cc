@@ -1,4 +1,4 @@
-// What happens to a channel, and to others, where there is no memory for its requests.
+// Channels whose requests find no memory, and the effect on other channels.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -13,11 +13,11 @@ namespace {
 
 constexpr wire::ChannelLayout layout{.request_slots = 64, .reply_slots = 64, .streams_max = 4};
 
-// A program's memory and what it learnt.
+// A program's memory and the events that it received.
 struct Program {
   std::vector<std::byte> memory = std::vector<std::byte>(layout.total_bytes());
   channel::RingWriter requests{memory.data() + wire::ChannelLayout::request_ring, layout.request_slots};
-  bool lacks_memory = false;  // its link does, from now on
+  bool lacks_memory = false;  // from now on its link has no memory
   std::vector<Failure> refusals;
 
   void list_pool() {

@@ -1,4 +1,5 @@
-// The agent's services and the table of requests: each row has a service, and members are served in a group alone.
+// The agent's services and the table of requests: each row has a service, and requests of members are served only in a
+// group.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,7 +17,7 @@ using service::OwnChannels;
 using service::request_rows;
 using service::RequestRow;
 
-// An agent without a group, asked by a part of itself with requests that have no bytes.
+// An agent without a group, and a part of it that sends requests without bytes.
 class ServicesTest : public testing::Test {
  protected:
   ServicesTest() {
@@ -56,7 +57,7 @@ TEST_F(ServicesTest, WithoutAGroupATableOfMembersIsRefusedWithThatReason) {
   EXPECT_EQ(why.message, "this agent belongs to no group");
 }
 
-// Each service is told of the channel, and of its end.
+// Each service learns of the channel's opening and of its end.
 TEST_F(ServicesTest, AChannelOfAPartOfTheAgentEndsAtEveryService) {
   dispatcher_.close_own(own_, 2);
   dispatcher_.poll(3);

@@ -17,14 +17,14 @@ constexpr std::string_view total = "_total";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Any text as a part of a metric's or label's name.
+// Makes any text a valid part of a metric's or label's name.
 std::string word_of(std::string_view text) {
   std::string word;
   for (const char c : text) word += is_letter(c) || (is_digit(c) && !word.empty()) ? c : '_';
   return word.empty() ? "_" : word;
 }
 
-// The labels of a="1",b="2"; none if it is anything else.
+// Parses labels such as a="1",b="2"; none if the text is anything else.
 std::optional<Families::Labels> parse_labels(std::string_view text) {
   Families::Labels labels;
   while (!text.empty()) {
@@ -103,7 +103,7 @@ void Families::named(const Named& named, double value, Labels labels) {
   if (family.help.empty())
     family.help = fmt::format("Field {}.", std::string(named.field.substr(0, named.field.find('{'))));
   Entry& found = entry(family);
-  // Two hosts that mean different things by one name, or names that become one: the first is shown.
+  // Two hosts give one name different meanings, or two names become the same: only the first is shown.
   if (found.family.counter != family.counter || found.family.unit != family.unit || !found.seen.insert(labels).second)
     return;
   found.samples.push_back({std::move(labels), value});

@@ -17,8 +17,8 @@ class Families {
 
   // A name that ends in _total is a counter's, any other a gauge's.
   void add(const std::string& name, const std::string& help, double value, Labels labels = {});
-  // What others named: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels, kind="shadow"}, its
-  // characters and its name's end (unit, _total) as metrics have them.
+  // Names given by programs and hosts: a field "rays{kind=\"shadow\"}" becomes offpath_PREFIX_rays{labels,
+  // kind="shadow"}, with the characters and the suffix (unit, _total) of metrics.
   struct Named {
     std::string_view prefix, field, unit, help;
     bool counter;
@@ -40,7 +40,7 @@ class Families {
   struct Entry {
     Family family;
     std::vector<Sample> samples;
-    std::set<Labels> seen;  // of what others named
+    std::set<Labels> seen;  // to skip duplicates of other programs' names
   };
 
   [[nodiscard]] static std::string unit_of(std::string_view name);
@@ -51,7 +51,7 @@ class Families {
 };
 
 struct AgentStatus;
-// Of samples: what sampling costs, and all values that are fresh.
+// Adds metrics of samples: the cost of sampling, and all fresh values.
 void add_sampled(Families& families, const AgentStatus& status);
 void add_alarms(Families& families, const AgentStatus& status);
 

@@ -42,7 +42,7 @@ TEST(Families, NamesOfOthersBecomeNamesOfMetrics) {
 TEST(Families, WhatWouldContradictIsLeftOut) {
   Families families;
   families.named({"host", "a", "", "", false}, 1, {{"host", "n1"}});
-  families.named({"host", "a", "", "", false}, 2, {{"host", "n1"}});  // doubled
+  families.named({"host", "a", "", "", false}, 2, {{"host", "n1"}});  // a duplicate
   families.named({"host", "a", "", "", false}, 3, {{"host", "n2"}});
   families.named({"host", "a{host=\"forged\"}", "", "", false}, 4, {{"host", "n3"}});
   const std::string text = families.text();

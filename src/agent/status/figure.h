@@ -1,4 +1,4 @@
-// How the status and the metrics tell a number: by a row of a table (figures.h) that names its member once.
+// How the status and the metrics show a number: a row of a table (figures.h) names its member once.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ using FigureValue = std::variant<std::uint64_t, double, bool>;
 
 template <class Of>
 struct Figure {
-  std::string_view key;  // in the status; empty: it is a metric only
+  std::string_view key;  // in the status; empty: only a metric
   FigureValue (*value)(const Of& of);
-  std::string_view metric{};  // without "offpath_". Its end, _total, makes it a counter. Empty: it has none
+  std::string_view metric{};  // without "offpath_". The suffix _total makes it a counter. Empty: no metric
   std::string_view help{};
-  std::string_view label{}, label_value{};  // of several figures of one metric
+  std::string_view label{}, label_value{};  // distinguishes figures of one metric
 };
 
 namespace detail {
@@ -39,13 +39,13 @@ FigureValue value(const OwnerOf<member>& of) {
   else
     return static_cast<std::uint64_t>(of.*member);
 }
-// Of nanoseconds.
+// A duration in nanoseconds, as seconds.
 template <auto member>
 FigureValue seconds(const OwnerOf<member>& of) {
   return static_cast<double>(of.*member) / second_ns;
 }
 
-// Into an object that is open.
+// Writes into an open object.
 template <class Of>
 void write_figures(Json& json, std::type_identity_t<std::span<const Figure<Of>>> figures, const Of& of) {
   for (const Figure<Of>& each : figures)

@@ -1,5 +1,5 @@
-// The counters and gauges of the agent's parts: one row for each, from which come the status (status.cc), the metrics
-// (metrics.cc, sampled_metrics.cc) and their help texts.
+// The counters and gauges of the agent's parts: one row for each. The status (status.cc), the metrics (metrics.cc,
+// sampled_metrics.cc) and their help texts are generated from them.
 #pragma once
 
 #include "agent/status/figure.h"
@@ -11,7 +11,7 @@ inline constexpr Figure<ProcessUsage> process_figures[] = {
     {"cpu_s", [](const ProcessUsage& usage) -> FigureValue { return usage.cpu_s; }, "cpu_seconds_total",
      "Processor time of the agent's process."},
     {"resident_bytes", value<&ProcessUsage::resident_bytes>, "resident_bytes",
-     "Memory of the process, frames included."},
+     "Memory of the process, including frames."},
     {"own_resident_bytes", value<&ProcessUsage::own_resident_bytes>, "own_resident_bytes",
      "Memory of the process without frames, shared segments and mapped files."},
     {"threads", value<&ProcessUsage::threads>},
@@ -35,13 +35,13 @@ inline constexpr Figure<AcceptorCounters> acceptor_figures[] = {
      "Connections that are still introducing themselves."},
 };
 
-inline constexpr std::string_view loop_help = "What the loop's time went into; overhead is part of busy and spinning.";
+inline constexpr std::string_view loop_help = "Time of the loop by activity; overhead is part of busy and spinning.";
 inline constexpr Figure<loop::LoopCounters> loop_figures[] = {
     {"rounds", value<&loop::LoopCounters::rounds>, "loop_rounds_total", "Rounds of the loop."},
     {"busy_rounds", value<&loop::LoopCounters::busy_rounds>, "loop_busy_rounds_total", "Rounds that did something."},
     {"sleeps", value<&loop::LoopCounters::sleeps>, "loop_sleeps_total", "Times the loop went to sleep."},
     {"naps", value<&loop::LoopCounters::naps>, "loop_naps_total",
-     "Short sleeps of a loop with work under way, whose core another thread or process computes on."},
+     "Short sleeps of a loop with work under way, to share its core with another thread or process."},
     {"looks", value<&loop::LoopCounters::looks>},
     {"descriptors_ready", value<&loop::LoopCounters::descriptors_ready>},
     {"timers_fired", value<&loop::LoopCounters::timers_fired>},
@@ -72,10 +72,10 @@ inline constexpr Figure<AgentStatus> memory_figures[] = {
      "memory_promised_bytes", "Memory promised to programs as credit."},
     {"free_bytes", value<&AgentStatus::free_bytes>, "memory_free_bytes", "Memory that can still be promised."},
     {"reserved_bytes", value<&AgentStatus::reserved_bytes>, "memory_reserved_bytes",
-     "Memory set aside for copies of what other members have of sift pools."},
+     "Memory reserved for copies of other members' sift pools."},
 };
 
-inline constexpr std::string_view buffers_help = "Buffers taken, from the cache or made anew.";
+inline constexpr std::string_view buffers_help = "Buffers taken, from the cache or newly made.";
 inline constexpr Figure<AgentStatus> cache_figures[] = {
     {"cached_bytes_max", value<&AgentStatus::cached_bytes_max>, "buffers_cached_max_bytes",
      "The most bytes of unused buffers that the cache keeps."},
@@ -91,16 +91,15 @@ inline constexpr Figure<service::BufferCacheCounters> buffer_figures[] = {
     {"dropped", value<&service::BufferCacheCounters::dropped>, "buffers_dropped_total",
      "Buffers that found no room in the cache."},
     {"cached_bytes", value<&service::BufferCacheCounters::cached_bytes>, "buffers_cached_bytes",
-     "Memory of buffers nobody uses."},
+     "Memory of unused buffers."},
     {"leaving_bytes", value<&service::BufferCacheCounters::leaving_bytes>, "buffers_leaving_bytes",
-     "Memory of dropped buffers that the kernel has not got back yet."},
+     "Memory of dropped buffers that is still being returned to the kernel."},
     {"cached_buffers", value<&service::BufferCacheCounters::cached_buffers>},
     {"used_buffers", value<&service::BufferCacheCounters::used_buffers>},
 };
 
 inline constexpr std::string_view requests_help = "Requests of programs to the move service.";
-inline constexpr std::string_view compression_help =
-    "Bytes of these frames, as they were laid out and as they are kept.";
+inline constexpr std::string_view compression_help = "Bytes of these frames before and after compression.";
 inline constexpr Figure<mover::MoverCounters> mover_figures[] = {
     {"sends", value<&mover::MoverCounters::sends>, "requests_total", requests_help, "kind", "send"},
     {"moves", value<&mover::MoverCounters::moves>, "requests_total", requests_help, "kind", "move"},
@@ -115,13 +114,13 @@ inline constexpr Figure<mover::MoverCounters> mover_figures[] = {
     {"finish_s", seconds<&mover::MoverCounters::finish_ns>, "finish_seconds_total",
      "Time from bytes read to frame finished, summed over requests."},
     {"packed_frames", value<&mover::MoverCounters::packed_frames>, "compressed_frames_total",
-     "Of the frames, those of streams with compression."},
+     "Frames of streams with compression."},
     {"plain_bytes", value<&mover::MoverCounters::plain_bytes>, "compression_bytes_total", compression_help, "of",
      "plain"},
     {"packed_bytes", value<&mover::MoverCounters::packed_bytes>, "compression_bytes_total", compression_help, "of",
      "kept"},
     {"pack_s", seconds<&mover::MoverCounters::pack_ns>, "compression_seconds_total",
-     "Of the time to finish frames, that of these frames; waiting for a thread is part of it."},
+     "Time to finish frames of streams with compression, including the wait for a thread."},
 };
 
 inline constexpr Figure<pool::FrameTableCounters> table_figures[] = {
@@ -132,9 +131,8 @@ inline constexpr Figure<pool::FrameTableCounters> table_figures[] = {
     {"gets", value<&pool::FrameTableCounters::gets>, "pool_gets_total", "Objects asked for."},
     {"drops", value<&pool::FrameTableCounters::drops>},
     {"expired", value<&pool::FrameTableCounters::expired>, "pool_expired_total",
-     "Objects whose time to live was over."},
-    {"waiting", value<&pool::FrameTableCounters::waiting>, "pool_waiting",
-     "Requests for objects that are not there yet."},
+     "Objects removed because their time to live had expired."},
+    {"waiting", value<&pool::FrameTableCounters::waiting>, "pool_waiting", "Requests that wait for objects."},
     {"leases", value<&pool::FrameTableCounters::leases>, "pool_leases", "Frames that programs hold mapped."},
     {"written_bytes", value<&pool::FrameTableCounters::written_bytes>, "pool_written_bytes_total",
      "Bytes written to files."},
@@ -142,12 +140,13 @@ inline constexpr Figure<pool::FrameTableCounters> table_figures[] = {
 
 inline constexpr Figure<AgentStatus::DiskStatus> disk_status_figures[] = {
     {"spilled_bytes", value<&AgentStatus::DiskStatus::spilled_bytes>, "pool_spilled_bytes",
-     "Bytes of objects that are on disk and not in memory."},
+     "Bytes of objects that are only on disk."},
     {"", [](const AgentStatus::DiskStatus& disk) -> FigureValue { return !disk.failure.empty(); }, "pool_disk_failing",
      "1: the last object could not be written."},
 };
 inline constexpr Figure<pool::DiskCounters> disk_figures[] = {
-    {"objects", value<&pool::DiskCounters::objects>, "pool_disk_objects", "Objects on disk, in memory too or not."},
+    {"objects", value<&pool::DiskCounters::objects>, "pool_disk_objects",
+     "Objects on disk, whether in memory too or not."},
     {"bytes", value<&pool::DiskCounters::bytes>, "pool_disk_bytes", "Bytes of objects on disk."},
     {"written", value<&pool::DiskCounters::written>},
     {"written_bytes", value<&pool::DiskCounters::written_bytes>, "pool_disk_written_bytes_total",
@@ -175,20 +174,20 @@ inline constexpr Figure<pool::PoolsCounters> remote_figures[] = {
     {"served_bytes", value<&pool::PoolsCounters::served_bytes>, "pool_served_bytes_total",
      "Bytes of objects that other members put here or asked for."},
     {"retries", value<&pool::PoolsCounters::retries>, "pool_retries_total",
-     "Puts that were tried again, because a member did not answer or had no room."},
+     "Puts that were retried because a member did not answer or had no room."},
     {"moved_rows", value<&pool::PoolsCounters::moved_rows>, "pool_moved_rows_total",
-     "Rows given to other owners because members came or went."},
+     "Rows moved to other owners because members joined or left."},
     {"puts_waiting", value<&pool::PoolsCounters::puts_waiting>, "pool_puts_waiting",
-     "Puts that not all owners have yet."},
+     "Puts that some owners still lack."},
     {"pulls_waiting", value<&pool::PoolsCounters::pulls_waiting>, "pool_pulls_waiting",
-     "Objects of other members for which there is no room yet."},
+     "Objects of other members that wait for room."},
     {"moves_waiting", value<&pool::PoolsCounters::moves_waiting>},
     {"failed_moves", value<&pool::PoolsCounters::failed_moves>, "pool_moves_failed_total",
-     "Attempts to give rows to other owners that failed; they are made again."},
+     "Failed attempts to move rows to other owners; they are retried."},
     {"conflicts", value<&pool::PoolsCounters::conflicts>, "pool_conflicts_total",
-     "Objects given up for others of the same keys that were put on the other side of a cut."},
+     "Objects replaced by others of the same key that were put on the other side of a network partition."},
     {"comparisons_waiting", value<&pool::PoolsCounters::comparisons_waiting>, "pool_comparisons_waiting",
-     "Comparisons with other owners that are still to be made since members changed."},
+     "Comparisons with other owners that are pending since members changed."},
 };
 
 inline constexpr Figure<channel::AgentEndCounters> channel_figures[] = {
@@ -204,7 +203,7 @@ inline constexpr Figure<channel::AgentEndCounters> channel_figures[] = {
     {"sleeps", value<&channel::AgentEndCounters::sleeps>},
 };
 
-inline constexpr std::string_view tables_help = "Tables of members, by what became of them.";
+inline constexpr std::string_view tables_help = "Tables of members, by outcome.";
 inline constexpr Figure<group::GroupCounters> group_figures[] = {
     {"tables_posted", value<&group::GroupCounters::tables_posted>, "member_tables_total", tables_help, "what",
      "posted"},
@@ -215,7 +214,7 @@ inline constexpr Figure<group::GroupCounters> group_figures[] = {
      "refused"},
 };
 
-inline constexpr std::string_view asked_help = "What was asked of other members, by how it ended.";
+inline constexpr std::string_view asked_help = "Requests to other members, by outcome.";
 inline constexpr Figure<group::ReachCounters> reach_figures[] = {
     {"channels", value<&group::ReachCounters::channels>, "member_channels", "Channels to other members."},
     {"connects", value<&group::ReachCounters::connects>},
@@ -229,11 +228,11 @@ inline constexpr Figure<group::ReachCounters> reach_figures[] = {
 };
 
 inline constexpr Figure<pool::QueryServiceCounters> query_figures[] = {
-    {"queries", value<&pool::QueryServiceCounters::queries>, "pool_queries_total", "Queries that were asked."},
+    {"queries", value<&pool::QueryServiceCounters::queries>, "pool_queries_total", "Queries received."},
     {"failed", value<&pool::QueryServiceCounters::failed>, "pool_query_failures_total", "Queries that failed."},
     {"steps", value<&pool::QueryServiceCounters::steps>},
     {"open", value<&pool::QueryServiceCounters::open>, "pool_queries_open",
-     "Queries whose answer was not taken to its end."},
+     "Queries whose answer was not read to its end."},
     {"running", value<&pool::QueryServiceCounters::running>},
     {"rows_read", value<&pool::QueryServiceCounters::rows_read>, "pool_query_rows_total", "Rows that queries read."},
     {"read_bytes", value<&pool::QueryServiceCounters::bytes_read>, "pool_query_read_bytes_total",
@@ -242,7 +241,7 @@ inline constexpr Figure<pool::QueryServiceCounters> query_figures[] = {
      "Bytes of the answers to queries."},
 };
 
-// Of one stage; the metrics are summed up over pools.
+// Of one stage; the metrics are sums over pools.
 inline constexpr Figure<sift::StageCounters> stage_figures[] = {
     {"budget_bytes", value<&sift::StageCounters::budget_bytes>, "sift_budget_bytes",
      "Bytes of pieces a stage may hold."},
@@ -252,7 +251,7 @@ inline constexpr Figure<sift::StageCounters> stage_figures[] = {
      "Pieces that wait at their sender for room here."},
     {"outgoing", value<&sift::StageCounters::outgoing>},
     {"outgoing_bytes", value<&sift::StageCounters::outgoing_bytes>, "sift_outgoing_bytes",
-     "Bytes of pieces that were split and wait until the next stage has them."},
+     "Bytes of split pieces that are kept until the next stage has them."},
     {"pieces", value<&sift::StageCounters::pieces_taken>, "sift_pieces_total", "Pieces taken."},
     {"rows", value<&sift::StageCounters::rows_taken>, "sift_rows_total", "Rows taken."},
     {"repeated", value<&sift::StageCounters::repeated>},
@@ -261,11 +260,11 @@ inline constexpr Figure<sift::StageCounters> stage_figures[] = {
     {"splits_under_pressure", value<&sift::StageCounters::split_under_pressure>},
     {"published", value<&sift::StageCounters::published>},
     {"published_again", value<&sift::StageCounters::published_again>, "sift_published_again_total",
-     "Pieces sent once more, as their answer was lost."},
+     "Pieces sent again because their answer was lost."},
     {"pieces_restored", value<&sift::StageCounters::restored>, "sift_restored_pieces_total",
-     "Pieces that were kept, and came back after a restart."},
+     "Kept pieces restored after a restart."},
     {"pieces_lost", value<&sift::StageCounters::lost>, "sift_lost_pieces_total",
-     "Pieces that were kept, and could not be read back."},
+     "Kept pieces that could not be read back."},
 };
 
 inline constexpr Figure<pool::ComputeCounters> compute_figures[] = {
@@ -277,19 +276,19 @@ inline constexpr Figure<pool::ComputeCounters> compute_figures[] = {
     {"waiting", value<&pool::ComputeCounters::waiting>, "pool_computes_waiting", "Computations that wait for objects."},
     {"calling", value<&pool::ComputeCounters::calling>, "pool_computes_calling", "Calls that are under way."},
     {"input_bytes", value<&pool::ComputeCounters::input_bytes>, "pool_compute_input_bytes_total",
-     "Bytes of objects that functions were given."},
+     "Bytes of objects passed to functions."},
     {"output_bytes", value<&pool::ComputeCounters::output_bytes>, "pool_compute_output_bytes_total",
      "Bytes of the outputs of functions."},
 };
 
-// Of one trigger; the metrics are summed up for each function, which several triggers may call.
+// Of one trigger; the metrics are sums for each function, which several triggers may call.
 inline constexpr Figure<pool::TriggerCounters> trigger_figures[] = {
     {"calls", value<&pool::TriggerCounters::calls>, "trigger_calls_total", "Calls by triggers."},
     {"failed", value<&pool::TriggerCounters::failed>, "trigger_failures_total", "Calls by triggers that failed."},
     {"dropped", value<&pool::TriggerCounters::dropped>, "trigger_dropped_total",
      "Objects left out because the trigger's queue was full."},
     {"skipped", value<&pool::TriggerCounters::skipped>, "trigger_skipped_total",
-     "Times at which a timer's call before was not over."},
+     "Periodic calls skipped because the previous call was still running."},
 };
 
 inline constexpr std::string_view steps_help =
@@ -298,28 +297,28 @@ inline constexpr Figure<task::TaskCounters> task_figures[] = {
     {"sessions", value<&task::TaskCounters::sessions>, "task_sessions", "Sessions of tasks."},
     {"asked", value<&task::TaskCounters::asked>, "tasks_total", "Tasks that programs asked for."},
     {"done", value<&task::TaskCounters::done>},
-    {"failed", value<&task::TaskCounters::failed>, "task_failures_total", "Tasks that did not end well."},
+    {"failed", value<&task::TaskCounters::failed>, "task_failures_total", "Tasks that failed."},
     {"cancelled", value<&task::TaskCounters::cancelled>, "task_cancelled_total", "Tasks that were cancelled."},
     {"waiting", value<&task::TaskCounters::waiting>, "tasks_waiting",
      "Tasks that wait for inputs, for others or for a worker's turn."},
-    {"running", value<&task::TaskCounters::running>, "tasks_running", "Tasks whose function was called."},
+    {"running", value<&task::TaskCounters::running>, "tasks_running", "Tasks whose function is running."},
     {"pulled_bytes", value<&task::TaskCounters::pulled_bytes>, "task_pulled_bytes_total",
      "Bytes of inputs that were pulled."},
     {"pushed_bytes", value<&task::TaskCounters::pushed_bytes>, "task_pushed_bytes_total",
      "Bytes of outputs that were pushed."},
     {"resident_bytes", value<&task::TaskCounters::resident_bytes>, "task_resident_bytes",
-     "Bytes that stay here between tasks."},
+     "Bytes kept on the agent between tasks."},
     {"resident_hits", value<&task::TaskCounters::resident_hits>, "task_resident_hits_total",
-     "Inputs that were here already."},
+     "Inputs that were already on the agent."},
     {"resident_parts", value<&task::TaskCounters::resident_parts>, "task_resident_parts_total",
-     "Inputs of which only what had changed was pulled."},
+     "Inputs of which only the changed part was pulled."},
     {"pulling_s", seconds<&task::TaskCounters::pulling_ns>, "task_seconds_total", steps_help, "step", "pull"},
     {"queued_s", seconds<&task::TaskCounters::queued_ns>, "task_seconds_total", steps_help, "step", "queue"},
     {"running_s", seconds<&task::TaskCounters::running_ns>, "task_seconds_total", steps_help, "step", "run"},
     {"pushing_s", seconds<&task::TaskCounters::pushing_ns>, "task_seconds_total", steps_help, "step", "push"},
 };
 
-inline constexpr std::string_view waits_help = "Time that functions waited for messages to be taken, and to come.";
+inline constexpr std::string_view waits_help = "Time that functions waited to send and to receive messages.";
 inline constexpr Figure<task::MessageCounters> message_figures[] = {
     {"sent", value<&task::MessageCounters::sent>, "task_messages_sent_total",
      "Messages that functions have sent to other lanes of their teams."},
@@ -337,24 +336,24 @@ inline constexpr Figure<task::MessageCounters> message_figures[] = {
      "operation", "send"},
     {"receiving_s", seconds<&task::MessageCounters::receiving_ns>, "task_message_wait_seconds_total", waits_help,
      "operation", "receive"},
-    {"lanes", value<&task::MessageCounters::lanes>, "task_lanes", "Lanes of teams that programs have here."},
-    {"held", value<&task::MessageCounters::held>, "task_messages_held", "Messages that nobody has received yet."},
+    {"lanes", value<&task::MessageCounters::lanes>, "task_lanes", "Lanes of programs' teams on this agent."},
+    {"held", value<&task::MessageCounters::held>, "task_messages_held", "Messages sent and not received yet."},
     {"held_bytes", value<&task::MessageCounters::held_bytes>, "task_messages_held_bytes",
-     "Bytes of the messages that nobody has received yet."},
+     "Bytes of the messages sent and not received yet."},
 };
 
-inline constexpr std::string_view calls_help = "Calls of functions that have ended, by how.";
+inline constexpr std::string_view calls_help = "Ended calls of functions, by outcome.";
 inline constexpr Figure<plugin::PluginStatus> plugin_figures[] = {
     {"", [](const plugin::PluginStatus& each) -> FigureValue { return each.confinement.seccomp == "on"; },
-     "plugin_sandboxed", "1: the kernel refuses system calls to the worker that was ready last."},
-    {"workers", value<&plugin::PluginStatus::workers>, "plugin_workers", "Workers there are."},
+     "plugin_sandboxed", "1: the kernel filters system calls of the most recently started worker."},
+    {"workers", value<&plugin::PluginStatus::workers>, "plugin_workers", "Workers."},
     {"workers_max", value<&plugin::PluginStatus::workers_max>},
     {"running", value<&plugin::PluginStatus::running>, "plugin_running", "Workers that run a call."},
     {"waiting", value<&plugin::PluginStatus::waiting>, "plugin_waiting", "Calls that wait for a worker."},
     {"waiting_max", value<&plugin::PluginStatus::waiting_max>},
     {"",
      [](const plugin::PluginStatus& each) -> FigureValue { return each.failure.empty() && !each.functions.empty(); },
-     "plugin_usable", "1: it could be loaded when that was tried last."},
+     "plugin_usable", "1: the most recent attempt to load it succeeded."},
 };
 inline constexpr Figure<plugin::PluginCounters> plugin_call_figures[] = {
     {"calls", value<&plugin::PluginCounters::calls>},
@@ -365,10 +364,10 @@ inline constexpr Figure<plugin::PluginCounters> plugin_call_figures[] = {
     {"cancelled", value<&plugin::PluginCounters::cancelled>, "plugin_calls_total", calls_help, "result", "cancelled"},
     {"unstarted", value<&plugin::PluginCounters::unstarted>, "plugin_calls_total", calls_help, "result", "unstarted"},
     {"refused", value<&plugin::PluginCounters::refused>, "plugin_refused_total",
-     "Calls that were not taken: no room to wait, or no such function."},
+     "Refused calls: the queue was full, or there is no such function."},
     {"starts", value<&plugin::PluginCounters::starts>, "plugin_starts_total", "Workers started."},
     {"kills", value<&plugin::PluginCounters::kills>, "plugin_kills_total",
-     "Workers killed, at a deadline or for what they sent."},
+     "Workers killed because of a deadline or an invalid message."},
     {"unexpected_exits", value<&plugin::PluginCounters::unexpected_exits>, "plugin_unexpected_exits_total",
      "Workers that crashed or ended by themselves."},
     {"running_s", seconds<&plugin::PluginCounters::running_ns>, "plugin_running_seconds_total", "Time functions ran."},

@@ -8,22 +8,22 @@ namespace offpath::agent {
 
 inline constexpr Figure<TcpStatus> tcp_figures[] = {
     {"link_up", value<&TcpStatus::link_up>},
-    {"flows", value<&TcpStatus::flows>, "tcp_flows", "TCP connections, those that are ending included."},
+    {"flows", value<&TcpStatus::flows>, "tcp_flows", "TCP connections, including those that are closing."},
     {"half_open", value<&TcpStatus::half_open>, "tcp_half_open",
-     "Connections begun by peers whose handshake is not done."},
+     "Connections from peers whose handshake is not complete."},
     {"", [](const TcpStatus& tcp) -> FigureValue { return std::uint64_t{tcp.programs.size()}; }, "tcp_programs",
      "Programs with TCP connections."},
     {"", value<&TcpStatus::slow_path_is_there>, "tcp_slow_path_on_host",
      "1: a process of the host does handshakes, ARP and TIME-WAIT; 0: the agent."},
 };
 
-inline constexpr std::string_view opened_help = "TCP connections that were opened, by who began.";
+inline constexpr std::string_view opened_help = "TCP connections opened, by the side that began.";
 inline constexpr std::string_view segments_help = "TCP segments.", payload_help = "Payload of TCP segments.";
 inline constexpr std::string_view repairs_help =
-    "Repairs of what was lost, by what told: SACK or duplicates, a probe of the last segment, a timeout.";
+    "Loss recoveries, by how the loss was detected: SACK or duplicate acknowledgements, a tail loss probe, a timeout.";
 inline constexpr std::string_view marks_help =
-    "Congestion that routers have marked: segments that came with a mark, and acknowledgements that echo marks of what "
-    "was sent.";
+    "Congestion marked by routers: received segments with a mark, and acknowledgements that echo marks of segments "
+    "that were sent.";
 inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"connected", value<&tcp::StackCounters::connected>, "tcp_connections_total", opened_help, "begun", "here"},
     {"accepted", value<&tcp::StackCounters::accepted>, "tcp_connections_total", opened_help, "begun", "by_peer"},
@@ -31,7 +31,7 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"failed", value<&tcp::StackCounters::failed>, "tcp_connections_failed_total",
      "TCP connections that ended by a reset or a timeout."},
     {"orphans_reset", value<&tcp::StackCounters::orphans_reset>, "tcp_orphans_reset_total",
-     "TCP connections reset after their program had closed them, because their peer took nothing or there were too "
+     "TCP connections reset after their program had closed them, because their peer took no data or there were too "
      "many."},
     {"segments_in", value<&tcp::StackCounters::segments_in>, "tcp_segments_total", segments_help, "direction", "in"},
     {"segments_out", value<&tcp::StackCounters::segments_out>, "tcp_segments_total", segments_help, "direction", "out"},
@@ -39,7 +39,7 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
     {"payload_out", value<&tcp::StackCounters::payload_out>, "tcp_payload_bytes_total", payload_help, "direction",
      "out"},
     {"retransmitted", value<&tcp::StackCounters::retransmitted>, "tcp_retransmitted_bytes_total",
-     "Payload that was sent again."},
+     "Payload that was retransmitted."},
     {"", value<&tcp::StackCounters::repairs>, "tcp_repairs_total", repairs_help, "told_by", "acknowledgements"},
     {"", value<&tcp::StackCounters::tail_probes>, "tcp_repairs_total", repairs_help, "told_by", "tail_probe"},
     {"", value<&tcp::StackCounters::timeouts>, "tcp_repairs_total", repairs_help, "told_by", "timeout"},
@@ -50,21 +50,21 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
 
 inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
     {"without_seat", value<&tcp::TcpServiceCounters::without_seat>, "tcp_without_seat_total",
-     "Connections of peers that had to wait because the program took in none."},
+     "Connections from peers that had to wait because the program accepted none."},
     {"without_memory", value<&tcp::TcpServiceCounters::without_memory>, "tcp_without_memory_total",
-     "Connections that were refused or had to wait because receive buffers have the memory that they may."},
+     "Connections that were refused or had to wait because receive buffers had reached their memory limit."},
     {"wishes", value<&tcp::TcpServiceCounters::wishes>, "tcp_wishes_total",
-     "What programs wished of their connections."},
-    {"news", value<&tcp::TcpServiceCounters::news>, "tcp_news_total", "What programs were told of their connections."},
+     "Commands of programs for their connections."},
+    {"news", value<&tcp::TcpServiceCounters::news>, "tcp_news_total",
+     "Events sent to programs about their connections."},
     {"programs_refused", value<&tcp::TcpServiceCounters::programs_refused>},
     {"programs_ended", value<&tcp::TcpServiceCounters::programs_ended>, "tcp_programs_ended_total",
-     "Programs that lost their connections for what made no sense."},
+     "Programs whose connections were closed for breaking the protocol."},
 };
 
 inline constexpr std::string_view frames_help =
-    "Frames of no connection of the agent's, for the slow path's process, by what became of them.";
-inline constexpr std::string_view handed_help =
-    "Connections that the slow path's process handed over, by what became of them.";
+    "Frames without a connection, passed to the slow-path process, by outcome.";
+inline constexpr std::string_view handed_help = "Connections handed over by the slow-path process, by outcome.";
 inline constexpr Figure<tcp::SlowPathCounters> slow_path_figures[] = {
     {"adopted", value<&tcp::SlowPathCounters::adopted>, "tcp_slow_path_connections_total", handed_help, "outcome",
      "adopted"},
@@ -77,9 +77,9 @@ inline constexpr Figure<tcp::SlowPathCounters> slow_path_figures[] = {
      "outcome", "dropped"},
 };
 
-inline constexpr std::string_view core_segments_help = "TCP segments, by the agent's core that had them.";
+inline constexpr std::string_view core_segments_help = "TCP segments, by the agent's core.";
 inline constexpr Figure<TcpStatus::Core> core_figures[] = {
-    {"flows", value<&TcpStatus::Core::flows>, "tcp_core_flows", "TCP connections, by the agent's core that has them."},
+    {"flows", value<&TcpStatus::Core::flows>, "tcp_core_flows", "TCP connections, by the agent's core."},
     {"segments_in", value<&TcpStatus::Core::segments_in>, "tcp_core_segments_total", core_segments_help, "direction",
      "in"},
     {"segments_out", value<&TcpStatus::Core::segments_out>, "tcp_core_segments_total", core_segments_help, "direction",
@@ -92,7 +92,7 @@ inline constexpr Figure<TcpStatus::Core> core_figures[] = {
 };
 
 inline constexpr std::string_view rounds_help =
-    "Rounds of an exchange, by their view: of all members there could be, or not.";
+    "Rounds of an exchange, by whether their view had all expected members.";
 inline constexpr std::string_view parcel_bytes_help = "Bytes of parcels.", parcels_help = "Parcels.";
 inline constexpr Figure<exchange::ExchangeCounters> exchange_figures[] = {
     {"rounds", value<&exchange::ExchangeCounters::rounds>},
@@ -100,12 +100,12 @@ inline constexpr Figure<exchange::ExchangeCounters> exchange_figures[] = {
      "complete"},
     {"partial", value<&exchange::ExchangeCounters::partial>, "exchange_rounds_total", rounds_help, "view", "partial"},
     {"late", value<&exchange::ExchangeCounters::late>, "exchange_late_total",
-     "Parcels that came after their round was over."},
+     "Parcels that arrived after the end of their round."},
     {"refused", value<&exchange::ExchangeCounters::refused>, "exchange_refused_total",
-     "Parcels that made no sense, or of another tree."},
+     "Parcels that were invalid, or of another tree."},
     {"followed", value<&exchange::ExchangeCounters::followed>},
     {"replaced", value<&exchange::ExchangeCounters::replaced>, "exchange_leaders_replaced_total",
-     "Leaders that were silent, and passed over."},
+     "Silent leaders that were skipped."},
     {"without_value", value<&exchange::ExchangeCounters::without_value>, "exchange_rounds_without_record_total",
      "Rounds in which this agent had no record."},
     {"parcels_in", value<&exchange::ExchangeCounters::parcels_in>, "exchange_parcels_total", parcels_help, "direction",
@@ -117,11 +117,11 @@ inline constexpr Figure<exchange::ExchangeCounters> exchange_figures[] = {
     {"bytes_out", value<&exchange::ExchangeCounters::bytes_out>, "exchange_bytes_total", parcel_bytes_help, "direction",
      "out"},
     {"round_s", seconds<&exchange::ExchangeCounters::round_ns>, "exchange_round_seconds",
-     "From the last round's begin to its view."},
+     "Time from the last round's start to its view."},
     {"round_s_max", seconds<&exchange::ExchangeCounters::round_ns_max>, "exchange_round_seconds_max",
-     "The longest time from a round's begin to its view so far."},
+     "The longest time so far from a round's start to its view."},
     {"overrun_s_max", seconds<&exchange::ExchangeCounters::overrun_ns_max>, "exchange_overrun_seconds_max",
-     "The latest view after its deadline: the agent was not running then."},
+     "The largest delay of a view after its deadline, when the agent was not running."},
 };
 
 using exchange::ExchangeService;
@@ -132,40 +132,39 @@ inline constexpr Figure<ExchangeService::ExchangeStatus> exchange_status_figures
     {"has_source", value<&ExchangeService::ExchangeStatus::has_publisher>},
     {"leads", value<&ExchangeService::ExchangeStatus::leads>},
     {"cost_s", seconds<&ExchangeService::ExchangeStatus::cost_ns>, "exchange_cost_seconds_total",
-     "Processor time of this agent that went into the exchange."},
+     "Processor time that this agent spent on the exchange."},
     {"views_pushed", value<&ExchangeService::ExchangeStatus::views_pushed>, "exchange_views_pushed_total",
      "Views pushed to programs."},
     {"records_pulled", value<&ExchangeService::ExchangeStatus::records_pulled>},
     {"torn", value<&ExchangeService::ExchangeStatus::torn>, "exchange_records_torn_total",
-     "Reads of a record while its program wrote it; they are repeated."},
+     "Reads that overlapped the program's write of a record; they are repeated."},
 };
-// The metrics: of exchanges that grant anything.
+// The metrics of exchanges with grants.
 inline constexpr Figure<ExchangeService::ExchangeStatus> grant_figures[] = {
     {"grant_total", value<&ExchangeService::ExchangeStatus::grant_total>},
     {"granted", value<&ExchangeService::ExchangeStatus::granted>, "exchange_granted",
-     "What this agent has given out, as their leader."},
-    {"held", value<&ExchangeService::ExchangeStatus::held>, "exchange_held", "What this agent was granted."},
+     "Amount that this agent has granted as leader."},
+    {"held", value<&ExchangeService::ExchangeStatus::held>, "exchange_held", "Amount granted to this agent."},
     {"may_grant", value<&ExchangeService::ExchangeStatus::may_grant>},
 };
 
 inline constexpr Figure<Sampled> sample_figures[] = {
     {"fresh", value<&Sampled::fresh>, "sample_fresh",
-     "1: the values are of now; 0: their source is silent, and they are not shown."},
+     "1: the values are current; 0: their source is silent, and they are not shown."},
     {"samples", value<&Sampled::samples>, "samples_total", "Samples taken."},
     {"failed", value<&Sampled::failed>, "samples_failed_total",
-     "Samples that did not come in time, or were being written."},
+     "Samples that did not arrive in time, or were being written."},
     {"wait_s", seconds<&Sampled::wait_ns>, "sample_wait_seconds_total",
      "Time from asking for a sample to its values, summed over samples."},
-    {"cpu_s", seconds<&Sampled::host_cpu_ns>, "sample_cpu_seconds_total",
-     "Processor time that sampling took where the values are."},
+    {"cpu_s", seconds<&Sampled::host_cpu_ns>, "sample_cpu_seconds_total", "Processor time of sampling at the source."},
     {"missing", value<&Sampled::missing>, "sample_missing", "Values of the newest sample that could not be read."},
 };
-// Of hosts that are asked over the network.
-inline constexpr std::string_view datagrams_help = "Datagrams from hosts' addresses that were not taken.";
+// For hosts that are sampled over the network.
+inline constexpr std::string_view datagrams_help = "Refused datagrams from hosts' addresses.";
 inline constexpr Figure<exchange::SamplingCounters> datagram_figures[] = {
     {"requests", value<&exchange::SamplingCounters::requests>},
     {"retransmits", value<&exchange::SamplingCounters::retransmits>, "sample_retransmits_total",
-     "Requests that were sent once more."},
+     "Requests that were retransmitted."},
     {"late", value<&exchange::SamplingCounters::late>, "sample_datagrams_total", datagrams_help, "what", "late"},
     {"doubled", value<&exchange::SamplingCounters::doubled>, "sample_datagrams_total", datagrams_help, "what",
      "doubled"},
@@ -174,11 +173,11 @@ inline constexpr Figure<exchange::SamplingCounters> datagram_figures[] = {
 };
 inline constexpr Figure<Sampled> host_figures[] = {
     {"clock_ahead_s", seconds<&Sampled::clock_ahead_ns>, "sample_clock_ahead_seconds",
-     "How far the host's clock is before this agent's."},
+     "How far the host's clock is ahead of this agent's."},
     {"clock_bound_s", seconds<&Sampled::clock_bound_ns>, "sample_clock_bound_seconds",
-     "How far the clocks' difference may be from the truth."},
+     "Uncertainty of the clocks' difference."},
     {"clock_jumps", value<&Sampled::clock_jumps>, "sample_clock_jumps_total",
-     "Times at which the host's clock was seen to be set."},
+     "How often the host's clock was found to have been set."},
     {"sampler_refused", value<&Sampled::host_refused>, "sampler_refused_total",
      "Datagrams that the host's sampler did not answer."},
     {"sampler_resident_bytes", value<&Sampled::host_resident_bytes>, "sampler_resident_bytes",

@@ -34,7 +34,7 @@ TEST(Figures, ARowIsShownInTheStatusAndAsAMetric) {
             "# HELP offpath_on 1: it is.\n# TYPE offpath_on gauge\noffpath_on{of=\"x\"} 1\n");
 }
 
-// Of all tables: metrics by name, with their help and the labels that rows gave them.
+// All tables: metrics by name, with their help and the labels from the rows.
 struct Checked {
   std::map<std::string, std::string, std::less<>> help;
   std::set<std::pair<std::string, std::string>> series;

@@ -1,4 +1,4 @@
-// JSON (RFC 8259) written in one pass. Text that is not UTF-8 is mended, for names come from other programs.
+// Writes JSON (RFC 8259) in one pass. Invalid UTF-8 is replaced, because names come from other programs.
 #pragma once
 
 #include <concepts>
@@ -62,7 +62,7 @@ class Json {
   bool comma_ = false;
 };
 
-// The text with every byte that is no part of a well-formed UTF-8 character, and every control character, replaced.
+// The text, with control characters and bytes outside well-formed UTF-8 replaced.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace offpath::agent

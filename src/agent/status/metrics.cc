@@ -14,15 +14,15 @@ namespace {
 using Labels = Families::Labels;
 
 void add_process(Families& families, const AgentStatus& status, const ProcessUsage& usage) {
-  families.add("agent_info", "Always 1; the labels tell who this is.", 1,
+  families.add("agent_info", "Always 1; the labels identify the agent.", 1,
                {{"name", printable(status.name)}, {"version", status.version}, {"profile", status.profile}});
-  families.add("uptime_seconds", "Since the agent started.", static_cast<double>(status.uptime_ns) / second_ns);
-  families.add("sandboxed", "1: the kernel refuses to the agent what it does not need (security.sandbox).",
+  families.add("uptime_seconds", "Time since the agent started.", static_cast<double>(status.uptime_ns) / second_ns);
+  families.add("sandboxed", "1: the kernel filters the agent's system calls (security.sandbox).",
                status.sandbox == plugin::Sandbox::on ? 1 : 0);
   add_figures(families, process_figures, usage);
 }
 
-// Summed up by link: a series for each channel would grow without bound as programs come and go.
+// Summed by link: a series for each channel would grow without bound as programs come and go.
 void add_channels(Families& families, const AgentStatus& status) {
   struct Sum {
     std::uint64_t channels = 0, asleep = 0;
@@ -35,11 +35,12 @@ void add_channels(Families& families, const AgentStatus& status) {
   }
   for (const auto& [link, sum] : sums) {
     families.add("channels", "Programs connected.", sum.channels, {{"link", link}});
-    families.add("channels_asleep", "Of these, those the agent sleeps on.", sum.asleep, {{"link", link}});
+    families.add("channels_asleep", "Connected programs whose channels the agent does not poll because they sleep.",
+                 sum.asleep, {{"link", link}});
   }
 }
 
-// Of Slurm's jobs, while they have programs here.
+// Metrics of Slurm jobs, as long as they have programs here.
 void add_jobs(Families& families, const AgentStatus& status) {
   struct Sum {
     std::uint64_t programs = 0, pulled = 0;
@@ -60,18 +61,18 @@ void add_jobs(Families& families, const AgentStatus& status) {
   }
 }
 
-// By state, as every state is there: a series for each name would stay when its member is long gone.
+// Counts members by state, and always shows every state: a series for each name would outlive its member.
 void add_group(Families& families, const AgentStatus& status) {
   std::map<std::string, std::uint64_t> states{{"alive", 0}, {"suspect", 0}, {"left", 0}, {"dead", 0}};
   for (const group::Member& member : status.members) ++states[std::string(group::state_name(member.state))];
   for (const auto& [state, count] : states)
     families.add("members", "Members of the group, this agent included.", count, {{"state", state}});
-  families.add("member_addresses_waiting", "Addresses of members at which nobody was found yet.", status.waiting_seeds);
+  families.add("member_addresses_waiting", "Addresses of members that have not answered yet.", status.waiting_seeds);
   add_figures(families, group_figures, status.group);
   add_figures(families, reach_figures, status.reach);
 }
 
-// By stage, summed up over pools: pools come and go with what programs call them.
+// By stage, summed over pools: programs create pools with any name.
 void add_sifts(Families& families, const AgentStatus& status) {
   std::vector<sift::StageCounters> sums;
   std::uint64_t track_bytes = 0;
@@ -100,7 +101,7 @@ void add_sifts(Families& families, const AgentStatus& status) {
     add_figures(families, stage_figures, sums[stage], {{"stage", fmt::format("{}", stage)}});
 }
 
-// Named by the configuration, so there are not many.
+// One series for each exchange: the configuration names them, so there are few.
 void add_exchanges(Families& families, const AgentStatus& status) {
   for (const exchange::ExchangeService::ExchangeStatus& each : status.exchanges) {
     const Labels labels{{"exchange", printable(each.name)}};
@@ -112,7 +113,7 @@ void add_exchanges(Families& families, const AgentStatus& status) {
     add_figures(families, exchange_figures, each.counters, labels);
     add_figures(families, exchange_status_figures, each, labels);
     if (each.view) {
-      families.add("exchange_present", "Members whose record of the last round was there.", each.view->present, labels);
+      families.add("exchange_present", "Members with a record in the last round.", each.view->present, labels);
       for (std::size_t i = 0; each.view->reduced && i < each.reductions.size(); ++i)
         families.add("exchange_figure", "Reductions over the members, as of the last view.",
                      each.view->reduced->value(i, each.reductions[i]),
@@ -128,7 +129,7 @@ void add_exchanges(Families& families, const AgentStatus& status) {
 
 void add_computes(Families& families, const AgentStatus& status) {
   add_figures(families, compute_figures, status.computes);
-  // Summed up for each function: several triggers may call one.
+  // Summed for each function: several triggers may call one.
   std::map<std::string, pool::TriggerCounters> sums;
   std::map<std::string, std::uint64_t> waiting;
   for (const TriggerStatus& each : status.triggers) {
@@ -156,7 +157,7 @@ void add_tcp(Families& families, const AgentStatus& status) {
   add_figures(families, tcp_service_figures, tcp.service);
   add_figures(families, slow_path_figures, tcp.slow_path);
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
-    families.add("tcp_dropped_frames_total", "Frames that were not taken, by reason.", tcp.stack.drops[i],
+    families.add("tcp_dropped_frames_total", "Dropped frames, by reason.", tcp.stack.drops[i],
                  {{"reason", std::string(tcp::drop_text(static_cast<tcp::Drop>(i)))}});
 }
 

@@ -9,7 +9,7 @@ namespace offpath::agent {
 
 namespace {
 
-// Sets of gauges may have one name, such as that of all ranks of a program.
+// Several sets of gauges may have one name, such as those of all ranks of a program.
 Families::Labels labels_of(const Sampled& sampled) {
   Families::Labels labels{{"host", printable(sampled.producer)}};
   if (sampled.way == Sampled::Way::gauges) labels.emplace_back("program", printable(sampled.where));
@@ -24,7 +24,7 @@ void add_cost(Families& families, const Sampled& sampled) {
   const Families::Labels labels = labels_of(sampled);
   add_figures(families, sample_figures, sampled, labels);
   if (sampled.fresh)
-    families.add("sample_age_seconds", "Since the newest values were read.",
+    families.add("sample_age_seconds", "Time since the newest values were read.",
                  static_cast<double>(sampled.age_ns) / second_ns, labels);
   if (sampled.way != Sampled::Way::host) return;
   add_figures(families, datagram_figures, sampled.requests, labels);
@@ -41,12 +41,12 @@ void add_alarms(Families& families, const AgentStatus& status) {
     families.add("alarms_raised", "Hosts and programs for which an alarm of the configuration is raised.", raised(rule),
                  {{"alarm", printable(rule)}});
   for (const AlarmStatus& alarm : status.alarms) {
-    families.add("alarm", "What raised the alarm: the newest value, or seconds of silence.", alarm.value,
+    families.add("alarm", "The value that raised the alarm: the newest value, or seconds of silence.", alarm.value,
                  {{"alarm", printable(alarm.name)}, {"host", printable(alarm.producer)}});
   }
   if (status.alarm_rules.empty()) return;
   families.add("alarm_hook_runs_total", "Runs of alarms.hook.", status.alarm_hook.runs);
-  families.add("alarm_hook_failures_total", "Of these, those that failed.", status.alarm_hook.failures);
+  families.add("alarm_hook_failures_total", "Failed runs of alarms.hook.", status.alarm_hook.failures);
 }
 
 void add_sampled(Families& families, const AgentStatus& status) {

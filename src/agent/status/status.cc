@@ -18,7 +18,7 @@ namespace {
 
 double in_seconds(std::int64_t ns) { return static_cast<double>(ns) / second_ns; }
 
-// An object of its own.
+// Writes a separate object.
 template <class Of>
 void write_object(Json& json, std::string_view key, std::type_identity_t<std::span<const Figure<Of>>> figures,
                   const Of& of) {
@@ -46,7 +46,7 @@ void write_services(Json& json, const AgentStatus& status) {
   write_object(json, "remote", remote_figures, status.remote_pools);
 }
 
-// What a program is part of, where it is part of anything.
+// The job or launch that a program belongs to, if any.
 void write_job_labels(Json& json, const wire::JobLabels& labels) {
   if (!labels.job.empty()) json.member("job", labels.job);
   if (!labels.step.empty()) json.member("step", labels.step);
@@ -294,7 +294,7 @@ void write_view(Json& json, const exchange::ExchangeService::ExchangeStatus& eac
   json.end_list();
 }
 
-// Nodes by number: whose part each is, and the member of a leaf.
+// Nodes by number: the range of members of each, and the member of a leaf.
 void write_tree(Json& json, const exchange::ExchangeService::ExchangeStatus& each) {
   json.key("tree").begin_list();
   for (std::size_t i = 0; each.tree && i < each.tree->nodes().size(); ++i) {
@@ -391,7 +391,7 @@ ProcessUsage process_usage() {
 std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   Json json;
   json.begin_object().member("name", status.name).member("version", status.version).member("pid", status.pid);
-  json.member("incarnation", fmt::format("{:016x}", status.incarnation));  // more than a double holds
+  json.member("incarnation", fmt::format("{:016x}", status.incarnation));  // as text: more digits than a double holds
   json.member("uptime_s", in_seconds(status.uptime_ns)).member("profile", status.profile);
   json.key("addresses").begin_list();
   for (const std::string& address : status.addresses) json.value(address);

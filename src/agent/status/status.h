@@ -1,5 +1,5 @@
-// What the agent tells about itself. The loop fills an AgentStatus when asked, at most every 100 ms; everything
-// else, the writing out included, happens on the threads that asked.
+// The agent's status. The loop fills an AgentStatus when asked, at most every 100 ms; everything else, including
+// formatting, happens on the threads that asked.
 #pragma once
 
 #include <condition_variable>
@@ -34,11 +34,11 @@ struct TriggerStatus {
   pool::TriggerOptions options;
   pool::TriggerCounters counters;
   std::size_t waiting, running;
-  std::string failure;  // of the last call; empty: it went well
+  std::string failure;  // of the last call; empty: it succeeded
 };
 
 struct AgentStatus {
-  // what never changes
+  // constant after the start
   std::string name, version, profile;
   std::vector<std::string> addresses;
   std::int64_t pid = 0;
@@ -56,17 +56,17 @@ struct AgentStatus {
   std::vector<pool::Pools::PoolStatus> pools;
   pool::PoolsCounters remote_pools;
   struct DiskStatus {
-    std::string where, failure;  // of the last write; empty: it went well
+    std::string where, failure;  // of the last write; empty: it succeeded
     pool::DiskCounters counters;
-    std::uint64_t spilled_bytes = 0;  // of objects on disk alone
+    std::uint64_t spilled_bytes = 0;  // of objects that are only on disk
   };
   std::optional<DiskStatus> disk;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
 
-  std::vector<group::Member> members;  // this agent the first, then the others by name
-  std::size_t waiting_seeds = 0;       // addresses of members at which nobody was found yet
-  TimeNs taken_at = 0;                 // what the members' times are to be compared with
+  std::vector<group::Member> members;  // this agent first, then the others by name
+  std::size_t waiting_seeds = 0;       // addresses of members that have not answered yet
+  TimeNs taken_at = 0;                 // the reference for the members' times
   group::GroupCounters group;
   group::ReachCounters reach;
   std::vector<sift::SiftService::PoolStatus> sifts;
@@ -78,14 +78,14 @@ struct AgentStatus {
   std::vector<TriggerStatus> triggers;
   std::optional<TcpStatus> tcp;
   std::vector<plugin::PluginStatus> plugins;
-  std::optional<plugin::Sandbox> sandbox;  // the agent's own list of system calls; none: the kernel refused it
+  std::optional<plugin::Sandbox> sandbox;  // the agent's system call filter; none: the kernel does not support it
   std::vector<Sampled> sampled;            // hosts, this machine, gauges of programs
-  std::vector<AlarmStatus> alarms;         // raised now
+  std::vector<AlarmStatus> alarms;         // currently raised
   std::vector<std::string> alarm_rules;
   AlarmHook::Counters alarm_hook;
 };
 
-// How one status gets from the loop to other threads. Nobody waits longer than `answer_ns`, whatever the loop does.
+// Passes a status from the loop to other threads. Nobody waits longer than `answer_ns`, even if the loop is stuck.
 class StatusBoard {
  public:
   static constexpr TimeNs fresh_ns = 100 * millisecond_ns;
@@ -98,7 +98,7 @@ class StatusBoard {
   [[nodiscard]] std::shared_ptr<const AgentStatus> get();
   // ---- the loop's thread
   void publish(std::shared_ptr<const AgentStatus> status, TimeNs now);
-  void close();  // nobody waits any more
+  void close();  // ends all waits
 
  private:
   std::function<void()> ask_;
@@ -110,7 +110,7 @@ class StatusBoard {
   bool asked_ = false, closed_ = false;
 };
 
-// Of this process, as the kernel counts.
+// Resource usage of this process, as the kernel counts it.
 struct ProcessUsage {
   double cpu_s = 0;
   std::uint64_t resident_bytes = 0, own_resident_bytes = 0;  // own: neither files nor shared memory (frames)
@@ -121,7 +121,7 @@ struct ProcessUsage {
 [[nodiscard]] ProcessUsage process_usage();
 
 [[nodiscard]] std::string status_json(const AgentStatus& status, const ProcessUsage& usage);
-// Prometheus' text format, version 0.0.4; or OpenMetrics 1.0, for who asks for that.
+// Prometheus' text format, version 0.0.4; or OpenMetrics 1.0 if `openmetrics`.
 [[nodiscard]] std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage);
 [[nodiscard]] std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage);
 

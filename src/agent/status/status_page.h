@@ -1,4 +1,4 @@
-// status_page.html, as CMake put it into the program.
+// The text of status_page.html, which CMake embeds into the program.
 #pragma once
 
 #include <string_view>

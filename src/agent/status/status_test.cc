@@ -91,7 +91,7 @@ TEST(StatusTest, PlugInsAreShown) {
   EXPECT_NE(metrics.find("offpath_plugin_usable{plugin=\"particles\"} 1\n"), std::string::npos);
 }
 
-// Not by what /proc says of the process: a service manager's own filter is there as well.
+// /proc is not used for this: it would also show a service manager's own filter.
 TEST(StatusTest, TheSandboxIsToldAsTheAgentGotIt) {
   const auto told = [](std::optional<plugin::Sandbox> sandbox) {
     const auto status = some_status();

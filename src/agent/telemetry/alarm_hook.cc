@@ -18,7 +18,7 @@ namespace offpath::agent {
 
 namespace {
 
-// Null-terminated pointers into texts that stay where they are.
+// Null-terminated pointers to texts that do not move.
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
   for (std::string& text : texts) all.push_back(text.data());
@@ -26,7 +26,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-// In a process group of its own, without the agent's input and with its output. 0 and errno if it cannot be started.
+// Starts the command in a process group of its own, without the agent's input and with its output. Returns 0 and sets
+// errno on failure.
 pid_t spawn(std::vector<std::string> command, const AlarmHook::Environment& added) {
   std::vector<std::string> environment;
   for (char** each = environ; *each != nullptr; ++each) environment.emplace_back(*each);
@@ -68,7 +69,7 @@ void AlarmHook::tell(Environment environment, TimeNs now) {
   if (waiting_.size() == waiting_max) {
     waiting_.pop_front();
     if (counters_.left_out++ == 0)
-      log(LogLevel::warning, "{} alarms wait for alarms.hook, {}: the oldest are left out", waiting_max, command_[0]);
+      log(LogLevel::warning, "{} alarms wait for alarms.hook, {}: the oldest are dropped", waiting_max, command_[0]);
   }
   waiting_.push_back(std::move(environment));
   start_next(now);
@@ -91,7 +92,7 @@ void AlarmHook::start_next(TimeNs now) {
     const bool is_watched =
         process_ && loop_.watch(process_.get(), EPOLLIN, [this](std::uint32_t, TimeNs at) { on_ended(at); });
     if (is_watched) continue;
-    // Without a descriptor nobody would hear of its end.
+    // Without a descriptor the hook's end would go unnoticed.
     kill_group();
     ::waitpid(pid_, nullptr, 0);
     process_ = Fd();
@@ -101,7 +102,7 @@ void AlarmHook::start_next(TimeNs now) {
 
 void AlarmHook::on_time(TimeNs now) {
   if (!process_ || now < killed_at_) return;
-  log(LogLevel::warning, "alarms.hook: {} is killed, it did not end within {:.1f} s", command_[0],
+  log(LogLevel::warning, "alarms.hook: {} did not end within {:.1f} s and was killed", command_[0],
       static_cast<double>(limit_ns_) / 1e9);
   killed_ = true;
   killed_at_ = never;
@@ -112,7 +113,7 @@ void AlarmHook::on_ended(TimeNs now) {
   siginfo_t ended{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid != pid_)
     return;
-  kill_group();  // what it left behind; until it is waited for, its number is nobody else's
+  kill_group();  // kills its leftover children; until it is waited for, its number is not reused
   int status = 0;
   ::waitpid(pid_, &status, 0);
   loop_.unwatch(process_.get());

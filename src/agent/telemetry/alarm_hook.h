@@ -1,5 +1,5 @@
-// The site's program that is told of alarms: one at a time, in their order, each with a time limit. What does not end
-// in time is killed with all it started. The agent waits for none of it.
+// The site's program that is run for alarms: one at a time, in order, each with a time limit. After the time limit it
+// is killed with all its child processes. The agent never waits for it.
 #pragma once
 
 #include <deque>
@@ -15,16 +15,16 @@ namespace offpath::agent {
 
 class AlarmHook {
  public:
-  static constexpr std::size_t waiting_max = 1024;                       // beyond these the oldest are left out
+  static constexpr std::size_t waiting_max = 1024;                       // beyond this the oldest are dropped
   using Environment = std::vector<std::pair<std::string, std::string>>;  // added to the agent's own
 
   struct Counters {
     std::uint64_t runs = 0, failures = 0, left_out = 0;
   };
 
-  // `command`: program and arguments, found by its path or in PATH; empty: nothing is ever run.
+  // `command`: program and arguments, found by its path or in PATH; empty: nothing is run.
   AlarmHook(loop::Loop& loop, std::vector<std::string> command, TimeNs limit_ns);
-  ~AlarmHook();  // kills what runs
+  ~AlarmHook();  // kills the running hook
   AlarmHook(const AlarmHook&) = delete;
   AlarmHook& operator=(const AlarmHook&) = delete;
 
@@ -43,7 +43,7 @@ class AlarmHook {
   TimeNs limit_ns_;
   std::deque<Environment> waiting_;
   pid_t pid_ = 0;
-  Fd process_;  // pidfd of what runs
+  Fd process_;  // pidfd of the running hook
   TimeNs killed_at_ = never;
   bool killed_ = false;
   Counters counters_;

@@ -38,7 +38,7 @@ void AlarmWatch::look(TimeNs now) {
     const auto before = seen_.find(key);
     if (before == seen_.end() || before->second != sample.sequence) alarms_.on_sample(schema, sample, now, changes_);
   });
-  // A program that has closed its gauges is not missed; a host is one of the configuration, and stays.
+  // A program that has closed its gauges raises no alarm. A configured host stays watched.
   for (const auto& [key, sequence] : seen_) {
     if (!seen.contains(key) && key.first != "host") alarms_.forget(key.second, changes_);
   }

@@ -1,5 +1,5 @@
-// Alarms (telemetry/alarm.h) over everything this agent samples: hosts, its own machine, gauges of programs. What is
-// raised and cleared is logged, shown in status and metrics, and told to the site's program.
+// Alarms (telemetry/alarm.h) on everything that this agent samples: hosts, its own machine, gauges of programs. Raised
+// and cleared alarms are logged, shown in status and metrics, and passed to the site's program.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct AlarmStatus {
 
 class AlarmWatch final : public loop::Poller {
  public:
-  // Samples are looked at every `interval_ns`. `expected`: hosts that are missed also if they never say anything.
+  // Checks samples every `interval_ns`. `expected`: hosts that are missed even if they have never answered.
   AlarmWatch(loop::Loop& loop, const AlarmSettings& settings, TimeNs interval_ns, SampleVisit visit,
              const std::vector<std::string>& expected, TimeNs now);
 
@@ -42,7 +42,7 @@ class AlarmWatch final : public loop::Poller {
   AlarmHook hook_;
   TimeNs interval_ns_, next_at_;
   SampleVisit visit_;
-  // by schema's name and producer: the newest sample's sequence
+  // sequence number of the newest sample, by schema's name and producer
   std::map<std::pair<std::string, std::string>, std::uint64_t> seen_;
   std::vector<exchange::AlarmChange> changes_;
 };

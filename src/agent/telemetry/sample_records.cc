@@ -13,7 +13,7 @@ namespace {
 
 using exchange::FieldType;
 
-// The value's 64 bits as another type; none: it cannot be said in that.
+// The value's 64 bits as another type; none if it cannot be represented.
 std::optional<std::uint64_t> converted(const exchange::Values& values, std::size_t i, FieldType from, FieldType to) {
   if (from == to) return values.bits(i);
   if (to == FieldType::f64) return std::bit_cast<std::uint64_t>(values.as_real(i, from));
@@ -26,7 +26,7 @@ std::optional<std::uint64_t> converted(const exchange::Values& values, std::size
                  : std::nullopt;
     return real >= 0 && real < beyond_u64 ? std::optional(static_cast<std::uint64_t>(real)) : std::nullopt;
   }
-  // One has a sign, the other has not: what both can say has the highest bit clear.
+  // One type is signed and the other is not: values that both can represent have the highest bit clear.
   return values.bits(i) >> 63 == 0 ? std::optional(values.bits(i)) : std::nullopt;
 }
 
@@ -79,7 +79,7 @@ void SampleRecords::give(Record& record, const exchange::Schema& schema, const e
   if (std::exchange(record.warned_for, sample.schema) != sample.schema) {
     for (const exchange::Field& field : record.schema->fields) {
       if (schema.find(field.name) == schema.fields.size())
-        log(LogLevel::warning, "exchange {}: samples of {} have no field {}, it is not there", record.exchange,
+        log(LogLevel::warning, "exchange {}: samples of {} have no field {}; it is missing in records", record.exchange,
             record.source, field.name);
     }
   }

@@ -1,5 +1,5 @@
-// Records of exchanges that are made of samples: of a host, or of a program's gauges. So agents tell each other of
-// their hosts, and no program is needed for it.
+// Records of exchanges that are made from samples: of a host, or of a program's gauges. With these agents tell each
+// other about their hosts, and no program is needed.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace offpath::agent {
 
 class SampleRecords final : public loop::Poller {
  public:
-  // Samples are looked at every `interval_ns`; those of `exchanges` that name a source are given records.
+  // Checks samples every `interval_ns`, and makes records for those of `exchanges` that have a source.
   SampleRecords(const std::vector<exchange::ExchangeSettings>& exchanges, TimeNs interval_ns, SampleVisit visit,
                 exchange::ExchangeService& service, TimeNs now);
 
@@ -26,8 +26,8 @@ class SampleRecords final : public loop::Poller {
   struct Record {
     std::string exchange, source;
     std::shared_ptr<const exchange::Schema> schema;
-    exchange::SchemaId warned_for = 0;  // of a sample without some of the fields
-    std::uint64_t sequence = 0;         // of the newest sample that was given
+    exchange::SchemaId warned_for = 0;  // of a sample that lacked some of the fields
+    std::uint64_t sequence = 0;         // of the newest sample that became a record
     TimeNs made_at = never;
   };
   void give(Record& record, const exchange::Schema& schema, const exchange::Sample& sample, TimeNs made_at);
@@ -39,8 +39,8 @@ class SampleRecords final : public loop::Poller {
   std::vector<std::byte> bytes_;
 };
 
-// A record of `wanted`: 8 bytes for each field, converted to its type, then presence bits. What the sample has not, or
-// what does not fit the type, is not present.
+// Makes a record of schema `wanted`: 8 bytes for each field, converted to its type, then presence bits. Fields that the
+// sample lacks, or whose value does not fit the type, are not present.
 void make_record(const exchange::Schema& wanted, const exchange::Schema& schema, const exchange::Sample& sample,
                  std::vector<std::byte>& record);
 

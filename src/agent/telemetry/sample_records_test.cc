@@ -25,7 +25,7 @@ exchange::Sample sample_of(double load, std::uint64_t tasks, std::int64_t celsiu
   return sample;
 }
 
-// The record as words: values, then presence.
+// The record as words: values, then presence bits.
 std::vector<std::uint64_t> record_of(const std::vector<exchange::Field>& wanted, const exchange::Sample& sample) {
   std::vector<std::byte> bytes;
   make_record({"record", wanted}, host, sample, bytes);

@@ -1,4 +1,4 @@
-// What is known of one producer of samples, as status and metrics show it.
+// The known state of one producer of samples, for status and metrics.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace offpath::agent {
 struct Sampled {
   enum class Way { host, own, gauges } way = Way::host;
   std::string producer, where;   // where: an address; the program's name and channel
-  wire::JobLabels job_labels{};  // of gauges: what their program is part of
-  exchange::Schema schema{};     // no fields: not known yet
+  wire::JobLabels job_labels{};  // for gauges: the job of their program
+  exchange::Schema schema{};     // no fields: still unknown
   exchange::Sample sample{};
-  bool fresh = false;     // else the values are too old to be shown
+  bool fresh = false;     // false: the values are too old to be shown
   TimeNs age_ns = 0;      // of the values
   std::string trouble{};  // a sentence; empty: none
 
-  // What sampling costs: waiting for a sample here, and processor time on the host.
+  // The cost of sampling: the wait for a sample here, and processor time on the host.
   std::uint64_t samples = 0, wait_ns = 0, host_cpu_ns = 0;
   std::uint64_t missing = 0;              // values of the newest sample that could not be read
   std::uint64_t failed = 0;               // samples that were missed or torn
@@ -31,7 +31,7 @@ struct Sampled {
   std::uint64_t clock_jumps = 0, host_refused = 0, host_resident_bytes = 0;
 };
 
-// Is called with every producer's schema, newest sample, and when that came.
+// Called with every producer's schema, newest sample, and the sample's time of arrival.
 using SampleVisitor = std::function<void(const exchange::Schema&, const exchange::Sample&, TimeNs at)>;
 using SampleVisit = std::function<void(const SampleVisitor&)>;
 

@@ -16,13 +16,14 @@ namespace {
 constexpr std::size_t key_file_bytes_max = 4096;
 constexpr TimeNs look_up_again_ns = 10 * second_ns;
 
-// As keys of channels are read: a file that others may read is refused.
+// Like the keys of channels: a file that others may read is refused.
 Result<exchange::SamplerKey> load_key(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return fail_errno(errno, fmt::format("sampling.key_file {}: open", path));
   struct stat status{};
   if (::fstat(file.get(), &status) != 0 || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    return fail(Error::denied, "sampling.key_file {} can be read by others than its owner (mode {:o}): chmod 600", path,
+    return fail(Error::denied,
+                "sampling.key_file {} is accessible to users other than its owner (mode {:o}): chmod 600", path,
                 status.st_mode & 0777u);
   std::array<std::byte, key_file_bytes_max + 1> bytes{};
   const ssize_t length = ::read(file.get(), bytes.data(), bytes.size());
@@ -68,7 +69,7 @@ Status Samplers::open_hosts(const SamplingSettings& settings, TimeNs now) {
 
 void Samplers::look_up(Host& host) {
   host.look_up_at = never;
-  auto found = std::make_shared<Result<exchange::UdpPort>>(fail(Error::cancelled, "nobody was asked"));
+  auto found = std::make_shared<Result<exchange::UdpPort>>(fail(Error::cancelled, "the look-up was cancelled"));
   names_->start(
       [address = host.address, found]() -> Status {
         *found = exchange::UdpPort::connect(address);
@@ -89,7 +90,7 @@ void Samplers::on_looked_up(Host& host, Result<exchange::UdpPort> port, TimeNs n
   } else {
     const std::string trouble = port ? watched.error().message : port.error().message;
     if (trouble != host.trouble)
-      log(LogLevel::warning, "host {}: {}; it is tried again", host.sampling.options().producer, trouble);
+      log(LogLevel::warning, "host {}: {}; the look-up is repeated", host.sampling.options().producer, trouble);
     host.trouble = trouble;
   }
   note_deadline();
@@ -123,7 +124,7 @@ bool Samplers::poll(TimeNs now) {
   if (now < next_at_) return false;
   for (const auto& host : hosts_) {
     if (now >= host->look_up_at) {
-      // Who answers is where he was.
+      // A host that answers keeps its address.
       if (!host->port || host->sampling.silent(now))
         look_up(*host);
       else
@@ -153,7 +154,7 @@ void Samplers::note_deadline() {
 }
 
 void Samplers::on_readable(Host& host, TimeNs now) {
-  // A host that sends without end must not keep the loop; what is left is there the next time.
+  // A flooding host must not occupy the loop: the rest is read in the next round.
   for (int datagrams = 0; datagrams < 16; ++datagrams) {
     const auto datagram = host.port->receive(buffer_);
     if (!datagram) break;
@@ -201,7 +202,7 @@ Sampled sampled_of(const exchange::Gauges::Set& set, TimeNs now) {
   sampled.schema = set.schema;
   sampled.sample = set.newest;
   sampled.fresh = set.newest_at != never;
-  // Of values that were written together, since they were; of single ones, since they were looked at.
+  // The age of a set counts from its write, that of single values from their read.
   if (sampled.fresh)
     sampled.age_ns = now - set.newest_at + std::max<std::int64_t>(set.newest.receive_ns - set.newest.source_ns, 0);
   sampled.samples = set.counters.samples;

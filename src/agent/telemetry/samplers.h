@@ -1,4 +1,4 @@
-// The state machines of src/exchange that sample hosts and this machine, joined with sockets, clocks and the loop.
+// Joins the state machines of src/telemetry that sample hosts and this machine with sockets, clocks and the loop.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ namespace offpath::agent {
 
 class Samplers final : public loop::Poller {
  public:
-  // Reads the key and opens sources. Hosts' names are asked for beside the loop, and again and again while they are not
-  // known or silent: no name server holds an agent up, and a host may move.
+  // Reads the key and opens sources. Hosts' names are looked up on another thread, repeatedly while a name is unknown
+  // or its host silent: no name server delays the agent, and a host may move.
   [[nodiscard]] static Result<std::unique_ptr<Samplers>> make(loop::Loop& loop, const SamplingSettings& settings,
                                                               TimeNs now);
   ~Samplers() override;
@@ -26,7 +26,7 @@ class Samplers final : public loop::Poller {
   Samplers& operator=(const Samplers&) = delete;
 
   [[nodiscard]] std::vector<Sampled> status(TimeNs now) const;
-  // Every producer's schema and newest sample, where there is one.
+  // Every producer's schema and newest sample, if there is one.
   void visit(const SampleVisitor& visitor) const;
 
   bool poll(TimeNs now) override;
@@ -39,9 +39,9 @@ class Samplers final : public loop::Poller {
         : address(std::move(where)), sampling(std::move(options), now) {}
     std::string address;
     exchange::Sampling sampling;
-    std::optional<exchange::UdpPort> port;  // none: its address is not known yet
-    TimeNs look_up_at = 0;                  // the next time at which its name is asked for; never: somebody is at it
-    std::string trouble;                    // of its name; empty: none
+    std::optional<exchange::UdpPort> port;  // none: its address is still unknown
+    TimeNs look_up_at = 0;                  // when to look its name up again; never: a look-up is under way
+    std::string trouble;                    // the error of its look-up; empty: none
   };
   // The sources of this machine.
   struct Own {
@@ -66,9 +66,10 @@ class Samplers final : public loop::Poller {
 
   loop::Loop& loop_;
   TimeNs interval_ns_ = second_ns;
-  TimeNs next_at_ = 0;  // the first deadline of all: the loop asks in every round, and there may be many hosts
+  TimeNs next_at_ = 0;  // the earliest deadline: the loop asks in every round, and there may be many hosts
   std::vector<std::unique_ptr<Host>> hosts_;
-  std::unique_ptr<loop::JobPool> names_;  // a thread of its own: a name server may take seconds. Goes before hosts_
+  std::unique_ptr<loop::JobPool> names_;  // a thread of its own: a name server may take seconds. Destroyed before
+                                          // hosts_
   std::unique_ptr<Own> own_;
   exchange::SamplingEffects effects_;
   std::vector<std::byte> buffer_;

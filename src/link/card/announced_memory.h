@@ -1,13 +1,13 @@
 // Memory that a program announced to a card, until the agent has released it. For host ends whose agent must confirm
 // before a key ends (verbs_link, doca_link).
 //
-// A key ends in this order: the agent is told (`withdraw`), it answers once nothing that uses the key is under way,
-// then the registration goes. A segment is the link's own memory, so nobody waits for that: its pages are kept until
-// the answer. A range is the program's, which gets it back when retire() returns; an agent that does not answer within
-// a second loses the key all the same. An agent that is itself a host, of another agent, may not wait: it withdraws,
-// and keeps what it named until is_gone().
+// A key ends in this order: the host tells the agent (`withdraw`), the agent answers when no operation uses the key,
+// then the registration is released. A segment is the link's own memory: its pages are kept until the answer, and
+// nobody waits. A range belongs to the program, which gets it back when retire() returns; if the agent does not answer
+// within a second, the key ends anyway. A host that may not wait, because it is itself an agent, withdraws and keeps
+// the memory until is_gone().
 //
-// `Registered`: a move-only handle whose end is the key's end.
+// `Registered`: a move-only handle that owns the key.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ class AnnouncedMemory {
   // For memory that the agent refused.
   void drop(wire::RegionId region) { kept_.erase(region); }
 
-  // Fails where there is nothing to wait for.
+  // Fails if there is nothing to wait for.
   Status withdraw(HostControl& control, wire::RegionId region, std::uint32_t generation) {
     OFP_TRY(control.usable());
     const auto at = kept_.find(region);
@@ -61,15 +61,16 @@ class AnnouncedMemory {
     const auto at = find_leaving(range, generation);
     if (at == leaving_.end()) return;
     log(LogLevel::warning,
-        "the agent did not answer in {} s that it uses range {} no more: its key ends, and so does what is under way "
-        "on it",
+        "the agent did not confirm within {} s that it has stopped using range {}: its key ends, and operations under "
+        "way "
+        "on it fail",
         withdraw_wait_ns / second_ns, range);
     leaving_.erase(at);
   }
   Status take_withdrawn(Bytes payload) {
     OFP_ASSIGN(const wire::Withdrawal withdrawal, wire::decode_withdrawal(payload));
     const auto at = find_leaving(withdrawal.region, withdrawal.generation);
-    if (at != leaving_.end()) leaving_.erase(at);  // else retire() has waited long enough
+    if (at != leaving_.end()) leaving_.erase(at);  // otherwise retire() gave up waiting
     return {};
   }
 
@@ -89,8 +90,8 @@ class AnnouncedMemory {
     std::uint32_t generation;
     Registered registered;  // null: nothing to register
   };
-  // A segment's number, whose generation is always 0, may be announced anew while the agent has not answered: the first
-  // of a name is answered first.
+  // The number of a segment, whose generation is always 0, may be announced again before the agent has answered:
+  // answers come in the order of withdrawals.
   using Leaving = std::multimap<std::pair<wire::RegionId, std::uint32_t>, Kept>;
 
   [[nodiscard]] typename Leaving::iterator find_leaving(wire::RegionId region, std::uint32_t generation) {
@@ -98,8 +99,8 @@ class AnnouncedMemory {
     return at != leaving_.end() && at->first == std::pair(region, generation) ? at : leaving_.end();
   }
 
-  std::map<wire::RegionId, Kept> kept_;  // segments and ranges, the channel segment among them
-  Leaving leaving_;                      // the agent has not answered yet
+  std::map<wire::RegionId, Kept> kept_;  // segments and ranges, including the channel segment
+  Leaving leaving_;                      // the agent has not answered
 };
 
 }  // namespace offpath::link

@@ -1,4 +1,4 @@
-// What a program announced to a card: a key ends when the agent has answered, and is_gone() says so.
+// Memory announced to a card: a key ends after the agent's answer, and is_gone() reports it.
 #include "link/card/announced_memory.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class Announced : public testing::Test, public HostControl::Owner {
     control_.emplace(std::move(here), Peer{}, std::move(*events), *this);
   }
   void announce(wire::RegionId region, std::uint32_t of) { memory_.keep(region, of, Key(ended_)); }
-  // What the agent is told, and what it answers.
+  // Checks the withdrawal that the agent receives.
   void expect_withdrawal(wire::RegionId region, std::uint32_t of) {
     ControlSocket::Frame frame;
     const auto there = agent_.next(frame);
@@ -117,7 +117,7 @@ TEST_F(Announced, AnAgentThatIsLostHoldsNothing) {
   EXPECT_FALSE(memory_.withdraw(*control_, range + 1, generation)) << "there is nobody to tell";
 }
 
-// What is registered is the parent's, which goes on using it.
+// Registrations belong to the parent, which still uses them.
 TEST_F(Announced, AForkedChildEndsNoKey) {
   announce(range, generation);
   announce(range + 1, generation);

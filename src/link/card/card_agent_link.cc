@@ -14,7 +14,7 @@ using wire::ControlType;
 
 namespace {
 
-constexpr unsigned polls_between_looks = 64;  // where the clock stands still
+constexpr unsigned polls_between_looks = 64;  // for a clock that stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::uint64_t bounced_bytes_max = OperationRegions::bytes_min;
 constexpr std::size_t leaving_max = 65536;
@@ -34,7 +34,7 @@ CardAgentLink::CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder
       limits_(limits),
       channel_bytes_(channel_segment_bytes),
       segment_bytes_(channel_segment_bytes) {
-  // Its address and key come with the first announcement; until then nothing is posted.
+  // Its address and key arrive with the first announcement; until then nothing is posted.
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, 0, channel_segment_bytes, 0));
 }
 
@@ -152,7 +152,7 @@ void CardAgentLink::add_piece(Operation& operation, RegionId id, const Region& r
   if (length == 0) return;
   const bool early = id == wire::channel_segment && !open_;
   const std::uint64_t address = region.base + offset;
-  if (!operation.pieces.empty()) {  // goes on where the piece before ended, on both sides
+  if (!operation.pieces.empty()) {  // continues the previous piece on both sides
     Piece& before = operation.pieces.back();
     if (before.key == region.key && before.early == early && before.address + before.length == address &&
         before.memory + before.length == memory) {
@@ -235,7 +235,7 @@ Status CardAgentLink::pump(std::deque<Operation*>& lane) {
   return {};
 }
 
-// Registers memory for which it pays, once the operation has its turn: memory of waiting operations stays unpinned.
+// Registers memory if that pays, once it is the operation's turn: memory of waiting operations stays unpinned.
 void CardAgentLink::cover(Operation& operation) {
   operation.covered = true;
   std::uint64_t bytes = 0;
@@ -262,7 +262,7 @@ Status CardAgentLink::post_chain(Operation& operation) {
   return post(operation.is_read, chains_.back(), requests_);
 }
 
-// The next request of an operation, or more of the one before; false where the card or the bounce buffer has no room.
+// Adds the operation's next request, or extends the previous one; false if the card or the bounce buffer has no room.
 bool CardAgentLink::add_request(Operation& operation) {
   const Piece& piece = operation.pieces[operation.piece];
   const Region* channel = regions_.find(wire::channel_segment);
@@ -288,7 +288,7 @@ bool CardAgentLink::add_request(Operation& operation) {
   if (bounced) {
     local = bounce_->take(length);
     if (local == nullptr) return false;
-    // Pieces that continue each other on the host are one request, wherever they go here.
+    // Pieces that are adjacent on the host become one request, wherever their bytes go here.
     if (!requests_.empty()) {
       const Request& before = requests_.back();
       continues = before.key == key && before.address + before.length == address &&
@@ -382,7 +382,7 @@ std::size_t CardAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   return count;
 }
 
-// At the descriptors, each of which is a system call: what epoll says is there, and no more.
+// Checks only the descriptors that epoll reports, because each check is a system call.
 Status CardAgentLink::look(TimeNs now) {
   more_ = false;
   if (!open_ && now >= deadline_) return tl::unexpected<Failure>(why_not_open());
@@ -400,7 +400,7 @@ Status CardAgentLink::look(TimeNs now) {
   return {};
 }
 
-// Keeps event_fd() readable for as long as poll has something to tell.
+// Keeps event_fd() readable as long as poll has events.
 void CardAgentLink::watch() {
   if (!events_fd_) return;
   if (const bool wanted = !lost_ && socket_.wants_write(); wanted != room_watched_) {
@@ -491,8 +491,8 @@ Status CardAgentLink::let_go(Bytes payload) {
   return {};
 }
 
-// The number from which on no operation under way uses the memory. Where its key is not known (the range was announced
-// anew meanwhile), any may.
+// No operation from this number on uses the memory. If its key is unknown (the range was announced again meanwhile),
+// any operation may.
 std::uint64_t CardAgentLink::first_without(const wire::Withdrawal& withdrawal) const {
   const Region* region = regions_.find(withdrawal.region);
   if (region == nullptr || region->generation != withdrawal.generation) return next_number_;

@@ -1,14 +1,14 @@
-// The agent's end of links whose bytes a card moves by itself: verbs_link (RDMA) and doca_link (DMA over PCIe). Here is
-// what they have in common: operations and their order, the control connection, segments and their limits, and how the
-// host takes memory back. What a card does in its own way are the virtual functions at the end.
+// The agent's end of links whose bytes a card moves by itself: verbs_link (RDMA) and doca_link (DMA over PCIe). This is
+// their common part: operations and their order, the control connection, segments and their limits, and the withdrawal
+// of host memory. The virtual functions at the end differ by card.
 //
-// An operation becomes one chain of requests, handed to the card at once. Chains are cut where the card or the bounce
+// An operation becomes a chain of requests that is handed to the card at once. Chains are cut if the card or the bounce
 // buffer has no more room; the rest waits, in order. A card may complete requests in any order: an operation ends with
-// its last request, and the bounce buffer gets its room back in the order of posting.
+// its last request, and space in the bounce buffer is released in the order of posting.
 //
-// Everything is checked here before it is posted, and the host asks before it takes memory away (`withdraw`): it is
-// told once nothing that uses it is left. So no program can bring a card's error about by chance, and one that comes
-// ends the link, with the reason.
+// Every operation is checked before it is posted, and the host asks before it withdraws memory (`withdraw`): it gets an
+// answer when no operation uses the memory. So programs cannot cause errors of the card by chance, and an error ends
+// the link with its reason.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ namespace offpath::link {
 
 class CardAgentLink : public AgentLink, protected Registrar {
  public:
-  // at socket and events, where completions come besides
+  // between looks at the socket and at events, if completions arrive otherwise
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
   const LinkTraits& traits() const override { return traits_; }
@@ -45,13 +45,13 @@ class CardAgentLink : public AgentLink, protected Registrar {
 
  protected:
   struct Piece {
-    std::uint64_t address;  // on the host; of the channel segment before the link is open: the offset
+    std::uint64_t address;  // on the host; before the link is open: the offset in the channel segment
     std::uint32_t key;
-    bool early;  // the channel segment's, before the link is open
+    bool early;  // the channel segment before the link is open
     std::byte* memory;
     std::uint64_t length;
   };
-  // From the bounce buffer to where the read was to go.
+  // A copy from the bounce buffer to the read's target.
   struct CopyBack {
     std::byte* to;
     const std::byte* from;
@@ -71,15 +71,15 @@ class CardAgentLink : public AgentLink, protected Registrar {
   };
   struct Chain {
     Operation* operation;                  // null: all of it was moved
-    unsigned requests, left;               // that the card has not moved yet
-    std::uint64_t bounce_position;         // given back with it
-    std::size_t copies_begin, copies_end;  // of its operation's
+    unsigned requests, left;               // that the card has still to move
+    std::uint64_t bounce_position;         // released with the chain
+    std::size_t copies_begin, copies_end;  // of its operation's copies
   };
-  // What one work request or task is to move.
+  // The bytes of one work request or task.
   struct Request {
     std::uint64_t address;  // on the host
     std::uint32_t key;      // the host's
-    bool inside;            // travels inside its request: no `local_key`
+    bool inside;            // the bytes travel inside the request: no `local_key`
     std::byte* local;
     std::uint64_t local_key;  // a Registration's
     std::uint64_t length;
@@ -95,25 +95,25 @@ class CardAgentLink : public AgentLink, protected Registrar {
 
   CardAgentLink(ControlSocket socket, LinkTraits traits, WriteOrder order, std::uint64_t channel_segment_bytes,
                 const SegmentLimits& limits, std::shared_ptr<const LastingMemory> lasting, TimeNs deadline);
-  // The descriptors to sleep on, the socket's among them.
+  // Sets up the descriptors to sleep on, including the socket's.
   [[nodiscard]] Status watch_descriptors();
   [[nodiscard]] Status watch_descriptor(int fd);
-  // The card is there: requests within these limits may be posted once the channel segment is announced.
+  // The card is ready: requests within these limits may be posted once the channel segment is announced.
   [[nodiscard]] Status begin_posting(const CardLimits& limits);
   [[nodiscard]] bool can_post() const noexcept { return bounce_ != nullptr; }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] bool lost() const noexcept { return lost_; }
-  [[nodiscard]] TimeNs time() const noexcept { return now_; }  // of the poll under way
+  [[nodiscard]] TimeNs time() const noexcept { return now_; }  // time of the current poll
   void stop_posting() noexcept { halted_ = true; }
   // Asks for another poll that no descriptor will announce.
   void look_again() noexcept { again_ = true; }
 
-  // Of a segment the host announced: checked against what the agent permits.
+  // Checks a segment that the host announced against the agent's limits.
   [[nodiscard]] Status check_segment(RegionId segment, std::uint64_t length) const;
   [[nodiscard]] Status attach_segment(RegionId segment, std::uint64_t address, std::uint64_t length, std::uint32_t key);
 
-  // Requests of a chain that were moved; what they completed ends with settle(). The oldest chain, where a card has one
-  // order.
+  // Requests of a chain were moved; settle() completes their operations. The second form is for the oldest chain, on
+  // cards that keep the order.
   void moved(Chain& chain, unsigned requests);
   void settle();
   [[nodiscard]] bool under_way() const noexcept { return !chains_.empty(); }
@@ -124,16 +124,16 @@ class CardAgentLink : public AgentLink, protected Registrar {
   ControlSocket& socket() noexcept { return socket_; }
   void lose(Failure why);
 
-  // ---- what each card does in its own way
-  // `chain` stays where it is until settle() finds it moved. It comes with left == requests.
+  // ---- differs by card
+  // `chain` is valid until settle() finds it moved. On entry left == requests.
   [[nodiscard]] virtual Status post(bool is_read, Chain& chain, std::span<const Request> requests) = 0;
   [[nodiscard]] virtual Status take_completions() = 0;
   [[nodiscard]] virtual Status look_at(int fd) = 0;  // a descriptor that became readable
   [[nodiscard]] virtual Status take_announcement(const ControlSocket::Frame& frame) = 0;
-  [[nodiscard]] virtual Failure why_not_open() const = 0;   // at the deadline
-  virtual void forget(const wire::Withdrawal&) noexcept {}  // nothing of it is under way any more
-  virtual void break_off() noexcept = 0;                    // nothing is moved any more when it returns
-  virtual void end_card() noexcept = 0;                     // nothing is registered any more
+  [[nodiscard]] virtual Failure why_not_open() const = 0;   // the error at the deadline
+  virtual void forget(const wire::Withdrawal&) noexcept {}  // no operation uses it any more
+  virtual void break_off() noexcept = 0;                    // nothing is moved after it returns
+  virtual void end_card() noexcept = 0;                     // nothing stays registered
 
  private:
   struct Leaving {
@@ -164,15 +164,15 @@ class CardAgentLink : public AgentLink, protected Registrar {
   void watch();
 
   ControlSocket socket_;
-  TimeNs deadline_;  // for the card's way to the host to come about
+  TimeNs deadline_;  // until which the card's connection to the host has to be ready
   const WriteOrder order_;
   KeptRegions kept_;
   std::unique_ptr<BounceRing> bounce_;
   CardLimits card_;
-  bool open_ = false;  // the host said where the channel segment lies
+  bool open_ = false;  // the host has announced the channel segment
   bool halted_ = false;
   Fd events_fd_;  // an epoll of the socket and the card's descriptors
-  Fd more_fd_;    // always readable; in the epoll while poll has something to tell that none of these knows of
+  Fd more_fd_;    // always readable; in the epoll while poll has events that no other descriptor announces
   bool room_watched_ = false, more_watched_ = false, more_ = false, again_ = false;
 
   LinkTraits traits_;
@@ -183,18 +183,18 @@ class CardAgentLink : public AgentLink, protected Registrar {
   std::uint32_t segment_count_ = 1;
   std::deque<Leaving> leaving_;
 
-  std::vector<std::unique_ptr<Operation>> operations_;  // all there are; idle ones are used again
+  std::vector<std::unique_ptr<Operation>> operations_;  // all of them; idle ones are reused
   std::vector<Operation*> idle_;
-  // Not posted to their end; only the first of a lane has begun. Writes have one of their own where the card keeps no
-  // order.
+  // Not completely posted; only the first of each lane has started. Writes have a lane of their own if the card keeps
+  // no order.
   std::array<std::deque<Operation*>, 2> waiting_;
-  Operation* writing_ = nullptr;  // where the card keeps no order: the write that the others wait for
+  Operation* writing_ = nullptr;  // if the card keeps no order: the write that the others wait for
   std::deque<Chain> chains_;      // posted, oldest first
   unsigned requests_under_way_ = 0;
   std::uint64_t next_number_ = 1;
 
   EventQueue events_;
-  std::vector<Request> requests_;  // of the chain being put together
+  std::vector<Request> requests_;  // of the chain being built
   std::vector<OperationRegions::Piece> stretches_;
   std::vector<std::byte> scratch_;
   TimeNs next_look_ = 0, now_ = 0;

@@ -20,7 +20,7 @@ Result<BounceRing> BounceRing::create(Registrar& registrar) {
 
 std::byte* BounceRing::take(std::uint64_t length) noexcept {
   std::uint64_t begin = align_up(head_, 8);
-  if (begin % bytes + length > bytes) begin = align_up(begin, bytes);  // no piece goes around the end
+  if (begin % bytes + length > bytes) begin = align_up(begin, bytes);  // no piece wraps around the end
   if (begin + length - tail_ > bytes) return nullptr;
   head_ = begin + length;
   return memory_.data() + begin % bytes;

@@ -1,15 +1,14 @@
-// The agent's own memory as its card may touch it: a bounce buffer for small pieces, regions for large ones.
+// The agent's own memory for access by its card: a bounce buffer for small pieces, registrations for large ones.
 //
-// A card (verbs_link, doca_link) moves bytes only from and to memory that was registered, which pins its pages. What
-// the agent reads to and writes from is of three kinds:
+// A card (verbs_link, doca_link) moves bytes only from and to registered memory, which pins its pages. The agent's
+// sources and targets are of three kinds:
 //
-//   frames      last and are on a list (lasting_memory.h): registered once, by windows, and kept while they last
-//   other large memory            registered for the operation, given free with it
-//   other small memory            (rings, lines, on stacks and in vectors) through a bounce buffer that is registered
-//                                 once
+//   frames               lasting, and in a list (lasting_memory.h): registered once, in windows, as long as they last
+//   other large memory   registered for the operation, and released with it
+//   other small memory   (rings, lines, on stacks and in vectors) copied through a bounce buffer, registered once
 //
-// Nothing is remembered by address: memory may have been unmapped and mapped anew at the same place, and the card would
-// go on writing to the old pages. What cannot be registered goes through the bounce buffer as well, in steps.
+// Nothing is cached by address: memory may have been unmapped and mapped again at the same place, and the card would
+// still write to the old pages. Memory that cannot be registered goes through the bounce buffer as well, in steps.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +26,13 @@
 
 namespace offpath::link {
 
-// Memory that a card may touch for as long as this lives. Each kind of card derives its own.
+// Registered memory, accessible to a card during this object's life. Each kind of card derives its own.
 class Registration {
  public:
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
   virtual ~Registration() = default;
-  [[nodiscard]] std::uint64_t key() const noexcept { return key_; }  // by which requests name it
+  [[nodiscard]] std::uint64_t key() const noexcept { return key_; }  // names it in requests
 
  protected:
   explicit Registration(std::uint64_t key) noexcept : key_(key) {}
@@ -44,7 +43,7 @@ class Registration {
 
 class Registrar {
  public:
-  // `written`: the card writes there as well.
+  // `written`: the card also writes to it.
   [[nodiscard]] virtual Result<std::unique_ptr<Registration>> register_own(const void* base, std::uint64_t length,
                                                                            bool written) = 0;
 
@@ -52,13 +51,13 @@ class Registrar {
   ~Registrar() = default;
 };
 
-// Taken and given back in the same order: that of posting.
+// Space is taken and released in the same order, that of posting.
 class BounceRing {
  public:
   static constexpr std::uint64_t bytes = 1 << 20;
 
   [[nodiscard]] static Result<BounceRing> create(Registrar& registrar);
-  // `length` bytes side by side, or null where there is no room now.
+  // `length` contiguous bytes, or null if there is no room now.
   [[nodiscard]] std::byte* take(std::uint64_t length) noexcept;
   [[nodiscard]] std::uint64_t position() const noexcept { return head_; }
   void give_back_to(std::uint64_t position) noexcept { tail_ = position; }
@@ -72,19 +71,19 @@ class BounceRing {
   std::uint64_t head_ = 0, tail_ = 0;  // positions, not offsets: they only grow
 };
 
-// Windows of memory that lasts, kept from one operation to the next. A window is small enough that pinning it does not
-// hold up the agent's loop.
+// Registered windows of lasting memory, cached between operations. Windows are so small that pinning one does not delay
+// the agent's loop.
 class KeptRegions {
  public:
   static constexpr std::uint64_t window_bytes = 4 << 20;
-  static constexpr std::size_t windows_max = 1024;  // of one channel; what is beyond is registered for the operation
+  static constexpr std::size_t windows_max = 1024;  // of one channel; further memory is registered for each operation
 
   explicit KeptRegions(std::shared_ptr<const LastingMemory> lasting) : lasting_(std::move(lasting)) {}
   struct Key {
     std::uint64_t key;
-    std::uint64_t length;  // from the memory asked for to the end of its window
+    std::uint64_t length;  // from the requested memory to the end of its window
   };
-  // None: this memory is not on the list, or cannot be registered.
+  // None: the memory is not in the list, or cannot be registered.
   [[nodiscard]] std::optional<Key> key_of(Registrar& registrar, const std::byte* memory);
   void clear() noexcept {
     windows_.clear();
@@ -94,26 +93,26 @@ class KeptRegions {
  private:
   void forget_removed();
 
-  std::shared_ptr<const LastingMemory> lasting_;  // null: nothing lasts
+  std::shared_ptr<const LastingMemory> lasting_;  // null: no memory lasts
   // By number of the memory and of the window.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<Registration>> windows_;
-  LastingMemory::Stretch newest_;  // the memory asked about before
+  LastingMemory::Stretch newest_;  // result of the previous look-up
   std::uint64_t removals_ = 0;
 };
 
-// What one operation has registered.
+// Memory registered for one operation.
 class OperationRegions {
  public:
-  static constexpr std::uint64_t bytes_min = 64 * 1024;  // below this copying is cheaper than pinning
+  static constexpr std::uint64_t bytes_min = 64 * 1024;  // below this size copying is cheaper than pinning
 
   struct Piece {
     const std::byte* memory;
     std::uint64_t length;
   };
-  // Registers whole pages of the stretches of memory that the pieces make up, those that are worth it.
+  // Registers whole pages of the contiguous stretches of the pieces, if that pays.
   void cover(Registrar& registrar, std::span<Piece> pieces, bool written);
   void clear() noexcept { stretches_.clear(); }
-  // The key for a piece that was covered; none: bounce it.
+  // The key for a covered piece; none: use the bounce buffer.
   [[nodiscard]] std::optional<std::uint64_t> key_of(const std::byte* memory) const noexcept;
 
  private:

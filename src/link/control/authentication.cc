@@ -36,7 +36,7 @@ SharedKey::~SharedKey() {
 }
 
 Result<SharedKey> SharedKey::load(const std::string& path) {
-  OFP_TRY(crypto());  // that it is missing has nothing to do with the file
+  OFP_TRY(crypto());  // first: its absence is not an error of the file
   OFP_ASSIGN(const Fd file, open_key_file(path, "key file"));
   std::vector<std::byte> bytes(bytes_max + 2);
   std::size_t length = 0;
@@ -66,7 +66,7 @@ Result<SharedKey> SharedKey::from_bytes(Bytes bytes) {
 
 Result<wire::Proof> SharedKey::prove(Side side, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
                                      Bytes binding, Bytes said) const {
-  // Every field but the last has a fixed length or its length before it, so no two inputs read the same.
+  // Every field but the last has a fixed length or a length prefix, so different inputs never encode alike.
   std::vector<std::byte> input;
   const auto append = [&input](Bytes bytes) { input.insert(input.end(), bytes.begin(), bytes.end()); };
   append(bytes_of(side == Side::host ? "offpath 1 host " : "offpath 1 agent"));
@@ -81,7 +81,7 @@ Result<wire::Proof> SharedKey::prove(Side side, const wire::Nonce& host_nonce, c
 }
 
 bool equal(const wire::Proof& a, const wire::Proof& b) noexcept {
-  volatile unsigned differs = 0;  // volatile: the compiler may not leave the loop at the first difference
+  volatile unsigned differs = 0;  // volatile: the compiler must not end the loop at the first difference
   for (std::size_t i = 0; i < a.size(); ++i) differs = differs | std::to_integer<unsigned>(a[i] ^ b[i]);
   return differs == 0;
 }

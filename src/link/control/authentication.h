@@ -1,8 +1,8 @@
-// Proof that both ends know one key, without sending it: HMAC-SHA256 over fresh random numbers of both sides and
-// over what each side said (RFC 2104; challenge and response as in RFC 2195, but mutual).
+// Proof that both ends know one key, without sending it: HMAC-SHA256 over fresh random numbers of both sides and over
+// the messages of both sides (RFC 2104; challenge and response as in RFC 2195, but mutual).
 //
-// The label in each proof says who speaks, so that a proof sent back to its maker proves nothing. `binding` ties
-// the proof to the TLS session it runs in (RFC 5705), so that nobody can relay it into another one; empty without TLS.
+// The label in each proof names its sender, so that a reflected proof proves nothing. `binding` ties the proof to its
+// TLS session (RFC 5705), so that it cannot be relayed to another session; empty without TLS.
 #pragma once
 
 #include <string>

@@ -47,7 +47,7 @@ TEST(SharedKeys, EverythingInAProofCounts) {
   const auto proof = key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello")).value();
   EXPECT_TRUE(equal(proof, key->prove(SharedKey::Side::host, a, b, bytes_of("tls"), bytes_of("hello")).value()));
   const wire::Proof others[] = {
-      key->prove(SharedKey::Side::agent, a, b, bytes_of("tls"), bytes_of("hello")).value(),  // sent back to its maker
+      key->prove(SharedKey::Side::agent, a, b, bytes_of("tls"), bytes_of("hello")).value(),  // reflected to its sender
       key->prove(SharedKey::Side::host, b, a, bytes_of("tls"), bytes_of("hello")).value(),
       key->prove(SharedKey::Side::host, a, b, bytes_of("tl"), bytes_of("shello")).value(),
       key->prove(SharedKey::Side::host, a, b, bytes_of(""), bytes_of("hello")).value(),

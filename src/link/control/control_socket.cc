@@ -31,7 +31,7 @@ ControlSocket::ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> t
       silence_ns_(kind == Kind::network ? silence_default_ns : 0),
       input_(input_bytes_first) {
   output_.reserve(1024);
-  // A byte out of band is dropped by the kernel otherwise, and so are descriptors with it.
+  // Otherwise the kernel drops a byte sent out of band, together with its descriptors.
   constexpr int on = 1;
   if (user_) (void)setsockopt(socket_.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
 }
@@ -88,20 +88,20 @@ Result<bool> ControlSocket::parse(Frame& frame) {
   const auto header = load<ControlHeader>(input_.data() + input_at_);
   const auto number = static_cast<std::uint16_t>(header.type);
   if (number == 0 || number > wire::control_types)
-    return fail(Error::protocol, "a frame of type {}, known are 1 to {}", number, wire::control_types);
+    return fail(Error::protocol, "a frame of type {}, known types are 1 to {}", number, wire::control_types);
   if (header.reserved != 0)
-    return fail(Error::protocol, "{}: the reserved field of its header is {}, it must be 0",
+    return fail(Error::protocol, "{}: the reserved field of its header is {} and must be 0",
                 control_type_name(header.type), header.reserved);
 
   if (is_streamed(header.type)) {
     if ((streamed_allowed_ & 1u << number) == 0) return unexpected_frame(header.type, "on this link");
     if (header.length < wire::streamed_token_bytes || header.length > wire::data_frame_bytes_max)
-      return fail(Error::protocol, "{}: {} bytes, allowed are {} to {}", control_type_name(header.type), header.length,
-                  wire::streamed_token_bytes, wire::data_frame_bytes_max);
+      return fail(Error::protocol, "{}: {} bytes, from {} to {} are allowed", control_type_name(header.type),
+                  header.length, wire::streamed_token_bytes, wire::data_frame_bytes_max);
     input_wanted_ += wire::streamed_token_bytes;
   } else {
     if (header.length > wire::control_frame_bytes_max)
-      return fail(Error::protocol, "{}: {} bytes, allowed are at most {}", control_type_name(header.type),
+      return fail(Error::protocol, "{}: {} bytes, at most {} are allowed", control_type_name(header.type),
                   header.length, wire::control_frame_bytes_max);
     input_wanted_ += header.length;
   }
@@ -122,7 +122,7 @@ Status ControlSocket::collect_descriptors(ControlType type, std::uint64_t frame_
   }
   const std::size_t expected = kind_ == Kind::unix_socket ? descriptors_of(type) : 0;
   if (frame_descriptors_.size() != expected)
-    return fail(Error::protocol, "{}: came with {} descriptors, expected are {}", control_type_name(type),
+    return fail(Error::protocol, "{}: came with {} descriptors, expected {}", control_type_name(type),
                 frame_descriptors_.size(), expected);
   return {};
 }
@@ -164,7 +164,7 @@ Result<std::size_t> ControlSocket::receive(std::span<const iovec> to) {
   taken_ += frame_bytes_;
   frame_bytes_ = 0;
 
-  if (buffered() > 0) {  // what came with the frame's header
+  if (buffered() > 0) {  // bytes that arrived with the frame's header
     const std::size_t length = std::min(pieces[0].iov_len, buffered());
     std::memcpy(pieces[0].iov_base, input_.data() + input_at_, length);
     input_at_ += length;
@@ -174,7 +174,8 @@ Result<std::size_t> ControlSocket::receive(std::span<const iovec> to) {
   }
   input_at_ = input_end_ = 0;
   const std::size_t wanted = streamed_left_ - left;
-  if (left == 0) pieces[count++] = {input_.data(), std::min(input_.size(), input_bytes_first)};  // the next header too
+  // reads the next header as well
+  if (left == 0) pieces[count++] = {input_.data(), std::min(input_.size(), input_bytes_first)};
   OFP_ASSIGN(const std::size_t got, receive_into({pieces.data(), count}));
   const std::size_t taken = std::min(got, wanted);
   input_end_ = got - taken;
@@ -232,12 +233,13 @@ Result<std::size_t> ControlSocket::receive_into(std::span<iovec> to) {
   received_.clear();
   if ((said & MSG_CTRUNC) != 0 || arrived_.size() > descriptors_max)
     return fail(Error::protocol,
-                "descriptors were lost: more than {} came at once, or this process may open no more files (ulimit -n)",
+                "descriptors were lost: more than {} arrived at once, or this process is at its limit of open files "
+                "(ulimit -n)",
                 descriptors_max);
   return bytes;
 }
 
-// What a system call to receive has returned.
+// Handles the result of a system call to receive.
 Result<std::size_t> ControlSocket::taken(ssize_t got) {
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::size_t{0};
   if (got < 0) return failure(errno, "recvmsg");
@@ -294,7 +296,7 @@ Status ControlSocket::flush() {
   while (!streams() && output_at_ < output_.size()) {
     std::size_t length = output_.size() - output_at_;
     int descriptor = -1;
-    for (const Leaving& leaving : leaving_) {  // a frame with a descriptor starts a system call of its own
+    for (const Leaving& leaving : leaving_) {  // a frame with a descriptor starts a separate system call
       if (leaving.position == sent_) {
         descriptor = leaving.fd.get();
       } else {
@@ -400,8 +402,8 @@ void ControlSocket::close() noexcept {
   frame_descriptors_.clear();
   arrived_.clear();
   if (!socket_ || !user_) return socket_.reset();
-  // With the socket goes what lies in it, descriptors too. Nothing comes after it was shut down: where nothing lies
-  // there it is closed at once.
+  // Shutting down the socket discards its unread bytes and descriptors. Nothing can arrive afterwards: if it is empty
+  // it is closed at once.
   shut_down();
   std::byte next;
   if (recv(socket_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0) ::close(socket_.release());
@@ -423,7 +425,7 @@ tl::unexpected<Failure> refused(Bytes payload, std::string_view said) {
 }
 
 tl::unexpected<Failure> unexpected_frame(ControlType type, std::string_view where) {
-  return fail(Error::protocol, "{}: a frame that has no place {}", control_type_name(type), where);
+  return fail(Error::protocol, "{}: unexpected frame {}", control_type_name(type), where);
 }
 
 int poll_until(std::span<pollfd> looks, TimeNs deadline) noexcept {

@@ -1,14 +1,14 @@
 // Frames of wire/control.h over a Unix stream socket (with descriptors), TCP, or TLS over TCP.
 //
-// Never blocks and never raises SIGPIPE; memory is bounded. What the other side does wrong is Error::protocol, its
-// end Error::peer_lost; after either the socket is of no more use. Belongs to one thread at a time.
+// Never blocks and never raises SIGPIPE; memory is bounded. A protocol error of the other side is Error::protocol, its
+// end Error::peer_lost; after either the socket is unusable. Belongs to one thread at a time.
 //
-// Descriptors travel with the first byte of their frame, and a frame with a descriptor is sent by a system call of
-// its own. So those that came with the bytes of a frame are that frame's, and any other number of them than its
-// type has is an error.
+// Descriptors travel with the first byte of their frame, and a frame with a descriptor is sent by a separate system
+// call. So descriptors that arrive with a frame's bytes belong to it, and a number that differs from the frame type's
+// is an error.
 //
 // Streamed frames (read_data, write_data) carry a token and then bytes that go straight from and to the memory
-// they are about: they are begun here and moved by their owner, as the socket takes them.
+// concerned: they begin here, and their owner moves the bytes as the socket accepts them.
 #pragma once
 
 #include <poll.h>
@@ -42,8 +42,8 @@ class ControlSocket {
   };
 
   ControlSocket() = default;
-  // `socket` is connected and non-blocking. `user`: at whose cost the socket and what comes by it is; of a Unix socket,
-  // at the agent.
+  // `socket` is connected and non-blocking. `user`: the user who is charged for the socket and received descriptors;
+  // for Unix sockets of the agent.
   ControlSocket(Fd socket, Kind kind, std::unique_ptr<TlsSession> tls = nullptr,
                 std::shared_ptr<ReceivedFds::User> user = nullptr);
   ControlSocket(ControlSocket&&) noexcept = default;
@@ -54,46 +54,46 @@ class ControlSocket {
   [[nodiscard]] bool open() const noexcept { return static_cast<bool>(socket_); }
   [[nodiscard]] const std::shared_ptr<ReceivedFds::User>& user() const noexcept { return user_; }
   [[nodiscard]] const TlsSession* tls() const noexcept { return tls_.get(); }
-  // Of a network socket; see address.h.
+  // For network sockets; see address.h.
   void end_when_silent(TimeNs silence_ns) noexcept;
   [[nodiscard]] TimeNs silence_ns() const noexcept { return silence_ns_; }
-  // The other machine was given up because it did not answer. Its end is Error::peer_lost all the same.
+  // The other machine was given up because it did not answer. The error is still Error::peer_lost.
   [[nodiscard]] bool silent() const noexcept { return std::atomic_ref(silent_).load(std::memory_order_relaxed); }
-  // Whether to wait for room besides input. (TLS may wait for input before it can send.)
+  // Whether to wait for room as well as for input. (TLS may wait for input before it can send.)
   [[nodiscard]] bool wants_write() const noexcept { return tls_ ? tls_->wants_write() : output_waits(); }
 
   // ---- receiving
-  // The next frame, if one is there; the frame before is done with.
+  // The next frame, if there is one; ends the use of the previous frame.
   [[nodiscard]] Result<bool> next(Frame& frame);
-  // A descriptor of the frame next() gave; there are as many as its type has.
+  // A descriptor of the frame from next(); there are as many as its type has.
   [[nodiscard]] Fd take_descriptor();
-  // Of a streamed frame type: without this it is refused.
+  // Allows a streamed frame type, which is refused otherwise.
   void allow_streamed(wire::ControlType type) noexcept { streamed_allowed_ |= 1u << static_cast<unsigned>(type); }
   [[nodiscard]] std::uint32_t streamed_left() const noexcept { return streamed_left_; }
-  // Takes bytes of the streamed frame, as many as are there and fit. 0: nothing now. Memory that cannot be written
-  // is Error::unreadable; nothing is lost then.
+  // Receives bytes of the streamed frame, as many as are available and fit. 0: none now. Memory that cannot be written
+  // is Error::unreadable; no bytes are lost then.
   [[nodiscard]] Result<std::size_t> receive(std::span<const iovec> to);
   [[nodiscard]] Result<std::size_t> discard();
-  // Takes what lies in the socket, up to so many system calls; no frame is to be had any more.
+  // Discards the socket's input with at most that many system calls; no frames follow.
   void empty(unsigned calls) noexcept;
 
   // ---- sending
-  // Sends or queues a frame. Error::would_block, and nothing sent, where the queue has no room.
+  // Sends or queues a frame. Error::would_block, and nothing sent, if the queue has no room.
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload, int descriptor = -1);
-  // Makes the other side look. On a Unix socket a wake that does not fit is dropped, for then there are bytes the
-  // other side has not read, and it looks at its rings after reading.
+  // Makes the other side look. On a Unix socket a wake that does not fit is dropped: the other side then has unread
+  // bytes, and looks at its rings after reading them.
   [[nodiscard]] Status send_wake();
-  // Sends what is queued; call when the socket is writable.
+  // Sends queued frames; call it when the socket is writable.
   [[nodiscard]] Status flush();
   [[nodiscard]] bool output_waits() const noexcept { return output_at_ < output_.size() || streams(); }
   [[nodiscard]] std::size_t output_room() const noexcept { return output_bytes_max - (output_.size() - output_at_); }
 
-  // Begins a streamed frame of `length` bytes after the token. Nothing may wait for the socket. `before`: a whole
-  // frame to go out in front of it, by the same system call.
+  // Begins a streamed frame of `length` bytes after the token. The queue has to be empty. `before`: a whole frame to
+  // send in front of it, by the same system call.
   void begin_stream(wire::ControlType type, std::uint64_t token, std::uint32_t length, Bytes before = {});
   [[nodiscard]] std::uint32_t stream_left() const noexcept { return stream_left_; }
-  // Sends its next bytes, as many as the socket takes. 0: nothing now. Memory that cannot be read is
-  // Error::unreadable; the frame still wants its bytes then. `more_follows`: another frame comes at once.
+  // Sends the next bytes, as many as the socket accepts. 0: none now. Memory that cannot be read is Error::unreadable;
+  // the frame's bytes are still due then. `more_follows`: another frame follows at once.
   [[nodiscard]] Result<std::size_t> stream(std::span<const iovec> from, bool more_follows = false);
   [[nodiscard]] bool streams() const noexcept { return stream_left_ > 0 || head_at_ < head_.size(); }
 
@@ -102,11 +102,11 @@ class ControlSocket {
   void close() noexcept;
 
  private:
-  static constexpr std::size_t descriptors_max = 8;  // that wait for their frames
+  static constexpr std::size_t descriptors_max = 8;  // waiting for their frames
   static constexpr std::size_t input_bytes_first = 4096;
   static constexpr std::size_t pieces_max = 256;  // of one system call
   struct Arrived {
-    std::uint64_t position;  // the end of the bytes it came with
+    std::uint64_t position;  // the end of the bytes that it arrived with
     Fd fd;
   };
   struct Leaving {
@@ -131,16 +131,16 @@ class ControlSocket {
   std::shared_ptr<ReceivedFds::User> user_;
   std::unique_ptr<TlsSession> tls_;
   TimeNs silence_ns_ = 0;
-  // The kernel says it once, to whoever asks first: tcp's thread, which receives, or a thread of the program that
-  // sends.
+  // The kernel reports it once, to the first caller: the receiving thread of the stream link, or a sending thread of
+  // the program.
   mutable bool silent_ = false;
 
   std::vector<std::byte> input_;
   std::size_t input_at_ = 0, input_end_ = 0;
-  std::size_t input_wanted_ = 0;  // bytes the frame under way needs in all
-  std::size_t frame_bytes_ = 0;   // of the frame given out
+  std::size_t input_wanted_ = 0;  // bytes that the current frame needs in all
+  std::size_t frame_bytes_ = 0;   // of the frame returned by next()
   std::uint64_t taken_ = 0;       // position in the incoming bytes of input_at_
-  std::vector<Fd> received_;      // by one system call
+  std::vector<Fd> received_;      // from one system call
   std::deque<Arrived> arrived_;
   std::deque<Fd> frame_descriptors_;
   std::uint32_t streamed_allowed_ = 0;
@@ -156,24 +156,24 @@ class ControlSocket {
   std::uint32_t stream_left_ = 0;
 };
 
-// How many descriptors a frame of this type brings on a Unix socket.
+// The number of descriptors that a frame of this type carries on a Unix socket.
 [[nodiscard]] constexpr std::size_t descriptors_of(wire::ControlType type) noexcept {
   using enum wire::ControlType;
   return type == hello || type == segment || type == descriptor || type == offer ? 1 : 0;
 }
 
-// A frame that has no place where it came.
+// The error for a frame that is not allowed at this point.
 [[nodiscard]] tl::unexpected<Failure> unexpected_frame(wire::ControlType type, std::string_view where);
 
-// Why a side ends the connection, told and read. The telling is an attempt: the other side may be gone.
+// Sends and reads the reason why a side ends the connection. Sending is best effort: the other side may be gone.
 void send_refusal(ControlSocket& socket, const Failure& why);
-// `said` comes before the other side's own words: "the agent ended the channel".
+// `said` precedes the other side's reason: "the agent ended the channel".
 [[nodiscard]] tl::unexpected<Failure> refused(Bytes payload, std::string_view said);
 
-// Blocks until one of them says something or the deadline; what ppoll returns. A negative descriptor is left out.
+// Blocks until one of them is ready or the deadline; returns the result of ppoll. Negative descriptors are ignored.
 int poll_until(std::span<pollfd> looks, TimeNs deadline) noexcept;
 
-// Blocks until the next frame; sends meanwhile what is queued. Error::timeout.
+// Blocks until the next frame; meanwhile sends queued frames. Error::timeout.
 [[nodiscard]] Result<ControlSocket::Frame> await_frame(ControlSocket& socket, TimeNs deadline);
 
 }  // namespace offpath::link

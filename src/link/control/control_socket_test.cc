@@ -29,7 +29,7 @@ class ControlSockets : public testing::Test {
     left = ControlSocket(std::move(a), ControlSocket::Kind::unix_socket);
     right = ControlSocket(std::move(b), ControlSocket::Kind::unix_socket);
   }
-  // Sends bytes as they are, past the framing, with descriptors.
+  // Sends raw bytes with descriptors, bypassing the framing.
   void send_raw(Bytes bytes, std::span<const int> descriptors = {}) {
     iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
     msghdr message{};
@@ -122,12 +122,13 @@ TEST_F(ControlSockets, RefusesWrongHeaders) {
     ControlHeader header;
     std::string message;
   } cases[] = {
-      {{0, static_cast<ControlType>(0), 0}, fmt::format("a frame of type 0, known are 1 to {}", wire::control_types)},
+      {{0, static_cast<ControlType>(0), 0},
+       fmt::format("a frame of type 0, known types are 1 to {}", wire::control_types)},
       {{0, static_cast<ControlType>(wire::control_types + 1), 0},
        fmt::format("a frame of type {}", wire::control_types + 1)},
       {{0, ControlType::wake, 9}, "wake: the reserved field of its header is 9"},
-      {{64 * 1024 + 1, ControlType::segment, 0}, "segment: 65537 bytes, allowed are at most 65536"},
-      {{16, ControlType::read_data, 0}, "read_data: a frame that has no place on this link"},
+      {{64 * 1024 + 1, ControlType::segment, 0}, "segment: 65537 bytes, at most 65536 are allowed"},
+      {{16, ControlType::read_data, 0}, "read_data: unexpected frame on this link"},
   };
   for (const auto& [header, message] : cases) {
     auto [a, b] = connected();
@@ -152,9 +153,9 @@ TEST_F(ControlSockets, RefusesDescriptorsThatDoNotBelong) {
     std::size_t descriptors;
     const char* message;
   } cases[] = {
-      {ControlType::wake, 1, "wake: came with 1 descriptors, expected are 0"},
-      {ControlType::offer, 0, "offer: came with 0 descriptors, expected are 1"},
-      {ControlType::offer, 2, "offer: came with 2 descriptors, expected are 1"},
+      {ControlType::wake, 1, "wake: came with 1 descriptors, expected 0"},
+      {ControlType::offer, 0, "offer: came with 0 descriptors, expected 1"},
+      {ControlType::offer, 2, "offer: came with 2 descriptors, expected 1"},
       {ControlType::offer, 20, "descriptors were lost"},
   };
   for (const auto& [type, descriptors, message] : cases) {
@@ -287,7 +288,7 @@ TEST(ControlSocketMemory, UnreachableMemoryIsAnErrorThatLosesNothing) {
   const iovec nowhere{hole, 4096};
   left.begin_stream(ControlType::write_data, 5, 4096);
   EXPECT_EQ(left.stream({&nowhere, 1}).error().code, Error::unreadable);
-  ASSERT_TRUE(left.stream({}));  // the header alone
+  ASSERT_TRUE(left.stream({}));  // only the header
   ControlSocket::Frame got;
   ASSERT_EQ(right.next(got), true);
   ASSERT_EQ(right.streamed_left(), 4096u);
@@ -301,7 +302,7 @@ TEST(ControlSocketMemory, UnreachableMemoryIsAnErrorThatLosesNothing) {
   munmap(hole, 4096);
 }
 
-// Bytes of any kind end in frames or in an error, never in anything else.
+// Random bytes end in frames or in an error, never in anything else.
 TEST(ControlSocketGarbage, IsRefusedOrTaken) {
   for (unsigned seed = 0; seed < 400; ++seed) {
     std::mt19937 random(seed);

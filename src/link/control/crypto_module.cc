@@ -1,4 +1,4 @@
-// liboffpath_openssl.so.0: what crypto_loaded.cc loads. `ofp_crypto` is the one symbol that leaves it.
+// liboffpath_openssl.so.0, which crypto_loaded.cc loads. `ofp_crypto` is its only exported symbol.
 #include "link/control/crypto.h"
 #include "link/control/openssl_crypto.h"
 

@@ -99,7 +99,7 @@ Status HostControl::take_in() {
   OFP_TRY(usable());
   auto flushed = socket_.flush();
   note_output();
-  // Frames first, also when sending failed: the agent may have said why it ended the channel.
+  // Frames first, even if sending failed: the agent may have sent the reason why it ended the channel.
   if (auto taken = take_frames(); !taken) return lose(std::move(taken).error());
   if (!flushed) return lose(agent_lost(socket_, std::move(flushed).error()));
   if (has_ended(agent_)) return lose({Error::peer_lost, "the agent ended"});
@@ -179,7 +179,7 @@ void HostControl::close_copies() {
 }
 
 void HostControl::abandon() {
-  close_copies();  // what is shared with the parent (the socket's connection, the epoll's list) stays as it is
+  close_copies();  // objects shared with the parent (the socket's connection, the epoll's list) stay unchanged
   lost_ = forked_channel();
 }
 
@@ -189,7 +189,9 @@ void HostControl::close() {
   if (!lost_) lost_ = closed_channel();
 }
 
-Failure forked_channel() { return {Error::forked, "this channel belongs to the parent process; connect anew"}; }
+Failure forked_channel() {
+  return {Error::forked, "this channel belongs to the parent process; a forked child connects for itself"};
+}
 
 Failure closed_channel() { return {Error::closed, "the channel was closed"}; }
 

@@ -1,8 +1,8 @@
 // The host's side of the control socket, for links whose host runs no thread (local, verbs, doca): sends, takes frames,
-// sleeps, and knows whether the agent lives and why it does not any more.
+// sleeps, and knows whether the agent lives and why it ended.
 //
-// What the agent said comes before what the socket or the kernel says of its end: an agent that ends a channel gives
-// the reason first. Calls come under the channel's lock, but for `wait`.
+// The agent's own reason takes precedence over errors of the socket and the kernel: an agent that ends a channel sends
+// the reason first. Calls are made under the channel's lock, except `wait`.
 #pragma once
 
 #include <poll.h>
@@ -21,14 +21,14 @@
 
 namespace offpath::link {
 
-// Segments the agent took, until whoever announced them asks. Those nobody will ask for any more are forgotten when
-// they come.
+// The agent's acknowledgements of segments, until their announcer asks for them. Those whose announcer has given up are
+// dropped on arrival.
 class Acknowledgements {
  public:
   void arrived(wire::RegionId segment);
   [[nodiscard]] bool take(wire::RegionId segment);
   [[nodiscard]] bool has(wire::RegionId segment) const noexcept;
-  // The agent was given the time it had; what to say.
+  // Gives up after the deadline; returns the error.
   [[nodiscard]] tl::unexpected<Failure> give_up(wire::RegionId segment);
 
  private:
@@ -37,18 +37,19 @@ class Acknowledgements {
 
 class HostControl {
  public:
-  // The link whose socket this is.
+  // The link that owns the socket.
   class Owner {
    public:
-    virtual Status take_frame(const ControlSocket::Frame& frame) = 0;  // of a type that not every link has
-    virtual void on_lost() noexcept = 0;                               // once, before anybody is told
+    virtual Status take_frame(const ControlSocket::Frame& frame) = 0;  // for types that not every link has
+    virtual void on_lost() noexcept = 0;                               // once, before the loss is reported to anyone
 
    protected:
     ~Owner() = default;
   };
 
-  // What tells of the agent. `all` is an epoll of the socket, of the agent's pidfd where there is one, and of the
-  // eventfd `kept`. That becomes readable when a call other than look() takes an event from the socket.
+  // Descriptors that announce events of the agent. `all` is an epoll of the socket, of the agent's pidfd if there is
+  // one, and of the eventfd `kept`, which becomes readable when a call other than look() takes an event from the
+  // socket.
   struct Events {
     Fd all, kept;
   };
@@ -60,15 +61,15 @@ class HostControl {
   [[nodiscard]] int event_fd() const noexcept { return events_.all.get(); }
   [[nodiscard]] Status look();
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload, int descriptor = -1);
-  // Returns when the agent has it.
+  // Returns when the agent has acknowledged it.
   [[nodiscard]] Status announce(const wire::SegmentNotice& segment, int descriptor, TimeNs deadline);
-  [[nodiscard]] Fd take_descriptor() { return socket_.take_descriptor(); }  // of the frame being taken
+  [[nodiscard]] Fd take_descriptor() { return socket_.take_descriptor(); }  // of the current frame
   [[nodiscard]] Status usable() const;                                      // without a look
-  // As look(), for a call that waits for a frame of its own: the event stays. Another thread may sleep for the wake
-  // that this call takes from the socket, and its poll() does not return once the socket is empty.
+  // Like look(), for a call that waits for a frame of its own, but keeps the event: another thread may sleep for the
+  // wake that this call takes from the socket, and its poll() does not return once the socket is empty.
   [[nodiscard]] Status look_aside();
 
-  // Looks and sleeps until `there` holds; false if that takes longer.
+  // Looks and sleeps until `there` holds; false at the deadline.
   template <class There>
   [[nodiscard]] Result<bool> until(There there, TimeNs deadline) {
     for (;;) {
@@ -79,7 +80,7 @@ class HostControl {
     }
   }
 
-  // A forked child has what its parent has, but it is not its own.
+  // A forked child has a copy of its parent's objects, but they are not its own.
   [[nodiscard]] bool inherited() const noexcept { return getpid() != owner_pid_; }
   [[nodiscard]] bool abandoned() const noexcept { return lost_ && lost_->code == Error::forked; }
   void abandon();
@@ -97,20 +98,20 @@ class HostControl {
   ControlSocket socket_;
   Peer agent_;
   Events events_;
-  bool event_taken_ = false;  // by this look: a frame that others may sleep for
+  bool event_taken_ = false;  // this look took a frame that other threads may sleep for
   bool event_kept_ = false;   // events_.kept is readable
   Owner& owner_;
   const pid_t owner_pid_ = getpid();
   Acknowledgements acknowledged_;
-  std::map<wire::RegionId, Failure> refused_;  // of those acknowledged, until they are taken
+  std::map<wire::RegionId, Failure> refused_;  // of acknowledged segments, until they are taken
   std::atomic<bool> output_waits_ = false;     // wait() runs without the channel's lock
   std::optional<Failure> lost_;
 };
 
-// ---- what tcp's thread says and does alike
+// ---- also used by the stream link
 
 [[nodiscard]] Failure forked_channel();
 [[nodiscard]] Failure closed_channel();
-[[nodiscard]] Failure agent_lost(const ControlSocket& socket, Failure why);  // other failures stay what they are
+[[nodiscard]] Failure agent_lost(const ControlSocket& socket, Failure why);  // other failures are returned unchanged
 
 }  // namespace offpath::link

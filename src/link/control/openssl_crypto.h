@@ -1,4 +1,4 @@
-// link/control/crypto.h by OpenSSL.
+// Implements link/control/crypto.h with OpenSSL.
 #pragma once
 
 #include "link/control/crypto.h"

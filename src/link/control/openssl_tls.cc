@@ -17,7 +17,7 @@ namespace offpath::link {
 
 namespace {
 
-// OpenSSL's own socket BIO writes with write(2), which raises SIGPIPE in the program; this one does not.
+// OpenSSL's own socket BIO uses write(2), which raises SIGPIPE in the program; this one does not.
 int write_socket(BIO* bio, const char* data, int length) {
   BIO_clear_retry_flags(bio);
   const auto socket = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
@@ -44,7 +44,7 @@ BIO* new_socket_bio(int socket) try {
   static const std::unique_ptr<BIO_METHOD, FreeMethod> method = [] {
     std::unique_ptr<BIO_METHOD, FreeMethod> made(
         BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK | BIO_TYPE_DESCRIPTOR, "offpath socket"));
-    if (!made) throw std::bad_alloc();  // so it is tried again by the next session
+    if (!made) throw std::bad_alloc();  // not cached, so the next session tries again
     BIO_meth_set_write(made.get(), write_socket);
     BIO_meth_set_read(made.get(), read_socket);
     BIO_meth_set_ctrl(made.get(), control_socket_bio);
@@ -66,7 +66,7 @@ std::string why() {
   return text == nullptr ? "unknown reason" : text;
 }
 
-// A date is wrong either in the certificate or here.
+// The error may come from a wrong date in the certificate or a wrong clock here.
 std::string about_dates(long verified) {
   if (verified != X509_V_ERR_CERT_NOT_YET_VALID && verified != X509_V_ERR_CERT_HAS_EXPIRED) return {};
   char text[32] = "?";
@@ -74,7 +74,7 @@ std::string about_dates(long verified) {
   std::tm parts{};
   if (gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
   return fmt::format(
-      "; this machine's clock says {}: correct it if it is wrong, else renew the agent's certificate (SIGHUP has the "
+      "; this machine's clock says {}: correct it if it is wrong, else renew the agent's certificate (SIGHUP makes the "
       "agent read it)",
       text);
 }
@@ -121,7 +121,7 @@ bool OpensslSession::only_waits(int returned, bool& wants_write) {
 }
 
 tl::unexpected<Failure> OpensslSession::failure(int returned, std::string_view call) {
-  const int error_number = errno;  // of the socket, if it was that
+  const int error_number = errno;  // of the socket, if it caused the failure
   switch (SSL_get_error(session_, returned)) {
     case SSL_ERROR_ZERO_RETURN:
       return fail(Error::peer_lost, "the other side closed the connection");
@@ -195,7 +195,7 @@ Result<std::unique_ptr<OpensslContext>> OpensslContext::create(bool server) {
       new OpensslContext(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method())));
   SSL_CTX* context = made->get();
   if (context == nullptr) return fail(Error::no_memory, "SSL_CTX_new: {}", why());
-  // Before 1.3 what binding() exports is one session's alone only with the extended master secret (RFC 7627).
+  // Before TLS 1.3 the exported binding() is unique to a session only with the extended master secret (RFC 7627).
   SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);

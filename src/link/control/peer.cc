@@ -61,8 +61,8 @@ std::uint64_t ticks_since_boot() {
          static_cast<std::uint64_t>(now.tv_nsec) * ticks / 1'000'000'000u;
 }
 
-// For kernels before 6.5. The process with this number may be another one by now: one that started after this
-// call began cannot be the peer, whose connection was there before.
+// For kernels before 6.5. The number may belong to another process by now: a process that started after this call began
+// cannot be the peer, whose connection existed before.
 Fd open_pidfd(pid_t pid) {
   const std::uint64_t now = ticks_since_boot();
   Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -83,7 +83,7 @@ bool in_other_user_namespace(pid_t pid) {
   struct stat own{}, other{};
   if (stat("/proc/self/ns/user", &own) != 0) return false;
   if (stat(fmt::format("/proc/{}/ns/user", pid).c_str(), &other) == 0) return own.st_ino != other.st_ino;
-  // Not to be looked at without the rights in question; the maps are.
+  // The namespace links are unreadable without the privilege in question; the maps are readable.
   return read_proc("/proc/self/uid_map") != read_proc(fmt::format("/proc/{}/uid_map", pid));
 }
 
@@ -107,7 +107,7 @@ std::string why_refused(const Peer& peer) {
         "kernel.yama.ptrace_scope is {}: set it to 0 or 1{}", scope,
         scope == 2 ? ", or give the agent CAP_SYS_PTRACE" : " at boot, it cannot be lowered while running");
   }
-  struct stat file{};  // files there belong to root where the process is not dumpable (proc(5))
+  struct stat file{};  // files there belong to root if the process is not dumpable (proc(5))
   if (peer.uid != 0 && stat(fmt::format("/proc/{}/status", peer.pid).c_str(), &file) == 0 && file.st_uid != peer.uid)
     return "the program made itself unreadable (PR_SET_DUMPABLE 0, or it was started with more rights than its user "
            "has)";
@@ -150,7 +150,7 @@ bool has_ended(const Peer& peer) noexcept {
 
 namespace {
 
-constexpr const char* as_it_lies = "one machine: the agent reads the program's memory where it lies";
+constexpr const char* as_it_lies = "one machine: the agent reads the program's memory in place";
 
 DirectReads not_visible() {
   return {false,
@@ -163,7 +163,7 @@ DirectReads not_read(const Peer& peer, int error_number) {
   if (error_number == ENOSYS)
     return {false, "direct reads are not permitted: a seccomp profile forbids process_vm_readv, allow it"};
   return {false, fmt::format("direct reads do not work: {}",
-                             error_number != 0 ? std::strerror(error_number) : "the read fell short")};
+                             error_number != 0 ? std::strerror(error_number) : "the read was short")};
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ DirectReads try_direct_reads(const Peer& peer, Witness& witness) {
   constexpr auto whole = static_cast<ssize_t>(Witness::bytes);
   if (got == whole && witness.seen() && !has_ended(peer)) return {true, as_it_lies};
   if (got == whole || error_number == EFAULT)
-    return {false, fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork",
+    return {false, fmt::format("process {} opened the connection, but another process uses it: connect after the fork",
                                peer.pid)};
   return not_read(peer, error_number);
 }
@@ -186,7 +186,8 @@ DirectReads ask_for_direct_reads(const Peer& peer) {
   if (peer.pid == 0) return not_visible();
   std::uint64_t none = 0;
   const iovec to{&none, sizeof none};
-  const iovec from{reinterpret_cast<void*>(~std::uint64_t{0} - 4095), sizeof none};  // the kernel's
+  // in the kernel's part of the address space
+  const iovec from{reinterpret_cast<void*>(~std::uint64_t{0} - 4095), sizeof none};
   const ssize_t got = process_vm_readv(peer.pid, &to, 1, &from, 1, 0);
   const int error_number = got < 0 ? errno : 0;
   if (error_number == EFAULT && !has_ended(peer)) return {true, as_it_lies};

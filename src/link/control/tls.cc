@@ -8,7 +8,7 @@ namespace offpath::link {
 Result<std::unique_ptr<TlsContext>> TlsContext::for_agent(const std::string& certificate_file,
                                                           const std::string& key_file) {
   OFP_ASSIGN(const Crypto* found, crypto());
-  OFP_TRY(open_key_file(key_file, "TLS key file"));  // OpenSSL takes its path
+  OFP_TRY(open_key_file(key_file, "TLS key file"));  // only checks it: OpenSSL takes the path
   return found->tls_for_agent(certificate_file, key_file);
 }
 

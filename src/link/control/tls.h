@@ -1,6 +1,6 @@
-// TLS 1.3 over a connected, non-blocking TCP socket. The agent shows a certificate; the host checks it
-// against its CA file and the name or IP address it asked for. Who the host is, the shared key proves inside
-// (authentication.h). Implemented by OpenSSL in openssl_tls.cc; crypto.h says why it stands behind an interface.
+// TLS 1.3 over a connected, non-blocking TCP socket. The agent presents a certificate; the host checks it against its
+// CA file and the requested name or IP address. The host is authenticated inside the session by the shared key
+// (authentication.h). openssl_tls.cc implements it with OpenSSL; crypto.h gives the reason for the interface.
 #pragma once
 
 #include <array>
@@ -24,17 +24,17 @@ class TlsSession {
   virtual ~TlsSession() = default;
 
   // TLS's own handshake is part of the first receive and send. Error::timeout: the other machine was given up
-  // (address.h). What only the two ends of this session know (RFC 5705), for authentication.h. Not before something was
-  // received.
+  // (address.h). binding() returns a value known only to the two ends of this session (RFC 5705), for authentication.h.
+  // Valid after the first received bytes.
   [[nodiscard]] virtual Result<Binding> binding() const = 0;
   [[nodiscard]] virtual Result<std::size_t> receive(MutableBytes to) = 0;  // 0: nothing now
   // 0: nothing now; then the next call has to offer the same bytes, or more.
   [[nodiscard]] virtual Result<std::size_t> send(Bytes from) = 0;
-  // What kept receive or send from going on was that the socket took no more bytes.
+  // True if receive or send stopped because the socket accepted no more bytes.
   [[nodiscard]] virtual bool wants_write() const noexcept = 0;
 };
 
-// What a socket's error number is when the kernel gave the other machine up.
+// Whether the error number means that the kernel gave the other machine up.
 [[nodiscard]] constexpr bool is_silence(int error_number) noexcept {
   return error_number == ETIMEDOUT || error_number == EHOSTUNREACH || error_number == ENETUNREACH ||
          error_number == EHOSTDOWN || error_number == ENETDOWN;

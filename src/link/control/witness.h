@@ -17,14 +17,14 @@ class Witness {
  public:
   static constexpr std::size_t bytes = 16;
 
-  // `channel` is the agent's mapping of the channel segment, which outlives this; `there` is the program's, by its own
-  // word.
+  // `channel` is the agent's mapping of the channel segment, which outlives this; `there` is its address in the
+  // program, as the program claims.
   Witness(MutableBytes channel, std::uint64_t there) noexcept;
 
-  void renew();  // before each call; what earlier calls read says nothing about the next
+  void renew();  // before each call; earlier calls prove nothing about the next
   [[nodiscard]] iovec to() noexcept { return {seen_.data(), bytes}; }
   [[nodiscard]] iovec from() const noexcept { return {reinterpret_cast<void*>(there_), bytes}; }
-  [[nodiscard]] bool seen() const noexcept { return seen_ == stored_; }  // by a call that returned `bytes` or more
+  [[nodiscard]] bool seen() const noexcept { return seen_ == stored_; }  // for a call that returned `bytes` or more
 
  private:
   using Value = std::array<std::uint64_t, 2>;
@@ -32,7 +32,7 @@ class Witness {
   Value* here_;
   std::uint64_t there_;
   Value stored_{}, seen_{};
-  std::array<Value, 256> fresh_;  // random numbers, taken from the kernel that many at a time
+  std::array<Value, 256> fresh_;  // random numbers, fetched from the kernel in batches
   std::size_t used_ = 256;
 };
 static_assert(sizeof(std::array<std::uint64_t, 2>) == Witness::bytes);

@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint32_t tasks_wanted = 512;
 constexpr std::uint64_t task_bytes_wanted = 1 << 20;
 constexpr unsigned progress_of_a_look = 4096;
-constexpr TimeNs stop_wait_ns = second_ns;  // for the engine to give its tasks back
-// after a failed task, for the socket to say that the program ended
+constexpr TimeNs stop_wait_ns = second_ns;  // for the engine to return its tasks
+// after a failed task, for the socket to report the program's end
 constexpr TimeNs socket_wait_ns = 50 * millisecond_ns;
 
 class MappedForDoca final : public Registration {
@@ -119,7 +119,7 @@ Status DocaAgentLink::start_context(std::uint32_t tasks) {
   return {};
 }
 
-// The context comes to rest before anything it could touch goes away.
+// The context is stopped before any memory that it could touch is released.
 void DocaAgentLink::break_off() noexcept {
   ending_ = true;
   if (context_ == nullptr) return;
@@ -147,7 +147,7 @@ Failure DocaAgentLink::why_not_open() const {
   return {Error::timeout, "the program did not export its channel segment in time"};
 }
 
-// ---- what the program exports
+// ---- exports of the program
 
 Status DocaAgentLink::take_announcement(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::memory_export) return unexpected_frame(frame.type, "on an open channel");
@@ -214,7 +214,7 @@ Status DocaAgentLink::post(bool is_read, Chain& chain, std::span<const Request> 
   for (const Request& request : requests) {
     if (request.key != key || remote == nullptr) {
       const auto at = imports_.find(request.key);
-      if (at == imports_.end()) return fail(Error::protocol, "export {} is gone, and requests name it", request.key);
+      if (at == imports_.end()) return fail(Error::protocol, "requests name the ended export {}", request.key);
       key = request.key;
       remote = at->second.map.get();
     }
@@ -231,7 +231,7 @@ Result<doca_buf*> DocaAgentLink::buffer(doca_mmap* map, void* memory, std::uint6
   return made;
 }
 
-// What a task copies is appended to its target's data, which is empty.
+// A task appends to its target buffer's data, which is empty.
 Status DocaAgentLink::submit(bool is_read, Chain& chain, const Request& request, doca_mmap* remote) {
   const DocaCalls& calls = *device_.calls;
   auto* own = reinterpret_cast<doca_mmap*>(request.local_key);
@@ -281,9 +281,9 @@ void DocaAgentLink::on_failed(doca_dma_task_memcpy* task, doca_data transfer, do
   const DocaCalls& calls = *link.device_.calls;
   const doca_error_t code = calls.doca_task_get_status(calls.doca_dma_task_memcpy_as_task(task));
   link.end_transfer(of, task);
-  link.failed(
-      {Error::io, fmt::format("a DMA task failed (\"{}\", {}): the program's memory is gone, or the card failed",
-                              calls.doca_error_get_descr(code), static_cast<int>(code))});
+  link.failed({Error::io,
+               fmt::format("a DMA task failed (\"{}\", {}): the program's memory no longer exists, or the card failed",
+                           calls.doca_error_get_descr(code), static_cast<int>(code))});
 }
 
 void DocaAgentLink::on_state(doca_data link, doca_ctx*, doca_ctx_states, doca_ctx_states now) {
@@ -302,7 +302,7 @@ void DocaAgentLink::failed(Failure why) {
 void DocaAgentLink::progress() noexcept {
   for (unsigned i = 0; i < progress_of_a_look && device_.calls->doca_pe_progress(progress_.get()) != 0; ++i) {
   }
-  for (Chain* chain : moved_) moved(*chain, 1);  // outside of the engine's calls: it lets go of memory
+  for (Chain* chain : moved_) moved(*chain, 1);  // outside of the engine's calls, because it releases memory
   moved_.clear();
   settle();
 }
@@ -310,7 +310,7 @@ void DocaAgentLink::progress() noexcept {
 Status DocaAgentLink::take_completions() {
   progress();
   if (!failed_ && !armed_) {
-    // What completes before this call raises no event: look once more after it.
+    // Completions before this call raise no event: look once more after it.
     if (const doca_error_t code = device_.calls->doca_pe_request_notification(progress_.get()); code != DOCA_SUCCESS)
       return doca_failure(*device_.calls, code, "doca_pe_request_notification");
     armed_ = true;

@@ -1,12 +1,13 @@
-// The agent's end over DOCA DMA: reads and writes are memcpy tasks of the card's engine between memory the program
+// The agent's end over DOCA DMA: reads and writes are memcpy tasks of the card's engine between memory that the program
 // exported and the agent's own. Read doca_link.h, doca_device.h and card_agent_link.h first.
 //
-// A chain of requests is as many tasks. The engine completes them in any order and promises none, so a write begins
-// when the one before it was moved; reads go past writes and each other.
+// Each request of a chain is one task. The engine completes tasks in any order, so a write begins after the previous
+// one has been moved; reads overtake writes and each other.
 //
-// A task that fails ends the link, as a context that stops does: nothing can be posted to it any more. Of a program
-// that was killed a failed task may tell before its socket does, so the link looks at the socket for a moment before it
-// says what it was. When the link ends the context is stopped first and its tasks are taken back, for a second at most:
+// A failed task ends the link, as a stopped context does: no more tasks can be posted. The failure may be reported
+// before the socket shows that the program was killed, so the link watches the socket for a moment before it reports
+// the cause. When the link ends, the context is stopped first and its tasks are taken back, within at most a second:
+// afterwards the card touches nothing.
 // from then on the card touches nothing.
 #pragma once
 
@@ -41,7 +42,7 @@ class DocaAgentLink final : public CardAgentLink {
     std::uint64_t address, length;
     DocaMap map;
   };
-  // One task under way.
+  // One posted task.
   struct Transfer {
     DocaAgentLink* link;
     Chain* chain;
@@ -80,14 +81,14 @@ class DocaAgentLink final : public CardAgentLink {
   DocaProgress progress_;
   DocaInventory inventory_;
   DocaDma dma_;
-  doca_ctx* context_ = nullptr;  // dma_'s; null: not started, or stopped
-  int completions_fd_ = -1;      // progress_'s
+  doca_ctx* context_ = nullptr;  // of dma_; null: not started, or stopped
+  int completions_fd_ = -1;      // of progress_
   bool armed_ = false, ending_ = false;
   std::vector<Transfer> transfers_;
   std::vector<Transfer*> idle_transfers_;
-  std::vector<Chain*> moved_;  // one for each task the engine told of, until progress() has done with it
-  std::unordered_map<std::uint32_t, Import> imports_;      // by their keys
-  std::unordered_map<std::uint64_t, std::uint32_t> keys_;  // by region and generation, each of which is there once
+  std::vector<Chain*> moved_;                          // one for each completed task, until progress() has handled it
+  std::unordered_map<std::uint32_t, Import> imports_;  // by key
+  std::unordered_map<std::uint64_t, std::uint32_t> keys_;  // by region and generation, each of which occurs once
   std::optional<Failure> failed_;
   TimeNs failed_until_ = 0;
 };

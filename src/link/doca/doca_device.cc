@@ -62,7 +62,7 @@ std::string locked_memory_limit() {
   return fmt::format("{} KiB", limit.rlim_cur / 1024);
 }
 
-// Drivers say the same of memory that is not there and of memory they may not lock.
+// Drivers return the same error for unmapped memory and for memory that may not be locked.
 bool is_mapped(const void* base, std::uint64_t length) {
   const std::uint64_t begin = reinterpret_cast<std::uint64_t>(base) / page_bytes * page_bytes;
   const std::uint64_t pages = (reinterpret_cast<std::uint64_t>(base) + length - begin + page_bytes - 1) / page_bytes;
@@ -93,9 +93,9 @@ Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted) {
   if (found.empty()) return fail(Error::unsupported, "DOCA DMA: this machine has no DOCA device: {}", next_step);
   if (!wanted.empty())
     return fail(Error::unsupported,
-                "DOCA DMA: OFFPATH_DOCA_DEVICE is {}, no device of that address {}; there are {}: {}", wanted, what,
-                fmt::join(found, ", "), next_step);
-  return fail(Error::unsupported, "DOCA DMA: no device here {} (there are {}): {}", what, fmt::join(found, ", "),
+                "DOCA DMA: OFFPATH_DOCA_DEVICE is {}, and no device of that address {}; devices here: {}: {}", wanted,
+                what, fmt::join(found, ", "), next_step);
+  return fail(Error::unsupported, "DOCA DMA: no device here {} (devices: {}): {}", what, fmt::join(found, ", "),
               next_step);
 }
 
@@ -151,11 +151,11 @@ Result<DocaMap> import_map(const DocaDevice& device, Bytes descriptor, std::uint
   DocaMap map(made, {calls.doca_mmap_destroy});
   void* base = nullptr;
   std::size_t bytes = 0;
-  // Not every version answers for imported memory; the card checks each access all the same.
+  // Not every version reports the range of imported memory; the card checks each access anyway.
   if (calls.doca_mmap_get_memrange(map.get(), &base, &bytes) == DOCA_SUCCESS &&
       (reinterpret_cast<std::uint64_t>(base) != address || bytes != length))
-    return fail(Error::protocol, "memory export: {} bytes at {:#x} were announced, the descriptor is of {} at {}",
-                length, address, bytes, fmt::ptr(base));
+    return fail(Error::protocol, "memory export: {} bytes at {:#x} were announced, the descriptor has {} at {}", length,
+                address, bytes, fmt::ptr(base));
   return map;
 }
 

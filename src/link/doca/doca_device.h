@@ -1,4 +1,4 @@
-// The card as DOCA shows it, and memory that its DMA engine may touch.
+// The card as DOCA presents it, and memory for its DMA engine.
 //
 // | memory      | whose    | permission            |                                             |
 // |-------------|----------|-----------------------|---------------------------------------------|
@@ -6,8 +6,9 @@
 // | ranges      | program  | PCI read              | exported; the agent's card reads            |
 // | the agent's | agent    | local                 | never exported                              |
 //
-// Making a map pins the pages. A program's device must be able to export, an agent's to import and to copy; of several
-// the first that can is taken, or the one whose PCI address OFFPATH_DOCA_DEVICE names: both ends need the same card.
+// Making a map pins the pages. A program's device must be able to export; an agent's must be able to import and to
+// copy. The first device that can is used, or the one whose PCI address OFFPATH_DOCA_DEVICE gives: both ends need the
+// same card.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +29,16 @@ enum class DocaRole { exports, imports };
 
 // `wanted`: a PCI address; empty: any. Error::unsupported says what is missing.
 [[nodiscard]] Result<DocaDevice> open_doca_device(DocaRole role, const std::string& wanted);
-// The one of OFFPATH_DOCA_DEVICE, or any.
+// The device of OFFPATH_DOCA_DEVICE, or any.
 [[nodiscard]] Result<DocaDevice> open_doca_device(DocaRole role);
 
-// A map of this process's memory with `permissions`, started. Error::no_memory and Error::unreadable say why.
+// A started map of this process's memory with `permissions`. Error::no_memory and Error::unreadable give the reason.
 [[nodiscard]] Result<DocaMap> map_memory(const DocaDevice& device, const void* base, std::uint64_t length,
                                          std::uint32_t permissions);
-// The driver's descriptor of a map for the other side of the PCIe bus; it lives as long as the map.
+// The driver's descriptor of a map, for the other side of the PCIe bus; valid as long as the map.
 [[nodiscard]] Result<Bytes> export_map(const DocaDevice& device, doca_mmap* map);
-// The other side's memory, of which it said that it lies there. Error::protocol if the descriptor says otherwise.
+// Maps the other side's memory, which it announced with this address and length. Error::protocol if the descriptor
+// differs.
 [[nodiscard]] Result<DocaMap> import_map(const DocaDevice& device, Bytes descriptor, std::uint64_t address,
                                          std::uint64_t length);
 

@@ -10,8 +10,8 @@ namespace offpath::link {
 
 namespace {
 
-// Never closed again: what the libraries load besides does not bear it. Where the loader does not know DOCA's folder,
-// it is the one this was built with.
+// Never closed: other libraries that it loads do not support unloading. If the loader does not know DOCA's folder, the
+// one of the build is used.
 Result<void*> open_library(const char* name) {
   constexpr int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   if (void* library = dlopen(name, how); library != nullptr) return library;
@@ -30,7 +30,7 @@ template <class Call>
 Status find(void* library, const char* name, Call& call) {
   call = reinterpret_cast<Call>(dlsym(library, name));
   if (call == nullptr)
-    return fail(Error::unsupported, "DOCA DMA: the DOCA installed has no {}: version 2.5 or newer is needed", name);
+    return fail(Error::unsupported, "DOCA DMA: the installed DOCA has no {}: version 2.5 or newer is needed", name);
   return {};
 }
 

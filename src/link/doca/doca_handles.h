@@ -1,6 +1,6 @@
 // DOCA's libraries (2.5 and newer), loaded on demand, and one owner for each of their objects.
 //
-// Nothing of Offpath is linked with these libraries: a program that reaches its agent in another way loads none.
+// Offpath's binaries are not linked with these libraries: a program that uses another kind of address loads none.
 #pragma once
 
 #include <doca_buf.h>
@@ -51,10 +51,10 @@ struct DocaCalls {
 };
 using DocaCallsPtr = std::shared_ptr<const DocaCalls>;
 
-// Error::unsupported, with what to install, where a library is not there or too old.
+// If a library is missing or too old: Error::unsupported, which says what to install.
 [[nodiscard]] Result<DocaCallsPtr> load_doca();
 
-// What DOCA says of `code`, as a failure of `what`.
+// DOCA's description of `code`, as a failure of `what`.
 [[nodiscard]] tl::unexpected<Failure> doca_failure(const DocaCalls& calls, doca_error_t code, std::string_view what);
 
 template <class Object>

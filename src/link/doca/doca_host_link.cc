@@ -90,7 +90,7 @@ Result<std::uint32_t> DocaHostLink::announce(RegionId region, std::uint32_t gene
   OFP_TRY(control_.send(ControlType::memory_export, payload));
   OFP_ASSIGN(const bool answered, control_.until([&] { return answer_.status.has_value(); }, deadline));
   if (!answered) {
-    (void)announced_.withdraw(control_, region, generation);  // for when the agent comes to it
+    (void)announced_.withdraw(control_, region, generation);  // in case the agent imports it later
     return of_region({Error::timeout, "the agent did not import it in time"});
   }
   if (!*answer_.status) {
@@ -104,13 +104,13 @@ Status DocaHostLink::take_frame(const ControlSocket::Frame& frame) {
   if (frame.type == ControlType::withdrawn) return announced_.take_withdrawn(frame.payload);
   if (frame.type != ControlType::imported) return unexpected_frame(frame.type, "on an open channel");
   OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(frame.payload));
-  if (outcome.token == answer_.key) answer_.status = std::move(outcome.status);  // else nobody waits for it any more
+  if (outcome.token == answer_.key) answer_.status = std::move(outcome.status);  // otherwise the caller has given up
   return {};
 }
 
 // ---- the end
 
-// In this order: a map belongs to its device.
+// In this order, because a map belongs to its device.
 void DocaHostLink::end_device() noexcept {
   announced_.clear();
   device_.dev.reset();
@@ -124,7 +124,7 @@ void DocaHostLink::abandon() {
 }
 
 void DocaHostLink::close() {
-  if (control_.inherited()) return abandon();  // a child that was never told: the device is its parent's
+  if (control_.inherited()) return abandon();  // a child in which abandon() was not called: the device is its parent's
   end_device();
   control_.close();
 }

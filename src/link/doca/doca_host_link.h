@@ -1,12 +1,13 @@
-// The host's end over DOCA DMA: maps and exports what is announced and is done; the agent's card copies. No thread.
+// The host's end over DOCA DMA: it maps and exports announced memory, and the agent's card copies. It runs no thread.
 // Read doca_link.h and doca_device.h first.
 //
-// The agent has to have imported memory before a request names it, so announcing waits for its answer: a round trip of
-// the control connection. announced_memory.h says how an export ends; an agent that still uses one that ended loses its
-// DMA context. When the agent is lost the maps go before anything else: from then on its card reads and writes nothing
-// here, and memory that was leased is the program's.
+// The agent has to import memory before a request names it, so an announcement waits for its answer: a round trip on
+// the control connection. announced_memory.h describes the end of an export; an agent that still uses an ended export
+// loses its DMA context. When the agent is lost, the maps are released before anything else: afterwards its card reads
+// and writes nothing here, and leased memory is the program's again.
 //
-// Mapping pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
+// Mapping pins the pages: the card keeps the same pages even if the program unmaps them, and they count as locked
+// memory.
 #pragma once
 
 #include <optional>
@@ -67,7 +68,7 @@ class DocaHostLink final : public HostLink, private HostControl::Owner {
   SegmentMemory channel_segment_;
   AnnouncedMemory<DocaMap> announced_;
   std::uint32_t next_key_ = 1;
-  Answer answer_{0, {}};  // announcements come one at a time
+  Answer answer_{0, {}};  // at most one announcement at a time
   wire::Welcome welcome_;
   LinkTraits traits_;
 };

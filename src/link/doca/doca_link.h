@@ -1,9 +1,9 @@
-// DMA over PCIe: what the handshake needs to know of doca_link. Read this first, then doca_device.h (devices and
+// DMA over PCIe: the part of doca_link that the handshake uses. Read this first, then doca_device.h (devices and
 // memory), then doca_agent_link.h and doca_host_link.h.
 //
-// For an agent on a BlueField and a program on the host that the card sits in. The card's DMA engine copies between the
-// agent's memory and what the program exported; no packet is sent. The control connection is that of stream_link, with
-// its handshake, over any network between the two (the card's own port, or tmfifo_net0):
+// For an agent on a BlueField and a program on the host of that card. The card's DMA engine copies between the agent's
+// memory and memory exported by the program, and sends no packets. The control connection and its handshake are those
+// of stream_link, over any network between the two (the card's own port, or tmfifo_net0):
 //
 //   host                                             agent
 //              <-- welcome ------------------------   opened its device before
@@ -12,10 +12,10 @@
 //   each range and segment: memory_export -------->   imports it
 //              <-- imported, or why not -----------   and only then the range is named in the ring
 //
-// An export's descriptor is the driver's and worth something on this one card alone. Wakes and withdrawals stay on the
+// An export's descriptor comes from the driver and is valid only on this card. Wakes and withdrawals stay on the
 // control connection, which is not encrypted: see docs/internals/link.md.
 //
-// DOCA's libraries are loaded when the first address of this kind is used, and by nothing else.
+// DOCA's libraries are loaded only when the first address of this kind is used.
 #pragma once
 
 #include <memory>
@@ -33,13 +33,14 @@
 namespace offpath::link {
 
 inline constexpr std::string_view doca_reason =
-    "DOCA DMA: the card's engine copies what the program exported over PCIe, and the program's processor does nothing";
+    "DOCA DMA: the card's engine copies memory that the program exported over PCIe, without the program's processor";
 
-// Whether an agent of this machine can import a program's memory; where it cannot, what is missing and what to do.
+// Whether an agent of this machine can import a program's memory; otherwise the error says what is missing and what to
+// do.
 [[nodiscard]] Status check_doca(const Address& address);
 
-// Operations posted before the program has exported its channel segment wait for it, until `deadline`. `lasting`: what
-// is worth registering once; may be null.
+// Operations that are posted before the program has exported its channel segment wait for it, until `deadline`.
+// `lasting`: memory that is worth registering once; may be null.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_doca(ControlSocket socket, std::uint64_t channel_segment_bytes,
                                                              const SegmentLimits& limits,
                                                              std::shared_ptr<const LastingMemory> lasting,

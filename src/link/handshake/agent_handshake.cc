@@ -15,7 +15,7 @@ using wire::ControlType;
 
 namespace {
 
-constexpr auto stranger = static_cast<uid_t>(-1);  // all users who are not on the list, together
+constexpr auto stranger = static_cast<uid_t>(-1);  // stands for all users who are not on the list
 
 }  // namespace
 
@@ -36,7 +36,7 @@ AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPo
     socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network);
     return;
   }
-  OFP_ASSERT(policy.tls);  // the owner listens at no tls: address without it
+  OFP_ASSERT(policy.tls);  // without TLS the owner does not listen at tls: addresses
   auto session = policy.tls->accept(socket.get());
   socket_ = ControlSocket(std::move(socket), ControlSocket::Kind::network, session ? std::move(*session) : nullptr);
   if (!session) {
@@ -48,13 +48,14 @@ AgentHandshake::AgentHandshake(Fd socket, Address::Kind transport, const AgentPo
 
 AgentHandshake::State AgentHandshake::advance(TimeNs now) {
   if (state_ != State::pending) return state_;
-  auto stepped = step();  // what is there already counts, also after the deadline
+  auto stepped = step();  // received bytes count even after the deadline
   if (!stepped)
     refuse(stepped.error().code, std::move(stepped.error().message));
   else if (*stepped != State::pending)
     state_ = *stepped;
   else if (now >= deadline_)
-    refuse(Error::timeout, fmt::format("the handshake was not over after {} ms", handshake_wait_ns / millisecond_ns));
+    refuse(Error::timeout,
+           fmt::format("the handshake was not complete after {} ms", handshake_wait_ns / millisecond_ns));
   return state_;
 }
 
@@ -89,12 +90,12 @@ Status AgentHandshake::admit() const {
   if (transport_ != Address::Kind::unix_socket) {
     if (!policy_->key)
       return fail(Error::denied,
-                  "this agent takes no network connections: it was started without a key file (key_file)");
+                  "this agent accepts no network connections: it was started without a key file (security.key_file)");
     return {};
   }
   if (peer_.uid == 0 || peer_.uid == geteuid() || std::ranges::find(policy_->uids, peer_.uid) != policy_->uids.end())
     return {};
-  return fail(Error::denied, "uid {} may not use this agent; allowed are 0, {}{}{}", peer_.uid, geteuid(),
+  return fail(Error::denied, "uid {} may not use this agent; allowed uids are 0, {}{}{}", peer_.uid, geteuid(),
               policy_->uids.empty() ? "" : ", ", fmt::join(policy_->uids, ", "));
 }
 
@@ -121,7 +122,7 @@ Result<AgentHandshake::State> AgentHandshake::take_local() {
 Result<AgentHandshake::State> AgentHandshake::take_proof(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::proof) return unexpected_frame(frame.type, "before the proof");
   if (frame.payload.size() != wire::proof_bytes)
-    return fail(Error::protocol, "proof: {} bytes, it has {}", frame.payload.size(), wire::proof_bytes);
+    return fail(Error::protocol, "proof: {} bytes, expected {}", frame.payload.size(), wire::proof_bytes);
   wire::Proof given;
   std::ranges::copy(frame.payload, given.begin());
   OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket_));
@@ -155,7 +156,7 @@ Result<std::unique_ptr<AgentLink>> AgentHandshake::accept(wire::Welcome welcome)
     payload.clear();
     wire::encode(welcome, payload);
   }
-  state_ = State::failed;  // whatever happens, this object is done
+  state_ = State::failed;  // this object is used up in any case
   OFP_TRY(socket_.send(ControlType::welcome, payload));
   if (local)
     return std::make_unique<LocalAgentLink>(std::move(socket_), std::move(peer_), std::move(direct_),
@@ -179,7 +180,7 @@ void AgentHandshake::refuse(Error code, std::string message) {
   state_ = State::failed;
   failure_ = {code, std::move(message)};
   send_refusal(socket_, failure_);
-  // Bytes nobody has read would make the kernel reset the connection, and the refusal would be lost.
+  // With unread bytes the kernel would reset the connection, and the refusal would be lost.
   (void)shutdown(socket_.fd(), SHUT_WR);
   socket_.empty(16);
 }

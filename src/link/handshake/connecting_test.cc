@@ -74,8 +74,8 @@ TEST(Connecting, SaysThatNobodyListens) {
     ASSERT_TRUE(listener);
     EXPECT_EQ(listen_at(address, false).error().code, Error::exists);
   }
-  EXPECT_EQ(connect(address, {}, soon()).error().message, wanted);  // the file is there, its agent is not
-  EXPECT_TRUE(listen_at(address, false));                           // and gives way to the next one
+  EXPECT_EQ(connect(address, {}, soon()).error().message, wanted);  // the file exists without its agent
+  EXPECT_TRUE(listen_at(address, false));                           // and is replaced by the next agent
 }
 
 TEST(Connecting, WaitsForTheAgentUntilTheDeadlineOnly) {
@@ -111,7 +111,7 @@ TEST(Connecting, WithoutAnRdmaDeviceBothSidesSayWhatToDo) {
   ASSERT_FALSE(listening);
   EXPECT_EQ(listening.error().code, Error::unsupported);
 
-  // An agent whose device went away after it began to listen.
+  // An agent whose device disappeared after it began to listen.
   TestAgent agent{"tcp:127.0.0.1:0"};
   agent.address.kind = Address::Kind::verbs;
   TestDirectory directory;

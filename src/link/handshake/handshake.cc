@@ -1,4 +1,4 @@
-// What both ends of a handshake say. It stands apart so that the host library does not carry the agent's end.
+// Messages that both ends of a handshake use. Separate, so that the host library does not contain the agent's end.
 #include "link/handshake/handshake.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ Result<std::vector<std::byte>> session_binding(const ControlSocket& socket) {
 
 Result<VerbsProofs> verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce, const wire::Nonce& agent_nonce,
                                  Bytes binding) {
-  // shorter than any hello: no proof of the handshake is one of these
+  // shorter than any hello, so no proof of the handshake equals one of these
   static constexpr std::string_view said = "queue pair";
   const Bytes bytes = std::as_bytes(std::span(said));
   VerbsProofs proofs{};
@@ -25,7 +25,7 @@ Result<VerbsProofs> verbs_proofs(const SharedKey& key, const wire::Nonce& host_n
 std::string network_reason(Address::Kind transport) {
   if (transport == Address::Kind::verbs) return std::string(verbs_reason);
   if (transport == Address::Kind::doca) return std::string(doca_reason);
-  return fmt::format("another machine, or asked for: the program's library serves reads and writes over {}",
+  return fmt::format("another machine, or requested: the program's library serves reads and writes over {}",
                      transport == Address::Kind::tls ? "TLS" : "TCP");
 }
 

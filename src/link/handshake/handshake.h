@@ -1,4 +1,5 @@
-// How a host program and an agent come to a link: connection, authentication, limits, proof of direct reads.
+// How a host program and an agent set up a link: connection, authentication, limits, and the test of direct reads. Read
+// this first in link/handshake.
 //
 //   host                                             agent
 //   connect()  -- Hello, channel segment ---------->  AgentHandshake (Unix: peer credentials)
@@ -7,8 +8,8 @@
 //              <-- Welcome, with the agent's proof-   accept()
 //              or Refusal: code and message           refuse()
 //
-// The host's side blocks until its deadline. The agent's side is an object of its event loop: a client that is slow
-// or sends garbage costs it nothing but the object, until the deadline.
+// The host's side blocks until its deadline. The agent's side is an object of its event loop: a slow client, or one
+// that sends garbage, costs it only that object, until the deadline.
 #pragma once
 
 #include <sys/types.h>
@@ -37,24 +38,25 @@ namespace offpath::link {
 // ---- the host's end
 
 struct HostOptions {
-  std::string name{};  // what the agent calls this program; at most 255 bytes
+  std::string name{};  // the agent's name for this program; at most 255 bytes
   wire::ChannelLayout layout{};
   bool force_staging = false;
   std::string key_file{};     // shared key; needed for tcp, tls, verbs and doca
   std::string tls_ca_file{};  // needed for tls
 };
 
-// Connects and shakes hands; blocks until the deadline at most.
+// Connects and performs the handshake; blocks at most until the deadline.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect(const Address& address, const HostOptions& options,
                                                         TimeNs deadline);
 
 // ---- the agent's end
 
-// Who may connect and with what; outlives the handshakes that use it. When keys change, new handshakes get a new one.
+// Access rules for new connections; outlives the handshakes that use it. When keys change, new handshakes get a new
+// policy.
 struct AgentPolicy {
-  std::vector<uid_t> uids;            // on a Unix socket, besides root and the agent's own user
-  std::optional<SharedKey> key;       // without one every network connection is refused
-  std::vector<SharedKey> old_keys{};  // good enough besides `key`, while programs change over to that one
+  std::vector<uid_t> uids;            // users admitted on a Unix socket, besides root and the agent's own user
+  std::optional<SharedKey> key;       // without it every network connection is refused
+  std::vector<SharedKey> old_keys{};  // also accepted, while programs change over to `key`
   std::unique_ptr<TlsContext> tls;    // for listeners at tls: addresses
   SegmentLimits segments;
   std::shared_ptr<LastingMemory>
@@ -62,19 +64,19 @@ struct AgentPolicy {
   bool force_staging = false;  // as if direct reads were not permitted
   std::shared_ptr<ReceivedFds> received = std::make_shared<ReceivedFds>();  // over Unix sockets
   std::shared_ptr<UserReaders> readers = std::make_shared<UserReaders>();   // of programs on Unix sockets
-  TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides keep to it
+  TimeNs silence_ns = silence_default_ns;  // of another machine, until its channel ends; both sides use it
 };
 
 inline constexpr TimeNs handshake_wait_ns = 5 * second_ns;
 
-// Call advance() when fd() is readable (writable, if wants_write()) and at the deadline, until it is not `pending`
-// any more. Then, if `ready`: accept() or refuse(). If `failed`: throw it away, the client has been told.
+// Call advance() when fd() is readable (writable, if wants_write()) and at the deadline, as long as it is `pending`.
+// Then, if `ready`, call accept() or refuse(). If `failed`, drop the object: the client has been informed.
 class AgentHandshake {
  public:
   enum class State { pending, ready, failed };
 
-  // `transport` is the kind of address the listener has, `socket` what accept_from() gave. On a Unix socket a user who
-  // is not on the list has `failed` at once, and been told.
+  // `transport` is the listener's kind of address, `socket` comes from accept_from(). On a Unix socket the state is
+  // `failed` at once for a user who is not admitted, and the client has been informed.
   AgentHandshake(Fd socket, Address::Kind transport, const AgentPolicy& policy, TimeNs now);
   AgentHandshake(AgentHandshake&&) = default;
   AgentHandshake& operator=(AgentHandshake&&) = default;
@@ -85,16 +87,16 @@ class AgentHandshake {
   [[nodiscard]] int fd() const noexcept { return socket_.fd(); }
   [[nodiscard]] TimeNs deadline() const noexcept { return deadline_; }
   [[nodiscard]] bool wants_write() const noexcept { return socket_.wants_write(); }
-  [[nodiscard]] const Failure& failure() const noexcept { return failure_; }  // of `failed`
-  // Of `ready`. On the network the uid and pid are 0: not known.
+  [[nodiscard]] const Failure& failure() const noexcept { return failure_; }  // if `failed`
+  // If `ready`. Over the network uid and pid are 0, because they are unknown.
   [[nodiscard]] const wire::Hello& hello() const noexcept { return hello_; }
   [[nodiscard]] uid_t uid() const noexcept { return peer_.uid; }
   [[nodiscard]] gid_t gid() const noexcept { return peer_.gid; }
   [[nodiscard]] pid_t pid() const noexcept { return peer_.pid; }
   [[nodiscard]] bool knows_an_old_key_only() const noexcept { return key_ != nullptr && key_ != &*policy_->key; }
 
-  // Welcomes the host and yields the link. Of `welcome` the caller sets incarnation, memory_bytes_max, pid,
-  // agent_name and agent_version; the rest is filled in.
+  // Welcomes the host and returns the link. The caller sets incarnation, memory_bytes_max, pid, agent_name and
+  // agent_version in `welcome`; the rest is set here.
   [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept(wire::Welcome welcome);
   void refuse(Error code, std::string message);
 
@@ -120,16 +122,16 @@ class AgentHandshake {
   wire::Hello hello_;
   std::vector<std::byte> hello_bytes_;
   wire::Nonce nonce_{};
-  const SharedKey* key_ = nullptr;  // that the program has shown to know; the agent shows that it knows the same
-  Failure failure_{Error::closed, "the handshake is not over"};
+  const SharedKey* key_ = nullptr;  // the key that the program has proved; the agent proves the same one
+  Failure failure_{Error::closed, "the handshake is not complete"};
 };
 
 // ---- both ends
 
-// What authentication.h binds its proofs to: the TLS session, or nothing.
+// The value to which authentication.h binds its proofs: of the TLS session, or empty.
 [[nodiscard]] Result<std::vector<std::byte>> session_binding(const ControlSocket& socket);
 [[nodiscard]] std::string network_reason(Address::Kind transport);
-// What the two ends of this control connection, and nobody else, can say when its queue pair is connected.
+// Proofs that only the two ends of this control connection can make, for the connection of its queue pair.
 [[nodiscard]] Result<VerbsProofs> verbs_proofs(const SharedKey& key, const wire::Nonce& host_nonce,
                                                const wire::Nonce& agent_nonce, Bytes binding);
 

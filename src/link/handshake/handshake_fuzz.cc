@@ -1,5 +1,5 @@
-// Bytes of a stranger, first to the agent's side of a handshake and then, as if it had succeeded, to an open link.
-// The first byte chooses: Unix socket or network, and how the bytes are cut.
+// Bytes of an unauthenticated client, first to the agent's side of a handshake and then, as if it had succeeded, to an
+// open link. The first byte chooses a Unix socket or network, and how the bytes are cut.
 #include <sys/socket.h>
 
 #include "link/handshake/handshake.h"
@@ -57,7 +57,7 @@ void use_link(Address::Kind kind, Bytes bytes, std::size_t cut) {
                                               65536, SegmentLimits{}, "fuzzed"));
     OFP_ASSERT(link->attach_range(1, 1, 0, 65536, 0));
   }
-  // Transfers number 1 to 4 are under way, so that answers to them can come.
+  // Transfers 1 to 4 are under way, so that answers to them can arrive.
   static std::byte memory[4][256];
   const ReadPiece reads[] = {{wire::channel_segment, 0, 0, memory[0], 100},
                              {wire::channel_segment, 0, 64, memory[1], 256}};

@@ -39,8 +39,7 @@ TEST_F(Network, NeedsTheKeyAtBothEnds) {
   EXPECT_EQ(met.second.hello.name, "simulation");
 }
 
-// What the kernel was told: how long what was sent may stay unacknowledged, and when it asks an idle connection's other
-// end.
+// The socket options set: how long sent data may stay unacknowledged, and when the kernel probes an idle connection.
 struct Silence {
   explicit Silence(int socket) {
     const auto option = [socket](int name) {
@@ -61,7 +60,7 @@ TEST(EndWhenSilent, IsOverInTimeWhateverTheTime) {
   for (const int silence_s : {2, 3, 4, 5, 7, 60, 3600}) {
     end_when_silent(socket.get(), silence_s * second_ns);
     const Silence told(socket.get());
-    // An idle connection ends when it is asked for the first time after the user timeout.
+    // An idle connection ends at the first probe after the user timeout.
     EXPECT_LE(told.unacknowledged_ms + told.interval_s * 1000, silence_s * 1000) << silence_s;
     EXPECT_GT(told.unacknowledged_ms, 0) << silence_s;
     EXPECT_GE(told.unacknowledged_ms, silence_s * 500) << silence_s;
@@ -95,7 +94,7 @@ TEST_F(Network, OldKeysAreGoodEnoughWhileTheyAreListed) {
 
   agent.policy.old_keys.push_back(std::move(*SharedKey::load(old)));
   auto met = agent.meet({.key_file = old});
-  ASSERT_TRUE(met.first) << met.first.error().message;  // it knows the agent by the key it has itself
+  ASSERT_TRUE(met.first) << met.first.error().message;  // it knows the agent by its own key
   EXPECT_TRUE(met.second.by_old_key);
   met = agent.meet({.key_file = fresh});
   ASSERT_TRUE(met.first) << met.first.error().message;
@@ -116,7 +115,7 @@ TEST_F(Network, AnAgentWithoutTheKeyIsNotTrusted) {
     ASSERT_TRUE(socket.send(ControlType::challenge, random_nonce()));
     auto proof = await_frame(socket, soon());
     ASSERT_TRUE(proof);
-    wire::Welcome welcome;  // sends the host's own proof back
+    wire::Welcome welcome;  // reflects the host's own proof
     std::ranges::copy(proof->payload, welcome.proof.begin());
     std::vector<std::byte> payload;
     wire::encode(welcome, payload);
@@ -139,7 +138,7 @@ TEST_F(Network, AProofOfAnotherConnectionIsRefused) {
   std::vector<std::byte> said;
   wire::encode(hello, said);
   ASSERT_TRUE(client.socket.send(ControlType::hello, said));
-  // Correct, but for a challenge of before.
+  // Correct, except for an earlier challenge.
   const auto proof = agent.policy.key->prove(SharedKey::Side::host, hello.nonce, random_nonce(), {}, said);
   ASSERT_TRUE(proof);
   ASSERT_TRUE(client.socket.send(ControlType::proof, *proof));
@@ -163,7 +162,7 @@ class Tls : public Network {
   const std::string certificate = directory.file("certificate");
 };
 
-// What a clock that is wrong on either side looks like.
+// The errors when the clock of either side is wrong.
 TEST_F(Tls, ACertificateOfAnotherTimeIsRefusedWithThisMachinesDate) {
   const auto refused = [&](long from_s, long until_s, const std::string& why) {
     serve_with("IP:127.0.0.1", from_s, until_s);
@@ -224,7 +223,7 @@ TEST_F(Tls, IsNotSpokenBelowVersion13) {
   serving.join();
 }
 
-// OpenSSL makes no secret of a session without keys, as it makes none where it has no memory.
+// OpenSSL exports no binding for a session without keys, or without memory.
 TEST_F(Tls, ASessionWithoutABindingSaysSo) {
   serve_with("IP:127.0.0.1");
   const auto session = agent.policy.tls->accept(-1);

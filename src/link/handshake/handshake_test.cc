@@ -32,10 +32,10 @@ TEST(BadMemory, IsRefusedBeforeItIsMapped) {
     Fd memory;
     const char* message;
   } cases[] = {
-      {memory_with(0, total), "the memfd has the seals none, needed are SHRINK, GROW, SEAL"},
+      {memory_with(0, total), "the memfd has the seals none, it needs SHRINK, GROW, SEAL"},
       {memory_with(F_SEAL_GROW | F_SEAL_SEAL, total), "the memfd has the seals GROW, SEAL"},
       {memory_with(F_SEAL_SHRINK | F_SEAL_SEAL, total), "the memfd has the seals SHRINK, SEAL"},
-      {memory_with(F_SEAL_SHRINK | F_SEAL_GROW, total), "the memfd has the seals SHRINK, GROW, needed"},
+      {memory_with(F_SEAL_SHRINK | F_SEAL_GROW, total), "the memfd has the seals SHRINK, GROW, it needs"},
       {memory_with(all | F_SEAL_WRITE, total), "so the agent could not write to it"},
       {memory_with(all | F_SEAL_FUTURE_WRITE, total), "so the agent could not write to it"},
       {memory_with(all, total - 4096), "the memfd has"},
@@ -52,7 +52,7 @@ TEST(BadMemory, IsRefusedBeforeItIsMapped) {
     const Failure failure = client.refused();
     EXPECT_NE(failure.message.find(message), std::string::npos) << failure.message;
   }
-  // Huge pages: a hole in them raises SIGBUS where none is left. (Made only where the machine has any.)
+  // Huge pages: a hole in them raises SIGBUS if no huge page is free. (Made only if the machine has any.)
   if (const Fd huge = memory_with(all, 2 << 20, MFD_HUGETLB)) {
     RawClient client(agent);
     client.say(good_hello(), huge.get());
@@ -99,14 +99,14 @@ TEST(BadHello, IsRefusedWithBothValues) {
   {
     RawClient client(agent);
     ASSERT_TRUE(client.socket.send_wake());
-    EXPECT_EQ(client.refused().message, "wake: a frame that has no place before hello");
+    EXPECT_EQ(client.refused().message, "wake: unexpected frame before hello");
   }
   {
     RawClient client(agent);
     std::vector<std::byte> payload;
     wire::encode(good_hello(), payload);
     ASSERT_TRUE(client.socket.send(ControlType::hello, payload));
-    EXPECT_EQ(client.refused().message, "hello: came with 0 descriptors, expected are 1");
+    EXPECT_EQ(client.refused().message, "hello: came with 0 descriptors, expected 1");
   }
 }
 

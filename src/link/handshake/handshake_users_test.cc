@@ -1,4 +1,5 @@
-// Who is at the other end: processes that speak for others, other users, programs that made themselves unreadable.
+// The identity of the other end: processes that use another's connection, other users, programs that made themselves
+// unreadable.
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -14,10 +15,10 @@ TEST(Strangers, ProcessThatSpeaksForAnotherIsNotReadDirectly) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   TestAgent agent;
   RawClient client(agent);     // this process connects
-  const pid_t child = fork();  // another one speaks
+  const pid_t child = fork();  // another process uses the connection
   if (child == 0) {
-    // This process is the agent as well, and maps the memory where the child would have: so the child has its own
-    // elsewhere.
+    // This process is also the agent, and maps the memory where the child would have mapped it: so the child maps its
+    // own elsewhere.
     const auto first = allocate_sealed(wire::ChannelLayout{}.total_bytes());
     const auto memory = allocate_sealed(wire::ChannelLayout{}.total_bytes());
     wire::Hello hello = good_hello();
@@ -33,11 +34,11 @@ TEST(Strangers, ProcessThatSpeaksForAnotherIsNotReadDirectly) {
   EXPECT_TRUE(arrival.link->traits().staged);
   EXPECT_EQ(
       arrival.link->traits().reason,
-      fmt::format("process {} opened the connection, but another one speaks on it: connect after the fork", getpid()));
+      fmt::format("process {} opened the connection, but another process uses it: connect after the fork", getpid()));
   waitpid(child, nullptr, 0);
 }
 
-// Runs an agent and a host as two users; the host's child ends with 0 if `check` says so.
+// Runs an agent and a host as two users; the host's child exits with 0 if `check` returns true.
 class Users : public testing::Test {
  protected:
   static constexpr uid_t agent_uid = 64'001, host_uid = 64'002;
@@ -50,7 +51,7 @@ class Users : public testing::Test {
     OFP_ASSERT(setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0);
     prctl(PR_SET_DUMPABLE, readable ? 1 : 0, 0, 0, 0);
   }
-  // Returns what the host's end came to: its reason, or the failure's message.
+  // Returns the result of the host's end: its reason, or the failure's message.
   std::string meet(uid_t host, bool host_readable = true) {
     int pipe_ends[2];
     OFP_ASSERT(pipe(pipe_ends) == 0);
@@ -86,14 +87,15 @@ class Users : public testing::Test {
 TEST_F(Users, TheSameUserIsReadDirectly) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   if (yama_scope() > 1) GTEST_SKIP() << "kernel.yama.ptrace_scope is " << yama_scope();
-  EXPECT_EQ(meet(agent_uid), "direct: one machine: the agent reads the program's memory where it lies");
+  EXPECT_EQ(meet(agent_uid), "direct: one machine: the agent reads the program's memory in place");
 }
 
 TEST_F(Users, AnotherUserHasToBeOnTheList) {
   OFP_NEEDS_KERNEL("process_vm_readv");
   const std::string refused = meet(host_uid);
-  EXPECT_NE(refused.find(fmt::format("refuses: uid {} may not use this agent; allowed are 0, {}", host_uid, agent_uid)),
-            std::string::npos)
+  EXPECT_NE(
+      refused.find(fmt::format("refuses: uid {} may not use this agent; allowed uids are 0, {}", host_uid, agent_uid)),
+      std::string::npos)
       << refused;
   agent.policy.uids = {host_uid};
   EXPECT_EQ(meet(host_uid),

@@ -93,7 +93,7 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   OFP_ASSIGN(const ControlSocket::Frame challenge, await(socket, ControlType::challenge, address, deadline));
   wire::Nonce agent_nonce;
   if (challenge.payload.size() != agent_nonce.size())
-    return fail(Error::protocol, "challenge: {} bytes, it has {}", challenge.payload.size(), agent_nonce.size());
+    return fail(Error::protocol, "challenge: {} bytes, expected {}", challenge.payload.size(), agent_nonce.size());
   std::ranges::copy(challenge.payload, agent_nonce.begin());
   OFP_ASSIGN(const std::vector<std::byte> binding, session_binding(socket));
   OFP_ASSIGN(const wire::Proof proof, key.prove(SharedKey::Side::host, hello.nonce, agent_nonce, binding, said));
@@ -124,13 +124,13 @@ Result<std::unique_ptr<HostLink>> connect_once(const Address& address, const Hos
   return connect_local(std::move(connected), address, options, deadline);
 }
 
-// The agent takes so many connections of one source at a time. What comes beyond them comes again, and not all at once.
-// Before a TLS session is there the agent cannot say so: it closes, and so may another service, which is asked less
-// often.
+// The agent accepts a limited number of connections from one source at a time. Connections beyond it try again at
+// random times. Before a TLS session exists the agent cannot send this reason and just closes; so may an unrelated
+// service, which is tried less often.
 class Turns {
  public:
   explicit Turns(const Address& address) : is_tls_(address.kind == Address::Kind::tls) {}
-  // True: after a pause it may be tried again.
+  // Waits before another attempt; true: try again.
   bool wait(Error why, TimeNs deadline) {
     const bool is_closed = why == Error::peer_lost && is_tls_ && closed_++ < closed_max;
     if ((why != Error::would_block && !is_closed) || monotonic_ns() + pause_ns_ >= deadline) return false;

@@ -27,7 +27,7 @@ std::string shown(std::string_view text, std::size_t bytes_max) {
   return text.size() <= bytes_max ? std::string(text) : std::string();
 }
 
-// Directories named job_... that are not below one of Slurm's are something else.
+// Directories named job_... count only below one of Slurm's.
 wire::JobLabels labels_of_path(std::string_view path) {
   wire::JobLabels labels;
   labels.cgroup = shown(path, wire::cgroup_bytes_max);
@@ -72,7 +72,7 @@ wire::JobLabels parse_cgroups(std::string_view text) {
     if (!line.starts_with('/') || line == "/") continue;
     wire::JobLabels labels = labels_of_path(line);
     if (!labels.job.empty()) return labels;
-    if (found.cgroup.empty() || is_unified) found = std::move(labels);  // of version 1: the first controller's
+    if (found.cgroup.empty() || is_unified) found = std::move(labels);  // version 1: the first controller's
   }
   return found;
 }

@@ -1,5 +1,5 @@
-// The work that a program is part of: its job and step in Slurm, its cgroup. Labels of what is shown of it, and never a
-// right to anything: over the network a program may say what it likes. Of a process of this machine the kernel's word
+// The job that a program belongs to: its job and step in Slurm, and its cgroup. These labels are only displayed and
+// grant nothing: over the network a program may claim any. For processes of this machine the kernel's information
 // counts.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace offpath::link {
 
-// Of the text of /proc/PID/cgroup, versions 1 and 2: Slurm's directories are .../slurm.../job_JOB/step_STEP/...
+// Parses /proc/PID/cgroup, versions 1 and 2: Slurm's directories are .../slurm.../job_JOB/step_STEP/...
 [[nodiscard]] wire::JobLabels parse_cgroups(std::string_view text);
 
-// Of this process: by SLURM_JOB_ID and SLURM_STEP_ID of its environment, and /proc/self/cgroup.
+// Labels of this process: from SLURM_JOB_ID and SLURM_STEP_ID, and /proc/self/cgroup.
 [[nodiscard]] wire::JobLabels own_job_labels();
 
-// Of a process of this machine (0: of another one), that says `said` of itself.
+// Labels of a process of this machine (pid 0: of another machine) that claims `said`.
 [[nodiscard]] wire::JobLabels job_labels_of(pid_t pid, wire::JobLabels said);
 
 }  // namespace offpath::link

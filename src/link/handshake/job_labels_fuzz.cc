@@ -1,4 +1,4 @@
-// Any text as /proc/PID/cgroup: what comes of it can be told in a hello, and a step is of a job.
+// Any text as /proc/PID/cgroup: the labels fit into a hello, and a step always has a job.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Reads of pages that a program supplies itself, and does not: its user's thread waits, the agent's loop never does.
+// Reads of pages that a program should supply and does not: only its user's thread waits, never the agent's loop.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <signal.h>
@@ -29,8 +29,8 @@ using wire::ControlType;
 constexpr uid_t user = 64'002;
 constexpr std::uint64_t bytes = 64 << 10;
 
-// Descriptor that keeps the pages of [at, at + length) from being supplied, until it is closed. Empty where the kernel
-// or this user's rights do not allow it.
+// A descriptor that blocks the supply of the pages of [at, at + length) until it is closed. Empty if the kernel or this
+// user's privileges do not allow it.
 Fd hold_pages(void* at, std::uint64_t length) {
   Fd faults(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC)));
   if (!faults) return {};
@@ -56,7 +56,7 @@ bool can_hold_pages() {
   return can;
 }
 
-// Of all users' readers, or of those that wait in the kernel.
+// Counts all users' reader threads, or those that wait in the kernel.
 unsigned reader_threads(bool held_only = false) {
   unsigned count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -124,7 +124,7 @@ class HeldReads : public testing::Test {
     wire::encode(hello, payload);
     OFP_ASSERT(socket.send(ControlType::hello, payload, memory->fd()));
     while (program.board().release == 0) usleep(1000);
-    held.reset();  // its pages are zeros from now on
+    held.reset();  // from now on its pages are zeros
     for (;;) pause();
   }
 
@@ -139,7 +139,7 @@ class HeldReads : public testing::Test {
     OFP_ASSERT(program.arrival.link->attach_range(1, 1, program.board().address, bytes, 0));
     return program;
   }
-  // Polls in virtual time, half a second each, until there is an event.
+  // Polls in virtual time, in steps of half a second, until there is an event.
   LinkEvent next_event(AgentLink& link) {
     const TimeNs deadline = soon();
     std::array<LinkEvent, 1> events;
@@ -150,7 +150,7 @@ class HeldReads : public testing::Test {
     ADD_FAILURE() << "the event did not come in time";
     return {};
   }
-  // Until the thread waits in the kernel for a page.
+  // Waits until the thread waits in the kernel for a page.
   void expect_held_by(Program& program) {
     program.post();
     std::array<LinkEvent, 1> events;
@@ -168,10 +168,10 @@ class HeldReads : public testing::Test {
 
   TestDirectory directory;
   TestAgent agent{"unix:" + directory.file("agent")};
-  TimeNs now = 3600 * second_ns;  // no read was looked at for long
+  TimeNs now = 3600 * second_ns;  // no read was polled for a long time
 };
 
-// The memory of a work is used again for the user's next reads.
+// The memory of a finished work is reused for the user's next reads.
 TEST(UserReadersTest, AWorkThatRanOutOfMemoryMayBeDoneAgain) {
   struct Scarce final : UserReaders::Work {
     void run() override {
@@ -222,7 +222,7 @@ TEST_P(HeldReadsOf, AProgramThatSuppliesNoPagesLosesItsChannelAlone) {
   EXPECT_EQ(closed.status.error().code, Error::timeout);
   ASSERT_TRUE(read_one(*other.link, {1, 1, 0, target.data(), bytes, true}));
 
-  // The call goes on though everything it was for is gone: it may write to nothing of that.
+  // The call continues although its link is gone: it must not write to the link's memory.
   held.arrival.link->close();
   held.arrival.link.reset();
   std::ranges::fill(held.target, std::byte{'t'});
@@ -254,7 +254,7 @@ TEST_F(HeldReads, OfOneUserTakeOneThreadAndOtherReadsOfThatUserFailUntilTheyEnd)
   EXPECT_EQ(next_event(*held.arrival.link).status.error().code, Error::timeout);
   held.arrival.link.reset();
 
-  // A program that comes while the thread is held gets it, too, and no other one.
+  // A program that connects while the thread is held gets the same thread, and no further one.
   Program late = start(Holds::nothing);
   late.post();
   EXPECT_EQ(next_event(*late.arrival.link).status.error().code, Error::timeout);
@@ -276,7 +276,7 @@ TEST_F(HeldReads, OfOneUserTakeOneThreadAndOtherReadsOfThatUserFailUntilTheyEnd)
   expect_no_thread();
 }
 
-// Its channel ends, as the others of a program that is no more; the thread is free with the process's memory.
+// The held program's channel ends when its process ends, and the thread becomes free when its memory does.
 TEST_F(HeldReads, EndWithTheirProgram) {
   Program held = start(Holds::range);
   expect_held_by(held);

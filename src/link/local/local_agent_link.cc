@@ -15,7 +15,7 @@ using wire::ControlType;
 
 namespace {
 
-constexpr unsigned polls_between_looks = 4096;  // where the clock stands still
+constexpr unsigned polls_between_looks = 4096;  // for a clock that stands still
 constexpr unsigned frames_of_a_look = 1024;
 constexpr std::size_t offers_waiting_max = 256;
 constexpr std::size_t refused_max = 256;  // of segments
@@ -47,19 +47,19 @@ LocalAgentLink::LocalAgentLink(ControlSocket socket, Peer peer, DirectReads dire
   segments_.push_back(std::move(channel_segment));
   batch_ = make_batch();
   life_ = Fd(epoll_create1(EPOLL_CLOEXEC));
-  // The socket tells of a program that executed another one: that closed it, though the process lives on.
+  // The socket shows that the program executed another one: its end was closed, although the process lives on.
   Status watched = life_ ? watch_life(life_.get(), socket_.fd(), EPOLLRDHUP) : fail_errno(errno, "epoll_create1");
   if (watched && peer_.pidfd) watched = watch_life(life_.get(), peer_.pidfd.get(), EPOLLIN);
-  if (!watched) lose(std::move(watched).error());  // one program's channel, not the agent
+  if (!watched) lose(std::move(watched).error());  // ends one program's channel, not the agent
 }
 
-LocalAgentLink::~LocalAgentLink() { give_up_batch(why_); }  // before the channel's memory goes
+LocalAgentLink::~LocalAgentLink() { give_up_batch(why_); }  // before the channel's memory is released
 
 Status LocalAgentLink::attach_range(RegionId range, std::uint32_t generation, std::uint64_t base, std::uint64_t length,
                                     std::uint32_t key) {
   if (traits_.staged && !wire::is_segment(range))
     return fail(Error::unsupported, "ranges of this program cannot be read; {}", traits_.reason);
-  if (!reader_) batch_->reads.run();  // of what the names meant until now
+  if (!reader_) batch_->reads.run();  // finishes reads that use the old meaning of the range
   return regions_.attach_range(range, generation, base, length, key);
 }
 
@@ -93,7 +93,7 @@ void LocalAgentLink::read(std::uint64_t token, std::span<const ReadPiece> pieces
   }
 }
 
-// Adds the pieces of the newest read.
+// Adds pieces to the newest read.
 Status LocalAgentLink::gather(std::span<const ReadPiece> pieces) {
   for (const ReadPiece& piece : pieces) {
     OFP_ASSIGN(const Region* region, regions_.resolve(piece.region, piece.generation, piece.offset, piece.length));
@@ -128,7 +128,7 @@ void LocalAgentLink::judge(const ProgramReads& reads) {
     lose({Error::peer_lost, "the program ended"});
 }
 
-// `why`: all have failed.
+// `why`: not null if all have failed.
 void LocalAgentLink::tell(const ProgramReads& reads, const Failure* why) {
   if (lost_) why = &why_;
   for (const ProgramReads::Read& read : reads.reads()) {
@@ -145,7 +145,7 @@ void LocalAgentLink::start_batch() {
   if (Status posted = reader_->post(outstanding_); !posted) give_up_batch(posted.error());
 }
 
-// The reader is done with it, or is held: by this program, whose channel ends, or by another one of its user.
+// The reader has finished it, or is held: by this program, whose channel then ends, or by another program of its user.
 void LocalAgentLink::finish_batch(TimeNs now) {
   if (lost_) return give_up_batch(why_);
   if (outstanding_->is_done()) {
@@ -161,7 +161,7 @@ void LocalAgentLink::finish_batch(TimeNs now) {
   const double patience_s = static_cast<double>(reader_->patience_ns()) / second_ns;
   if (!reader_->is_at(*outstanding_)) {
     const Failure why{Error::timeout,
-                      fmt::format("a read of another program of user {} has waited for {:.3g} s for pages that the "
+                      fmt::format("a read of another program of user {} has waited {:.3g} s for pages that the "
                                   "program or a file system supplies: until it ends, no program of this user is read",
                                   peer_.uid, patience_s)};
     return give_up_batch(why);
@@ -174,7 +174,7 @@ void LocalAgentLink::finish_batch(TimeNs now) {
   give_up_batch(why_);
 }
 
-// The thread may still be in it.
+// The thread may still use it.
 void LocalAgentLink::give_up_batch(const Failure& why) {
   if (!outstanding_) return;
   outstanding_->reads.abandon();
@@ -198,7 +198,7 @@ Status LocalAgentLink::write_now(std::span<const WritePiece> pieces) {
     if (!wire::is_segment(piece.segment)) return fail(Error::denied, "range {} is read-only", piece.segment);
     OFP_ASSIGN(const Region* region, regions_.resolve(piece.segment, 0, piece.offset, piece.length));
     auto* to = reinterpret_cast<std::byte*>(region->base + piece.offset);
-    // What the host reads on its own has to become visible in the order written, words in one go.
+    // The host must see writes in the order of posting, and words whole.
     std::atomic_thread_fence(std::memory_order_release);
     if (piece.length == sizeof(std::uint64_t) && region->base % 8 == 0 && piece.offset % 8 == 0) {
       std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(to))
@@ -291,7 +291,7 @@ Status LocalAgentLink::take_frames() {
   return {};
 }
 
-// What there is no room for costs its program that request, not the channel.
+// A segment that finds no room fails its request, not the channel.
 Status LocalAgentLink::take_segment(Bytes payload) {
   OFP_ASSIGN(const wire::SegmentNotice notice, wire::decode_segment_notice(payload));
   const std::uint32_t number = number_of(notice.region);

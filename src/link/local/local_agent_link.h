@@ -1,12 +1,12 @@
-// The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read where they lie,
-// a whole plan by one process_vm_readv. Read sealed_memory.h, peer.h, witness.h, program_reads.h and user_readers.h
+// The agent's end on one machine: segments are the host's sealed memfds, mapped; ranges are read in place, a whole plan
+// by one process_vm_readv. Read sealed_memory.h, control/peer.h, control/witness.h, program_reads.h and user_readers.h
 // first.
 //
-// Reads are gathered until poll, which makes one system call of them: for small ones it is most of what they cost.
-// Another user's program is not read by poll but by that user's thread (user_readers.h), one batch at a time; poll
-// takes the batch's end. After a batch the host's pidfd and socket are looked at: bytes of a process that ended
-// meanwhile do not count. Writes are over when the call returns. The socket is also looked at by poll, but at most once
-// in look_interval_ns, because a look is a system call.
+// Reads are gathered until poll, which makes one system call of them: for small reads the call is most of the cost. A
+// program of another user is read not by poll but by that user's thread (user_readers.h), one batch at a time; poll
+// takes the finished batch. After a batch the host's pidfd and socket are checked: bytes of a process that ended
+// meanwhile do not count. Writes are complete when the call returns. Poll also checks the socket, but at most once in
+// look_interval_ns, because that is a system call.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class LocalAgentLink final : public AgentLink {
  public:
   static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;
 
-  // `channel_address` is where the program has the channel segment mapped; `reader` who reads it, null: poll.
+  // `channel_address` is the channel segment's address in the program; `reader` reads its memory, null: poll does.
   LocalAgentLink(ControlSocket socket, Peer peer, DirectReads direct, SegmentMemory channel_segment,
                  std::uint64_t channel_address, const SegmentLimits& limits,
                  std::shared_ptr<UserReaders::User> reader = nullptr);
@@ -84,17 +84,17 @@ class LocalAgentLink final : public AgentLink {
   LinkTraits traits_;
   SegmentLimits limits_;
   RegionTable regions_;
-  std::vector<SegmentMemory> segments_;  // by number; empty where there is none
+  std::vector<SegmentMemory> segments_;  // by number; empty if unused
   std::uint64_t segment_bytes_ = 0;
   std::uint32_t segment_count_ = 0;
-  std::set<RegionId> refused_;  // that the host has not taken back yet
+  std::set<RegionId> refused_;  // that the host has not withdrawn
 
   std::uint64_t channel_address_;
   std::shared_ptr<Batch> batch_;  // being gathered
-  // With a reader: what it is at, and one that is over, whose memory is used again.
+  // With a reader: the batch that it works on, and a finished one for reuse.
   std::shared_ptr<UserReaders::User> reader_;
   std::shared_ptr<Batch> outstanding_, spare_;
-  Fd life_;  // epoll over the pidfd and the socket's other end: ready when the program has ended
+  Fd life_;  // epoll over the pidfd and the socket's hang-up: ready when the program has ended
 
   EventQueue events_;
   TimeNs next_look_ = 0;

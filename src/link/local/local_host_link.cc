@@ -38,7 +38,7 @@ Result<SegmentMemory> LocalHostLink::allocate(std::uint64_t length) { return all
 
 Status LocalHostLink::announce_segment(RegionId segment, const SegmentMemory& memory, TimeNs deadline) {
   auto announced = control_.announce({segment, memory.length(), 0, 0}, memory.fd(), deadline);
-  if (!announced) retire_segment(segment);  // for when the agent comes to it
+  if (!announced) retire_segment(segment);  // in case the agent maps it later
   return announced;
 }
 
@@ -47,8 +47,7 @@ void LocalHostLink::retire_segment(RegionId segment) {
 }
 
 Result<std::uint32_t> LocalHostLink::announce_range(RegionId range, std::uint32_t, const void*, std::uint64_t) {
-  if (traits_.staged)
-    return fail(Error::unsupported, "range {} cannot be read where it lies; {}", range, traits_.reason);
+  if (traits_.staged) return fail(Error::unsupported, "range {} cannot be read in place; {}", range, traits_.reason);
   return 0;
 }
 
@@ -57,7 +56,7 @@ void LocalHostLink::retire_range(RegionId, std::uint32_t) {}
 Status LocalHostLink::take_frame(const ControlSocket::Frame& frame) {
   if (frame.type != ControlType::descriptor) return unexpected_frame(frame.type, "on an open channel");
   OFP_ASSIGN(const std::uint64_t ticket, wire::decode_number(frame.payload));
-  if (descriptors_.size() == descriptors_waiting_max) descriptors_.pop_front();  // nobody asked for it
+  if (descriptors_.size() == descriptors_waiting_max) descriptors_.pop_front();  // its requester has given up
   descriptors_.emplace_back(ticket, control_.take_descriptor());
   return {};
 }
@@ -82,7 +81,8 @@ Status LocalHostLink::offer(std::uint64_t number, int fd) {
 void LocalHostLink::abandon() { control_.abandon(); }
 
 void LocalHostLink::close() {
-  if (control_.inherited()) return abandon();  // a child that was never told: the connection is its parent's
+  if (control_.inherited()) return abandon();  // a child in which abandon() was not called: the connection is its
+                                               // parent's
   control_.close();
 }
 

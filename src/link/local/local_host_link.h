@@ -1,6 +1,6 @@
-// The host's end on one machine: segments are memfds it makes and seals, ranges need nothing but their announcement.
-// No thread; a wake is a frame on the Unix socket. Wakes towards the host come the same way and not by an eventfd,
-// because a host could make an eventfd block the agent that writes to it.
+// The host's end on one machine: segments are memfds that it makes and seals; ranges only need to be announced. It runs
+// no thread; a wake is a frame on the Unix socket. Wakes to the host use the socket as well, not an eventfd, because a
+// host could make an eventfd block the agent that writes to it.
 #pragma once
 
 #include <deque>

@@ -24,7 +24,7 @@ using wire::ControlType;
 
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// A process that ends by the signal it gets, whatever happens to the test.
+// A process that is killed at the end, even if the test fails.
 class Child {
  public:
   template <class Body>
@@ -49,7 +49,7 @@ class Child {
   pid_t pid_ = 0;
 };
 
-// Shared with children: what they want to tell.
+// Results of children, in shared memory.
 struct Blackboard {
   std::atomic<std::uint64_t> address, grandchild, ready;
 };
@@ -112,16 +112,17 @@ TEST(HostReplaced, ByAnotherProgramIsNoticed) {
   EXPECT_EQ(await_kind(*arrival.link, LinkEvent::Kind::closed).status.error().code, Error::peer_lost);
 }
 
-// A program that executes another one while a companion of its own keeps the connection and the channel's memory. The
-// pid stays the same, no descriptor ends, and the agent may read everybody; the other program's memory is not the
-// connection's.
+// A program that executes another one while a companion keeps the connection and the channel's memory. The pid stays
+// the same, no descriptor ends, and the agent may read all processes; but the other program's memory does not belong to
+// the connection.
 class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   static constexpr uid_t plain_user = 64'002;
   static constexpr char own_byte = 'o';
 
   [[nodiscard]] static bool gains_rights() { return std::get<0>(GetParam()); }   // the program is root's, setuid
-  [[nodiscard]] static bool shares_memory() { return std::get<1>(GetParam()); }  // the companion, with the old program
+  [[nodiscard]] static bool shares_memory() { return std::get<1>(GetParam()); }  // the companion shares it with the old
+                                                                                 // program
   void SetUp() override {
     OFP_NEEDS_KERNEL("process_vm_readv");
     if (gains_rights() && geteuid() != 0) GTEST_SKIP() << "only root can make a program that others execute as root";
@@ -140,7 +141,8 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
     (*static_cast<SharedBlackboard*>(board))->ready = 1;
     for (;;) pause();
   }
-  // Connects with the channel's memory where the keeper has other memory, so that a read there succeeds in both.
+  // Connects with the channel's memory at an address where the keeper has other memory, so that a read there succeeds
+  // in both.
   void connect_there() {
     const std::uint64_t bytes = wire::ChannelLayout{}.total_bytes();
     OFP_ASSERT(bytes <= other_length);
@@ -156,7 +158,7 @@ class HostReplacedWithCompanion : public testing::TestWithParam<std::tuple<bool,
     const auto welcome = await_frame(socket, soon());
     OFP_ASSERT(welcome && welcome->type == ControlType::welcome);
   }
-  // The program: connects, starts its companion, and executes the keeper `delay_us` after it was told to.
+  // The program: connects, starts its companion, and executes the keeper `delay_us` after the signal.
   void run(SharedBlackboard& board, int told, unsigned delay_us, bool there = false) {
     if (gains_rights()) {
       OFP_ASSERT(setresgid(plain_user, plain_user, plain_user) == 0 &&
@@ -202,7 +204,7 @@ TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
     ASSERT_TRUE(arrival.link) << arrival.failure.message;
     ASSERT_FALSE(arrival.link->traits().staged) << arrival.link->traits().reason;
     ASSERT_TRUE(arrival.link->attach_range(1, 1, reinterpret_cast<std::uint64_t>(secret), length, 0));
-    std::vector<ReadPiece> pieces;  // last page first, so that each is a vector of its own
+    std::vector<ReadPiece> pieces;  // last page first, so that each is a separate vector
     for (std::size_t at = length; at > 0; at -= 4096)
       pieces.push_back({1, 1, at - 4096, reinterpret_cast<std::byte*>(target.data() + at - 4096), 4096});
     const TimeNs deadline = soon();
@@ -217,7 +219,7 @@ TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
       }
       std::array<LinkEvent, 4> events;
       const std::size_t count = arrival.link->poll(monotonic_ns(), events);
-      if (count == 0) continue;  // the user's thread is at it
+      if (count == 0) continue;  // the user's thread reads it
       outstanding = false;
       for (const LinkEvent& event : std::span(events).first(count)) {
         ended = ended || event.kind == LinkEvent::Kind::closed;
@@ -225,7 +227,7 @@ TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
           ++good;
           ASSERT_TRUE(std::ranges::all_of(target, [](char byte) { return byte == own_byte; }))
               << "round " << round << ", read " << good << ": bytes of the program that was executed";
-        } else {  // no word of what is mapped there and what is not
+        } else {  // not a message about mapped and unmapped memory
           ASSERT_EQ(event.status.error().code, Error::peer_lost) << event.status.error().message;
         }
       }
@@ -237,8 +239,8 @@ TEST_P(HostReplacedWithCompanion, IsNeverReadAndEndsTheLink) {
   }
 }
 
-// The other program has memory where the channel was, so the call succeeds, secret and all: only the comparison of what
-// the witness brought tells. Readers who have the target mapped see none of it, not even for a moment.
+// The other program has memory where the channel was, so the call succeeds and reads the secret: only the comparison of
+// the witness detects it. Readers who have the target mapped never see the secret, not even for a moment.
 TEST_P(HostReplacedWithCompanion, IsToldByTheWitnessThoughItsMemoryCanBeRead) {
   for (const bool unshared : {false, true}) {
     const auto target = allocate_sealed(length);
@@ -260,7 +262,7 @@ TEST_P(HostReplacedWithCompanion, IsToldByTheWitnessThoughItsMemoryCanBeRead) {
     for (const TimeNs deadline = soon(); board->ready == 0 && monotonic_ns() < deadline;) usleep(100);
     board->ready = 2;
     unsigned user = ~0u;
-    ASSERT_EQ(::read(hears.get(), &user, sizeof user), static_cast<ssize_t>(sizeof user));  // its secret is there
+    ASSERT_EQ(::read(hears.get(), &user, sizeof user), static_cast<ssize_t>(sizeof user));  // its secret is in place
     ASSERT_EQ(user, geteuid());
     const void* mapped = mmap(nullptr, length, PROT_READ, MAP_SHARED, target->fd(), 0);
     ASSERT_NE(mapped, MAP_FAILED);
@@ -358,7 +360,7 @@ TEST(AgentStopped, AnnouncingASegmentEndsAtTheDeadlineAndMayBeTriedAgain) {
   EXPECT_EQ(arrival.link->mapped(segment).size(), 8192u);
 }
 
-// A child that knows nothing of channels, and destroys what it inherited.
+// A child without knowledge of channels that destroys the inherited object.
 TEST(ForkedChild, ThatWasNeverToldLeavesTheConnectionToItsParent) {
   TestAgent agent;
   auto [host, arrival] = agent.meet();
@@ -384,7 +386,7 @@ TEST(SharedMemory, CannotBeTakenBack) {
   EXPECT_EQ(errno, EPERM);
   EXPECT_EQ(ftruncate(memory->fd(), 128 * 1024), -1);
   EXPECT_EQ(fcntl(memory->fd(), F_ADD_SEALS, F_SEAL_WRITE), -1);
-  // A host that unmaps it, or maps something else in its place, harms itself only.
+  // A host that unmaps it, or maps other memory in its place, harms only itself.
   const MutableBytes theirs = arrival.link->mapped(wire::channel_segment);
   const MutableBytes mine = (*host)->channel_memory();
   theirs[5000] = std::byte{1};
@@ -394,7 +396,7 @@ TEST(SharedMemory, CannotBeTakenBack) {
   EXPECT_EQ(theirs[5000], std::byte{1});
 }
 
-// A host whose library was replaced: frames as the test wants them, after a proper handshake.
+// A host with a replaced library: it sends any frames after a proper handshake.
 class RawHost : public testing::Test {
  protected:
   void open(const SegmentLimits& limits = {}) {
@@ -419,7 +421,7 @@ class RawHost : public testing::Test {
     wire::encode(notice, payload);
     ASSERT_TRUE(socket.send(ControlType::segment, payload, descriptor));
   }
-  // The link ends, and the host is told why.
+  // The link ends, and the host gets the reason.
   Failure ended() {
     const LinkEvent event = await_kind(*there, LinkEvent::Kind::closed);
     EXPECT_FALSE(event.status);
@@ -435,7 +437,7 @@ class RawHost : public testing::Test {
       return {refusal->code, refusal->message};
     }
   }
-  // The region that the agent's next frame, which is of this type, is about.
+  // The region in the agent's next frame, which has this type.
   RegionId answered(ControlType type, Status* why = nullptr) {
     for (const TimeNs until = soon(); monotonic_ns() < until;) {
       std::array<LinkEvent, 4> events;
@@ -455,7 +457,7 @@ class RawHost : public testing::Test {
     ADD_FAILURE() << "no answer";
     return 0;
   }
-  // Why the second was refused, after the first (0: there is none) was taken.
+  // The error for the second segment, after the first (0: none) was accepted.
   std::string refused(RegionId first, RegionId second) {
     if (first != 0) {
       EXPECT_EQ(answered(ControlType::segment_ok), first);
@@ -481,13 +483,13 @@ TEST_F(RawHost, UnsealedSegment) {
   announce({wire::segment_flag | 1, 8192, 0, 0}, memory_with(F_SEAL_GROW, 8192).get());
   const Failure failure = ended();
   EXPECT_EQ(failure.code, Error::denied);
-  EXPECT_EQ(failure.message, "segment 1: the memfd has the seals GROW, needed are SHRINK, GROW, SEAL");
+  EXPECT_EQ(failure.message, "segment 1: the memfd has the seals GROW, it needs SHRINK, GROW, SEAL");
 }
 
 TEST_F(RawHost, SegmentShorterThanAnnounced) {
   open();
   announce({wire::segment_flag | 1, 8192, 0, 0}, memory_with(seals, 4096).get());
-  EXPECT_EQ(ended().message, "segment 1: the memfd has 4096 bytes, announced are 8192");
+  EXPECT_EQ(ended().message, "segment 1: the memfd has 4096 bytes, 8192 were announced");
 }
 
 TEST_F(RawHost, SegmentAnnouncedTwice) {
@@ -509,7 +511,7 @@ TEST_F(RawHost, SegmentsBeyondTheLimits) {
                         channel + 4096, channel + 8192));
   announce({wire::segment_flag | 3, 4096, 0, 0}, memory_with(seals, 4096).get());
   EXPECT_EQ(refused(0, wire::segment_flag | 3), "segment 3: at most 3 segments are allowed (limits.segments_max)");
-  // The channel goes on.
+  // The channel continues.
   const RegionId first = wire::segment_flag | 1, second = wire::segment_flag | 2;
   for (const RegionId& each : {first, second})
     ASSERT_TRUE(socket.send(ControlType::segment_gone, std::as_bytes(std::span(&each, 1))));
@@ -563,8 +565,7 @@ TEST_F(RawHost, FramesOutOfPlace) {
     ASSERT_TRUE(socket.send(type, bytes_of("12345678"), descriptors_of(type) > 0 ? memory.get() : -1));
     const Failure failure = ended();
     EXPECT_EQ(failure.code, Error::protocol);
-    EXPECT_EQ(failure.message,
-              fmt::format("{}: a frame that has no place on an open channel", control_type_name(type)));
+    EXPECT_EQ(failure.message, fmt::format("{}: unexpected frame on an open channel", control_type_name(type)));
   }
 }
 
@@ -583,7 +584,7 @@ TEST_F(RawHost, GarbageEndsTheLinkOnly) {
     SeededRandom random(seed);
     std::vector<std::byte> bytes(8 + random.next() % 500);
     for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
-    bytes[4] = static_cast<std::byte>(random.next() % 20);  // often a type there is
+    bytes[4] = static_cast<std::byte>(random.next() % 20);  // often a valid type
     bytes[5] = bytes[6] = bytes[7] = bytes[1] = bytes[2] = bytes[3] = std::byte{};
     ASSERT_EQ(::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
     socket.shut_down();

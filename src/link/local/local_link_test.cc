@@ -48,7 +48,7 @@ TEST_F(LocalLink, BothEndsSeeTheChannelSegment) {
   EXPECT_EQ(mine[64], std::byte{43});
 }
 
-// Of two threads, one sleeps for the wake, while the other one waits for its descriptor and reads the socket.
+// Of two threads, one sleeps for the wake, while the other waits for its descriptor and reads the socket.
 TEST_F(LocalLink, AWakeStaysWhenAnotherCallReadsTheSocket) {
   const auto readable = [&] {
     pollfd event{host->event_fd(), POLLIN, 0};
@@ -76,7 +76,7 @@ TEST_F(LocalLink, ReadsAWholePlan) {
   std::vector<std::uint32_t> source(300'000);
   std::iota(source.begin(), source.end(), 0u);
   ASSERT_TRUE(announce(5, 1, source.data(), source.size() * 4));
-  // More pieces than one system call takes, with a gap between any two.
+  // More pieces than one system call takes, with gaps between them.
   std::vector<std::uint32_t> target(source.size());
   std::vector<ReadPiece> pieces;
   for (std::size_t i = 0; i + 100 <= source.size(); i += 100)
@@ -159,7 +159,7 @@ TEST_F(LocalLink, OneOfSeveralReadsGatheredFailsAlone) {
   std::array<LinkEvent, 8> events;
   for (std::size_t i = 0, count = there->poll(monotonic_ns(), events); i < count; ++i)
     ended.emplace(events[i].token, events[i].status);
-  ASSERT_EQ(ended.size(), 4u);  // one poll tells of all
+  ASSERT_EQ(ended.size(), 4u);  // one poll reports all
   EXPECT_TRUE(ended.at(1));
   ASSERT_FALSE(ended.at(2));
   EXPECT_NE(ended.at(2).error().message.find("at its offset 8192"), std::string::npos) << ended.at(2).error().message;
@@ -299,8 +299,8 @@ TEST_F(LocalLink, AChildThatAbandonsHarmsNobody) {
   EXPECT_TRUE(read_one(*there, {1, 1, 0, bytes.data(), 64}));
 }
 
-// The agent has no descriptor left for a program that has just been welcomed: that program's channel ends, and says
-// why.
+// The agent has no descriptor left for a program that has just been welcomed: that program's channel ends with the
+// reason.
 TEST(LocalLinkResources, WithoutADescriptorForItsLifeAChannelEnds) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);

@@ -39,7 +39,7 @@ void ProgramReads::clear() noexcept {
   bounced_ = 0;
 }
 
-// Afterwards nothing is gathered, and each read has its result.
+// Afterwards no reads are pending, and each has its result.
 void ProgramReads::run() {
   for (; next_read_ < reads_.size() && !lost_; ++next_read_) {
     Read& read = reads_[next_read_];
@@ -51,7 +51,7 @@ void ProgramReads::run() {
   pieces_.clear();
 }
 
-// False if the read failed meanwhile.
+// False if the read has failed.
 bool ProgramReads::gather(Read& read) {
   for (std::size_t i = read.first_piece; i < read.end_piece; ++i) {
     const Piece& piece = pieces_[i];
@@ -68,7 +68,7 @@ bool ProgramReads::gather(Read& read) {
   return read.status.has_value();
 }
 
-// Of what a piece names from `done` on, as much as there is memory to read it into. Returns how much.
+// Adds a vector for the piece's bytes from `done` on, up to the free memory for it. Returns its length.
 std::uint64_t ProgramReads::add_vector(const Read& read, const Piece& piece, std::uint64_t done) {
   const std::uint64_t address = piece.range_address + piece.offset + done;
   std::uint64_t length = piece.length - done;
@@ -80,7 +80,7 @@ std::uint64_t ProgramReads::add_vector(const Read& read, const Piece& piece, std
     to = bounce_.get() + bounced_;
     bounced_ += length;
   }
-  if (vectors_ > read.first) {  // goes on where the vector before ended, on all sides
+  if (vectors_ > read.first) {  // continues the previous vector on all sides
     iovec& before = to_[vectors_ - 1];
     iovec& from = from_[vectors_ - 1];
     if (static_cast<std::byte*>(before.iov_base) + before.iov_len == to &&
@@ -110,7 +110,7 @@ ProgramReads::Read& ProgramReads::read_of(std::size_t vector) noexcept {
 void ProgramReads::read_gathered() {
   std::size_t next = first_vector;
   while (next < vectors_ && !lost_ && renew_witness()) {
-    const std::size_t with_witness = next - 1;  // in the place of a vector that is done
+    const std::size_t with_witness = next - 1;  // replaces a finished vector
     const std::size_t count = vectors_ - with_witness;
     to_[with_witness] = witness_.to();
     from_[with_witness] = witness_.from();
@@ -120,7 +120,8 @@ void ProgramReads::read_gathered() {
     calls_.fetch_add(1, std::memory_order_relaxed);
     auto left = static_cast<std::uint64_t>(std::max<ssize_t>(got, 0));
     if (error_number == EFAULT || (got >= 0 && !witness_.seen())) [[unlikely]] {
-      for (std::size_t i = with_witness; i < vectors_; ++i) {  // they are somebody else's: not even in a free buffer
+      for (std::size_t i = with_witness; i < vectors_; ++i) {  // the bytes are not the program's: erased even in the
+                                                               // bounce buffer
         std::memset(to_[i].iov_base, 0, std::min<std::uint64_t>(left, to_[i].iov_len));
         left -= std::min<std::uint64_t>(left, to_[i].iov_len);
       }
@@ -131,10 +132,10 @@ void ProgramReads::read_gathered() {
     if (got <= static_cast<ssize_t>(Witness::bytes)) [[unlikely]] {
       Read& failed = read_of(next);
       failed.status = got < 0 ? call_failure(error_number) : unreadable(next);
-      next = failed.end;  // the others are to be had all the same
+      next = failed.end;  // the other reads can still succeed
       continue;
     }
-    // Short at a page that cannot be read, and at the kernel's limit of 2 GiB for one call: the next call tells.
+    // The call stopped at a page that cannot be read, or at the kernel's limit of 2 GiB: the next call shows which.
     left -= Witness::bytes;
     const std::lock_guard lock(mutex_);
     if (abandoned_) break;  // the targets may be gone
@@ -165,7 +166,7 @@ bool ProgramReads::renew_witness() {
   return true;
 }
 
-// What a call brought together with its witness, to where others may see it. Under the lock.
+// Copies verified bytes of a call to their targets, where others may see them. Under the lock.
 void ProgramReads::deliver(std::size_t vector, std::uint64_t length) noexcept {
   if (targets_[vector] != to_[vector].iov_base) std::memcpy(targets_[vector], to_[vector].iov_base, length);
 }

@@ -1,12 +1,13 @@
 // Reads of one program's memory by process_vm_readv: many pieces by few calls, each of which proves whose memory it
-// read (witness.h).
+// read (control/witness.h).
 //
-// The witness and the data come in one call, so data are there before they are known to be the program's. Where another
-// process may have the target mapped (ReadPiece::unshared is false), they come into a bounce buffer, and go to the
-// target once the witness was seen.
+// Witness and data arrive in one call, so data arrive before they are known to be the program's. If another process may
+// have the target mapped (ReadPiece::unshared is false), they are read into a bounce buffer, and copied to the target
+// after the witness was verified.
 //
-// run() may be left to a thread, which the program can hold in a call. Then abandon() takes targets and channel
-// from it: what the kernel may still write to lives here. Such pieces must not be unshared.
+// run() may be left to a thread, which the program can block in a call. Then abandon() takes targets and channel away
+// from it: memory to which the kernel may still write belongs to this object. Pieces of such reads must not be
+// unshared.
 #pragma once
 
 #include <sys/types.h>
@@ -32,7 +33,7 @@ class ProgramReads {
   static constexpr std::size_t vector_max = 1024;  // IOV_MAX
   static constexpr std::uint64_t bounce_bytes = 128 << 10;
 
-  // Bytes of a range, where the program has them.
+  // Bytes of a range, by their address in the program.
   struct Piece {
     wire::RegionId range;
     std::uint64_t range_address, range_bytes;
@@ -44,7 +45,7 @@ class ProgramReads {
   struct Read {
     std::uint64_t token;
     std::size_t first_piece, end_piece;
-    std::size_t first, end;  // of the vectors gathered
+    std::size_t first, end;  // of its vectors
     Status status;
   };
 
@@ -58,13 +59,13 @@ class ProgramReads {
 
   [[nodiscard]] std::span<const Read> reads() const noexcept { return reads_; }
   [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
-  // After run(): that the memory is not the program's any more. No read counts.
+  // After run(): the memory is no longer the program's. All reads have failed.
   [[nodiscard]] const std::optional<Failure>& lost() const noexcept { return lost_; }
   void clear() noexcept;
 
   // ---- while another thread is in run()
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_.load(std::memory_order_relaxed); }
-  // Where the call under way begins to read.
+  // The address at which the current call begins to read.
   [[nodiscard]] std::uint64_t address() const noexcept { return address_.load(std::memory_order_relaxed); }
   void abandon() noexcept;
 
@@ -88,19 +89,20 @@ class ProgramReads {
   const pid_t pid_;
   std::vector<Read> reads_;
   std::vector<Piece> pieces_;
-  std::size_t next_read_ = 0;  // the first that was not run
+  std::size_t next_read_ = 0;  // the first that has not run
   std::optional<Failure> lost_;
 
-  // Of the call being put together.
+  // The call being built.
   std::array<iovec, vector_max> to_, from_;
-  std::array<std::byte*, vector_max> targets_;  // where each vector is to end: at to_, or copied from there
-  std::array<Range, vector_max> ranges_;        // where each vector is from
+  std::array<std::byte*, vector_max> targets_;  // the final place of each vector's bytes: equal to to_, or copied from
+                                                // there
+  std::array<Range, vector_max> ranges_;        // the source of each vector
   std::size_t vectors_ = first_vector;
-  std::unique_ptr<std::byte[]> bounce_;  // made when it is first needed
-  std::uint64_t bounced_ = 0;            // bytes of it that vectors name
+  std::unique_ptr<std::byte[]> bounce_;  // made on first use
+  std::uint64_t bounced_ = 0;            // bytes of it in use
 
   std::atomic<std::uint64_t> calls_ = 0, address_ = 0;
-  std::mutex mutex_;  // held while targets or the channel are written to
+  std::mutex mutex_;  // held while targets or the channel are written
   bool abandoned_ = false;
   Witness witness_;
 };

@@ -58,17 +58,17 @@ Result<SegmentMemory> allocate_sealed(std::uint64_t length) {
 
 Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what,
                                  std::shared_ptr<ReceivedFds::User> user) {
-  // Seals first: they show that the file is memory. fstatfs and fstat ask the file system, and one of FUSE or of a
-  // server that is gone would keep the caller waiting.
+  // Seals first: they prove that the file is memory. fstatfs and fstat would ask the file system, and a FUSE file
+  // system or a lost server would block the caller.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return fail(Error::denied, "{}: the descriptor cannot be sealed, a memfd is needed", what);
   struct statfs system{};
   if (fstatfs(fd, &system) != 0) return fail_errno(errno, "fstatfs");
   if (system.f_type != TMPFS_MAGIC)
-    return fail(Error::denied, "{}: the descriptor is not an ordinary memfd (file system {:#x}, allowed is {:#x})",
-                what, static_cast<unsigned long>(system.f_type), static_cast<unsigned long>(TMPFS_MAGIC));
+    return fail(Error::denied, "{}: the descriptor is not an ordinary memfd (file system {:#x}, expected {:#x})", what,
+                static_cast<unsigned long>(system.f_type), static_cast<unsigned long>(TMPFS_MAGIC));
   if ((seals & seals_required) != seals_required)
-    return fail(Error::denied, "{}: the memfd has the seals {}, needed are {}", what, names_of(seals),
+    return fail(Error::denied, "{}: the memfd has the seals {}, it needs {}", what, names_of(seals),
                 names_of(seals_required));
   if ((seals & seals_refused) != 0)
     return fail(Error::denied, "{}: the memfd has the seals {}, so the agent could not write to it", what,
@@ -76,7 +76,7 @@ Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view 
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");
   if (static_cast<std::uint64_t>(status.st_size) != length)
-    return fail(Error::protocol, "{}: the memfd has {} bytes, announced are {}", what, status.st_size, length);
+    return fail(Error::protocol, "{}: the memfd has {} bytes, {} were announced", what, status.st_size, length);
   if (user) OFP_TRY(user->take_mapping());
   auto mapped = map_shared(Fd(), fd, length, user);
   if (!mapped && user) user->return_mapping();

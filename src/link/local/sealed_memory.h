@@ -9,12 +9,12 @@
 
 namespace offpath::link {
 
-// Zeroed, mapped shared, sealed. The length is kept exactly.
+// Zeroed, mapped shared, sealed. Has exactly this length.
 [[nodiscard]] Result<SegmentMemory> allocate_sealed(std::uint64_t length);
 
-// Maps what another process sent as `length` bytes. Refuses anything but an ordinary memfd of exactly that
-// length with all three seals; huge pages are refused too, for want of one raises SIGBUS. `what` names it in errors.
-// `user`: whose mapping it is, which may have too many (Error::too_large).
+// Maps a received descriptor of `length` bytes. Accepts only an ordinary memfd of exactly that length with all three
+// seals. Huge pages are refused too, because their shortage raises SIGBUS. `what` names the memory in errors. `user`:
+// charged for the mapping; Error::too_large beyond that user's limit.
 [[nodiscard]] Result<SegmentMemory> map_sealed(int fd, std::uint64_t length, std::string_view what,
                                                std::shared_ptr<ReceivedFds::User> user = nullptr);
 

@@ -15,7 +15,7 @@ TEST(SealedMemory, NoFileSystemButThatOfMemoryIsAsked) {
     EXPECT_EQ(mapped.error().code, Error::denied);
   }
   EXPECT_TRUE(asked_descriptors.empty());
-  // The calls are counted: memory is asked.
+  // Counts the calls: only memory is asked.
   const auto memory = allocate_sealed(page_bytes);
   ASSERT_TRUE(memory);
   EXPECT_TRUE(map_sealed(memory->fd(), page_bytes, "a segment"));

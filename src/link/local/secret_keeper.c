@@ -1,6 +1,6 @@
-// For tests: a program whose memory is nobody else's business. Alone it prints where its secret will lie, and where it
-// has other memory mapped; both are the same places in each run. With the number of a descriptor it takes its secret
-// in, writes there as which user it runs, and stays.
+// For tests: a program with secret memory. Without arguments it prints the address of its secret and the address of
+// other mapped memory; both are the same in each run. With the number of a descriptor it reads its secret from there,
+// writes back its user, and waits.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

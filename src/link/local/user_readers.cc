@@ -13,8 +13,8 @@ namespace offpath::link {
 
 namespace {
 
-constexpr unsigned spins = 1'000;  // some 40 us: the next read of a busy program finds the thread awake
-// The process was stopped, or the loop had other work: what a thread could not do then is not its fault.
+constexpr unsigned spins = 1'000;  // about 40 us: the next read of a busy program finds the thread awake
+// A longer gap means that the process was stopped or its loop busy: the thread is not to blame.
 constexpr TimeNs look_gap_max_ns = second_ns;
 
 }  // namespace
@@ -115,7 +115,7 @@ void UserReaders::work(Queue& queue) noexcept {
     lock.lock();
     queue.current.reset();
     work->done_.store(true, std::memory_order_release);
-    // The works of links that are gone were withdrawn.
+    // Works of closed links were withdrawn.
   }
   queue.runs = false;
 }

@@ -16,7 +16,7 @@ using wire::TransferRequest;
 
 namespace {
 
-constexpr unsigned polls_between_looks = 64;  // where the clock stands still
+constexpr unsigned polls_between_looks = 64;  // for a clock that stands still
 constexpr std::uint64_t look_bytes_max = 4 * 1024 * 1024;
 constexpr unsigned look_frames_max = 1024;
 constexpr std::size_t vectors_max = 256;
@@ -185,7 +185,7 @@ Status StreamAgentLink::send_part(Transfer& transfer) {
   return {};
 }
 
-// The bytes of the write under way; true once they are out.
+// Sends bytes of the current write; true once all are out.
 Result<bool> StreamAgentLink::send_bytes() {
   while (socket_.streams()) {
     vectors_.clear();
@@ -220,7 +220,7 @@ void StreamAgentLink::wake() {
   watch();
 }
 
-// Keeps event_fd() readable for as long as poll has something to do.
+// Keeps event_fd() readable as long as poll has work.
 void StreamAgentLink::watch() {
   if (lost_) return;
   if (const bool wanted = socket_.wants_write(); wanted != room_watched_) {
@@ -278,7 +278,7 @@ Status StreamAgentLink::receive() {
     OFP_TRY(take_frame(frame));
     ++frames;
   }
-  more_ = true;  // some of it perhaps in the socket's own buffer
+  more_ = true;  // perhaps in the socket's own buffer
   return {};
 }
 
@@ -305,10 +305,10 @@ Status StreamAgentLink::take_frame(const ControlSocket::Frame& frame) {
 Status StreamAgentLink::begin_data(Bytes token) {
   const auto number = load<std::uint64_t>(token.data());
   if (parts_.empty() || !parts_.front().transfer->is_read || parts_.front().transfer->number != number)
-    return fail(Error::protocol, "read_data: for transfer {}, whose turn it is not", number);
+    return fail(Error::protocol, "read_data: for transfer {}, which is not the next", number);
   Part& part = parts_.front();
   if (socket_.streamed_left() > part.bytes)
-    return fail(Error::protocol, "read_data: {} bytes, wanted are {}", socket_.streamed_left(), part.bytes);
+    return fail(Error::protocol, "read_data: {} bytes, expected {}", socket_.streamed_left(), part.bytes);
   part.bytes -= socket_.streamed_left();
   return {};
 }
@@ -340,14 +340,14 @@ Status StreamAgentLink::take_outcome(Bytes payload, bool of_read) {
   OFP_ASSIGN(wire::Outcome outcome, wire::decode_outcome(payload));
   if (parts_.empty() || parts_.front().transfer->is_read != of_read ||
       parts_.front().transfer->number != outcome.token || (!of_read && parts_.size() == 1 && sending_ != nullptr))
-    return fail(Error::protocol, "the outcome of transfer {}, whose turn it is not", outcome.token);
+    return fail(Error::protocol, "the outcome of transfer {}, which is not the next", outcome.token);
   const Part part = parts_.front();
   parts_.pop_front();
   Transfer& transfer = *part.transfer;
   --transfer.parts_under_way;
   if (of_read && part.bytes > 0) {
     if (outcome.status)
-      return fail(Error::protocol, "read_done: {} bytes of transfer {} never came", part.bytes, outcome.token);
+      return fail(Error::protocol, "read_done: {} bytes of transfer {} are missing", part.bytes, outcome.token);
     skip(transfer, part.bytes);
   }
   if (!outcome.status && transfer.status) transfer.status = std::move(outcome.status);

@@ -1,9 +1,8 @@
 // The agent's end over TCP or TLS: reads and writes are requests that the host's library answers.
 //
-// Requests are answered in the order they were sent, so the answer under way is always that of the oldest one, and
-// its bytes are received straight into the memory the read named. A transfer is cut into parts, so that each
-// fits a frame; it is over with its last part. Everything is checked here against what was announced, and again
-// by the host against what it announced.
+// Requests are answered in the order they were sent, so the current answer always belongs to the oldest one, and its
+// bytes are received straight into the read's target. A transfer is cut into parts that fit a frame; it ends with its
+// last part. Everything is checked here against the announcements, and again by the host.
 #pragma once
 
 #include <sys/uio.h>
@@ -50,10 +49,10 @@ class StreamAgentLink final : public AgentLink {
   struct Transfer {
     bool is_read = false;
     std::uint64_t token = 0;
-    std::uint64_t number = 0;  // names it on the wire
+    std::uint64_t number = 0;  // identifies it on the wire
     std::vector<Piece> pieces;
-    std::size_t asked_piece = 0, asked_offset = 0;  // what the parts sent so far cover
-    std::size_t moved_piece = 0, moved_offset = 0;  // received, or given to the socket
+    std::size_t asked_piece = 0, asked_offset = 0;  // the range covered by the parts sent so far
+    std::size_t moved_piece = 0, moved_offset = 0;  // received, or handed to the socket
     unsigned parts_under_way = 0;
     bool all_asked = false;
     Status status;
@@ -85,8 +84,8 @@ class StreamAgentLink final : public AgentLink {
   void lose(Failure why);
 
   ControlSocket socket_;
-  Fd events_fd_;  // an epoll of the socket, so that a sleeping loop also hears of room for output
-  Fd more_fd_;    // always readable; in the epoll while bytes are here that the socket does not know of any more
+  Fd events_fd_;  // an epoll of the socket, so that a sleeping loop also learns of room for output
+  Fd more_fd_;    // always readable; in the epoll while received bytes are buffered outside of the socket
   bool room_watched_ = false, more_watched_ = false;
   LinkTraits traits_;
   SegmentLimits limits_;
@@ -95,11 +94,11 @@ class StreamAgentLink final : public AgentLink {
   std::uint64_t segment_bytes_ = 0;
   std::uint32_t segment_count_ = 1;
 
-  std::vector<std::unique_ptr<Transfer>> transfers_;  // all there are; idle ones are used again
+  std::vector<std::unique_ptr<Transfer>> transfers_;  // all of them; idle ones are reused
   std::vector<Transfer*> idle_;
-  std::deque<Transfer*> waiting_;  // parts of it are still to be sent; only the first has begun
+  std::deque<Transfer*> waiting_;  // with parts that are still to be sent; only the first has started
   std::deque<Part> parts_;         // sent and not answered, oldest first
-  Transfer* sending_ = nullptr;    // the write whose bytes are going out
+  Transfer* sending_ = nullptr;    // the write whose bytes are being sent
   std::uint64_t next_number_ = 1;
 
   EventQueue events_;

@@ -51,7 +51,7 @@ Status StreamHostLink::announce_segment(RegionId segment, const SegmentMemory& m
   wire::encode(wire::SegmentNotice{segment, memory.length(), 0, 0}, payload);
   auto announced = server_->send(ControlType::segment, payload);
   if (announced) announced = server_->await_acknowledgement(segment, deadline);
-  if (!announced) retire_segment(segment);  // the agent may still come to it
+  if (!announced) retire_segment(segment);  // in case the agent accepts it later
   return announced;
 }
 
@@ -98,13 +98,15 @@ Status StreamHostLink::look() {
 void StreamHostLink::abandon() {
   if (abandoned_) return;
   abandoned_ = true;
-  // The thread did not come along, and it may hold any lock of this copy: nothing of it is touched again.
+  // A fork copies only the calling thread, and the server's thread may hold any lock of this copy: no lock is used
+  // again.
   server_->close_copies();
   (void)server_.release();
 }
 
 void StreamHostLink::close() {
-  if (getpid() != owner_) return abandon();  // a child that was never told: the connection is its parent's
+  if (getpid() != owner_) return abandon();  // a child in which abandon() was not called: the connection is its
+                                             // parent's
   if (!abandoned_) server_->stop();
 }
 

@@ -1,12 +1,12 @@
-// The host's end over TCP or TLS. Its memory is served by one thread, named "offpath-tcp", which blocks all signals;
-// every piece of every request is checked against what the program announced. Read stream_agent_link.h first.
+// The host's end over TCP or TLS. One thread, named "offpath-tcp", serves the program's memory and blocks all signals;
+// every piece of every request is checked against the announcements. Read stream_agent_link.h first.
 //
-// Bytes go from and to the program's memory without a copy in between (TLS needs one). Memory that was freed
-// although it is announced makes the kernel answer EFAULT and fails that request, nothing else.
+// Bytes go from and to the program's memory without a copy (TLS needs one). If announced memory was freed, the kernel
+// returns EFAULT, which fails that request and nothing else.
 //
 // Locks, never two at a time: `table` (regions, and those of the frame being moved), `output` (everything on the
-// socket), `state` (what the program waits for). Program threads never wait for the network under one of them: a
-// wake that finds the socket busy is left to whoever holds it.
+// socket), `state` (results that the program waits for). Program threads never wait for the network under a lock: a
+// wake that finds the socket busy is left to the thread that holds it.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 namespace offpath::link {
 
-class StreamServer;  // the thread and all it shares with the program's threads
+class StreamServer;  // the thread and all state that it shares with the program's threads
 
 class StreamHostLink final : public HostLink {
  public:
@@ -56,7 +56,7 @@ class StreamHostLink final : public HostLink {
   bool abandoned_ = false;
 };
 
-// Zeroed, page aligned, shared with children, so that what lies in it survives a fork.
+// Zeroed, page aligned, shared with children, so that its contents survive a fork.
 [[nodiscard]] Result<SegmentMemory> allocate_shared(std::uint64_t length);
 
 }  // namespace offpath::link

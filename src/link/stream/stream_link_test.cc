@@ -87,7 +87,7 @@ TEST_P(StreamLink, RefusesWhatWasNotAnnounced) {
 }
 
 TEST_P(StreamLink, TheHostChecksWhatTheAgentBelieves) {
-  // The agent's end holds wrong beliefs, as one that was taken over would.
+  // The agent's end holds wrong regions, as a compromised agent would.
   std::vector<std::byte> source(4096), target(1 << 20);
   ASSERT_TRUE(host->announce_range(3, 7, source.data(), source.size()));
   ASSERT_TRUE(there->attach_range(3, 7, 0, 1 << 20, 0));
@@ -97,7 +97,7 @@ TEST_P(StreamLink, TheHostChecksWhatTheAgentBelieves) {
   EXPECT_TRUE(read_one(*there, {3, 7, 4000, target.data(), 96}));
   host->retire_range(3, 7);
   EXPECT_EQ(read_one(*there, {3, 7, 0, target.data(), 96}).error().code, Error::stale);
-  // A plan whose third piece is refused: what was sent of it counts for nothing, and the next one works.
+  // A plan whose third piece is refused: its earlier pieces do not count, and the next plan works.
   ASSERT_TRUE(host->announce_range(3, 8, source.data(), source.size()));
   ASSERT_TRUE(there->attach_range(3, 8, 0, 1 << 20, 0));
   const ReadPiece pieces[] = {
@@ -260,7 +260,7 @@ TEST_P(StreamLink, AnAgentThatStopsReadingDoesNotHoldClose) {
   const ReadPiece piece{1, 1, 0, target.data(), target.size()};
   there->read(1, {&piece, 1});
   const timespec pause{0, 50'000'000};
-  nanosleep(&pause, nullptr);  // the host's thread has filled the socket
+  nanosleep(&pause, nullptr);  // until the host's thread has filled the socket
   host->wake();
   host->close();
   EXPECT_EQ(host->look().error().code, Error::closed);

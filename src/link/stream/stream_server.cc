@@ -23,7 +23,7 @@ using wire::TransferRequest;
 namespace {
 
 constexpr std::uint64_t frame_bytes_max = 1024 * 1024;
-constexpr std::uint64_t copied_bytes_max = 64 * 1024;  // of a write that is received first and then put in place
+constexpr std::uint64_t copied_bytes_max = 64 * 1024;  // of a write that is received first and then copied into place
 constexpr std::size_t answer_vectors_max = 256;
 constexpr std::size_t stack_bytes = 256 * 1024;
 constexpr auto detach_wait = std::chrono::seconds(1);
@@ -40,7 +40,7 @@ void clear(const Fd& event) noexcept {
   (void)!::read(event.get(), &count, sizeof count);
 }
 
-// The program may read a word at any moment: words are stored in one go, and pieces become visible in their order.
+// The program may read a word at any moment: words are stored whole, and pieces become visible in order.
 void put(std::byte* to, const std::byte* from, std::uint64_t length) noexcept {
   std::atomic_thread_fence(std::memory_order_release);
   if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0 && length % 8 == 0 && length <= 64) {
@@ -73,7 +73,7 @@ StreamServer::StreamServer(ControlSocket socket, GuardedCopy guarded, Fd event, 
 Status StreamServer::start() {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are the program's
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are left to the program's threads
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, stack_bytes);
@@ -131,7 +131,7 @@ void StreamServer::signal_program() noexcept { set(event_); }
 
 Status StreamServer::serve_one() {
   ControlSocket::Frame frame;
-  // Receiving and sending share nothing but the TLS session.
+  // Receiving and sending share only the TLS session.
   std::unique_lock lock(output_, std::defer_lock);
   if (socket_.tls() != nullptr) lock.lock();
   auto there = socket_.next(frame);
@@ -242,7 +242,7 @@ Status StreamServer::serve_read(Bytes payload) {
   return answer(ControlType::read_done, request.token, std::move(outcome));
 }
 
-// All of the frame goes out, whatever becomes of its memory: what the other side expects has to come.
+// Sends the whole frame, even if its memory disappears: the other side expects all of its bytes.
 Status StreamServer::send_frame(std::uint64_t number, std::uint32_t bytes, Status& outcome) {
   vector_ = 0;
   chunk_ = {};
@@ -280,7 +280,7 @@ Result<std::size_t> StreamServer::send_some(Status& outcome) {
   }
   const iovec chunk{const_cast<std::byte*>(chunk_.data()), chunk_.size()};
   const auto from = copied ? std::span(&chunk, 1) : std::span<const iovec>(vectors_).subspan(vector_);
-  auto sent = socket_.stream(from, true);  // a further frame or the outcome follows at once
+  auto sent = socket_.stream(from, true);  // another frame or the outcome follows at once
   if (!sent && sent.error().code == Error::unreadable) {
     outcome = send_zeros_instead();
     return std::size_t{1};
@@ -299,7 +299,7 @@ Result<std::size_t> StreamServer::send_some(Status& outcome) {
 }
 
 Status StreamServer::send_zeros_instead() {
-  auto why = fail(Error::unreadable, "the memory announced cannot be read");
+  auto why = fail(Error::unreadable, "the announced memory cannot be read");
   for (std::size_t i = vector_; i < vectors_.size(); ++i) {
     const auto* from = static_cast<const std::byte*>(vectors_[i].iov_base);
     const std::uint64_t readable = guarded_.readable_bytes(from, vectors_[i].iov_len);
@@ -326,7 +326,7 @@ Status StreamServer::send_zeros_instead() {
 Status StreamServer::serve_write(std::uint64_t number) {
   OFP_ASSIGN(const TransferRequest request, wire::decode_transfer(request_));
   if (request.token != number)
-    return fail(Error::protocol, "write_data: for transfer {}, expected is {}", number, request.token);
+    return fail(Error::protocol, "write_data: for transfer {}, expected {}", number, request.token);
   const std::uint32_t bytes = socket_.streamed_left();
   std::uint64_t total = 0;
   Status outcome;
@@ -344,7 +344,7 @@ Status StreamServer::serve_write(std::uint64_t number) {
     }
     if (outcome) held_ = frame_regions_;
   }
-  if (total != bytes) return fail(Error::protocol, "write_data: {} bytes, its pieces have {}", bytes, total);
+  if (total != bytes) return fail(Error::protocol, "write_data: {} bytes, but its pieces have {}", bytes, total);
 
   Status received;
   if (outcome) {
@@ -353,13 +353,13 @@ Status StreamServer::serve_write(std::uint64_t number) {
     release_frame();
   }
   OFP_TRY(received);
-  while (socket_.streamed_left() > 0) {  // of a write that failed
+  while (socket_.streamed_left() > 0) {  // of a failed write
     OFP_TRY(receive_some({}));
   }
   return answer(ControlType::write_done, number, std::move(outcome));
 }
 
-// Receives into `to`, or throws away if that is empty; waits for at least one byte.
+// Receives into `to`, or discards if that is empty; waits for at least one byte.
 Result<std::size_t> StreamServer::receive_some(std::span<const iovec> to) {
   for (;;) {
     std::unique_lock lock(output_, std::defer_lock);
@@ -387,7 +387,7 @@ Status StreamServer::receive_copied(const TransferRequest& request, Status& outc
   return {};
 }
 
-// Puts bytes from `position` of the write on in their places. Under the lock, so that nothing is retired meanwhile.
+// Copies the write's bytes from `position` on to their places. Under the lock, so that nothing is retired meanwhile.
 Status StreamServer::apply(const TransferRequest& request, std::uint64_t position, Bytes bytes) {
   const std::lock_guard lock(table_);
   std::uint64_t begins = 0;
@@ -500,7 +500,7 @@ void StreamServer::release_output(std::unique_lock<std::mutex>& lock) {
   send_pending_wake();
 }
 
-// A thread that finds the socket busy leaves the wake to the one that holds it, which comes here after unlocking.
+// A thread that finds the socket busy leaves the wake to the thread that holds it, which calls this after unlocking.
 void StreamServer::send_pending_wake() {
   fence_before_look();
   while (wake_pending_.load()) {
@@ -508,7 +508,7 @@ void StreamServer::send_pending_wake() {
     if (!lock) return;
     bool waits = false;
     if (wake_pending_.exchange(false)) {
-      (void)socket_.send_wake();  // a connection that ended is the thread's to notice
+      (void)socket_.send_wake();  // the thread notices a connection that ended
       waits = socket_.wants_write();
     }
     lock.unlock();

@@ -21,7 +21,7 @@ namespace offpath::link {
 class StreamServer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<StreamServer>> create(ControlSocket socket);
-  // After stop(), or in a forked child never: there the object is left to the parent.
+  // Only after stop(). In a forked child it is never destroyed.
   ~StreamServer() = default;
   [[nodiscard]] Status start();
   void stop();          // ends the connection and waits for the thread
@@ -29,10 +29,10 @@ class StreamServer {
 
   // ---- called by the program's threads
   [[nodiscard]] Status attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length);
-  // Returns when the thread does not touch the region any more, but waits for a stuck network at most a second.
+  // Returns when the thread does not use the region any more, but waits at most a second for a stuck network.
   void detach(RegionId region, std::uint32_t generation);
-  // The same without waiting: the thread may touch it while is_moving says so; where it does, the event descriptor
-  // tells of the end.
+  // The same without waiting: the thread may use the region as long as is_moving returns true; then the event
+  // descriptor announces the end.
   void withdraw(RegionId region, std::uint32_t generation);
   [[nodiscard]] bool is_moving(RegionId region);
   [[nodiscard]] Status send(wire::ControlType type, Bytes payload);
@@ -68,7 +68,7 @@ class StreamServer {
   void release_output(std::unique_lock<std::mutex>& lock);
   void send_pending_wake();
 
-  ControlSocket socket_;  // received from by the thread alone; `output` for the rest
+  ControlSocket socket_;  // only the thread receives from it; everything else is under `output`
   std::mutex output_;
   std::atomic<bool> wake_pending_ = false;
 
@@ -76,20 +76,20 @@ class StreamServer {
   std::condition_variable moved_;
   RegionTable regions_;
   std::vector<RegionId> held_;  // of the frame being moved
-  bool tells_moved_ = false;    // somebody was told that a region is among them
+  bool tells_moved_ = false;    // a caller was told that one of these regions is in use
 
   std::mutex state_;
   std::condition_variable changed_;
   Acknowledgements acknowledged_;
   std::optional<Failure> lost_;
 
-  Fd event_;  // towards the program
-  Fd kick_;   // towards the thread
+  Fd event_;  // wakes the program
+  Fd kick_;   // wakes the thread
   std::atomic<bool> stopping_ = false;
   pthread_t thread_{};
   bool started_ = false;
 
-  // The thread's own.
+  // Used only by the thread.
   GuardedCopy guarded_;
   std::vector<iovec> vectors_;
   std::size_t vector_ = 0;

@@ -1,5 +1,5 @@
-// Bytes of an agent that was taken over, to the host's end over TCP: it may end, but must not touch what was not
-// announced. (Memory beside what was announced is unmapped, so that touching it would show.)
+// Bytes of a compromised agent, to the host's end over TCP: the link may end, but must not touch memory that was not
+// announced. (Memory beside announced memory is unmapped, so that touching it would show.)
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>

@@ -11,7 +11,7 @@ using wire::ControlType;
 
 namespace {
 
-constexpr std::uint64_t request_bytes_max = 1 << 20;  // of one work request; every device takes that much
+constexpr std::uint64_t request_bytes_max = 1 << 20;  // of one work request; every device supports this size
 
 class RegisteredForVerbs final : public Registration {
  public:
@@ -69,7 +69,7 @@ Status VerbsAgentLink::advance_connection() {
   const bool before = static_cast<bool>(connection_.pair);
   auto ready = advance_accept(connection_, proofs_);
   if (!ready) {
-    // The program may have said why it ended, or that it did.
+    // The program may have sent the reason for its end.
     if (ready.error().code == Error::peer_lost) OFP_TRY(take_frames());
     return tl::unexpected<Failure>(std::move(ready).error());
   }
@@ -145,7 +145,7 @@ Status VerbsAgentLink::take_completions() {
     OFP_ASSIGN(const bool more, take_some_completions());
     if (more) continue;
     if (armed_ || lost()) break;
-    // Completions that come before this call raise no event: look once more after it.
+    // Completions before this call raise no event: look once more after it.
     if (const int code = ibv_req_notify_cq(connection_.queue.get(), 0); code != 0)
       return fail_errno(code, "ibv_req_notify_cq");
     armed_ = true;
@@ -153,7 +153,7 @@ Status VerbsAgentLink::take_completions() {
   return {};
 }
 
-// The first failure names the operation; what comes behind it in the queue pair was flushed.
+// The first failure names the operation; later requests of the queue pair were flushed.
 void VerbsAgentLink::fail_oldest(const ibv_wc& completion) {
   const char* text = connection_.calls->ibv_wc_status_str(completion.status);
   Failure why{Error::io, fmt::format("the queue pair failed: {}", text)};
@@ -162,10 +162,11 @@ void VerbsAgentLink::fail_oldest(const ibv_wc& completion) {
     why = {Error::peer_lost, fmt::format("the program's RDMA device does not answer ({})", text)};
   else if (completion.status == IBV_WC_REM_ACCESS_ERR || completion.status == IBV_WC_REM_INV_REQ_ERR ||
            completion.status == IBV_WC_REM_OP_ERR)
-    why = {Error::unreadable,
-           fmt::format("the program's RDMA device refused a piece of it ({}): the memory is not what was announced",
-                       text)};
-  // Of a program that ended this is how it shows, too: its socket says whether it did.
+    why = {
+        Error::unreadable,
+        fmt::format("the program's RDMA device refused a piece of it ({}): the memory does not match its announcement",
+                    text)};
+  // This error also occurs when the program has ended: its socket shows whether it has.
   if (auto taken = take_frames(); !taken && taken.error().code == Error::peer_lost) why = std::move(taken).error();
   if (lost()) return;
   if (under_way()) fail_operation(oldest(), why);

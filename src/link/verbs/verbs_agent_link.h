@@ -1,13 +1,13 @@
-// The agent's end over RDMA: reads and writes are work requests that its card serves with the host's, whatever the
-// host's processor does. Read verbs_link.h, verbs_connection.h and card_agent_link.h first.
+// The agent's end over RDMA: reads and writes are work requests that the two cards carry out, without the host's
+// processor. Read verbs_link.h, verbs_connection.h and card_agent_link.h first.
 //
-// A chain of requests is one list of linked work requests, handed to the card by one call; only the last one of a chain
-// is signalled. The queue pair completes requests in order, so the completion under way is always that of the oldest
-// chain. Writes up to 64 bytes, which is what rings and lines mostly are, travel inside their work request.
+// A chain of requests is a list of linked work requests, handed to the card by one call; only the last one of a chain
+// is signalled. The queue pair completes requests in order, so a completion always belongs to the oldest chain. Writes
+// of up to 64 bytes, which most writes to rings and lines are, travel inside their work request.
 //
-// A request that fails puts the whole queue pair into its error state, and what was posted behind it is flushed: the
-// link ends, with the reason. Since everything is checked before it is posted, what remains are a host that lies about
-// its memory, and a card that fails.
+// A failed request puts the whole queue pair into its error state, and later requests are flushed: the link ends with
+// the reason. Since everything is checked before it is posted, the remaining causes are a host that lies about its
+// memory, and a failing card.
 #pragma once
 
 #include <memory>

@@ -18,12 +18,12 @@ namespace offpath::link {
 namespace {
 
 constexpr int backlog = 8;
-constexpr unsigned reads_outstanding_max = 64;  // what a device does not do, it does not grant
+constexpr unsigned reads_outstanding_max = 64;  // upper bound; the device grants what it supports
 constexpr unsigned send_requests_wanted = 1024;
 constexpr unsigned inline_bytes_wanted = 64;  // one slot of a ring
 constexpr int host_rights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 constexpr int agent_rights = 0;
-constexpr std::uint8_t retries = 7;  // the most the field takes
+constexpr std::uint8_t retries = 7;  // the largest value of the field
 
 constexpr std::string_view next_step =
     "`rdma link` lists the RDMA devices and the network interfaces they belong to; without RDMA hardware: "
@@ -77,7 +77,8 @@ Result<ConnectionId> new_id(VerbsConnection& connection) {
   return ConnectionId(id, {connection.calls->rdma_destroy_id});
 }
 
-// A context besides the one librdmacm keeps for all connections of the process: its descriptors are ours to close.
+// A context besides the one that librdmacm keeps for all connections of the process, so that its descriptors can be
+// closed.
 Status open_queue_pair(VerbsConnection& connection, bool posts) {
   const VerbsCalls& calls = *connection.calls;
   ibv_device* device = connection.id->verbs->device;
@@ -97,7 +98,7 @@ Status open_queue_pair(VerbsConnection& connection, bool posts) {
     const int flags = fcntl(connection.completions->fd, F_GETFL);
     if (fcntl(connection.completions->fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
   }
-  // Every request of a queue pair that failed completes, signalled or not: room for all of them.
+  // Every request of a failed queue pair completes, signalled or not: the queue has room for all of them.
   connection.queue = CompletionQueue(calls.ibv_create_cq(connection.context.get(), static_cast<int>(requests) + 1,
                                                          nullptr, connection.completions.get(), 0),
                                      {calls.ibv_destroy_cq});
@@ -116,15 +117,15 @@ Status open_queue_pair(VerbsConnection& connection, bool posts) {
   return {};
 }
 
-// A device waits 4.096 us * 2^timeout for an acknowledgement, again after each retry. The longest with which the first
-// try and all retries are over in this time.
+// A device waits 4.096 us * 2^timeout for an acknowledgement, again after each retry. Returns the longest timeout with
+// which the first attempt and all retries end within this time.
 std::uint8_t timeout_within(TimeNs silence_ns) noexcept {
   std::uint8_t timeout = 1;
   while (timeout < 31 && (TimeNs{4096} << (timeout + 1)) * (retries + 1) <= silence_ns) ++timeout;
   return timeout;
 }
 
-// `reads_out`: what this side may have outstanding; `reads_in`: what it serves.
+// `reads_out`: reads that this side may have outstanding; `reads_in`: reads that it serves.
 Status move_queue_pair(VerbsConnection& connection, ibv_qp_state state, int rights, unsigned reads_out,
                        unsigned reads_in) {
   ibv_qp_attr attributes{};
@@ -151,8 +152,8 @@ Result<unsigned> reads_of_device(const VerbsConnection& connection, bool out) {
   return std::clamp<unsigned>(static_cast<unsigned>(std::max(most, 1)), 1, reads_outstanding_max);
 }
 
-// The largest packet that both ports take. The one who asks for the connection names its own port's; a larger packet
-// than the other one takes would be lost without a word.
+// The largest packet that both ports support. The connecting side names its own port's; a packet larger than the other
+// port supports would be lost silently.
 Result<ibv_mtu> packet_of_port(const VerbsConnection& connection) {
   ibv_port_attr port{};
   const int code = connection.calls->ibv_query_port(connection.context.get(), connection.id->port_num,
@@ -161,7 +162,7 @@ Result<ibv_mtu> packet_of_port(const VerbsConnection& connection) {
   return port.active_mtu;
 }
 
-// What an agent says besides its proof.
+// The packet size in an agent's private data, beside its proof.
 ibv_mtu packet_of_agent(const ConnectionEvent& event) noexcept {
   const std::size_t at = sizeof(wire::Proof);
   const auto given = event.said.size() > at ? std::to_integer<int>(event.said[at]) : 0;
@@ -170,7 +171,7 @@ ibv_mtu packet_of_agent(const ConnectionEvent& event) noexcept {
 
 bool says(const ConnectionEvent& event, const wire::Proof& wanted) {
   wire::Proof given;
-  if (event.said.size() < given.size()) return false;  // rdmacm pads what was sent
+  if (event.said.size() < given.size()) return false;  // rdmacm pads private data
   std::copy_n(event.said.begin(), given.size(), given.begin());
   return equal(given, wanted);
 }
@@ -197,7 +198,7 @@ Status accept_program(VerbsConnection& connection, const ConnectionEvent& reques
   return {};
 }
 
-// The host waits for each step of its own.
+// The host waits for each step of the connection.
 Result<ConnectionEvent> await_event(VerbsConnection& connection, rdma_cm_event_type wanted, SocketAddress& to,
                                     TimeNs deadline) {
   for (;;) {
@@ -322,7 +323,7 @@ Result<bool> advance_accept(VerbsConnection& connection, const VerbsProofs& proo
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         return fail(Error::io, "the RDMA device was removed");
       default:
-        break;  // of addresses and multicast, which nothing depends on
+        break;  // events of addresses and multicast, which do not matter
     }
   }
 }
@@ -357,7 +358,8 @@ Result<VerbsConnection> connect_queue_pair(const ControlSocket& socket, std::uin
   if (calls.rdma_connect(connection.id.get(), &request) != 0) return fail_errno(errno, "rdma_connect");
   OFP_ASSIGN(const ConnectionEvent answer, await_event(connection, RDMA_CM_EVENT_CONNECT_RESPONSE, to, deadline));
   if (!says(answer, proofs.agent))
-    return fail(Error::denied, "who answered at {} is not the agent of the control connection", text_of(to));
+    return fail(Error::denied, "the process that answered at {} is not the agent of the control connection",
+                text_of(to));
   connection.packet_max = packet_of_agent(answer);
   OFP_TRY(move_queue_pair(connection, IBV_QPS_RTR, host_rights, reads_out, reads));
   OFP_TRY(move_queue_pair(connection, IBV_QPS_RTS, host_rights, reads_out, reads));

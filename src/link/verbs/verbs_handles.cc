@@ -12,7 +12,7 @@ namespace offpath::link {
 
 namespace {
 
-// Never closed again: what the libraries load besides (a device's provider) does not bear it.
+// Never closed: other libraries that it loads (a device's provider) do not support unloading.
 Result<void*> open_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library != nullptr) return library;
@@ -28,7 +28,7 @@ template <class Call>
 Status find(void* library, const char* name, Call& call) {
   call = reinterpret_cast<Call>(dlsym(library, name));
   if (call == nullptr)
-    return fail(Error::unsupported, "RDMA: the rdma-core installed has no {}: version 23 or newer is needed", name);
+    return fail(Error::unsupported, "RDMA: the installed rdma-core has no {}: version 23 or newer is needed", name);
   return {};
 }
 

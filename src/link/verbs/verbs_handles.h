@@ -1,7 +1,7 @@
 // libibverbs and librdmacm, loaded on demand, and one owner for each of their objects.
 //
-// Nothing of Offpath is linked with these libraries: a program that reaches its agent in another way loads neither.
-// What their headers define inline (posting, polling) goes through the objects themselves.
+// Offpath's binaries are not linked with these libraries: a program that uses another kind of address loads neither.
+// Functions that their headers define inline (posting, polling) are called through the objects themselves.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -40,7 +40,7 @@ struct VerbsCalls {
 };
 using VerbsCallsPtr = std::shared_ptr<const VerbsCalls>;
 
-// Error::unsupported, with what to install, where a library is not there or too old.
+// If a library is missing or too old: Error::unsupported, which says what to install.
 [[nodiscard]] Result<VerbsCallsPtr> load_verbs();
 
 template <class Object, class Returned>
@@ -60,7 +60,7 @@ using QueuePair = VerbsHandle<ibv_qp>;
 using EventChannel = VerbsHandle<rdma_event_channel, void>;
 using ConnectionId = VerbsHandle<rdma_cm_id>;
 
-// Error::no_memory says what the limit of locked memory is, where that may be the reason.
+// Error::no_memory states the limit of locked memory if that may be the reason.
 [[nodiscard]] Result<MemoryRegion> register_memory(const VerbsCalls& calls, ibv_pd* domain, const void* base,
                                                    std::uint64_t length, int access);
 

@@ -1,4 +1,4 @@
-// What can be said about RDMA without a device.
+// Tests of RDMA without a device.
 #include "link/verbs/verbs_handles.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace offpath::link {
 namespace {
 
-// As the kernel refuses to lock more than it may.
+// Fails as the kernel does when the limit of locked memory is exceeded.
 ibv_mr* lock_nothing(ibv_pd*, void*, std::size_t, int) {
   errno = ENOMEM;
   return nullptr;

@@ -22,7 +22,7 @@ Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const Verb
   if (frame.type != ControlType::rendezvous)
     return unexpected_frame(frame.type, "before rendezvous: is the agent's address one of verbs?");
   OFP_ASSIGN(const std::uint64_t port, wire::decode_number(frame.payload));
-  if (port == 0 || port > 65535) return fail(Error::protocol, "rendezvous: {} is no port", port);
+  if (port == 0 || port > 65535) return fail(Error::protocol, "rendezvous: {} is not a port", port);
   OFP_ASSIGN(VerbsConnection connection,
              connect_queue_pair(socket, static_cast<std::uint16_t>(port), proofs, deadline));
   return VerbsHostLink::create(std::move(socket), std::move(connection), std::move(channel_segment), std::move(welcome),
@@ -62,7 +62,7 @@ Status VerbsHostLink::announce_segment(RegionId segment, const SegmentMemory& me
                                    region->rkey};
   announced_.keep(segment, 0, std::move(region));
   auto announced = control_.announce(notice, -1, deadline);
-  if (!announced) retire_segment(segment);  // for when the agent comes to it
+  if (!announced) retire_segment(segment);  // in case the agent takes it later
   return announced;
 }
 
@@ -94,7 +94,7 @@ Status VerbsHostLink::take_frame(const ControlSocket::Frame& frame) {
 
 // ---- the end
 
-// In this order: while the queue pair lives its regions can be reached.
+// In this order: as long as the queue pair lives its regions can be accessed.
 void VerbsHostLink::end_connection() noexcept {
   connection_.break_off();
   announced_.clear();
@@ -109,7 +109,8 @@ void VerbsHostLink::abandon() {
 }
 
 void VerbsHostLink::close() {
-  if (control_.inherited()) return abandon();  // a child that was never told: the connection is its parent's
+  if (control_.inherited()) return abandon();  // a child in which abandon() was not called: the connection is its
+                                               // parent's
   end_connection();
   control_.close();
 }

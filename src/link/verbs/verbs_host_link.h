@@ -1,11 +1,12 @@
-// The host's end over RDMA: registers what is announced and is done; its card serves the agent. No thread. Read
+// The host's end over RDMA: it registers announced memory, and its card serves the agent. It runs no thread. Read
 // verbs_link.h and verbs_connection.h first.
 //
-// Segments are registered for remote reads and writes, ranges for remote reads; announced_memory.h says how a key ends.
-// An agent that still uses one that ended loses its queue pair. When the agent is lost the queue pair goes before
-// anything else: from then on nobody reads or writes here, and memory that was leased is the program's.
+// Segments are registered for remote reads and writes, ranges for remote reads; announced_memory.h describes the end of
+// a key. An agent that still uses an ended key loses its queue pair. When the agent is lost, the queue pair ends before
+// anything else: afterwards nobody reads or writes here, and leased memory is the program's again.
 //
-// Registering pins the pages: they stay what they are even if the program unmaps them, and count as locked memory.
+// Registering pins the pages: the card keeps the same pages even if the program unmaps them, and they count as locked
+// memory.
 #pragma once
 
 #include "link/card/announced_memory.h"

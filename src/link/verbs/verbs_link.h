@@ -1,21 +1,20 @@
-// RDMA: what the handshake needs to know of verbs_link. Read this first, then verbs_connection.h (how a queue pair
-// comes about), then verbs_agent_link.h and verbs_host_link.h.
+// RDMA: the part of verbs_link that the handshake uses. Read this first, then verbs_connection.h (how a queue pair is
+// made), then verbs_agent_link.h and verbs_host_link.h.
 //
-// The control connection is that of stream_link, with its handshake. After the welcome comes a reliable queue pair:
+// The control connection and its handshake are those of stream_link. After the welcome a reliable queue pair is made:
 //
 //   host                                             agent
 //              <-- rendezvous: port ---------------   listens there by rdmacm, for this one program
-//   connects by rdmacm, with the host's proof ---->   compares it, rejects whoever does not know it
-//   compares it <-- accepts, with its own proof ---   and the packet its port takes: both send the smaller one
+//   connects by rdmacm, with the host's proof ---->   compares it, and rejects a wrong one
+//   compares it <-- accepts, with its own proof ---   and its port's largest packet: both use the smaller one
 //   segment: address and key of the channel's ---->   reads and writes may begin
 //
-// The proofs are HMACs of both nonces of the control connection's handshake under the shared key: nobody without the
-// key can make them, they are worth something for one connection and once, and the control connection never carries
-// them. So the queue pair belongs to the program that was authenticated, whoever else can reach the port. rdmacm sends
-// them in the clear and RDMA sends data in the clear: as for tcp, whoever sits on the wire can read and change what
-// passes.
+// The proofs are HMACs of both nonces of the control connection's handshake under the shared key: nobody can make them
+// without the key, they are valid for one connection and once, and the control connection never carries them. So the
+// queue pair belongs to the authenticated program, even if others can reach the port. rdmacm sends them in the clear
+// and RDMA sends data in the clear: as with tcp, anyone on the wire can read and change the traffic.
 //
-// libibverbs and librdmacm are loaded when the first address of this kind is used, and by nothing else.
+// libibverbs and librdmacm are loaded only when the first address of this kind is used.
 #pragma once
 
 #include <memory>
@@ -33,24 +32,26 @@
 namespace offpath::link {
 
 inline constexpr std::string_view verbs_reason =
-    "RDMA: the agent's network card reads and writes what the program registered, and the program's processor does "
+    "RDMA: the agent's network card reads and writes memory that the program registered, and the program's processor "
+    "does "
     "nothing";
 
 struct VerbsProofs {
   wire::Proof host{}, agent{};
 };
 
-// Whether queue pairs can be made at an address of this machine; where they cannot, what is missing and what to do.
+// Whether queue pairs can be made at an address of this machine; otherwise the error says what is missing and what to
+// do.
 [[nodiscard]] Status check_verbs(const Address& address);
 
-// The queue pair comes later, by itself: operations posted before wait for it, until `deadline`. `lasting`: what is
-// worth registering once; may be null.
+// The queue pair is made later: operations that are posted before wait for it, until `deadline`. `lasting`: memory that
+// is worth registering once; may be null.
 [[nodiscard]] Result<std::unique_ptr<AgentLink>> accept_verbs(ControlSocket socket, const VerbsProofs& proofs,
                                                               std::uint64_t channel_segment_bytes,
                                                               const SegmentLimits& limits,
                                                               std::shared_ptr<const LastingMemory> lasting,
                                                               TimeNs deadline);
-// Blocks until the queue pair is there.
+// Blocks until the queue pair is ready.
 [[nodiscard]] Result<std::unique_ptr<HostLink>> connect_verbs(ControlSocket socket, const VerbsProofs& proofs,
                                                               SegmentMemory channel_segment, wire::Welcome welcome,
                                                               TimeNs deadline);

@@ -26,7 +26,7 @@ struct Sockets {
   ControlSocket host, agent;
 };
 
-// A control connection between this machine's RDMA address and itself, as after the handshake.
+// A control connection between this machine's RDMA address and itself, in the state after the handshake.
 Sockets connect_sockets(Address address) {
   address.port = 0;
   auto listener = listen_at(address, false);
@@ -43,7 +43,7 @@ Sockets connect_sockets(Address address) {
 
 VerbsProofs new_proofs() { return {random_nonce(), random_nonce()}; }
 
-// One work request of our own making, and how it ended.
+// One hand-made work request, and its completion.
 struct Attempt {
   ibv_wr_opcode opcode = IBV_WR_RDMA_READ;
   std::uint64_t address = 0;
@@ -60,8 +60,7 @@ class VerbsLink : public testing::Test {
     address_.host = *found;
   }
 
-  // A program as the library makes it, with an agent of this test's own: it knows the proofs, and then does as it
-  // likes.
+  // A program made by the library, and an agent controlled by the test: it knows the proofs, and then misbehaves.
   void meet_hostile_agent() {
     Sockets sockets = connect_sockets(address_);
     agent_socket_ = std::move(sockets.agent);
@@ -194,7 +193,7 @@ TEST_F(VerbsLink, AnAgentReachesWhatWasAnnouncedAndNothingElse) {
   }
 }
 
-// The program that connected tries to read and write the real agent's memory.
+// The connected program tries to read and write the real agent's memory.
 TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     Sockets sockets = connect_sockets(address_);
@@ -213,7 +212,7 @@ TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
     EXPECT_TRUE(host) << host.error().message;
     std::vector<std::byte> victim(4096, std::byte{0x44});
     if (host) {
-      // The device decides by the queue pair's rights before it looks at the key, so any key will do.
+      // The device checks the queue pair's rights before the key, so any key will do.
       const ibv_wc_status status = attempt(*host, {opcode, reinterpret_cast<std::uint64_t>(victim.data()), 0x1234, 8});
       EXPECT_NE(status, IBV_WC_SUCCESS);
       EXPECT_NE(status, IBV_WC_RESP_TIMEOUT_ERR);
@@ -224,7 +223,7 @@ TEST_F(VerbsLink, AProgramReachesNothingOfTheAgent) {
   }
 }
 
-// Frames are registered once. A frame that goes and another one that comes to lie at its address are not one.
+// Frames are registered once. A later frame at the same address is registered again.
 TEST_F(VerbsLink, MemoryMappedAnewAtOneAddressIsRegisteredAnew) {
   constexpr std::uint64_t length = 2 * KeptRegions::window_bytes + 300'000;
   Sockets sockets = connect_sockets(address_);
@@ -287,7 +286,7 @@ TEST_F(VerbsLink, AStrangerAtThePortIsRejectedAndTheProgramIsNot) {
   if (!stranger) {
     EXPECT_EQ(stranger.error().code, Error::denied) << stranger.error().message;
   }
-  // The program's own proof sent back as the agent's is of no use either.
+  // The program's own proof, reflected as the agent's, is refused too.
   const auto mirrored = connect_queue_pair(others.host, number, {proofs.agent, proofs.host}, soon());
   EXPECT_FALSE(mirrored);
   const auto program = connect_queue_pair(sockets.host, number, proofs, soon());

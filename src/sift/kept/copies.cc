@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t members_of_ring_max = 16;
 constexpr std::uint32_t salts_max = 1 << 16;
 
-// How many members' rows have a copy with this one. With many members the rows are not searched: one more than the
-// mean.
+// The number of members whose rows have a copy with this one. With many members the rows are not searched: the result
+// is the mean plus one.
 std::uint64_t rows_held(std::span<const std::string> members, std::uint32_t replicas, const std::string& self) {
   if (replicas < 2 || members.size() < 2) return 0;
   if (members.size() > members_of_ring_max) return replicas;

@@ -33,7 +33,7 @@ void put(wire::Writer& writer, const TakenSequences& sequences) {
   }
 }
 
-// A number of entries that follow, each of at least so many bytes.
+// The number of following entries, each of at least `bytes_each` bytes.
 Result<std::uint32_t> take_count(wire::Reader& reader, std::uint64_t bytes_each, std::string_view what) {
   const auto count = reader.take<std::uint32_t>();
   if (!reader.ok() || count > reader.left() / bytes_each)
@@ -165,7 +165,7 @@ std::vector<std::byte> encode(const ElementRecord& record) {
 Result<ElementRecord> decode_record(Bytes bytes) {
   wire::Reader reader(bytes);
   if (const auto found = reader.take<std::uint16_t>(); found != version)
-    return fail(Error::version, "a record of an element is of version {}, expected {}", found, version);
+    return fail(Error::version, "a record of an element has version {}, expected {}", found, version);
   ElementRecord record;
   record.number = reader.take<std::uint64_t>();
   OFP_ASSIGN(const std::uint32_t sources, take_count(reader, 12, "sources"));
@@ -181,7 +181,7 @@ Result<ElementRecord> decode_record(Bytes bytes) {
     record.open.push_back(std::move(split));
   }
   OFP_ASSIGN(record.covers, take_sequences(reader));
-  if (!reader.done()) return fail(Error::protocol, "a record of an element, of {} bytes, is none", bytes.size());
+  if (!reader.done()) return fail(Error::protocol, "a record of an element, of {} bytes, is malformed", bytes.size());
   return record;
 }
 
@@ -229,13 +229,13 @@ void write_notes(MutableBytes object, std::uint64_t body_bytes, Bytes notes) noe
 
 Result<KeptParts> open_kept(Bytes object) {
   if (object.size() < tail_bytes)
-    return fail(Error::protocol, "{} bytes, what is kept of a sift pool has more", object.size());
+    return fail(Error::protocol, "{} bytes, a kept object of a sift pool has more", object.size());
   const std::byte* const tail = object.data() + object.size() - tail_bytes;
   const auto body = load<std::uint64_t>(tail);
   const auto notes = load<std::uint32_t>(tail + 8);
   const std::uint64_t before = object.size() - tail_bytes;
   if (load<std::uint32_t>(tail + 12) != magic || body > before || align_up(body, 8) + notes != before)
-    return fail(Error::protocol, "{} bytes that are nothing kept of a sift pool", object.size());
+    return fail(Error::protocol, "{} bytes that are not a kept object of a sift pool", object.size());
   return KeptParts{object.first(body), object.subspan(before - notes, notes)};
 }
 

@@ -1,4 +1,4 @@
-// The objects that are kept of a sift pool, so that a killed agent can continue. Each has a name:
+// The objects that are kept for a sift pool, so that a killed agent can continue. Each has a name:
 //
 //   piece   a piece that was taken: kept before it is answered, until all parts of its split were answered
 //   split   the pieces of a batch, and the sequences of its parts. It is kept before they are published, so that the
@@ -73,8 +73,8 @@ struct ElementRecord {
   std::uint64_t number = 0;
   std::vector<Source> sources;
   std::vector<std::uint64_t> next_sequences;  // of a split's parts, by number
-  std::vector<Split> open;                    // parts of which may not be answered
-  TakenSequences covers;                      // of a run: numbers of the runs that it replaces, and its own
+  std::vector<Split> open;                    // of which some parts may not be answered
+  TakenSequences covers;                      // of a run: its own number and those of the runs that it replaces
 
   bool operator==(const ElementRecord&) const = default;
 };
@@ -93,7 +93,7 @@ struct RunNotes {
 
 // ---- objects
 
-// Whether an unreadable object is lost. Other failures pass, read errors included: a corrupt object fails with
+// Whether an unreadable object is lost. Other failures are temporary, read errors included: a corrupt object fails with
 // Error::io once, and is not found afterwards.
 [[nodiscard]] bool is_lost(Error code) noexcept;
 

@@ -88,7 +88,7 @@ TEST(Journal, APieceIsKeptWithItsHeader) {
   EXPECT_TRUE(std::ranges::equal(parts.body, Bytes(frame->buffer.data(), frame->bytes)));
   EXPECT_EQ(decode_piece_header(parts.notes).value(), header);
   for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{15}, object->bytes - 1})
-    EXPECT_THAT(open_kept({object->buffer.data(), length}).error().message, HasSubstr("kept of a sift pool"));
+    EXPECT_THAT(open_kept({object->buffer.data(), length}).error().message, HasSubstr("kept object of a sift pool"));
 }
 
 TEST(Journal, ARunIsOpenedAsItWasAndNotAsAnotherShape) {

@@ -51,7 +51,7 @@ void Sift::end_keep(const Job& job, const Status& status, TimeNs, Effects& effec
     if (arrival.put) (*life)->take(arrival.header.sequence);
     return;
   }
-  if (arrival.put) {  // its number is not used again, and the object may exist: it is ignored
+  if (arrival.put) {  // its number is not reused, and its object may exist: it is ignored
     effects.emplace_back(std::in_place_type<ForgetEffect>, job.name);
     if (TakenSequences* const settled = to.sources[options_.self.member].settled(options_.self.incarnation))
       settled->take(arrival.header.sequence);
@@ -87,7 +87,7 @@ void Sift::keep_result(std::uint64_t token, Job job, Effects& effects) {
 
 void Sift::on_kept(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
   const auto node = keeping_.extract(token);
-  if (!node) return;  // of before the pool was dropped
+  if (!node) return;  // from before the pool was dropped
   const Job& job = node.mapped();
   Element& element = this->element(job.element);
   if (job.work == Work::keep) {
@@ -155,7 +155,7 @@ RunNotes Sift::notes_of_merge(Element& element, Batch& batch,
   return notes_of(batch.record);
 }
 
-// The record of the batch's split. No other agent publishes to the elements its parts go to.
+// Makes the record of the batch's split. No other agent publishes to the elements of its parts.
 void Sift::plan_parts(Element& element, Batch& batch) {
   ElementRecord& record = batch.record = record_of(element, batch.held);
   record.number = batch.number;
@@ -168,7 +168,7 @@ void Sift::plan_parts(Element& element, Batch& batch) {
   record.open.push_back(std::move(split));
 }
 
-// 0: the next one.
+// Returns the sequence of a part; 0: the next one.
 std::uint64_t Sift::sequence_of(const Element& element, const Batch& batch, std::uint32_t part) {
   const auto split = element.splits.find(batch.number);
   if (split == element.splits.end()) return 0;

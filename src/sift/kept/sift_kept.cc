@@ -52,9 +52,9 @@ Result<Identity> read_identity(Bytes bytes, uid_t user) {
   wire::Reader reader(bytes);
   Identity identity{reader.take<std::uint64_t>(), reader.take<std::uint64_t>(), {}};
   identity.text = reader.take_text();
-  if (!reader.done()) return fail(Error::protocol, "{} bytes that name no sift pool", bytes.size());
+  if (!reader.done()) return fail(Error::protocol, "{} bytes that do not name a sift pool", bytes.size());
   if (identity.user != user)
-    return fail(Error::denied, "its bytes say that it is user {}'s, but it is user {}'s", identity.user, user);
+    return fail(Error::denied, "its bytes name user {}, but it belongs to user {}", identity.user, user);
   return identity;
 }
 
@@ -93,7 +93,7 @@ void SiftService::read_identities(TimeNs now, service::Effects& effects) {
 void SiftService::on_identity(const std::string& own, const Result<FramePtr>& object, TimeNs now,
                               service::Effects& effects) {
   if (!object && !is_lost(object.error().code)) {
-    log(LogLevel::warning, "pool \"{}\": what was kept cannot be read yet, and is tried again: {}", own,
+    log(LogLevel::warning, "pool \"{}\": its kept objects cannot be read, and are tried again: {}", own,
         object.error().message);
     unread_.at(own).again_at = deadline_after(now, second_ns);
     return;
@@ -104,24 +104,23 @@ void SiftService::on_identity(const std::string& own, const Result<FramePtr>& ob
     OFP_ASSIGN(const Identity identity, read_identity({(*object)->buffer.data(), (*object)->bytes}, user));
     OFP_ASSIGN(const Settings settings, parse_settings(identity.text));
     if (const std::string name = own_name(settings, identity.text, user); name != own)
-      return fail(Error::exists, "what pool \"{}\" of user {} keeps is in \"{}\"", identity.text, user, name);
+      return fail(Error::exists, "the kept objects of pool \"{}\" of user {} are in \"{}\"", identity.text, user, name);
     OFP_ASSIGN(Pool* const pool, define(identity.text, user, effects));
-    if (pool->own != own) return fail(Error::exists, "pool \"{}\" is there as another one", identity.text);
-    agree(*pool, now, effects);  // as it was before
+    if (pool->own != own) return fail(Error::exists, "another pool \"{}\" exists", identity.text);
+    agree(*pool, now, effects);  // with its former definition
     return {};
   };
   if (const Status status = made(); !status)
-    log(LogLevel::error, "pool \"{}\": what was kept is not taken up: {}", own, status.error().message);
+    log(LogLevel::error, "pool \"{}\": its kept objects are not used: {}", own, status.error().message);
   make_awaited(now, effects);
 }
 
-// Until it is known what was kept of a pool, another one of its name would replace it.
+// Refuses a pool whose name may belong to kept objects that are still being read: it would replace them.
 Status SiftService::may_make(std::string_view text) const {
   for (const auto& [own, unread] : unread_) {
     const std::string_view name = std::string_view(own).substr(own.find(':'));
     if (name_in(text).substr(std::string_view("sift").size()) == name.substr(0, name.find(pool::kept_mark)))
-      return fail(Error::would_block, "pool \"{}\": agent {} is still reading what it kept of it", name_in(text),
-                  self_);
+      return fail(Error::would_block, "pool \"{}\": agent {} is still reading its kept objects", name_in(text), self_);
   }
   return {};
 }
@@ -165,7 +164,7 @@ Status SiftService::set_aside(const Pool& pool) {
   const Status done = pools_.reserve(pool.own, bytes, copy_stays);
   if (done) return {};
   return fail(done.error().code,
-              "pool \"{}\": {}; a smaller budget= ({}), less replicas= ({}) or a larger memory.bytes_max makes it fit",
+              "pool \"{}\": {}; a smaller budget= ({}), fewer replicas= ({}) or a larger memory.bytes_max makes it fit",
               pool.name, done.error().message, pool.settings.budget_bytes, pool.settings.replicas);
 }
 
@@ -187,8 +186,8 @@ void SiftService::work_on_opening(Pool& pool, TimeNs now, service::Effects& effe
   }
   if (pool.unasked.empty()) return begin_restore(pool, now, effects);
   if (now >= pool.tell_at) {
-    log(LogLevel::warning, "pool \"{}\": what this agent had of it may lie with {}: it waits for their answer",
-        pool.name, fmt::join(pool.unasked, ", "));
+    log(LogLevel::warning, "pool \"{}\": {} may have objects of this agent: it waits for their answer", pool.name,
+        fmt::join(pool.unasked, ", "));
     pool.tell_at = never;
   }
   set_due(pool, std::min(pool.tell_at, deadline_after(now, ask_again_ns)));
@@ -200,7 +199,7 @@ void SiftService::on_listed(std::uint64_t number, const std::string& member,
   if (!node) return;
   Pool& pool = *node.mapped().pool;
   pool.asked.erase(member);
-  if (!items) {  // it is away; asked again later
+  if (!items) {  // it is absent; asked again later
     set_due(pool, std::min(pool.due, deadline_after(now, ask_again_ns)));
     return;
   }
@@ -260,14 +259,14 @@ void SiftService::identified(std::uint64_t number, Result<std::uint64_t> incarna
     return;
   }
   if (!incarnation) {
-    log(LogLevel::warning, "pool \"{}\": it cannot begin yet, and is tried again: {}", pool.name,
+    log(LogLevel::warning, "pool \"{}\": it cannot start, and is tried again: {}", pool.name,
         incarnation.error().message);
     pool.restoring = false;
     set_due(pool, deadline_after(now, second_ns));
     return;
   }
   if (!items.empty())
-    log(LogLevel::info, "pool \"{}\": {} pieces, splits and runs of tracks were kept", pool.name, items.size());
+    log(LogLevel::info, "pool \"{}\": {} kept pieces, splits and runs of tracks were found", pool.name, items.size());
   pool.sift->restore(*incarnation, items, now, pool.pending);
   carry_out(pool, now, effects);
 }

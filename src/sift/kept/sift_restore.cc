@@ -23,7 +23,7 @@ void Sift::restore(std::uint64_t incarnation, const std::vector<KeptItem>& items
       restoring_->pieces.emplace_back(*name, item);
       continue;
     }
-    // No name is used again, whether its object can be read or not.
+    // No name is reused, whether its object can be read or not.
     Element& of = element(name->element);
     of.number = std::max(of.number, name->number);
     if (name->kind == KeptName::Kind::run) {
@@ -126,7 +126,7 @@ void Sift::end_restore(TimeNs now, Effects& effects) {
   for (std::uint32_t number = 1; number <= options_.settings.track_stage(); ++number) settle(number, now, effects);
 }
 
-// Runs that others were made of are ignored, even if they still exist.
+// Runs that were merged into others are ignored, even if they still exist.
 void Sift::restore_runs(Element& element, std::vector<Restoring::Run> runs, Effects& effects) {
   std::ranges::sort(runs, {}, [](const Restoring::Run& run) { return run.record.number; });
   for (const Restoring::Run& each : runs) {
@@ -151,7 +151,8 @@ void Sift::take_up(Element& element, const ElementRecord& record) {
     if (source.source < geometry_.members().size()) element.sources[geometry_.members()[source.source]].take_up(source);
 }
 
-// Splits whose pieces are all there. If all parts of a split were answered, some of its pieces may be dropped already.
+// Splits with all of their pieces. If all parts of a split were answered, some of its pieces may already have been
+// dropped.
 std::deque<Replay> Sift::replays_of(Element& element, ElementRecord record,
                                     const std::vector<std::pair<KeptName, KeptItem>>& pieces) {
   element.kept_split = KeptName{KeptName::Kind::split, element.id, {}, record.number}.text();
@@ -201,7 +202,7 @@ void Sift::queue_again(Element& element, const KeptItem& item, const PieceKey& k
   arrival.kept = arrival.restored = true;
   arrival.replay = replay;
   arrival.order = ++element.taken;
-  // No more than it was charged before, because the object includes its notes.
+  // At most its former charge, because the object includes its notes.
   arrival.charge = BufferCache::class_bytes(item.bytes) +
                    std::max(item.bytes + item.bytes / 8, item.rows * TrackRun::sort_bytes_per_row);
   arrival.charge =
@@ -215,14 +216,15 @@ Status Sift::reopen(Arrival& arrival, FramePtr object) {
   OFP_ASSIGN(PieceHeader header, decode_piece_header(parts.notes));
   if (header.element != arrival.header.element || header.source != arrival.header.source ||
       header.sequence != arrival.header.sequence)
-    return fail(Error::protocol, "piece {} of '{}' is there under its name", header.sequence, header.source.member);
+    return fail(Error::protocol, "another object, piece {} of '{}', has its name", header.sequence,
+                header.source.member);
   if (form_ == nullptr) {
     OFP_ASSIGN(form_, TrackForm::of_frame(parts.body, options_.settings.key));
     overhead_bytes_ = form_->rows->overhead_bytes();
   }
   OFP_ASSIGN(arrival.view, form_->rows->view(parts.body));
   if (arrival.view->rows != header.rows())
-    return fail(Error::protocol, "a piece has {} rows, its header says {}", arrival.view->rows, header.rows());
+    return fail(Error::protocol, "a piece has {} rows, but its header says {}", arrival.view->rows, header.rows());
   arrival.header = std::move(header);
   arrival.bytes = parts.body.size();
   arrival.frame = std::move(object);
@@ -273,7 +275,7 @@ void Sift::reopened(std::uint64_t id, Result<FramePtr> object, TimeNs now, Effec
   settle(to.id.stage, now, effects);
 }
 
-// Splits of which no piece could be read.
+// Drops splits of which no piece could be read.
 void Sift::skip_empty(Element& element) {
   while (!element.replays.empty() && element.replays.front().missing == 0 && element.replays.front().here.empty() &&
          element.batch == nullptr) {

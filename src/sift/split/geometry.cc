@@ -8,7 +8,7 @@ namespace offpath::sift {
 
 namespace {
 
-// Other than mix(), it has another result than 0 for 0.
+// Unlike mix(), its result for 0 is not 0.
 constexpr std::uint64_t hash_of(std::uint64_t value) noexcept { return mix(value + golden_ratio); }
 
 std::uint64_t hash_name(std::string_view name) noexcept {  // FNV-1a

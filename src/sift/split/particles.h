@@ -1,5 +1,5 @@
 // Particles for tests and benchmarks: frames of the 37-byte record, or of a smaller one, whose values follow from
-// identifier and step, so that a row can be checked wherever it is found.
+// identifier and step, so that any row can be checked.
 #pragma once
 
 #include <random>
@@ -45,7 +45,7 @@ inline FramePtr particle_frame(const RowForm& form, std::span<const std::uint64_
   return made->frame;
 }
 
-// "" if a row's values are those of its identifier and step.
+// "" if the row's values match its identifier and step.
 inline std::string wrong_row(const RowForm& form, const RowsView& view, std::uint64_t row, std::int64_t step,
                              std::size_t skip_columns = 0) {
   std::uint64_t id = 0;

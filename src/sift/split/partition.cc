@@ -33,14 +33,14 @@ void part_numbers(const Identifiers& ids, std::uint64_t begin, std::uint32_t cou
 }
 
 // Rows of a block: enough for runs of 512 rows, or as many as fit while a column of the block stays in a cache of the
-// core: the ends of runs are the cost.
+// core, because the ends of runs cost most.
 constexpr std::uint32_t block_rows_min = 4096, block_rows_max = 32768;
 
 std::uint32_t block_rows_of(SplitBits bits) noexcept {
   return std::clamp<std::uint32_t>(bits.parts() * 512, block_rows_min, block_rows_max);
 }
 
-// From this size on a split is written past the caches: smaller ones are found in the cache by the next reader.
+// A split of at least this size bypasses the caches; the next reader finds smaller ones in the cache.
 constexpr std::uint64_t streamed_bytes_min = 4 << 20;
 
 template <class Value>
@@ -136,7 +136,7 @@ OFP_AVX512 void gather8_avx512(const std::byte* from, const std::uint16_t* order
 using GatherRun = void (*)(const std::byte* from, const std::uint16_t* order, std::uint32_t count,
                            std::byte* to) noexcept;
 
-// `aligned`: all places to write to are at multiples of value_bytes.
+// `aligned`: all targets are at multiples of value_bytes.
 GatherRun gather_of(std::uint32_t value_bytes, Gather gather, bool streamed, bool aligned) noexcept {
 #if defined(__x86_64__)
   if (gather == Gather::avx512 && value_bytes == 4)
@@ -175,7 +175,7 @@ Gather best_gather() noexcept {
 }
 
 void count_parts(const Identifiers& ids, SplitBits bits, std::span<std::uint64_t> counts) noexcept {
-  // Four tables in turn: neighbours of one part would wait for each other's store.
+  // Four tables in turn: otherwise neighbouring rows of one part would wait for each other's store.
   constexpr std::uint32_t tables = 4, rows_max = 4096;
   std::array<std::uint16_t, rows_max> parts;
   std::array<std::uint32_t, tables << split_bits_max> counted{};
@@ -187,7 +187,7 @@ void count_parts(const Identifiers& ids, SplitBits bits, std::span<std::uint64_t
     for (; i + tables <= count; i += tables)
       for (std::uint32_t table = 0; table < tables; ++table) ++counted[table * width + parts[i + table]];
     for (; i < count; ++i) ++counted[parts[i]];
-    if ((begin / rows_max) % 65536 == 65535 || begin + rows_max >= ids.rows) {  // before 32 bits run over
+    if ((begin / rows_max) % 65536 == 65535 || begin + rows_max >= ids.rows) {  // before 32 bits overflow
       for (std::uint32_t at = 0; at < tables * width; ++at) counts[at % width] += counted[at];
       counted = {};
     }

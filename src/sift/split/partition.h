@@ -1,14 +1,13 @@
-// Splitting rows by some bits of their identifier: a radix partition that writes every part's columns straight to where
-// they stay, which are the buffers of outgoing Arrow frames.
+// Splits rows by some bits of their identifier: a radix partition that writes every part's columns straight to their
+// final place, the buffers of outgoing Arrow frames.
 //
-//     identifiers ->  count_parts   how many rows each part gets, so that its frame can be laid out
+//     identifiers ->  count_parts   counts the rows of each part, so that its frame can be laid out
 //     columns     ->  Partition     block by block: one counting sort of the block's row numbers, then, column by
-//                 column,
-//                                   each part's rows of the block as one run (gather from a block that is in the
-//                                   cache, store to one place of each part)
+//                                   column, each part's rows of the block as one run (gathered from a block in the
+//                                   cache, stored to one place for each part)
 //
-// Rows keep their order within a part. What is larger than a core's cache is written past it, a cache line at a time
-// (AVX-512): a line that is stored in full needs not be read first, which is a third of all memory traffic.
+// Rows keep their order within a part. Output larger than a core's cache bypasses it, a cache line at a time (AVX-512):
+// a line that is stored in full need not be read first, which saves a third of all memory traffic.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +45,7 @@ struct Column {
   std::uint32_t value_bytes = 0;
 };
 
-// Which instructions gather: chosen from what the processor has, or by a test.
+// The instructions for gathering: chosen by the processor's features, or by a test.
 enum class Gather { scalar, avx2, avx512 };
 [[nodiscard]] Gather best_gather() noexcept;
 
@@ -54,8 +53,8 @@ class Partition {
  public:
   explicit Partition(SplitBits bits, Gather gather = best_gather());
 
-  // `targets[column * parts + part]` is where the part's next row of that column goes; moved on by what was written.
-  // Each has room for what count_parts said. Columns have ids.rows rows.
+  // `targets[column * parts + part]` points to the part's next row of that column, and is advanced by what was written.
+  // Each has room for the counts of count_parts. Columns have ids.rows rows.
   void split(const Identifiers& ids, std::span<const Column> columns, std::span<std::byte*> targets);
 
  private:

@@ -8,7 +8,7 @@
 namespace offpath::sift {
 namespace {
 
-// Some rows, and what a loop over them says about where each goes.
+// Some rows, with their parts computed by a simple loop.
 struct Rows {
   Identifiers ids;
   std::vector<std::vector<std::byte>> columns;  // the first has the identifiers
@@ -18,7 +18,7 @@ struct Rows {
     std::vector<std::uint32_t> all{id_bytes};
     all.insert(all.end(), widths.begin(), widths.end());
     for (const std::uint32_t width : all) {
-      // Exactly as many bytes as there are values: whoever reads beyond them is caught by the sanitizer.
+      // Exactly as many bytes as the values need, so that the sanitizer catches reads beyond them.
       std::vector<std::byte>& column = columns.emplace_back(count * width);
       for (std::byte& byte : column) byte = static_cast<std::byte>(random());
     }

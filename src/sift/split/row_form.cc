@@ -29,7 +29,7 @@ Result<std::uint32_t> find_key(const frame::Schema& schema, std::string_view key
   for (std::uint32_t i = 0; i < schema.fields.size(); ++i) {
     if (schema.fields[i].name != key) continue;
     if (found != frame::none)
-      return fail(Error::schema, "columns {} and {} are both called '{}', which names the identifier", found, i, key);
+      return fail(Error::schema, "columns {} and {} are both called '{}', the name of the identifier", found, i, key);
     found = i;
   }
   if (found == frame::none)
@@ -93,7 +93,7 @@ Status RowForm::check_same_schema(Bytes bytes, const frame::FrameView& parsed) c
       // Nullability and metadata of a column do not matter: it has no nulls.
       continue;
     }
-    return fail(Error::schema, "column {} is '{}' {}, in the pool it is '{}' {}", i, one.name, frame::describe(one),
+    return fail(Error::schema, "column {} is '{}' {}, but in the pool it is '{}' {}", i, one.name, frame::describe(one),
                 other.name, frame::describe(other));
   }
   return {};
@@ -109,7 +109,7 @@ Result<RowsView> RowForm::view(Bytes bytes) const {
   for (std::uint32_t node = 0; node < nodes.size(); ++node) {
     if (nodes[node].null_count == 0) continue;
     const bool key = node == form_->layout.columns[key_column_];
-    return fail(Error::schema, "{} '{}' has {} nulls, sift pools take none", key ? "the identifier" : "column",
+    return fail(Error::schema, "{} '{}' has {} nulls, but sift pools take none", key ? "the identifier" : "column",
                 frame::path_of(form_->layout, node), nodes[node].null_count);
   }
   RowsView view;

@@ -1,4 +1,4 @@
-// The columns of a sift pool: accepted schemas, places of a frame's columns, and new frames of the same schema.
+// The columns of a sift pool: accepted schemas, the location of a frame's columns, and new frames of the same schema.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "frame/parse.h"
 #include "frame/template.h"
-#include "pool/table/frame_table.h"  // frames, and the memory they lie in
+#include "pool/table/frame_table.h"  // frames, and their memory
 #include "sift/split/partition.h"
 
 namespace offpath::sift {
@@ -23,7 +23,7 @@ struct FrameMemory {
   uid_t user = 0;
 };
 
-// A frame's columns where they lie. Valid as long as the frame is.
+// The columns of a frame in place. Valid as long as the frame.
 struct RowsView {
   std::uint64_t rows = 0;
   std::vector<Column> columns;
@@ -32,8 +32,8 @@ struct RowsView {
 
 class RowForm {
  public:
-  // Columns are of fixed width, or fixed_list of such, so that a row has the same bytes everywhere; the one named `key`
-  // is a 32- or 64-bit integer.
+  // Columns have a fixed width, or are fixed_list of such, so that all rows have the same size; the column `key` is a
+  // 32- or 64-bit integer.
   [[nodiscard]] static Result<std::shared_ptr<const RowForm>> make(const frame::Schema& schema, std::string_view key);
   [[nodiscard]] static Result<std::shared_ptr<const RowForm>> of_frame(Bytes frame, std::string_view key);
 
@@ -48,7 +48,7 @@ class RowForm {
 
   [[nodiscard]] const std::vector<std::uint32_t>& widths() const noexcept {
     return widths_;
-  }  // of a row's value in each column
+  }  // size of a row's value in each column
   [[nodiscard]] std::uint32_t row_bytes() const noexcept { return row_bytes_; }
   // The largest size of a frame beside its rows.
   [[nodiscard]] std::uint32_t overhead_bytes() const noexcept { return overhead_bytes_; }

@@ -30,7 +30,7 @@ Result<MutableBytes> map(std::uint64_t bytes) {
   const std::uint64_t before = align_up(address, huge_bytes) - address;
   if (before > 0) munmap(begin, before);
   munmap(begin + before + bytes, huge_bytes - before);
-  madvise(begin + before, bytes, MADV_HUGEPAGE);  // where there are none, small ones do
+  madvise(begin + before, bytes, MADV_HUGEPAGE);  // without huge pages, small ones are used
   return MutableBytes{begin + before, bytes};
 }
 

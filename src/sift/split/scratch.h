@@ -1,7 +1,7 @@
-// Memory that a job needs while it runs: in huge pages if the kernel provides them, and kept for the thread's next job.
+// Memory for a running job: in huge pages if the kernel provides them, and kept for the thread's next job.
 //
-// A sort writes to a thousand places in turn and reads a column in any order; with pages of 4 KiB most of these look up
-// a page first. And a page touched for the first time costs as much as what is done in it.
+// A sort writes to a thousand places in turn and reads a column in any order; with pages of 4 KiB most of these
+// accesses miss the TLB. And the first touch of a page costs as much as the work on it.
 #pragma once
 
 #include <cstddef>

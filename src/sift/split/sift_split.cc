@@ -1,4 +1,4 @@
-// An element that has enough pieces: it splits and publishes; in the last stage, it sorts and keeps.
+// An element with enough pieces splits and publishes them; in the last stage it sorts and keeps them.
 #include <algorithm>
 
 #include "sift/sift.h"
@@ -127,7 +127,7 @@ bool Sift::begin_split(Element& element, Effects& effects) {
 
 void Sift::on_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
   const auto found = jobs_.find(token);
-  if (found == jobs_.end()) return;  // of before the pool was dropped
+  if (found == jobs_.end()) return;  // from before the pool was dropped
   const Job job = std::move(found->second);
   jobs_.erase(found);
   Element& element = this->element(job.element);
@@ -164,7 +164,7 @@ void Sift::end_split(Element& element, const Status& status, TimeNs now, Effects
   --stage(number).jobs;
   const std::shared_ptr<Batch> batch = std::move(element.batch);
   element.batch = nullptr;
-  if (!status) {  // probably memory: its pieces still exist
+  if (!status) {  // probably out of memory: its pieces still exist
     release(number, parts_overhead(number));
     if (batch->again) {
       for (HeldPiece& piece : batch->held) element.replays.front().here.emplace(piece.key, std::move(piece));
@@ -250,7 +250,7 @@ void Sift::publish(ElementId from, ElementId to, Outgoing piece, std::uint64_t s
   }
   target.open.insert(piece.header.sequence);
   piece.bytes = piece.frame->buffer.capacity();
-  piece.charge = keeps() ? 0 : piece.bytes;  // its split has paid for it
+  piece.charge = keeps() ? 0 : piece.bytes;  // its split has been charged for it
   Stage& at = stage(from.stage);
   charge(from.stage, piece.charge);
   ++at.counters.outgoing;

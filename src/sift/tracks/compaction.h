@@ -9,7 +9,7 @@
 
 namespace offpath::sift {
 
-// A piece that was taken: its frame, and where its columns are.
+// A taken piece: its frame and the location of its columns.
 struct Piece {
   FramePtr frame;
   RowsView view;
@@ -27,7 +27,7 @@ struct Segment {
 [[nodiscard]] std::vector<Segment> segments_of(const std::vector<Piece>& pieces);
 
 struct Part {
-  std::uint32_t number = 0;  // the bits it was split by
+  std::uint32_t number = 0;  // the value of the bits by which it was split
   FramePtr frame;
   std::vector<StepRun> runs;
   std::uint32_t crc32c_of_identifiers = 0;

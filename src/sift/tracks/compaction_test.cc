@@ -78,10 +78,11 @@ TEST(RowForm, AnotherSchemaAndNullsAreRefused) {
   const auto other = RowForm::make(other_schema, "id").value()->make_frame(10, from).value();
   const auto viewed = form->view({other.frame->buffer.data(), other.frame->bytes});
   ASSERT_FALSE(viewed);
-  EXPECT_NE(viewed.error().message.find("column 3 is 'z' float64, in the pool it is 'z' float32"), std::string::npos)
+  EXPECT_NE(viewed.error().message.find("column 3 is 'z' float64, but in the pool it is 'z' float32"),
+            std::string::npos)
       << viewed.error().message;
 
-  // A frame whose identifiers have a null: as a program would send it.
+  // A frame whose identifiers have a null, as a program could send it.
   frame::BatchView batch;
   frame::Plan plan;
   const auto shape = frame::make_template(particle_schema(), frame::page_alignment).value();

@@ -16,9 +16,9 @@ using pool::ValueType;
 namespace {
 
 constexpr std::string_view step_name = "step";
-constexpr std::uint64_t frame_bytes = 16ull << 20;  // of what is read at a time
+constexpr std::uint64_t frame_bytes = 16ull << 20;  // read at a time
 
-// A whole number as it was written; int64 and uint64 overlap where it is in both.
+// A whole number as written in the query; the ranges of int64 and uint64 overlap.
 struct Whole {
   bool negative = false;
   std::uint64_t magnitude_or_bits = 0;  // bits of an int64 if negative
@@ -48,7 +48,7 @@ bool is_field(const Expression& expression, std::string_view name) {
   return expression.kind == Expression::Kind::field && expression.field == name;
 }
 
-// As if the operands changed places.
+// The function with swapped operands.
 Function turned(Function function) {
   switch (function) {
     case Function::less:
@@ -66,7 +66,7 @@ Function turned(Function function) {
 
 void bound_steps(Function function, Whole number, TrackQuery& bounds) {
   constexpr auto largest = static_cast<std::uint64_t>(INT64_MAX);
-  // A number beyond all steps bounds them at least as the last one does.
+  // A number beyond all steps has the same effect as the last step.
   const auto value = !number.negative && number.magnitude_or_bits > largest
                          ? INT64_MAX
                          : static_cast<std::int64_t>(number.magnitude_or_bits);
@@ -179,9 +179,8 @@ Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, 
                                                        std::string_view column_glob, uid_t user,
                                                        service::Effects& effects) {
   if (!says_all(row_glob) || !says_all(column_glob))
-    return fail(Error::unsupported,
-                "pool \"{}\": tracks have no keys of row and column, such as ({}, {}); say it in the filter", text,
-                brief(row_glob), brief(column_glob));
+    return fail(Error::unsupported, "pool \"{}\": tracks have no row and column keys, such as ({}, {}); use the filter",
+                text, brief(row_glob), brief(column_glob));
   OFP_ASSIGN(SiftService::TrackSource source, sifts_.track_source(text, user, effects));
   if (source.snapshot.form() == nullptr) return std::vector<QuerySource>{};
   return std::vector<QuerySource>{{nullptr, "tracks of " + source.text.substr(0, source.text.find('?')), "",
@@ -191,7 +190,7 @@ Result<std::vector<QuerySource>> TrackQueries::sources(const std::string& text, 
 Result<std::vector<QuerySource>> TrackQueries::choose(const std::string& pool, std::string_view row_glob,
                                                       std::string_view column_glob, uid_t user) {
   if (!SiftService::is_own(pool)) return pools_.choose(pool, row_glob, column_glob, user);
-  service::Effects none;  // an existing pool is asked about: there is nothing to report
+  service::Effects none;  // the pool exists: there is nothing to report
   OFP_ASSIGN(std::vector<QuerySource> found, sources(pool, row_glob, column_glob, user, none));
   if (found.empty()) return fail(Error::not_found, "pool \"{}\" has no tracks yet", pool);
   return found;

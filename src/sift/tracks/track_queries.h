@@ -1,5 +1,5 @@
 // Queries over sift pools (src/pool/query/query_service.h answers them): the rows of tracks at the members that keep
-// them, in the order of identifier and step. Other pools' are passed on.
+// them, ordered by identifier and step. Queries over other pools are passed on.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@
 
 namespace offpath::sift {
 
-// Bounds of steps and identifiers outside of which a filter does not hold, from its parts that are joined by "and" and
-// compare `step` or the identifiers with whole numbers. Other parts are ignored, so rows within may still not match.
+// Bounds of steps and identifiers outside of which a filter cannot hold. They come from its parts that are joined by
+// "and" and compare `step` or the identifiers with whole numbers. Other parts are ignored, so rows within the bounds
+// may still not match.
 [[nodiscard]] TrackQuery bounds_of(const pool::Query& query, const RowForm& rows);
 
 class TrackQueries final : public pool::QueryMembers {

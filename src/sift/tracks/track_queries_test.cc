@@ -48,7 +48,7 @@ TEST(TrackBounds, StepsAreThoseThatAllPartsAllow) {
   EXPECT_EQ(steps(call(Function::less, {whole(INT64_C(5)), field("step")})),
             std::pair(INT64_C(5), INT64_MAX));  // 5 < step
   EXPECT_EQ(steps(call(Function::less, {field("step"), whole(UINT64_MAX)})), std::pair(INT64_MIN, INT64_MAX));
-  // What is not joined by "and", or no whole number, bounds nothing.
+  // Terms that are not joined by "and", or are not whole numbers, give no bounds.
   EXPECT_EQ(steps(call(Function::logical_or, {step(Function::equal, 3), step(Function::equal, 4)})),
             std::pair(INT64_MIN, INT64_MAX));
   EXPECT_EQ(steps(call(Function::logical_not, {step(Function::equal, 3)})), std::pair(INT64_MIN, INT64_MAX));
@@ -64,7 +64,7 @@ TEST(TrackBounds, IdentifiersAreThoseOfOnePartThatTheColumnCanHold) {
   EXPECT_EQ(bounds(call(Function::is_in, {field("id"), whole(INT64_C(5)), whole(INT64_C(9))})).identifiers,
             (Ids{5, 9}));
   EXPECT_EQ(bounds(both(is(whole(INT64_C(5))), is(whole(INT64_C(6))))).identifiers,
-            (Ids{5}));  // the filter itself says that none is left
+            (Ids{5}));  // the filter itself matches none
   EXPECT_EQ(bounds(is(whole(INT64_C(-5))), Type::int32).identifiers, (Ids{static_cast<std::uint64_t>(-5)}));
   EXPECT_EQ(bounds(is(whole(UINT64_MAX))).identifiers, (Ids{UINT64_MAX}));
   EXPECT_EQ(bounds(is(whole(INT64_C(-5)))).identifiers, std::nullopt);
@@ -84,7 +84,7 @@ TEST(TrackBounds, OnlyColumnsThatAreNamedAreRead) {
   query.projections = {{"q", field("q")}};
   EXPECT_EQ(bounds_of(query, *form->rows).columns, (Columns{0, 2, 7}));
   query.projections.push_back({"speed", field("speed")});
-  EXPECT_EQ(bounds_of(query, *form->rows).columns, std::nullopt);  // whoever binds it names all there are
+  EXPECT_EQ(bounds_of(query, *form->rows).columns, std::nullopt);  // binding reports the unknown column
   query.projections.clear();
   query.aggregates = {{pool::AggregateFunction::count, "n", std::nullopt}};
   EXPECT_EQ(bounds_of(query, *form->rows).columns, (Columns{0, 2}));

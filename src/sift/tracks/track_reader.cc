@@ -56,7 +56,7 @@ Result<FramePtr> TrackReader::next(const FrameMemory& memory) {
   if (snapshot_.form() == nullptr || query_.first_step > query_.last_step) return nullptr;
   std::uint64_t rows = 0;
   std::size_t taken = 0;   // of found_
-  std::uint64_t left = 0;  // rows of the last one taken that do not fit any more
+  std::uint64_t left = 0;  // rows of the last one taken that did not fit
   while (rows < rows_max_) {
     if (taken == found_.size() && !find_more()) break;
     for (; taken < found_.size() && rows < rows_max_; ++taken) rows += found_[taken].rows;

@@ -12,7 +12,7 @@ namespace offpath::sift {
 struct TrackQuery {
   std::optional<std::vector<std::uint64_t>> identifiers;  // their bits; none: all identifiers
   std::int64_t first_step = INT64_MIN, last_step = INT64_MAX;
-  // Some columns of the pool's, by number, ascending, that of the identifiers among them; none: all.
+  // Some of the pool's columns, by number, ascending, including the identifiers'; none: all.
   std::optional<std::vector<std::uint32_t>> columns{};
 };
 
@@ -24,11 +24,11 @@ class TrackReader {
   // The next frame: `step` and the pool's columns, or those of the query, with at most rows_max rows. Null at the end.
   // An absent identifier has no rows, which is no failure.
   [[nodiscard]] Result<FramePtr> next(const FrameMemory& memory);
-  // One without rows, of the same columns. There has to be a form.
+  // A frame without rows, of the same columns. A form is required.
   [[nodiscard]] Result<FramePtr> empty(const FrameMemory& memory) { return answer({}, 0, memory); }
 
  private:
-  // The next key of a run, when all are read: the smallest of all runs is on top.
+  // The next key of a run: the smallest of all runs is on top. Exhausted runs have none.
   struct Head {
     std::uint64_t key;
     std::size_t order;  // of the run, so that older ones come first
@@ -44,12 +44,12 @@ class TrackReader {
 
   TrackSnapshot snapshot_;
   TrackQuery query_;
-  std::shared_ptr<const RowForm> some_columns_;  // answers of these, once there is one
+  std::shared_ptr<const RowForm> some_columns_;  // the form of answers with some columns, once there is one
   std::uint64_t rows_max_;
   std::size_t next_identifier_ = 0;
   std::priority_queue<Head, std::vector<Head>, std::greater<>> heads_;
   std::vector<std::pair<const TrackRun*, RowRange>> ranges_;
-  std::vector<Stretch> found_;  // not answered
+  std::vector<Stretch> found_;  // still to be answered
 };
 
 }  // namespace offpath::sift

@@ -57,7 +57,7 @@ void store_key(const RowForm& form, std::uint64_t key, std::byte* value) noexcep
 
 namespace {
 
-// Where a run's arrays are in its memory.
+// The offsets of a run's arrays in its memory.
 struct RunLayout {
   std::uint64_t keys_at, begins_at, steps_at, bytes = 0;
   std::vector<std::uint64_t> columns_at;
@@ -117,10 +117,10 @@ Result<std::shared_ptr<const TrackRun>> TrackRun::open(std::shared_ptr<const Row
                                                        const RunNotes& notes) {
   OFP_ASSIGN(const KeptParts parts, open_kept({object->buffer.data(), object->bytes}));
   const std::uint64_t bytes = parts.body.size();
-  // So few that they can be listed: each row has its step and its values.
+  // Such numbers can be listed: each row takes its step and its values.
   if (notes.rows > bytes / (8 + form->row_bytes() - form->key_bytes()) || notes.keys > notes.rows ||
       RunLayout(*form, notes.rows, notes.keys).bytes != bytes)
-    return fail(Error::protocol, "a run of {} rows and {} identifiers does not have {} bytes", notes.rows, notes.keys,
+    return fail(Error::protocol, "a run of {} rows and {} identifiers cannot have {} bytes", notes.rows, notes.keys,
                 bytes);
   auto made = std::make_shared<TrackRun>();
   made->lie_in(std::move(object), std::move(form), notes.rows, notes.keys);
@@ -149,7 +149,7 @@ namespace {
 
 struct Entry {
   std::uint64_t key;
-  std::uint32_t row;  // of all segments, one after the other
+  std::uint32_t row;  // counted over all segments
 };
 static_assert(2 * sizeof(Entry) == TrackRun::sort_bytes_per_row);
 
@@ -195,7 +195,7 @@ std::span<Each> sort_by_digits(std::span<Each> entries, std::span<Each> other, s
 
 struct SortedKeys {
   std::span<std::uint64_t> keys;
-  std::span<std::uint32_t> order;  // where each was
+  std::span<std::uint32_t> order;  // the original position of each
 };
 
 // `keys`, for which there are `other` and `order`, sorted. Equal ones keep their order.
@@ -248,7 +248,7 @@ void gather(std::span<const std::uint32_t> order, const std::byte* from, std::ui
   }
 }
 
-// All segments' values of a column one after the other: where they lie, if there is one segment; else in `scratch`.
+// All segments' values of a column, one after the other: in place if there is one segment; else in `scratch`.
 const std::byte* join_column(std::span<const Segment> segments, const std::vector<Piece>& pieces, std::size_t column,
                              std::uint32_t width, std::span<std::byte> scratch) {
   std::size_t bytes = 0;
@@ -266,12 +266,13 @@ const std::byte* join_column(std::span<const Segment> segments, const std::vecto
 Result<std::shared_ptr<const TrackRun>> TrackRun::sort(std::shared_ptr<const RowForm> form,
                                                        const std::vector<Piece>& pieces, const FrameMemory& memory,
                                                        const RunNotes* notes) {
-  // Segments come in the order of steps, and the sort keeps the order of equal keys: that makes (identifier, step).
+  // Segments are ordered by steps, and the sort keeps the order of equal keys: the result is ordered by (identifier,
+  // step).
   const std::vector<Segment> segments = segments_of(pieces);
   std::uint64_t rows = 0;
   for (const Segment& segment : segments) rows += segment.rows;
   if (rows > UINT32_MAX)
-    return fail(Error::too_large, "{} rows are to be sorted at once, {} are possible", rows, UINT32_MAX);
+    return fail(Error::too_large, "{} rows would be sorted at once, at most {} can be", rows, UINT32_MAX);
   std::uint32_t widest = sizeof(std::int64_t);
   for (const std::uint32_t width : form->widths()) widest = std::max(widest, width);
   OFP_ASSIGN(Scratch scratch,
@@ -326,7 +327,8 @@ void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, Ro
     const auto step_of_range = [](const auto& each) { return each.first->steps()[each.second.first]; };
     const auto least = std::ranges::min_element(ranges, {}, step_of_range);
     std::int64_t next = INT64_MAX;
-    bool before_next = true;  // rows of step `next` itself come first too, for this range is before the one that has it
+    bool before_next = true;  // rows of step `next` itself come first too, because this range precedes the one that has
+                              // it
     for (auto each = ranges.begin(); each != ranges.end(); ++each) {
       if (each == least || step_of_range(*each) > next) continue;
       if (step_of_range(*each) < next) before_next = least < each;

@@ -1,12 +1,12 @@
-// Rows in the order of (identifier, step), written once and read by anybody afterwards.
+// Rows ordered by (identifier, step), written once and then read by any thread.
 //
 //   keys     k0    k1       k2        the identifiers there are, ascending
 //   begins   0     3        5      9  where each one's rows begin
 //   steps    0 1 2 1 2 ...            ascending for each identifier
 //   columns  one dense array each, but for the identifiers': keys and begins say it all
 //
-// Identifiers are few beside rows (a particle has a row for each step), so the index is small, and a look-up is one
-// binary search in memory a hundredth of the run.
+// There are few identifiers beside rows (a particle has a row for each step), so the index is small, and a look-up is
+// one binary search in a hundredth of the run's memory.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 
 namespace offpath::sift {
 
-// The pool's rows, and rows in an answer: the same columns after `step` (i64).
+// The pool's rows, and rows of an answer: the same columns after `step` (i64).
 struct TrackForm {
   std::shared_ptr<const RowForm> rows, answers;
 
   [[nodiscard]] static Result<std::shared_ptr<const TrackForm>> of_frame(Bytes frame, std::string_view key);
   [[nodiscard]] static Result<std::shared_ptr<const TrackForm>> make(const frame::Schema& schema, std::string_view key);
-  // `step` and some of the columns, in their order.
+  // `step` and some of the columns, in order.
   [[nodiscard]] Result<std::shared_ptr<const RowForm>> answers_of(const std::vector<std::uint32_t>& columns) const;
 };
 
@@ -42,8 +42,8 @@ class TrackRun {
  public:
   static constexpr std::uint64_t sort_bytes_per_row = 32;
 
-  // `pieces` are not empty. With `notes` the run is an object that can be kept, followed by the notes; their shape is
-  // filled in.
+  // `pieces` is not empty. With `notes` the run is an object that can be kept, followed by the notes; their shape is
+  // set.
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> sort(std::shared_ptr<const RowForm> form,
                                                                     const std::vector<Piece>& pieces,
                                                                     const FrameMemory& memory,
@@ -51,7 +51,7 @@ class TrackRun {
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> merge(
       std::span<const std::shared_ptr<const TrackRun>> runs, const FrameMemory& memory,
       const RunNotes* notes = nullptr);
-  // A kept run; checks all keys.
+  // Opens a kept run; checks all keys.
   [[nodiscard]] static Result<std::shared_ptr<const TrackRun>> open(std::shared_ptr<const RowForm> form,
                                                                     FramePtr object, const RunNotes& notes);
   [[nodiscard]] const FramePtr& object() const noexcept { return object_; }
@@ -60,7 +60,7 @@ class TrackRun {
   [[nodiscard]] std::span<const std::int64_t> steps() const noexcept { return {steps_, rows_}; }
   [[nodiscard]] const std::byte* column(std::size_t number) const noexcept {
     return columns_[number];
-  }  // null: the identifiers'
+  }  // null: the identifiers' column
   [[nodiscard]] RowRange rows_of(std::size_t key_number) const noexcept {
     return {begins_[key_number], begins_[key_number + 1]};
   }
@@ -89,8 +89,8 @@ struct Stretch {
   std::uint64_t first = 0, rows = 0;
 };
 
-// Appends one identifier's rows of several runs in the order of their steps; of one step, in the order of `ranges`,
-// which is used up.
+// Appends one identifier's rows of several runs ordered by step; rows of one step in the order of `ranges`, which is
+// consumed.
 void append_by_step(std::uint64_t key, std::vector<std::pair<const TrackRun*, RowRange>>& ranges,
                     std::vector<Stretch>& stretches);
 // Copies a column of all stretches to `to`. Not for the identifiers'.

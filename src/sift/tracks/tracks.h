@@ -1,4 +1,4 @@
-// The runs of one element of the last stage, and what a reader takes of them.
+// The runs of one element of the last stage, and snapshots of them for readers.
 //
 // A batch of pieces is sorted into a run. Four runs of similar size are merged into one, in a job, while they are being
 // read (a log-structured merge, by tiers). So each row is copied log4(rows / rows of a batch) times, and a look-up
@@ -32,10 +32,10 @@ class TrackRuns {
   bool merging_ = false;
 };
 
-// Runs of some elements, kept while a reader has them.
+// Runs of some elements, kept alive for a reader.
 class TrackSnapshot {
  public:
-  // `elements`: of the whole last stage.
+  // `elements`: number of elements of the whole last stage.
   TrackSnapshot(std::shared_ptr<const TrackForm> form, std::uint32_t elements)
       : form_(std::move(form)), elements_(elements) {}
   // In ascending order of indices.

@@ -44,7 +44,7 @@ class Tracks : public ::testing::TestWithParam<Type> {
     return TrackRun::sort(form_->rows, pieces, memory_).value();
   }
 
-  // All frames of a reader, and that each is full but for the last.
+  // Reads all frames, and checks that each but the last is full.
   std::vector<Row> read(TrackReader reader, std::uint64_t rows_max) {
     std::vector<Row> found;
     bool over = false;

@@ -26,7 +26,7 @@ static size_t sealed(const struct ofs_answerer* answerer, uint8_t* to, size_t le
   return length + OFS_TAG_BYTES;
 }
 
-// The session's place, or for a new session the place of the one that was silent for longest.
+// The session's slot; for a new session the slot of the longest silent one.
 static struct ofs_session* session_of(struct ofs_answerer* answerer, uint64_t number, int64_t now_ns) {
   struct ofs_session* oldest = &answerer->sessions[0];
   for (int i = 0; i < OFS_SESSIONS; ++i) {
@@ -41,7 +41,7 @@ static struct ofs_session* session_of(struct ofs_answerer* answerer, uint64_t nu
   return oldest;
 }
 
-// True once for each number; false for a number that is too old to know.
+// True once for each number; false for a number that is too old to be checked.
 static bool is_first(struct ofs_session* session, uint64_t number) {
   if (number == 0) return false;
   if (number > session->highest) {

@@ -1,5 +1,5 @@
-// The sampler's answer to a datagram: bytes in, bytes out, and the time as an argument. It knows no socket, so that any
-// bytes can be tried on it (answer_fuzz).
+// The sampler's answer to a datagram: bytes in, bytes out, and the time as an argument. It knows no socket, so that
+// answer_fuzz can try any bytes.
 #pragma once
 
 #include <stdbool.h>
@@ -25,13 +25,13 @@ struct ofs_answerer {
   uint32_t schema_length;
   uint64_t schema_id;
   uint64_t sequence, answered, refused;
-  uint64_t cpu_ns;  // told with values; the program sets them
+  uint64_t cpu_ns;  // sent with values; the program sets them
   uint32_t resident_kb;
   struct ofs_session sessions[OFS_SESSIONS];
 };
 
 // Returns the answer's length, 0 if there is none. `now_ns` is monotonic; `real_ns` reads CLOCK_REALTIME, and
-// `received_ns` is it when the request came. `to` has OFS_DATAGRAM_MAX bytes.
+// `received_ns` is its value when the request arrived. `to` has OFS_DATAGRAM_MAX bytes.
 size_t ofs_answer(struct ofs_answerer* answerer, const uint8_t* request, size_t length, int64_t now_ns,
                   int64_t received_ns, int64_t (*real_ns)(void), uint8_t* to);
 

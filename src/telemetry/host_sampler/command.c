@@ -50,7 +50,7 @@ static void start(struct ofs_command* command, int64_t now_ns) {
   command->killed_ns = now_ns + command->limit_ns;
 }
 
-// The pipe is closed at its end, because a descriptor that stays readable would wake its poller again and again.
+// The pipe is closed at its end, because a descriptor that stays readable would wake its poller all the time.
 static void take_output(struct ofs_command* command) {
   for (int reads = 0; reads < 16 && command->pipe >= 0; ++reads) {
     char rest[512];
@@ -90,7 +90,7 @@ bool ofs_command_step(struct ofs_command* command, int64_t now_ns) {
     ++command->kills;
     command->killed_ns = INT64_MAX;
   }
-  // The end of the program counts, not the end of its output: a background process may hold the pipe for ever.
+  // The program's exit counts, not the end of its output: a background process may hold the pipe forever.
   int status = 0;
   const pid_t gone = waitpid(command->pid, &status, WNOHANG);
   if (gone == 0 || (gone < 0 && errno == EINTR)) return false;
@@ -104,7 +104,7 @@ bool ofs_command_step(struct ofs_command* command, int64_t now_ns) {
 
 int64_t ofs_command_deadline(const struct ofs_command* command) {
   if (command->pid == 0) return command->next_ns;
-  const int64_t look = command->looked_ns + 20000000;  // its end makes no descriptor readable
+  const int64_t look = command->looked_ns + 20000000;  // its exit makes no descriptor readable
   return look < command->killed_ns ? look : command->killed_ns;
 }
 
@@ -118,8 +118,8 @@ void ofs_command_stop(struct ofs_command* command) {
 
 void ofs_adopt_orphans(void) { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-// Orphans become children of this process when their parent ends. A page lists that many; more become visible as these
-// end.
+// Orphans become children of this process when their parent exits. A page lists that many; others become visible as
+// these exit.
 void ofs_kill_orphans(const struct ofs_command* const* commands, uint32_t count) {
   char list[4096];
   const int file = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);

@@ -66,7 +66,7 @@ static bool read_text(struct reader* reader, const char** text) {
         *to++ = '\t';
         break;
       default:
-        return wrong(reader, "in a text in double quotes a backslash is written twice", "");
+        return wrong(reader, "in a text in double quotes write a backslash twice", "");
     }
   }
   reader->at = from + 1;
@@ -88,7 +88,7 @@ static bool read_texts(struct reader* reader, const char** texts, uint32_t most)
     if (*reader->at == ',')
       ++reader->at;
     else if (*reader->at != ']')
-      return wrong(reader, "in a list there is a comma between texts", "");
+      return wrong(reader, "texts of a list need a comma between them", "");
   }
   ++reader->at;
   return count != 0 || wrong(reader, "this list is empty", "");
@@ -111,7 +111,7 @@ static bool read_duration(struct reader* reader, int64_t* ns) {
     *ns = (int64_t)(value * units[i].ns);
     return true;
   }
-  return wrong(reader, "this is no duration such as 250ms, from 1us on:", text);
+  return wrong(reader, "this is not a duration of at least 1us, such as 250ms:", text);
 }
 
 static bool read_real(struct reader* reader, double* value) {
@@ -120,7 +120,7 @@ static bool read_real(struct reader* reader, double* value) {
   if (ofs_read_number(reader->at, end, OFS_F64, 1, 1, &bits) != end) return wrong(reader, "a number is expected", "");
   memcpy(value, &bits, sizeof *value);
   reader->at += end - reader->at;
-  return *value > 0 || wrong(reader, "a scale is more than 0", "");
+  return *value > 0 || wrong(reader, "a scale has to be more than 0", "");
 }
 
 static bool read_sampler_key(struct reader* reader, const char* key) {
@@ -131,7 +131,7 @@ static bool read_sampler_key(struct reader* reader, const char* key) {
   if (strcmp(key, "name") == 0) return read_text(reader, &to->name);
   if (strcmp(key, "agent") == 0) return read_text(reader, &to->agent);
   if (strcmp(key, "interval") == 0) return read_duration(reader, &to->interval_ns);
-  return wrong(reader, "[sampler] has listen, key_file, root, name, agent and interval, and no key", key);
+  return wrong(reader, "[sampler] has listen, key_file, root, name, agent and interval, but no key", key);
 }
 
 static bool read_source_key(struct reader* reader, const char* key) {
@@ -151,7 +151,7 @@ static bool read_source_key(struct reader* reader, const char* key) {
   if (strcmp(key, "time_limit") == 0) return read_duration(reader, &to->time_limit_ns);
   return wrong(reader,
                "[[source]] has set, file, log, command, pattern, fields, label, type, kind, unit, description, scale, "
-               "interval and time_limit, and no key",
+               "interval and time_limit, but no key",
                key);
 }
 
@@ -181,7 +181,7 @@ static bool read_key(struct reader* reader) {
   if (length == 0 || *reader->at != '=') return wrong(reader, "key = value is expected", "");
   ++reader->at;
   skip_blank(reader);
-  key[length] = '\0';  // the blank or = behind it
+  key[length] = '\0';  // the blank or = after it
   if (reader->table == SAMPLER) return read_sampler_key(reader, key);
   if (reader->table == SOURCE) return read_source_key(reader, key);
   return wrong(reader, "this key is in no table:", key);
@@ -192,7 +192,7 @@ bool ofs_read_configuration(struct ofs_configuration* configuration, char* text)
   for (;; ++reader.line) {
     if (!at_end_of_line(&reader)) {
       if (!(*reader.at == '[' ? read_table(&reader) : read_key(&reader))) return false;
-      if (!at_end_of_line(&reader)) return wrong(&reader, "there is something behind the value", "");
+      if (!at_end_of_line(&reader)) return wrong(&reader, "there is text after the value", "");
     }
     if (*reader.at == '\r') ++reader.at;
     if (*reader.at == '\0') return true;

@@ -62,9 +62,9 @@ TEST(SamplerConfiguration, WhatIsWrongIsSaidWithItsLine) {
            {"\n\n[[sauce]]\n", "line 3: the tables are"},
            {"[[source]]\nset = cpu\n", "line 2: a text in quotes"},
            {"[[source]]\nset = \"cpu\n", "line 2: a text has no end"},
-           {"[[source]]\nset = \"cpu\" x\n", "line 2: there is something behind"},
-           {"[[source]]\ninterval = \"5\"\n", "line 2: this is no duration"},
-           {"[[source]]\nscale = -1\n", "line 2: a scale is more than 0"},
+           {"[[source]]\nset = \"cpu\" x\n", "line 2: there is text after"},
+           {"[[source]]\ninterval = \"5\"\n", "line 2: this is not a duration"},
+           {"[[source]]\nscale = -1\n", "line 2: a scale has to be more than 0"},
            {"[[source]]\nfields = []\n", "line 2: this list is empty"},
            {"set = \"cpu\"\n", "line 1: this key is in no table"}}) {
     const Read read(toml);

@@ -1,9 +1,8 @@
-// offpath-sampler: reads a host's numbers when an agent asks, and answers over UDP. A small static program: it
-// allocates nothing after its start, keeps its descriptors, and starts no thread. docs/guides/monitoring.md says how it
-// is set up.
+// offpath-sampler: reads a host's values when an agent asks, and answers over UDP. A small static program: it allocates
+// nothing after its start, keeps its descriptors, and starts no thread. docs/guides/monitoring.md describes its setup.
+// Read this first in this folder, then sources.h (what it reads), pattern.h and datagram.h (the protocol).
 //
-//   configuration -> sources (kept open) -> [ datagram -> answer.c: is it an agent's? -> pread, parse -> datagram ] for
-//   ever
+//   configuration -> sources (kept open) -> for each datagram: answer.c checks it -> read, parse -> datagram
 //
 // With `agent` in its configuration it becomes offpath-region-sampler instead, which writes the same values to memory
 // that the agent reads.
@@ -41,7 +40,7 @@ static void say(const char* a, const char* b, const char* c) {
   const char* parts[] = {"offpath-sampler: ", a, b, c, "\n"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
     for (const char* from = parts[i]; *from != '\0' && to < end;) *to++ = *from++;
-  if (write(2, line, (size_t)(to - line)) < 0) return;  // there is no reader
+  if (write(2, line, (size_t)(to - line)) < 0) return;  // nobody reads standard error
 }
 
 static _Noreturn void die(const char* a, const char* b, const char* c) {
@@ -71,12 +70,12 @@ static size_t read_whole(const char* path, char* to, size_t room, mode_t refused
 static void read_key(const char* path) {
   char bytes[KEY_BYTES_MAX + 1];
   const size_t length =
-      read_whole(path, bytes, sizeof bytes, S_IRWXG | S_IRWXO, " can be read by others than its owner: chmod 600");
-  if (length < KEY_BYTES_MIN) die(path, " has less than 16 bytes: make one, such as by openssl rand -hex 32", "");
+      read_whole(path, bytes, sizeof bytes, S_IRWXG | S_IRWXO, " can be read by other users than its owner: chmod 600");
+  if (length < KEY_BYTES_MIN) die(path, " has less than 16 bytes: make one, for example with openssl rand -hex 32", "");
   ofs_datagram_key(bytes, length, answerer.key);
   explicit_bzero(bytes, sizeof bytes);
   if (getrandom(answerer.token_key, sizeof answerer.token_key, 0) != sizeof answerer.token_key)
-    die("there is no randomness", "", "");
+    die("no random numbers are available", "", "");
 }
 
 static void add_sources(void) {
@@ -94,8 +93,8 @@ static void add_sources(void) {
     say("[[source]] of line ", digit, ": ");
     die(sources.why, "", "");
   }
-  if (sources.field_count == 0) die("the sources have no field", "", "");
-  answerer.sequence = (uint64_t)(real_ns() / 1000);  // so that it grows from one start to the next
+  if (sources.field_count == 0) die("the sources have no fields", "", "");
+  answerer.sequence = (uint64_t)(real_ns() / 1000);  // grows from one start to the next
   char name[256] = "host";
   if (configuration.name == NULL && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0')
     configuration.name = name;
@@ -117,7 +116,7 @@ static int bind_to(const char* address) {
   uint32_t port = 0;
   for (const char* at = colon + 1; *at != '\0'; ++at) {
     if (*at < '0' || *at > '9' || (port = port * 10 + (uint32_t)(*at - '0')) > 65535)
-      die("this is no port: ", address, "");
+      die("this is not a port: ", address, "");
   }
   const bool brackets = address[0] == '[' && colon[-1] == ']';
   const size_t length = (size_t)(colon - address) - 2 * brackets;
@@ -131,11 +130,11 @@ static int bind_to(const char* address) {
   const int udp = socket(is_six ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const struct sockaddr* where = is_six ? (const struct sockaddr*)&six : (const struct sockaddr*)&four;
   if (udp < 0 || bind(udp, where, is_six ? sizeof six : sizeof four) != 0)
-    die("cannot listen at ", address, errno == EADDRINUSE ? ": somebody else does" : "");
+    die("cannot listen at ", address, errno == EADDRINUSE ? ": another process does" : "");
   return udp;
 }
 
-// The kernel's port, for a parent that started this with port 0.
+// Reports the kernel's choice, for a parent that started this with port 0.
 static void tell_port(int udp) {
   struct sockaddr_in6 own;
   socklen_t length = sizeof own;
@@ -164,11 +163,11 @@ static void count_own(int64_t now_ns) {
     answerer.resident_kb = (uint32_t)bits[1];
 }
 
-// No input and no error of the socket ends this: such errors belong to others' datagrams, or pass.
+// No input and no error of the socket ends this: such errors concern others' datagrams, or are temporary.
 static void take_request(int udp, int flags) {
   struct sockaddr_storage from;
   socklen_t from_length = sizeof from;
-  // One byte more than a request has: a longer datagram is no request.
+  // One byte more than a request has: a longer datagram is not a request.
   const ssize_t length = recvfrom(udp, request, sizeof request, flags, (struct sockaddr*)&from, &from_length);
   if (length < 0) {
     if (errno != EINTR && errno != EAGAIN) poll(NULL, 0, 10);
@@ -189,7 +188,7 @@ static _Noreturn void serve_with_commands(int udp) {
     }
     const int64_t now_ns = clock_ns(CLOCK_MONOTONIC), deadline_ns = ofs_sources_deadline(&sources);
     int64_t wait_ms = deadline_ns <= now_ns ? 0 : (deadline_ns - now_ns) / 1000000 + 1;
-    if (wait_ms > 1000) wait_ms = 1000;  // what commands left behind is looked for
+    if (wait_ms > 1000) wait_ms = 1000;  // processes that commands left behind are looked for
     poll(polled, 1 + sources.command_count, (int)wait_ms);
     ofs_sources_step(&sources, clock_ns(CLOCK_MONOTONIC));
     ofs_kill_orphans((const struct ofs_command* const*)sources.commands, sources.command_count);
@@ -224,7 +223,7 @@ int main(int count, char** values) {
   if (count == 2 && strcmp(values[1], "--help") == 0) {
     print(usage);
     print(
-        "Answers agents that ask this host for its values over UDP. --check: says what the configuration gives, and "
+        "Answers agents that ask this host for its values over UDP. --check: lists the configured values, and "
         "ends.");
     return 0;
   }
@@ -247,7 +246,7 @@ int main(int count, char** values) {
   if (configuration.listen == NULL || configuration.key_file == NULL)
     die(path, ": [sampler] needs listen and key_file", "");
   read_key(configuration.key_file);
-  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // the key stays here
+  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // keeps the key secret
   const int udp = bind_to(configuration.listen);
   struct sigaction action = {.sa_handler = begin_anew, .sa_flags = SA_NODEFER};
   sigaction(SIGHUP, &action, NULL);

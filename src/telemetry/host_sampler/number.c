@@ -20,7 +20,7 @@ static double power_of_ten(int exponent) {
   return power;
 }
 
-// Digits beyond the 18th only shift the point: no source has more significant ones.
+// Digits beyond the 18th only move the decimal point: no source has more significant digits.
 static const char* read_real(const char* at, const char* end, double* value) {
   uint64_t digits = 0;
   int exponent = 0, count = 0;
@@ -51,7 +51,7 @@ static const char* read_real(const char* at, const char* end, double* value) {
       at = behind;
     }
   }
-  // A division by a power of ten is rounded once, a product with its inverse twice.
+  // A division by a power of ten rounds once, a product with its inverse twice.
   *value = exponent < 0 ? (double)digits / power_of_ten(exponent) : (double)digits * power_of_ten(exponent);
   if (exponent > 330 || exponent < -330) return NULL;
   return at;

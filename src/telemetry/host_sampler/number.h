@@ -14,9 +14,9 @@ extern "C" {
 enum ofs_type { OFS_U64, OFS_I64, OFS_F64 };
 enum ofs_kind { OFS_GAUGE, OFS_COUNTER };
 
-// Reads one number of that type at the beginning of [at, end), times `factor` (u64, i64) or `scale` (f64). Returns
-// behind its last character; null if there is none, if letters follow it at once other than a unit of at most two
-// (12kB, 3.5%), or if it does not fit the type. `bits` is what lies in a sample.
+// Reads one number of that type at the start of [at, end), times `factor` (u64, i64) or `scale` (f64). Returns the
+// position after its last character. Returns null if there is no number, if letters follow directly that are not a unit
+// of at most two (12kB, 3.5%), or if it does not fit the type. `bits` is the value as stored in a sample.
 const char* ofs_read_number(const char* at, const char* end, enum ofs_type type, uint64_t factor, double scale,
                             uint64_t* bits);
 

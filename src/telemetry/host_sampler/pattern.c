@@ -18,7 +18,7 @@ int ofs_pattern_captures(const char* pattern) {
   return captures;
 }
 
-// A word that should be a number but is not is skipped, so that the numbers behind it are still found.
+// Skips a word that should be a number but is not, so that later numbers are still found.
 static const char* word_end(const char* at, const char* end) {
   while (at < end && !is_blank(*at)) ++at;
   return at;
@@ -26,7 +26,7 @@ static const char* word_end(const char* at, const char* end) {
 
 bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
                uint64_t* bits, bool* present) {
-  // Kept back until the line has matched: a line that only begins like it must not change values.
+  // Stored only after the whole line has matched: a line that only begins like it must not change values.
   uint64_t found[OFS_CAPTURES_MAX];
   bool is_number[OFS_CAPTURES_MAX];
   const char* at = line;

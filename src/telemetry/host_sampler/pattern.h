@@ -1,4 +1,4 @@
-// Which numbers of a line are values.
+// Selects the numbers of a line that are values.
 //
 //   {}      a number that is taken
 //   *       any characters that are not blank, also none
@@ -19,20 +19,21 @@ extern "C" {
 
 enum { OFS_CAPTURES_MAX = 32 };  // of one pattern
 
-// How a captured number is read, and what became of it.
+// How to read a captured number, and the result.
 struct ofs_capture {
   enum ofs_type type;
   uint64_t factor;
   double scale;
 };
 
-// Numbers in a pattern; -1 if it is invalid: a brace that is not closed, a name between braces, too many.
+// The number of captures in a pattern; -1 if it is invalid: an unclosed brace, a name between braces, too many
+// captures.
 int ofs_pattern_captures(const char* pattern);
 
-// True if the line matches apart from its numbers; a capture that is not a number has present[i] = false.
+// True if the line matches apart from its numbers; present[i] is false for a capture that is not a number.
 bool ofs_match(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
                uint64_t* bits, bool* present);
-// The same anywhere in the line.
+// The same at any place in the line.
 bool ofs_search(const char* pattern, const char* line, const char* end, const struct ofs_capture* captures,
                 uint64_t* bits, bool* present);
 

@@ -1,6 +1,6 @@
-// offpath-region-sampler: what offpath-sampler becomes when its configuration names an agent. It reads the same sources
-// at a steady rate and writes them, as gauges of a program, to memory that the agent reads one-sided. It is a program
-// of the host library like any other, so it works over every link.
+// offpath-region-sampler: offpath-sampler becomes this program when its configuration names an agent. It reads the same
+// sources at a steady rate and writes them, as gauges of a program, to memory that the agent reads one-sided. It uses
+// the host library like any other program, so it works over every link.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -42,7 +42,7 @@ static const char* add_sources(void) {
     if (!ofs_add_set(&sources, usual[i])) return sources.why;
   for (uint32_t i = 0; i < configuration.source_count; ++i)
     if (!ofs_sources_add(&sources, &configuration.sources[i])) return sources.why;
-  return sources.field_count == 0 ? "the sources have no field" : NULL;
+  return sources.field_count == 0 ? "the sources have no fields" : NULL;
 }
 
 static void name_gauges(void) {
@@ -55,7 +55,7 @@ static void name_gauges(void) {
   }
 }
 
-// Until the agent is gone.
+// Returns when the agent is gone.
 static void write_values(ofp_channel* channel, ofp_gauges* gauges, int64_t interval_ns) {
   static uint8_t present[OFS_FIELDS_MAX];
   ofp_error error;
@@ -77,7 +77,7 @@ static const char usage[] = "usage: offpath-region-sampler CONFIGURATION.toml";
 int main(int count, char** values) {
   if (count == 2 && strcmp(values[1], "--help") == 0) {
     printf(
-        "%s\nWrites this host's values to memory which its agent reads. offpath-sampler starts it where `agent` is "
+        "%s\nWrites this host's values to memory that its agent reads. offpath-sampler starts it where `agent` is "
         "set.\n",
         usage);
     return 0;

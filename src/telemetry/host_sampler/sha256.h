@@ -17,8 +17,8 @@ void ofs_sha256_begin(struct ofs_sha256* hash);
 void ofs_sha256_add(struct ofs_sha256* hash, const void* bytes, size_t length);
 void ofs_sha256_end(struct ofs_sha256* hash, uint8_t digest[32]);
 
-// The key of datagrams: the first half of SHA-256("offpath sampler key 1" and the file's bytes), so that it is none
-// that the same file serves elsewhere.
+// The key of datagrams: the first half of SHA-256("offpath sampler key 1" and the file's bytes), so that it differs
+// from other keys made from the same file.
 void ofs_datagram_key(const void* file, size_t length, uint8_t key[16]);
 
 #ifdef __cplusplus

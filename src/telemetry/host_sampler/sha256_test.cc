@@ -22,7 +22,7 @@ std::string digest_of(const std::string& text) {
   return hex;
 }
 
-// FIPS 180-2, appendix B, and of no bytes.
+// FIPS 180-2, appendix B, and the hash of no bytes.
 TEST(Sha256, AgreesWithThePublishedVectors) {
   EXPECT_EQ(digest_of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(digest_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

@@ -1,5 +1,5 @@
-// The usual sources by name, without patterns to write. A set is rows of (path, pattern, meaning of its numbers); where
-// `each` has a *, there is one row for each match, for which %1 and %2 stand.
+// The usual sources by name, without patterns. A set is rows of (path, pattern, meaning of its numbers); if `each` has
+// a *, there is one row for each match, which %1 and %2 stand for.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #define CPU_FIELD(mode, where)                \
   {"cpu_seconds{" where "mode=\"" mode "\"}", \
    "seconds",                                 \
-   "Processor time by what it went into.",    \
+   "Processor time by kind of use.",          \
    OFS_F64,                                   \
    OFS_COUNTER,                               \
    1,                                         \
@@ -30,21 +30,21 @@ static const struct ofs_set_field switch_fields[] = {
 static const struct ofs_set_field fork_fields[] = {
     {"forks", "", "Processes and threads started.", OFS_U64, OFS_COUNTER, 1, 0}};
 static const struct ofs_set_field running_fields[] = {
-    {"tasks_running", "", "Tasks that run or could.", OFS_U64, OFS_GAUGE, 1, 0}};
+    {"tasks_running", "", "Tasks that run or are ready to run.", OFS_U64, OFS_GAUGE, 1, 0}};
 static const struct ofs_set_field blocked_fields[] = {
     {"tasks_blocked", "", "Tasks that wait for a device.", OFS_U64, OFS_GAUGE, 1, 0}};
 
 #define MEMORY_FIELD(id, name, text) \
   static const struct ofs_set_field id[] = {{name, "bytes", text, OFS_U64, OFS_GAUGE, 1024, 0}}
 MEMORY_FIELD(memory_total, "memory_total_bytes", "Memory that the kernel manages.");
-MEMORY_FIELD(memory_free, "memory_free_bytes", "Memory that nothing uses.");
+MEMORY_FIELD(memory_free, "memory_free_bytes", "Unused memory.");
 MEMORY_FIELD(memory_available, "memory_available_bytes",
              "Memory that programs could take without swapping, as the kernel estimates.");
 MEMORY_FIELD(memory_buffers, "memory_buffers_bytes", "Memory of buffers for block devices.");
 MEMORY_FIELD(memory_cached, "memory_cached_bytes", "Memory of the page cache.");
 MEMORY_FIELD(memory_dirty, "memory_dirty_bytes", "Memory that waits to be written to disk.");
-MEMORY_FIELD(swap_total, "swap_total_bytes", "Swap there is.");
-MEMORY_FIELD(swap_free, "swap_free_bytes", "Swap that nothing uses.");
+MEMORY_FIELD(swap_total, "swap_total_bytes", "Total swap space.");
+MEMORY_FIELD(swap_free, "swap_free_bytes", "Unused swap space.");
 
 static const struct ofs_set_field load_fields[] = {
     {"load1", "", "Tasks that run or wait for a device, mean of 1 minute.", OFS_F64, OFS_GAUGE, 1, 0},
@@ -68,7 +68,7 @@ static const struct ofs_set_field network_fields[] = {
     NETWORK_FIELD("network_received_drops", "", "Packets received and dropped at a network interface."),
     NETWORK_FIELD("network_sent_bytes", "bytes", "Bytes sent at a network interface."),
     NETWORK_FIELD("network_sent_packets", "", "Packets sent at a network interface."),
-    NETWORK_FIELD("network_sent_errors", "", "Packets not sent for errors at a network interface."),
+    NETWORK_FIELD("network_sent_errors", "", "Packets not sent because of errors at a network interface."),
     NETWORK_FIELD("network_sent_drops", "", "Packets dropped before they were sent at a network interface.")};
 
 #define PORT_COUNTERS "/sys/class/infiniband/%1/ports/%2/counters/"
@@ -114,14 +114,12 @@ bool ofs_add_set(struct ofs_sources* sources, const char* set) {
   for (uint32_t i = 0; i < COUNT(rows); ++i) {
     if (strcmp(rows[i].set, set) != 0) continue;
     known = true;
-    // A host without InfiniBand simply has no such fields.
+    // A host without InfiniBand has no such fields.
     const bool added = rows[i].each == NULL ? add_row(sources, NULL, none, &rows[i])
                                             : ofs_each_match(sources, rows[i].each, add_row, &rows[i]);
     if (!added) return false;
   }
-  return known ||
-         ofs_wrong(sources, "the sets are cpu, cpus, memory, load, infiniband and network; there is none with the name",
-                   set);
+  return known || ofs_wrong(sources, "the sets are cpu, cpus, memory, load, infiniband and network, not", set);
 }
 
 // ---- paths with *
@@ -153,7 +151,7 @@ struct walk {
   struct ofs_sources* sources;
   ofs_found found;
   const void* context;
-  char path[2 * PATH_BYTES];  // from the root of this machine
+  char path[2 * PATH_BYTES];  // from this machine's root
   size_t root;
   const char* parts[2];
   int part_count;

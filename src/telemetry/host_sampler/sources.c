@@ -57,9 +57,10 @@ bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, 
   return sources->commands != NULL;
 }
 
-// ---- configuring
+// ---- configuration
 
-// `text` with %1 and %2 replaced. Parts of file names are made harmless in labels: no quotes, no control characters.
+// `text` with %1 and %2 replaced. Characters of file names that labels cannot have, quotes and control characters, are
+// replaced.
 static const char* filled(struct ofs_sources* sources, const char* text, const char* const parts[2]) {
   size_t length = 1;
   for (const char* at = text; *at != '\0'; ++at)
@@ -158,25 +159,25 @@ static bool read_fields(struct ofs_sources* sources, const struct ofs_source_opt
   own->options = options;
   own->pattern = options->pattern == NULL ? "{}" : options->pattern;
   const int captures = ofs_pattern_captures(own->pattern);
-  if (captures < 0) return ofs_wrong(sources, "this is no pattern (a number is {}, a brace itself \\{):", own->pattern);
+  if (captures < 0)
+    return ofs_wrong(sources, "this is not a pattern (a number is {}, a literal brace \\{):", own->pattern);
   uint32_t names = 0;
   while (names < OFS_CAPTURES_MAX && options->fields[names] != NULL) ++names;
   own->captures = (uint32_t)captures;
   const uint32_t wanted = captures == 0 ? 1 : own->captures;
   if (names != wanted)
-    return ofs_wrong(sources, "`fields` has to name each number, or else the count of lines, of the pattern",
-                     own->pattern);
+    return ofs_wrong(sources, "`fields` has to name each number, or the count of lines, of the pattern", own->pattern);
   const char* type = options->type == NULL ? "u64" : options->type;
   const bool is_real = strcmp(type, "f64") == 0, is_signed = strcmp(type, "i64") == 0;
   if (!is_real && !is_signed && strcmp(type, "u64") != 0)
-    return ofs_wrong(sources, "a type is u64, i64 or f64, not", type);
+    return ofs_wrong(sources, "a type has to be u64, i64 or f64, not", type);
   const char* kind = options->kind == NULL ? captures == 0 ? "counter" : "gauge" : options->kind;
   if (strcmp(kind, "gauge") != 0 && strcmp(kind, "counter") != 0)
-    return ofs_wrong(sources, "a kind is gauge or counter, not", kind);
+    return ofs_wrong(sources, "a kind has to be gauge or counter, not", kind);
   const double scale = options->scale == 0 ? 1 : options->scale;
   const uint64_t factor = scale >= 1 && scale < 1e18 ? (uint64_t)scale : 0;
   if (!is_real && (double)factor != scale)
-    return ofs_wrong(sources, "a scale of whole numbers is a whole number; with any other the type is f64, of field",
+    return ofs_wrong(sources, "the scale of whole numbers has to be a whole number (otherwise set type f64), of field",
                      options->fields[0]);
   own->kind = strcmp(kind, "counter") == 0 ? OFS_COUNTER : OFS_GAUGE;
   own->capture.type = is_real ? OFS_F64 : is_signed ? OFS_I64 : OFS_U64;
@@ -233,7 +234,7 @@ static bool add_command(struct ofs_sources* sources, const struct ofs_source_opt
 bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_options* options) {
   const int ways =
       (options->set != NULL) + (options->file != NULL) + (options->log != NULL) + (options->command[0] != NULL);
-  if (ways != 1) return ofs_wrong(sources, "a source is one of set, file, log and command", "");
+  if (ways != 1) return ofs_wrong(sources, "a source needs exactly one of set, file, log and command", "");
   if (options->set != NULL) return ofs_add_set(sources, options->set);
   struct own_fields own;
   if (!read_fields(sources, options, &own)) return false;
@@ -241,13 +242,13 @@ bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_option
     return own.captures == 0 ? ofs_wrong(sources, "the pattern takes no number:", own.pattern)
                              : add_command(sources, options, &own);
   const char* path = options->file != NULL ? options->file : options->log;
-  if (*path != '/') return ofs_wrong(sources, "this is no absolute path:", path);
+  if (*path != '/') return ofs_wrong(sources, "this is not an absolute path:", path);
   if (options->log != NULL) return add_own_fields(sources, add_source(sources, OFS_LOG, path), &own, NULL);
   if (own.captures == 0) return ofs_wrong(sources, "the pattern takes no number:", own.pattern);
   if (strchr(path, '*') == NULL) return add_own_fields(sources, source_of(sources, path), &own, NULL);
   const uint32_t before = sources->field_count;
   if (!ofs_each_match(sources, path, add_matching_file, &own)) return false;
-  // Directories of jobs come and go; a path without any directory is a mistake.
+  // Directories of jobs come and go; a path without any existing directory is a mistake.
   return sources->field_count != before || sources->empty_directory || ofs_wrong(sources, "no file matches", path);
 }
 
@@ -271,8 +272,8 @@ static void miss(struct ofs_sources* sources, const struct ofs_source* source) {
     memset(sources->present + sources->patterns[p].first, 0, sources->patterns[p].captures);
 }
 
-// Each line goes to the first pattern that matches and has not matched yet, looked for from the one after the last:
-// files of the kernel have their lines in the order of the patterns, mostly.
+// Each line goes to the first pattern that matches and is still unused, starting after the last one used: the kernel's
+// files mostly have their lines in the order of the patterns.
 static void take_lines(struct ofs_sources* sources, const struct ofs_source* source, const char* at, const char* end) {
   bool taken[1024];
   const uint32_t count = source->pattern_count;
@@ -349,7 +350,7 @@ static void take_log_line(struct ofs_sources* sources, const struct ofs_source* 
   }
 }
 
-// Whole lines from where the last look ended. A line of more than OFS_LOG_BYTES is passed over.
+// Reads whole lines from the end of the last look. A line longer than OFS_LOG_BYTES is skipped.
 static bool take_log(struct ofs_sources* sources, struct ofs_source* source) {
   const ssize_t count = pread(source->fd, sources->buffer, OFS_LOG_BYTES, (off_t)source->offset);
   if (count <= 0) return count == 0;
@@ -361,7 +362,8 @@ static bool take_log(struct ofs_sources* sources, struct ofs_source* source) {
   return true;
 }
 
-// Opened for the first time it is read from its end, like tail; one that took its name later, from its beginning.
+// A log that is opened for the first time is read from its end, like tail; a file that replaced it later is read from
+// its start.
 static bool open_log(struct ofs_sources* sources, struct ofs_source* source, bool from_end, int64_t now_ns) {
   if (!reopen(sources, source, now_ns)) return false;
   struct stat status;
@@ -380,7 +382,7 @@ static void follow_rotation(struct ofs_sources* sources, struct ofs_source* sour
   struct stat status;
   source->look_ns = now_ns + second_ns;
   if (fstat(source->fd, &status) == 0 && (uint64_t)status.st_size < source->offset)
-    source->offset = 0;  // truncated, and written again
+    source->offset = 0;  // truncated and written again
   const int fd = open_below(sources, source->path);
   if (fd < 0) return;  // renamed, and its successor does not exist
   if (fstat(fd, &status) != 0 || (status.st_dev == source->device && status.st_ino == source->inode)) {

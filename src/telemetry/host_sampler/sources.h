@@ -1,5 +1,5 @@
-// Where the numbers of a host come from, and reading them. All memory is given at the start; descriptors are kept, and
-// a read is a pread. Files, logs and commands are read by patterns (pattern.h); ready sets know the usual ones
+// The sources of a host's values, and reading them. All memory is given at the start; descriptors are kept, and a read
+// is a pread. Files, logs and commands are read by patterns (pattern.h); built-in sets contain the usual ones
 // (source_sets.c).
 #pragma once
 
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-  OFS_FIELDS_MAX = 4096,  // as exchange::fields_max
+  OFS_FIELDS_MAX = 4096,  // same as exchange::fields_max
   OFS_SOURCES_MAX = 1024,
   OFS_PATTERNS_MAX = 4096,
   OFS_COMMANDS_MAX = 64,
@@ -25,19 +25,19 @@ enum {
   OFS_FILE_BYTES = 1 << 20  // of a file
 };
 
-// One [[source]], as it is configured. Texts are the caller's and have to stay; null or 0: not set.
+// One configured [[source]]. Texts belong to the caller and must stay; null or 0: not set.
 struct ofs_source_options {
-  const char* set;   // a ready set: cpu, cpus, memory, load, infiniband, network
-  const char* file;  // with * in parts of its path: each file that matches
+  const char* set;   // a built-in set: cpu, cpus, memory, load, infiniband, network
+  const char* file;  // with * in its path: every file that matches
   const char* log;
   const char* command[OFS_ARGUMENTS_MAX + 1];
   const char* pattern;
-  const char* fields[OFS_CAPTURES_MAX];  // names of the pattern's numbers, in their order
-  const char* label;                     // of each file's matched part; "of" if not set
+  const char* fields[OFS_CAPTURES_MAX];  // names of the pattern's numbers, in order
+  const char* label;                     // for the matched part of each path; "of" if not set
   const char* type;                      // u64 (default), i64, f64
   const char* kind;                      // gauge (default), counter
   const char *unit, *description;
-  double scale;           // numbers are multiplied by it; of u64 and i64 a whole number
+  double scale;           // factor for numbers; for u64 and i64 a whole number
   int64_t interval_ns;    // of a command; 0: 10 s
   int64_t time_limit_ns;  // of a command; 0: 5 s
 };
@@ -51,15 +51,15 @@ struct ofs_pattern {
   const char* text;
   uint32_t first;  // of its fields
   uint16_t captures;
-  bool counts;  // of a log: its field is the number of matches
+  bool counts;  // of a log: its field counts matches
 };
 
 struct ofs_source {
   enum { OFS_FILE, OFS_LOG, OFS_COMMAND } way;
   const char* path;  // of a command: its name
   int fd;
-  int error;                       // errno of the last attempt; 0: it went well
-  int64_t look_ns;                 // when opening is tried again, or a log's name is looked at again
+  int error;                       // errno of the last attempt; 0: success
+  int64_t look_ns;                 // when to retry opening, or to check a log's name
   uint64_t offset, device, inode;  // of a log
   struct ofs_command* command;
   int64_t fresh_until_ns;  // of a command's values
@@ -67,28 +67,28 @@ struct ofs_source {
 };
 
 struct ofs_sources {
-  const char* root;  // in front of every path; "" if none
+  const char* root;  // prefix of every path; "" if none
   struct ofs_source* sources;
   struct ofs_pattern* patterns;
   struct ofs_field* fields;
   struct ofs_capture* captures;  // one for each field
-  uint64_t* bits;                // the values as read last
+  uint64_t* bits;                // the values of the last read
   bool* present;
   struct ofs_command** commands;
   uint32_t source_count, pattern_count, field_count, command_count;
-  uint64_t reads, failures;  // of files; fields that were no numbers are missing, and no failure
+  uint64_t reads, failures;  // of files; fields that are not numbers are missing, and do not count as failures
   char* buffer;              // OFS_FILE_BYTES
   char *memory, *memory_end;
-  bool empty_directory;  // of ofs_each_match: a * met a directory without a match
+  bool empty_directory;  // for ofs_each_match: a * met a directory without a match
   char why[256];         // the error of the last failed call
 };
 
-// `memory` is zero and stays until the end; 512 bytes for each field are enough, and at least OFS_MEMORY_MIN. False:
+// `memory` is zeroed and stays until the end; 512 bytes for each field are enough, but at least OFS_MEMORY_MIN. False:
 // too small.
 enum { OFS_MEMORY_MIN = 6 << 20 };
 bool ofs_sources_init(struct ofs_sources* sources, void* memory, size_t length, const char* root);
-// False if the source is certainly wrong: an unknown set, an invalid pattern; `why` has the reason. A missing file is
-// not wrong: its values are missing until it exists.
+// False if the source is certainly wrong, such as an unknown set or an invalid pattern; `why` has the reason. A missing
+// file is not wrong: its values are missing until it exists.
 bool ofs_sources_add(struct ofs_sources* sources, const struct ofs_source_options* options);
 // Fills bits and present of all fields.
 void ofs_sources_read(struct ofs_sources* sources, int64_t now_ns);
@@ -102,7 +102,7 @@ size_t ofs_sources_schema(const struct ofs_sources* sources, const char* name, u
 uint64_t ofs_schema_id(const uint8_t* schema, size_t length);
 
 // ---- for source_sets.c
-char* ofs_take(struct ofs_sources* sources, size_t bytes);  // null: there is no more
+char* ofs_take(struct ofs_sources* sources, size_t bytes);  // null: out of memory
 bool ofs_wrong(struct ofs_sources* sources, const char* what, const char* which);
 struct ofs_set_field {
   const char *name, *unit, *description;
@@ -110,12 +110,11 @@ struct ofs_set_field {
   uint64_t factor;
   double scale;
 };
-// `parts`: what stands for %1 and %2 in path, pattern and names.
+// `parts` replace %1 and %2 in path, pattern and names.
 bool ofs_add_file(struct ofs_sources* sources, const char* path, const char* pattern,
                   const struct ofs_set_field* fields, uint32_t count, const char* const parts[2]);
 bool ofs_add_set(struct ofs_sources* sources, const char* set);
-// Calls `found` for each path that matches, in the order of names, with the parts that * stood for (the first two of a
-// path).
+// Calls `found` for each matching path, in the order of names, with the parts that * matched (the first two of a path).
 typedef bool (*ofs_found)(struct ofs_sources* sources, const char* path, const char* const parts[2],
                           const void* context);
 bool ofs_each_match(struct ofs_sources* sources, const char* glob, ofs_found found, const void* context);

@@ -189,7 +189,7 @@ TEST(SamplerSources, WhatIsWrongIsSaidAtTheStart) {
   options.pattern = "a {} {}";
   EXPECT_NE(why(options).find("fields"), std::string::npos);
   options.pattern = "{x}";
-  EXPECT_NE(why(options).find("no pattern"), std::string::npos);
+  EXPECT_NE(why(options).find("not a pattern"), std::string::npos);
   EXPECT_NE(why(file_source("/b/*", "f")).find("no file matches"), std::string::npos);
   const auto good = file_source("/a/*", "f");
   EXPECT_TRUE(ofs_sources_add(&sources.all, &good)) << sources.all.why;
@@ -254,12 +254,12 @@ TEST(SamplerSources, ALogIsFollowedOverItsRotation) {
   ofs_sources_read(&sources.all, 4 * second_ns);
   EXPECT_EQ(sources.u64("took"), 4u);
   EXPECT_EQ(sources.u64("errors"), 3u);
-  directory.write("/log", "took 5ms\n");  // cut and written anew
+  directory.write("/log", "took 5ms\n");  // truncated and written again
   ofs_sources_read(&sources.all, 6 * second_ns);
   EXPECT_EQ(sources.u64("took"), 5u);
 }
 
-// Steps a command's source in real time until `done`, for ten seconds at most.
+// Steps a command's source in real time until `done`, for at most ten seconds.
 template <class Done>
 bool step_until(TestSources& sources, Done done) {
   for (const TimeNs end = monotonic_ns() + 10 * second_ns; monotonic_ns() < end;) {

@@ -55,7 +55,7 @@ Result<std::vector<ExchangeField>> decode_fields(Bytes bytes) {
   Reader reader(bytes);
   std::vector<ExchangeField> fields;
   if (!take_fields(reader, fields) || !reader.done())
-    return fail(Error::protocol, "fields of a record in {} bytes that make no sense", bytes.size());
+    return fail(Error::protocol, "the fields of a record, {} bytes, are malformed", bytes.size());
   return fields;
 }
 
@@ -85,7 +85,7 @@ Result<ExchangeDescription> decode_description(Bytes bytes) {
   told.topology = reader.take_text();
   if (!take_texts(reader, told.members) || !take_fields(reader, told.fields) || !take_texts(reader, told.reductions) ||
       !reader.done())
-    return fail(Error::protocol, "the description of an exchange in {} bytes makes no sense", bytes.size());
+    return fail(Error::protocol, "the description of an exchange, {} bytes, is malformed", bytes.size());
   return told;
 }
 

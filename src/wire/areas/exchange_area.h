@@ -1,15 +1,15 @@
-// The memory through which a program takes part in an exchange: a segment of its own. The agent pulls what the program
-// publishes and pushes the views; neither waits for the other, and no message is needed.
+// The memory through which a program takes part in an exchange: a segment of its own. The agent pulls the program's
+// records and pushes the views; neither side waits for the other, and no messages are needed.
 //
 //      0  PublishLine    the program's: which record is the newest
 //     64  ViewLine       the agent's: which view is the newest
 //    128  record slots   two, of 64 + align_up(record_bytes, 64): RecordHead, then the record
 //         view slots     two, of align_up(view_bytes, 64): ViewHead, its rows, then bytes
 //
-// Record number n lies in slot n % 2: the program writes the slot, then the line. The agent reads the line, then the
-// slot, and takes it if number and checksum say that it is whole; otherwise it reads again. Views likewise, the other
-// way: the agent pushes the slot, and the line when the slot has arrived; the program copies the slot, and takes it if
-// the line has not moved.
+// Record number n is stored in slot n % 2: the program writes the slot, then the line. The agent reads the line, then
+// the slot, and accepts it if number and checksum show that it is complete; otherwise it reads again. Views go the
+// other way: the agent pushes the slot, and then the line when the slot has arrived; the program copies the slot, and
+// accepts it if the line has not moved.
 #pragma once
 
 #include <cstdint>
@@ -36,36 +36,36 @@ static_assert(sizeof(ViewLine) == 64);
 struct RecordHead {
   std::uint64_t number;
   std::uint64_t length;
-  std::int64_t published_at_ns;  // the program's CLOCK_MONOTONIC, which means something on its own machine only
-  std::uint32_t crc32c;          // of the record, seeded with the number's low half
+  std::int64_t published_at_ns;  // the program's CLOCK_MONOTONIC, which is meaningful only on its own machine
+  std::uint32_t crc32c;          // of the record, seeded with the lower half of the number
   std::uint32_t zero;
-  // the newest view that the program had looked at: it goes by what that granted, not by more
+  // the newest view that the program had seen: it acts on that view's grant
   std::uint64_t view_number;
   std::uint64_t zeros[3];
 };
 static_assert(sizeof(RecordHead) == 64);
 
 inline constexpr std::uint32_t view_whole = 1, view_leads = 2,
-                               view_cut = 4;  // cut: records did not fit, and were left out
+                               view_cut = 4;  // cut: records did not fit and were omitted
 inline constexpr std::uint32_t entry_present = 1, entry_has_value = 2, entry_cut = 4;
 
 struct ViewHead {
   std::uint64_t number;
   std::uint64_t length;  // of the view with its head
   std::uint64_t epoch;
-  std::int64_t took_ns;  // from the round's begin to the view
+  std::int64_t took_ns;  // from the round's start to the view
   std::int64_t deadline_ns;
   std::uint32_t present, expected;
   std::uint32_t flags;
-  std::uint32_t leader;  // member
+  std::uint32_t leader;  // number of the leading member
   std::uint32_t entries, figures;
-  std::uint64_t tree;  // the fingerprint: when it changes, members may have other numbers
+  std::uint64_t tree;  // the tree's fingerprint: when it changes, members may have other numbers
   std::uint64_t grant_amount;
-  // the grant is valid for so long after the publishing of the record of this number; 0: there is none
+  // the grant is valid for this long after the record of this number was published; 0: no grant
   std::uint64_t grant_record;
   std::int64_t grant_valid_ns;
   std::uint64_t grant_number;
-  std::uint32_t figure_members;  // that the figures are of
+  std::uint32_t figure_members;  // the number of members that the figures cover
   std::uint32_t grant_leader;
 };
 static_assert(sizeof(ViewHead) == 112);
@@ -73,9 +73,9 @@ static_assert(sizeof(ViewHead) == 112);
 struct ViewEntryRow {
   std::uint32_t member;
   std::uint32_t flags;
-  std::uint64_t epoch;  // 0: nothing was ever heard of it
+  std::uint64_t epoch;  // 0: never heard of
   std::int64_t age_ns;
-  std::uint64_t offset;  // of the record, from the view's beginning
+  std::uint64_t offset;  // of the record, from the start of the view
   std::uint64_t length;
 };
 static_assert(sizeof(ViewEntryRow) == 40);
@@ -83,7 +83,7 @@ static_assert(sizeof(ViewEntryRow) == 40);
 struct ViewFigureRow {
   std::uint64_t count;  // members that had a value
   double value;
-  std::uint64_t bits;  // of sum, min and max of integers: exact, as the field's type
+  std::uint64_t bits;  // sum, min and max of integers: exact, in the field's type
   std::uint32_t ranked, bins;
   std::uint64_t offset;  // of {f64 value, u64 member} each, or of u64 bins
 };
@@ -99,7 +99,7 @@ static_assert(sizeof(ViewFigureRow) == 40);
                                                    std::uint64_t view_bytes) noexcept {
   return 128 + 2 * record_slot_bytes(record_bytes) + number % 2 * align_up(view_bytes, 64);
 }
-// The caller bounds both numbers.
+// The caller has checked both numbers.
 [[nodiscard]] constexpr std::uint64_t exchange_area_bytes(std::uint64_t record_bytes,
                                                           std::uint64_t view_bytes) noexcept {
   return view_slot_at(0, record_bytes, view_bytes) + 2 * align_up(view_bytes, 64);
@@ -117,13 +117,13 @@ struct ExchangeField {
   bool operator==(const ExchangeField&) const = default;
 };
 
-// What a program is told about an exchange.
+// The description of an exchange for a program.
 struct ExchangeDescription {
   std::vector<std::string> members;
   std::uint32_t self = 0;
   std::uint64_t tree = 0, record_bytes = 0;
   std::int64_t interval_ns = 0, deadline_ns = 0;
-  std::uint64_t grant_total = 0;  // 0: there are no grants; UINT64_MAX: without a limit
+  std::uint64_t grant_total = 0;  // 0: no grants; UINT64_MAX: unlimited
   std::string topology;
   std::vector<ExchangeField> fields;
   std::vector<std::string> reductions;

@@ -1,4 +1,4 @@
-// Any bytes as what an agent and a program tell each other of an exchange's fields and members.
+// Any bytes as the description of an exchange's fields and members.
 #include <cstddef>
 #include <cstdint>
 #include <span>

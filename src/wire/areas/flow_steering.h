@@ -1,10 +1,10 @@
-// Which of an agent's cores has a connection: a function of its four numbers that the agent, the program and the
-// kernel's steering of frames compute alike (tcp/port/fanout.h has it as a classic BPF program, so nothing here is more
-// than 32-bit arithmetic). It does not matter which side is named first: a frame, its answer, and the piece of it that
-// an ICMP message quotes are steered to the same core.
+// The core of an agent that has a connection: a function of the connection's four numbers, which the agent, the program
+// and the kernel's steering of frames compute alike (tcp/port/fanout.h has it as a classic BPF program, so it uses only
+// 32-bit arithmetic). The order of the two sides does not matter: a frame, its answer, and the part of it that an ICMP
+// message quotes are steered to the same core.
 //
-// It spreads, and keeps no secret: a peer can choose its ports such that all it does is one core's, as it can with a
-// card's queues.
+// It spreads load and keeps no secret: a peer can choose its ports so that one core has all of its connections, as with
+// a card's queues.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ inline constexpr std::uint32_t ports_multiplier = 0x9e3779b1, first_multiplier =
 inline constexpr unsigned first_shift = 16, second_shift = 13, third_shift = 16;
 }  // namespace steering
 
-// Addresses and ports in the machine's byte order. The last steps spread what differs in few bits (MurmurHash3's,
-// public domain).
+// Addresses and ports in the machine's byte order. The last steps spread inputs that differ in few bits (from
+// MurmurHash3, public domain).
 [[nodiscard]] constexpr std::uint32_t flow_hash(std::uint32_t address, std::uint16_t port, std::uint32_t other_address,
                                                 std::uint16_t other_port) noexcept {
   std::uint32_t hash =

@@ -1,4 +1,4 @@
-// Values that a program shows its agent, as they lie in a segment of the program. The program stores, the agent reads.
+// The layout of a program's gauges, in a segment of the program. The program stores values and the agent reads them.
 //
 //   0    u64  lap        odd while the program writes several values that belong together
 //   8    i64  read_ns    when it wrote them, by its CLOCK_REALTIME; 0: single values, each of the moment it is read
@@ -8,8 +8,9 @@
 //   64        presence   a bit for each value, the lowest of the first word for the first one
 //             values     8 bytes each
 //
-// Each word is aligned, so a value alone is never torn. Whoever wants values that belong together reads the lap, then
-// all, then the lap once more, each when the read before is complete: they count if both laps are the same even number.
+// Each word is aligned, so a single value is never torn. To read values that belong together, read the lap, then
+// everything, then the lap again, each read after the previous one is complete: the values count if both laps are the
+// same even number.
 #pragma once
 
 #include <cstddef>

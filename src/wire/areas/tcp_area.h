@@ -1,36 +1,36 @@
-// The memory of a program's TCP connections: one segment of its own, shared by its processes (a fork keeps it). Two
-// rings of 64-byte entries for each core of the agent's, and behind them whatever the program keeps there; above all
-// the payload of each flow, a ring for each direction.
+// The memory of a program's TCP connections: a segment of its own, shared by its processes (a fork keeps it). It begins
+// with two rings of 64-byte entries for each core of the agent: commands of the program (TcpWish) and events of the
+// agent (TcpNews). The program manages the rest, which is mostly payload of flows, in a ring for each direction.
 //
 //   offset                   what              written by
-//   0                        TcpProgramLine    program     wishes posted, news taken
-//   64                       TcpAgentLine      agent       wishes taken, asleep
-//   128                      TcpNewsLine       agent       news posted
+//   0                        TcpProgramLine    program     commands posted, events taken
+//   64                       TcpAgentLine      agent       commands taken, asleep
+//   128                      TcpNewsLine       agent       events posted
 //   + core * 256             the same three of every other core
 //   4096                     TcpProcessLine    program     of each of its processes: asleep
 //   + processes * 64         TcpWish slots     program
 //   + wish_slots * 64        TcpNews slots     agent
-//   + news_slots * 64        the same two of every other core; what the agent has no core for is never touched
-//   own()                    the program's     program; the agent stores what arrives in receive rings that wishes name
+//   + news_slots * 64        the same two of every other core; unused where the agent has fewer cores
+//   own()                    the program's     program; the agent writes arriving data to the receive rings
 //
-// Cores. The agent says at the beginning how many it has (the line of core 0). A flow is one core's, for good: wishes
-// about it go into that core's ring, and its news come in that core's. Handle h is core h % cores's, so no two of them
-// ever use one. Listeners are the exception: whatever their handle, core 0 hears of them and tells of them, and all
-// cores have them once that told `listening`; a seat is then one core's by its handle. Which core a connection is
-// steered to, flow_steering.h says.
+// Cores. The agent announces its number of cores at the start (in core 0's line). A flow stays on one core: its
+// commands go into that core's ring, and its events come from that core. Core h % cores has handle h, so two cores
+// never share a handle. Listeners are the exception: core 0 takes their commands and sends their events, whatever their
+// handle, and all cores have them after the event `listening`. An accept slot (TcpWishKind::seat) again belongs to its
+// handle's core. flow_steering.h gives the core to which a connection is steered.
 //
 // Positions of rings count entries since the beginning and never wrap; the slot is position modulo the ring's size. An
-// entry is written, then its position with release order. Positions of streams count bytes from 0: byte p of a stream
-// lies at p modulo the size of its ring, a power of two. They only grow.
+// entry is written, then its position with release order. Positions of streams count bytes from 0 and only grow: byte p
+// of a stream is stored at p modulo the size of its ring, a power of two.
 //
-// A handle names a flow, or a listener. The program chooses it, below `flows`, and may use it again after the news
-// `gone`. What makes no sense ends the program's channel, and all its flows with it.
+// A handle names a flow, or a listener. The program chooses it, below `flows`, and may reuse it after the event `gone`.
+// A malformed command ends the program's channel, and all its flows with it.
 //
-// Processes. The process that opened the area is number 0. Others join by TcpJoin, a datagram on the socket by which a
-// process of the program wakes the agent, with two sockets: one of their own for wakes, and one for notices, where a
-// byte means that a process has ended. The agent takes the end of a process's wakes for the end of the process, and
-// tells by the news of no handle; when the last has ended, the program has. Who of them is woken for news about a flow
-// is what the program said by `holders`, or every one.
+// Processes. The process that opened the area is number 0. Others join by a TcpJoin, a datagram on the socket with
+// which a process of the program wakes the agent. It carries two sockets of the new process: one for wakes, and one for
+// notices, where a byte means that a process has ended. When a process's wake socket is closed, the agent takes the
+// process for ended and reports it by an event without a handle; the program ends with its last process. The processes
+// that are woken for a flow's events are those of its last `holders` command, or all.
 #pragma once
 
 #include <bit>
@@ -54,9 +54,9 @@ static_assert(sizeof(TcpProgramLine) == 64);
 
 struct alignas(64) TcpAgentLine {
   std::uint64_t wishes_taken;
-  std::uint64_t asleep;   // 1: the agent wants a wake after the next wish
-  std::uint64_t cores;    // in the line of core 0, from the beginning
-  std::uint64_t address;  // likewise, if there are several: the agent's own, 10.0.0.1 is 0x0a000001
+  std::uint64_t asleep;   // 1: the agent wants a wake after the next command
+  std::uint64_t cores;    // in core 0's line, from the start
+  std::uint64_t address;  // likewise, if there are several: the agent's own address, 10.0.0.1 is 0x0a000001
   std::uint64_t zero[4];
 };
 static_assert(sizeof(TcpAgentLine) == 64);
@@ -68,7 +68,7 @@ struct alignas(64) TcpNewsLine {
 static_assert(sizeof(TcpNewsLine) == 64);
 
 struct alignas(64) TcpProcessLine {
-  // 1: the process wants a wake after the next news that concern it; 2: after wishes were taken, too
+  // 1: the process wants a wake after the next event that concerns it; 2: also after commands were taken
   std::uint64_t asleep;
   std::uint64_t zero[7];
 };
@@ -77,12 +77,12 @@ static_assert(sizeof(TcpProcessLine) == 64);
 inline constexpr std::uint32_t tcp_processes_max = 512;  // of a program
 inline constexpr std::uint32_t tcp_no_handle = ~0u;
 
-// As many bits as a word has: the last is every process's beyond.
+// One bit for each process, up to the bits of a word: the last bit stands for all further processes.
 [[nodiscard]] constexpr std::uint64_t tcp_process_bit(std::uint32_t process) noexcept {
   return 1ull << (process < 63 ? process : 63);
 }
 
-// The datagram by which a process joins; every other one is a wake, and its first byte the core that is to be woken.
+// The datagram with which a process joins. Every other datagram is a wake, and its first byte is the core to wake.
 struct TcpJoin {
   static constexpr std::uint32_t join = 0x6a6f696e;
   std::uint32_t kind;
@@ -90,7 +90,7 @@ struct TcpJoin {
 };
 static_assert(sizeof(TcpJoin) == 8);
 
-// Where the words of the lines lie. Those of a core are of_core() further on.
+// Offsets of the words of core 0's lines; those of other cores are of_core() further.
 namespace tcp_word {
 [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) noexcept { return core * 256ull; }
 inline constexpr std::uint64_t program_line = 0, agent_line = 64, news_line = 128;
@@ -109,23 +109,24 @@ static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
 
 enum class TcpWishKind : std::uint8_t {
-  listen = 1,   // handle, port, receive_bytes of each seat at least. News: listening, or closed and gone with an error
-  seat = 2,     // handle, listener, rings: the next connection to that listener becomes this flow. News: accepted
-  connect = 3,  // handle, port (0: any), remote_address, remote_port, rings. News: connected, or closed and gone
+  listen = 1,   // handle, port, the smallest receive_bytes of a seat. Event: listening, or closed and gone with an
+                // error
+  seat = 2,     // handle, listener, rings: the listener's next connection becomes this flow. Event: accepted
+  connect = 3,  // handle, port (0: any), remote_address, remote_port, rings. Event: connected, or closed and gone
   offer = 4,    // handle, position: bytes before it may be sent
   allow = 5,    // handle, position: bytes before it may be received
-  finish = 6,   // handle: FIN behind what was offered
-  // handle: nothing more is read; what was offered and a FIN go out, then gone. Of a listener: it listens no more
+  finish = 6,   // handle: FIN after the offered bytes
+  // handle: no more reads; offered bytes and a FIN are sent, then gone. A listener stops listening
   release = 7,
   abort = 8,     // handle: RST, then gone
   options = 9,   // handle, flags, keepalive, user_timeout_ms
-  holders = 10,  // handle, position: bits of the processes (tcp_process_bit) that news about this flow concern
-  // handle: the agent stores nothing more, as if it was not allowed, until more is allowed; so the program may give
-  // pages of the receive ring back. News: received, with `shut`
+  holders = 10,  // handle, position: bits of the processes (tcp_process_bit) to wake for this flow's events
+  // handle: the agent stores no more bytes until the next `allow`, so the program may give pages of the receive ring
+  // back. Event: received, with `shut`
   shut = 11,
 };
 
-inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of wishes
+inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of commands
 
 struct TcpWish {
   TcpWishKind kind;
@@ -136,7 +137,7 @@ struct TcpWish {
   std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
   std::uint16_t remote_port;
   std::uint16_t flags;    // of connect, listen (for its flows) and options
-  std::uint64_t send_at;  // rings, from the area's beginning
+  std::uint64_t send_at;  // rings, from the start of the area
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
@@ -147,14 +148,14 @@ struct TcpWish {
 };
 static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
 
-// Bits of TcpNews::what: everything that was not told yet. A flow has one entry in the ring at a time, or more once it
-// was taken. With tcp_no_handle for a handle the entry tells that the process in `listener` has ended.
+// Bits of TcpNews::what: everything new since the last event. A flow has one entry in the ring at a time, or more if
+// the earlier one was taken. With tcp_no_handle as handle, the entry says that the process in `listener` has ended.
 namespace tcp_news {
 inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32,
                               accepted = 64, listening = 128;
 }
 
-// refused: the ring has bytes that came out of order, or the program has allowed more meanwhile.
+// refused: the ring has bytes that arrived out of order, or the program has allowed more meanwhile.
 namespace tcp_shut {
 inline constexpr std::uint64_t done = 1, refused = 2;
 }
@@ -166,15 +167,15 @@ struct TcpNews {
   TcpError error;      // with closed
   std::uint16_t port;  // local; with connected, accepted, listening
   std::uint32_t handle;
-  std::uint64_t received;                       // bytes before it are whole in the receive ring
-  std::uint64_t acknowledged;                   // bytes before it are the program's again
+  std::uint64_t received;                       // bytes before it are complete in the receive ring
+  std::uint64_t acknowledged;                   // bytes before it belong to the program again
   std::uint32_t local_address, remote_address;  // with connected and accepted
   std::uint16_t remote_port;
-  std::uint16_t mss;            // payload of a segment, as it is now
+  std::uint16_t mss;            // current payload of a segment
   std::uint32_t listener;       // with accepted
   std::uint32_t round_trip_us;  // smoothed
   std::uint32_t window;         // of congestion, bytes
-  std::uint64_t shut;           // what has become of the wish: a value of tcp_shut; 0: there was none
+  std::uint64_t shut;           // outcome of a `shut` command: a value of tcp_shut; 0: none
   std::uint64_t begun;          // with accepted: it grows in the order in which peers have begun, on all cores
 };
 static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
@@ -182,18 +183,18 @@ static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
 struct TcpAreaLayout {
   std::uint32_t wish_slots = 1024;
   std::uint32_t news_slots = 1024;
-  std::uint32_t flows = 1024;  // handles are below
+  std::uint32_t flows = 1024;  // handles are below this
   std::uint64_t bytes = 0;     // of the whole area
 
   static constexpr std::uint64_t wishes = tcp_word::process_lines + tcp_processes_max * sizeof(TcpProcessLine);
   static constexpr std::uint64_t slot_bytes = 64;
 
-  // Of core 0; those of another core lie of_core() further on.
+  // For core 0; those of another core are of_core() further.
   [[nodiscard]] constexpr std::uint64_t news() const noexcept { return wishes + wish_slots * slot_bytes; }
   [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) const noexcept {
     return core * (std::uint64_t{wish_slots} + news_slots) * slot_bytes;
   }
-  // What lies from there on is the program's.
+  // The rest of the area, from there on, is the program's.
   [[nodiscard]] constexpr std::uint64_t own() const noexcept {
     return align_up(wishes + of_core(tcp_cores_max), page_bytes);
   }
@@ -203,7 +204,7 @@ inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp
 inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
                                tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
 
-// Of a layout that another process asked for.
+// Checks a layout that another process requested.
 [[nodiscard]] inline Status check_tcp_area(const TcpAreaLayout& layout) {
   for (const std::uint32_t slots : {layout.wish_slots, layout.news_slots})
     if (!std::has_single_bit(slots) || slots < tcp_slots_min || slots > tcp_slots_max)
@@ -212,7 +213,7 @@ inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
   if (layout.flows == 0 || layout.flows > tcp_flows_max)
     return fail(Error::invalid, "{} flows, 1 to {} are allowed", layout.flows, tcp_flows_max);
   if (layout.bytes < layout.own())
-    return fail(Error::invalid, "an area of {} bytes, its rings alone take {}", layout.bytes, layout.own());
+    return fail(Error::invalid, "an area of {} bytes, but its rings alone take {}", layout.bytes, layout.own());
   return {};
 }
 

@@ -12,7 +12,7 @@ TEST(TcpPositions, NoMoreIsOfferedThanTheRingKeeps) {
   EXPECT_EQ(out.unacknowledged(), 500u);
   EXPECT_TRUE(out.may_offer(4500 + ring_bytes, ring_bytes));
   EXPECT_FALSE(out.may_offer(4501 + ring_bytes, ring_bytes));
-  EXPECT_TRUE(out.may_offer(0, ring_bytes));  // a late word
+  EXPECT_TRUE(out.may_offer(0, ring_bytes));  // a late value
   out.acknowledged = 5000;
   EXPECT_EQ(out.unacknowledged(), 0u);
   EXPECT_TRUE(out.may_offer(5000 + ring_bytes, ring_bytes));

@@ -12,8 +12,8 @@
 
 namespace offpath::wire {
 
-// Values in a segment of the program that the agent reads from now on (wire/areas/gauges_layout.h). Answered by Done,
-// with their number.
+// Values in a segment of the program, which the agent reads from now on (wire/areas/gauges_layout.h). Answered by Done,
+// with the number of the gauges.
 struct GaugesOpen {
   BufferRef memory;
   std::string_view name;
@@ -24,31 +24,32 @@ struct GaugesClose {
   std::uint64_t number;
 };
 
-// Exchanges (wire/areas/exchange_area.h has the memory). A program takes part in one: its records are pulled from
-// `area`, views are pushed there. Done: the number that later requests name it by.
+// Exchanges (wire/areas/exchange_area.h has the memory). The program takes part in one: its records are pulled from
+// `area`, and views are pushed there. Done: the number for later requests.
 struct ExchangeOpen {
   std::string_view name;
   bool publishes;              // the exchange's records come from this program
-  std::uint64_t record_bytes;  // of a record, at most: the area's slots
+  std::uint64_t record_bytes;  // of the largest record: the size of the area's slots
   std::uint64_t view_bytes;
   BufferRef area;
-  Bytes fields;  // encoded ExchangeField each; none: whatever the configuration says
+  Bytes fields;  // an encoded ExchangeField each; empty: those of the configuration
 };
 
-// An ExchangeDescription is pushed to `room`, if it fits. Done: how many bytes it has.
+// An ExchangeDescription is pushed to `room`, if it fits. Done: its length.
 struct ExchangeInfo {
   std::uint64_t number;
   BufferRef room;
 };
 
-// Done with the number of the newest view in the area, when that is more than `after`, or when `wait_ns` is over.
+// Done with the number of the newest view in the area, when it is more than `after`, or when `wait_ns` has passed.
 struct ExchangeWait {
   std::uint64_t number;
   std::uint64_t after;
   std::int64_t wait_ns;
 };
 
-// What the program would grant; it stays until changed, or the program goes. Done: 1 if this agent leads, and grants.
+// The grants that the program wants to give; they stay until changed, or until the program ends. Done: 1 if this agent
+// leads and grants.
 struct ExchangeWish {
   std::uint32_t member;
   std::uint32_t zero;
@@ -65,8 +66,8 @@ struct ExchangeClose {
   std::uint64_t number;
 };
 
-// Agent to agent: a parcel (src/exchange/parcel.h) of exchange `tag`, or a part of one that is larger: `parcel` counts
-// the sender's parcels. The bytes are enclosed, or to be pulled. Done when they are the reader's.
+// Agent to agent: a parcel (src/exchange/parcel.h) of exchange `tag`, or a part of a larger one: `parcel` counts the
+// sender's parcels. The bytes are enclosed, or are to be pulled. Done when the reader has them.
 struct PeerExchange {
   std::uint64_t tag;
   std::uint64_t parcel;

@@ -15,7 +15,8 @@ Result<std::optional<std::size_t>> FunctionOutputs::admit(std::string_view name,
   const bool has_room = room != rooms_.end();
   if (has_room && bytes > room->bytes)
     return fail(Error::too_large, "output '{}' of {} bytes: the task has room for {}", name, bytes, room->bytes);
-  if (!has_room && rooms_alone_) return fail(Error::invalid, "output '{}' is none of those that the task names", name);
+  if (!has_room && rooms_alone_)
+    return fail(Error::invalid, "output '{}' is not among those that the task names", name);
   if (bytes > bytes_max_ - bytes_)
     return fail(Error::too_large,
                 "output '{}' of {} bytes: the outputs of this call may have {} bytes together, {} are left", name,

@@ -1,5 +1,5 @@
-// What a function of a plug-in has made, and may make: the rules are the same in a worker and in a program that runs it
-// itself. Memory for outputs is the caller's.
+// The outputs of a plug-in's function, and the rules for them: the same in a worker and in a program that runs the
+// function itself. The caller provides memory for outputs.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,14 @@ class FunctionOutputs {
     void* data;
     std::uint64_t bytes;
   };
-  // With rooms, or where there is nothing but them, outputs have to be among these.
+  // With rooms, or with `rooms_alone`, outputs have to be among the rooms.
   FunctionOutputs(std::vector<Room> rooms, std::uint64_t bytes_max, bool rooms_alone = false)
       : rooms_(std::move(rooms)), bytes_max_(bytes_max), rooms_alone_(rooms_alone || !rooms_.empty()) {}
 
-  // May an output of this name and size be made? In which room, if there is one for it.
+  // Whether an output of this name and size may be made, and in which room, if it has one.
   [[nodiscard]] Result<std::optional<std::size_t>> admit(std::string_view name, std::uint64_t bytes) const;
   void add(std::string_view name, std::optional<std::size_t> room, void* data, std::uint64_t bytes);
-  // Which one it is, made shorter; none: there is no such output, or it has fewer bytes.
+  // Shortens the output at `data` and returns its index; none: there is no such output, or it is smaller.
   [[nodiscard]] std::optional<std::size_t> shrink(const void* data, std::uint64_t bytes);
   [[nodiscard]] const std::vector<Made>& made() const noexcept { return made_; }
 
@@ -54,7 +54,7 @@ class FunctionOutputs {
   return deadline_ns > now ? deadline_ns - now : 0;
 }
 
-// What a function returns; -1 where it throws, and `error` says what.
+// The result of a function; -1 if it throws, with the reason in `error`.
 template <class Function>
 [[nodiscard]] std::int32_t call_guarded(const Function& function, std::string& error) {
   try {
@@ -62,7 +62,7 @@ template <class Function>
   } catch (const std::exception& thrown) {
     error = fmt::format("threw: {}", thrown.what());
   } catch (...) {
-    error = "threw something that is no std::exception";
+    error = "threw an exception that is not a std::exception";
   }
   return -1;
 }

@@ -47,7 +47,7 @@ TEST(FunctionOutputs, WhatIsThrownIsAnError) {
   EXPECT_EQ(call_guarded([]() -> std::int32_t { throw std::runtime_error("no"); }, error), -1);
   EXPECT_EQ(error, "threw: no");
   EXPECT_EQ(call_guarded([]() -> std::int32_t { throw 1; }, error), -1);
-  EXPECT_EQ(error, "threw something that is no std::exception");
+  EXPECT_EQ(error, "threw an exception that is not a std::exception");
 }
 
 }  // namespace

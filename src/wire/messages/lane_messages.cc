@@ -59,7 +59,7 @@ Status check(const PeerMessage& m) {
   const bool lies_there = m.offer != 0 || m.object.length == m.length;
   if (m.length > message_bytes_max || m.bytes.size() > message_enclosed_max ||
       (m.bytes.empty() ? !lies_there : m.bytes.size() != m.length))
-    return fail(Error::protocol, "message of a member: {} bytes, {} of them enclosed, {} where they lie", m.length,
+    return fail(Error::protocol, "message of a member: {} bytes, {} enclosed, {} to be pulled", m.length,
                 m.bytes.size(), m.object.length);
   return {};
 }

@@ -1,4 +1,4 @@
-// Agent to agent: which lanes its programs have, and what functions on them send each other (docs/guides/tasks.md).
+// Agent to agent: the lanes of each agent's programs, and messages between functions on them (docs/guides/tasks.md).
 #pragma once
 
 #include <cstddef>
@@ -13,43 +13,43 @@
 
 namespace offpath::wire {
 
-// Agent to agent: which lanes of which teams of programs the asking one has, all of them, as a LaneTable that lies
-// there. Done when it has been read.
+// Agent to agent: all lanes of the sender's programs, as a LaneTable to be pulled. Done when it has been read.
 struct PeerLanes {
-  std::uint64_t process;  // of the sender: another one has other sessions
+  std::uint64_t process;  // of the sender: another process has other sessions
   std::uint64_t version;  // of its table: grows
   BufferRef table;
   std::string_view sender;
 };
 
-// Agent to agent: lane `to`, of the asking one, wants the next message that lane `from`, of the one asked, has sent it
-// under `tag`; as soon as there is one. That comes by a PeerMessage with `number`. Done: 0, it was taken; otherwise it
-// has so many bytes, and stays, for there is room for fewer. A failure: it stays, where there is any.
+// Agent to agent: the sender's lane `to` requests the next message that the receiver's lane `from` has sent it under
+// `tag`, as soon as there is one. The message comes by a PeerMessage with `number`. Done with 0: it was taken;
+// otherwise the length of the message, which stays because the reader's room is smaller. After a failure the message,
+// if any, stays.
 struct PeerReceive {
   std::uint64_t user;
   std::uint64_t session;  // of lane `from`
   std::uint64_t number;
   std::uint64_t room;
-  std::uint64_t got;  // what was taken before of these, up to this message: that its answer has come nobody knows
+  std::uint64_t got;  // messages taken so far, up to this one: acknowledges answers that may have been lost
   std::uint32_t lanes, from, to, tag;
-  std::string_view reader;  // the asking member
+  std::string_view reader;  // the name of the requesting member
   std::string_view team;
 };
 
 // The answer to a PeerReceive, in the other direction. Enclosed, in a descriptor, or to be pulled. Done when it was
-// taken; not_found: nobody waits for it any more.
+// taken; not_found: its receive has ended.
 struct PeerMessage {
   std::uint64_t number;
-  std::uint64_t message;  // of the sender's session
+  std::uint64_t message;  // its number in the sender's session
   std::uint64_t length;
-  std::uint64_t offer;  // as of PeerPut
+  std::uint64_t offer;  // as in PeerPut
   BufferRef object;
   Bytes bytes;  // enclosed
 };
 inline constexpr std::uint64_t message_enclosed_max = 4096;
 inline constexpr std::uint64_t message_bytes_max = 256ull << 20;  // of one message between lanes
 
-// The lanes that sessions of an agent's programs have claimed.
+// A lane that a session of an agent's programs has claimed.
 struct LaneEntry {
   std::uint64_t user;
   std::uint64_t session;
@@ -60,7 +60,7 @@ struct LaneTable {
   std::vector<LaneEntry> entries;
 };
 inline constexpr std::size_t lane_table_max = 6000;
-inline constexpr std::uint64_t lane_table_bytes_max = 2 << 20;  // what a request may name as its body (group::Reach)
+inline constexpr std::uint64_t lane_table_bytes_max = 2 << 20;  // the limit of a request's body (group::Reach)
 static_assert(lane_table_max * (24 + 2 + name_bytes_max) + 64 <= lane_table_bytes_max);
 
 // clang-format off: a list

@@ -1,4 +1,4 @@
-// All that the rings carry: requests of the host and replies of the agent, a file for each subject.
+// All messages of the rings: requests of the host and replies of the agent, in one file for each subject.
 #pragma once
 
 #include "wire/limits.h"
@@ -13,7 +13,7 @@
 #include "wire/messages/task_messages.h"
 #include "wire/messages/tcp_messages.h"
 
-// Every message there is, for what goes through all of them.
+// Lists every message, for code that handles all of them.
 // clang-format off: a list
 #define OFFPATH_MESSAGES(X) \
   OFFPATH_STREAM_MESSAGES(X) OFFPATH_POOL_MESSAGES(X) OFFPATH_PEER_MESSAGES(X) \

@@ -1,4 +1,4 @@
-// Every message byte for byte. A change of these numbers is a change of the protocol: raise protocol_version with it.
+// Every message byte by byte. If these bytes change, the protocol changes: raise protocol_version with them.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,6 +1,6 @@
-// What the messages' own files are written with: fields that several messages have, and the definitions of encode and
-// decode from `fields(way, message)` (fields.h) and `check(message)`, which says what has to hold between fields beyond
-// that each is well formed.
+// For the messages' own files: fields that several messages have, and the definitions of encode and decode from
+// `fields(way, message)` (fields.h) and `check(message)`, which checks conditions between fields that are valid by
+// themselves.
 #pragma once
 
 #include <string_view>
@@ -17,25 +17,25 @@ inline constexpr std::string_view the_row_key = "the row key", the_column_key = 
 
 Status check(const auto&) { return {}; }
 
-// What lists and drops choose by.
+// The selection of lists and drops.
 void globs(auto& way, auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.row_glob, pattern_bytes_max, "the row pattern");
   way.text(m.column_glob, pattern_bytes_max, "the column pattern");
 }
 
-// Where an object lies that an agent is to pull.
+// The location of an object that an agent is to pull.
 void object_at(auto& way, BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
 void object_at(auto& way, const BufferRef& at) { way(at.region, at.generation, at.offset, at.length); }
 
-// The object that a request of a member is about.
+// The object that a member's request concerns.
 void keys(auto& way, auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
   way.text(m.row_key, key_bytes_max, the_row_key);
   way.text(m.column_key, key_bytes_max, the_column_key);
 }
 
-// What is called, and where its outputs go.
+// The function to call, and the keys for its outputs.
 void function(auto& way, auto& m) {
   way(m.stores);
   way.text(m.plugin, name_bytes_max, "the plug-in's name");
@@ -46,7 +46,7 @@ void function(auto& way, auto& m) {
 }
 inline Status check_arguments(Bytes arguments) {
   if (arguments.size() > arguments_bytes_max)
-    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put what is larger into the row",
+    return fail(Error::too_large, "arguments of {} bytes, at most {} are allowed: put larger arguments into the row",
                 arguments.size(), arguments_bytes_max);
   return {};
 }

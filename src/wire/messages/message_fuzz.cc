@@ -1,4 +1,4 @@
-// Any bytes as any message: decoding checks, and never reads beyond them.
+// Any bytes as any message: decoding checks, and never reads out of bounds.
 #include <cstddef>
 #include <cstdint>
 
@@ -15,7 +15,7 @@ static void decode_one(Bytes bytes) {
   Message message{};
   if (!wire::decode(bytes, message)) return;
   std::vector<std::byte> again;
-  wire::encode(message, again);  // what was accepted can be said again
+  wire::encode(message, again);  // accepted messages can be encoded again
   Message back{};
   OFP_ASSERT(wire::decode(again, back));
 }

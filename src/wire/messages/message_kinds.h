@@ -1,4 +1,4 @@
-// The numbers by which the rings tell messages apart: requests of the host, and replies of the agent.
+// The numbers of the rings' messages: requests of the host, and replies of the agent.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ std::vector<std::byte> bytes_of_message(const Message& message) {
   return bytes;
 }
 
-// Every message survives the way over; every shortened one, and every one with a byte more, is refused.
+// Every message survives encoding and decoding; every truncated one, and every one with an extra byte, is refused.
 template <class Message>
 Message there_and_back(const Message& message, std::vector<std::byte>& kept) {
   kept = bytes_of_message(message);
@@ -104,13 +104,13 @@ TEST(Message, SetsOfBuffersHaveANumberAndABound) {
     return status ? std::string("taken") : status.error().message;
   };
   send.buffers.resize(set_buffers_max + 1);
-  EXPECT_EQ(refusal(send), "set 32 is to have 65 buffers, at most 64 are allowed");
+  EXPECT_EQ(refusal(send), "buffer set 32 would have 65 buffers, at most 64 are allowed");
   send.buffers.clear();
   send.set = sets_max + 1;
-  EXPECT_EQ(refusal(send), "a send names set 33 of buffers, the last is 32");
+  EXPECT_EQ(refusal(send), "a send names buffer set 33, the last one is 32");
   send.set = 1;
   send.nodes = {{100, 0}};
-  EXPECT_EQ(refusal(send), "a send with nodes names set 1 of buffers");
+  EXPECT_EQ(refusal(send), "a send with nodes names buffer set 1");
 }
 
 TEST(Message, TheLargestSendFitsAnEntry) {
@@ -343,10 +343,10 @@ TEST(Message, DestinationsAndCompressionsHaveNamesThatComeBack) {
   }
   const auto unknown_compression = parse_compression("snappy");
   ASSERT_FALSE(unknown_compression);
-  EXPECT_EQ(unknown_compression.error().message, "compression \"snappy\" is unknown; there are none, lz4, zstd");
+  EXPECT_EQ(unknown_compression.error().message, "compression \"snappy\" is unknown; known are none, lz4, zstd");
   const auto unknown = parse_destination("parquet");
   ASSERT_FALSE(unknown);
-  EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; there are native"), std::string::npos);
+  EXPECT_NE(unknown.error().message.find("\"parquet\" is unknown; known are native"), std::string::npos);
 }
 
 TEST(Message, Tasks) {
@@ -419,7 +419,7 @@ TEST(Message, TasksThatMakeNoSenseAreRefused) {
   EXPECT_EQ(code_of(TaskOpen{8, 8, lines}), Error::invalid);
   EXPECT_EQ(code_of(TaskOpen{0, 1, range}), Error::protocol);
   EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines}), std::nullopt);
-  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, {}, "job"}), Error::invalid);  // a team of no lane
+  EXPECT_EQ(code_of(TaskOpen{task_any_lane, 0, lines, {}, "job"}), Error::invalid);  // a team needs a lane
   EXPECT_EQ(code_of(TaskOpen{1, 2, lines, {}, "job"}), std::nullopt);
   EXPECT_EQ(code_of(LaneTable{{{1000, 5, 2, 2, "job"}}}), Error::protocol);
   EXPECT_EQ(code_of(LaneTable{{{1000, 5, 1, 2, ""}}}), Error::protocol);

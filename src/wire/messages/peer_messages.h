@@ -12,49 +12,50 @@
 
 namespace offpath::wire {
 
-// Agent to agent: the poster's table of members lies there, as a MemberTable. Answered by Done when it has been read.
+// Agent to agent: the sender's table of members, as a MemberTable to be pulled. Answered by Done when it has been read.
 struct PostTable {
   BufferRef table;
 };
 
-// Agent to agent, for a pool they share: the asking one acts for `user`. `pool` is its name with its options, `owner`
-// the user whose pool it is at the asking one. A member that has not heard of the pool defines it as the owner's; one
-// that knows it as another user's refuses the request. All of them are served from what the one asked holds itself.
-// A put is answered by Done: 0 when it is here, or need not be; the counter of a later object that is here, if it is to
-// be stamped again.
+// Agent to agent, for a pool that they share: the sender acts for `user`. `pool` is the pool's name with its options,
+// `owner` its owner at the sender. A member that does not know the pool defines it with this owner; a member that knows
+// it with another owner refuses the request. These requests concern only objects that the receiver itself holds.
+//
+// A put is answered by Done: 0 if the object is stored or not needed; the counter of a later object if it needs a new
+// version.
 struct PeerPut {
   std::uint64_t user, owner;
-  std::uint64_t writer;  // process and number of the put: the same again is the same put, whose answer was lost
+  std::uint64_t writer;  // process and number of the put: a repeated pair is the same put, whose answer was lost
   std::uint64_t number;
   std::uint64_t rows;
-  std::uint64_t keep;    // as of OpenStream
-  std::int64_t wait_ns;  // for room; nobody wants to know any more then
+  std::uint64_t keep;    // as in OpenStream
+  std::int64_t wait_ns;  // for room; afterwards the sender has given up
   bool arrow;
   bool hidden;          // until its step has ended on all ranks
-  bool moved;           // from another owner: the later one of it and of what is there stays (pool/directory/put_id.h)
+  bool moved;           // from another owner: the later of it and the existing object stays (pool/directory/put_id.h)
   std::uint64_t offer;  // not 0: the bytes are in the descriptor of that number
-  BufferRef object;     // where the bytes are, or how many
+  BufferRef object;     // the bytes' location, or only their length
   std::string_view pool, row_key, column_key;
-  std::uint64_t counter;  // its version, and the versions it replaced, 16 bytes each
+  std::uint64_t counter;  // its version, and the versions that it replaced, 16 bytes each
   Bytes over;
 };
 
-// Answered by Got: `pushed`, if the object fitted the inbox and lies there; `delivered`, if it was delivered under
-// `delivery` by a PeerDeliver, for which the one asked was the asking one.
+// Answered by Got. `pushed`: the object was pushed into the inbox. `delivered`: it was delivered under `delivery` by a
+// PeerDeliver, a request in the other direction.
 struct PeerGet {
   std::uint64_t user, owner;
   std::int64_t wait_ns;
   std::uint64_t delivery;
   BufferRef inbox;
-  std::string_view reader;  // the asking member
+  std::string_view reader;  // the name of the requesting member
   std::string_view pool, row_key, column_key;
 };
 
-// The asking member's part of a query: of the rows whose first living owner the one asked is. `query` are its bytes,
-// `number` the asking member's for this part, `view` stands for the members that it knows of: if the one asked knows of
-// others, it is would_block. Answered by Done when the part has begun: 0, if nothing matches there.
+// A part of the sender's query: rows whose first living owner is the receiver. `query` are the query's bytes, `number`
+// is the sender's number of this part. `view` identifies the members that the sender knows: if the receiver knows
+// others, the answer is would_block. Answered by Done when the part has begun: 0 if nothing matches there.
 struct PeerQuery {
-  std::uint64_t user, owner;  // of tracks: no owner, 0
+  std::uint64_t user, owner;  // for tracks: no owner, 0
   std::int64_t wait_ns;
   std::uint64_t number;
   std::uint64_t view;
@@ -62,7 +63,7 @@ struct PeerQuery {
   std::string_view pool, row_glob, column_glob;
 };
 
-// A frame of that part, in order. Answered as PeerGet is, and by Done after the last one.
+// The next frame of that part, in order. Answered like PeerGet, and by Done after the last frame.
 struct PeerQueryNext {
   std::uint64_t number;
   std::uint64_t index;
@@ -71,8 +72,8 @@ struct PeerQueryNext {
   std::string_view reader;
 };
 
-// What was asked on the same channel is not wanted any more: a query's part or a receive by its number, a computation
-// or a get by its delivery. What waits for an answer gets a failure. Answered by Done, also if there is nothing of that
+// Cancels an earlier request on the same channel: a query's part or a receive by its number, a computation or a get by
+// its delivery. If it waits for an answer, it gets a failure. Answered by Done, even if there is no such request.
 // number.
 struct PeerCancel {
   enum class What : std::uint8_t { query, computation, get, receive } what;
@@ -87,7 +88,7 @@ struct PeerDeliver {
   BufferRef object;
 };
 
-// PoolCompute asked of the row's owner; answered as PeerGet is, or by Done.
+// A PoolCompute for the row's owner; answered like PeerGet, or by Done.
 struct PeerCompute {
   std::uint64_t user, owner;
   std::int64_t wait_ns;
@@ -107,41 +108,41 @@ struct PeerList {  // Listed
   std::string_view pool, row_glob, column_glob;
 };
 
-struct PeerDrop {  // Done: how many rows it is the first owner of
+struct PeerDrop {  // Done: the number of rows whose first owner it is
   std::uint64_t user;
   std::string_view pool, row_glob, column_glob;
 };
 
 struct PeerStepEnd {
-  std::uint64_t user;  // whose pool it is: the asking member has admitted the stream that ends it
+  std::uint64_t user;  // the pool's owner: the sender has admitted the stream that ends the step
   std::uint32_t rank, ranks;
   std::string_view pool, row_key;
 };
 
 struct PeerDefine {
-  std::uint64_t user;  // whose pool it is
+  std::uint64_t user;  // the pool's owner
   std::string_view pool;
 };
 
-// What the asking member has of a pool's rows that it and the one asked own: a digest of each 64th of them by their
-// hash. Answered by Done: a bit for each that is another one there. `view` as of PeerQuery.
+// The sender's rows of a pool that both sides own, as a digest of each 64th of them by hash. Answered by Done: a bit
+// for each digest that differs there. `view` as in PeerQuery.
 struct PeerCompare {
-  std::uint64_t user;  // whose pool it is
+  std::uint64_t user;  // the pool's owner
   std::uint64_t view;
   std::string_view reader, pool;
   Bytes digests;
 };
 inline constexpr std::size_t compared_parts = 64;
 
-// One member of a group of agents, as one of them knows it (docs/internals/group.md).
+// One member of a group of agents, as another member knows it (docs/internals/group.md).
 struct MemberEntry {
   enum class State : std::uint8_t { alive, left, dead } state;
-  std::uint64_t incarnation;  // grows with each start of the agent of that name that the others were told of
-  std::uint64_t process;      // tells two processes of one name and incarnation apart
-  std::uint64_t beats;        // grows while it lives
+  std::uint64_t incarnation;  // grows with each start of the agent of that name
+  std::uint64_t process;      // distinguishes two processes with the same name and incarnation
+  std::uint64_t beats;        // grows as long as it lives
   std::string_view name;
   std::string_view address;  // for channels
-  std::string_view http;     // empty: it has none
+  std::string_view http;     // empty: none
 };
 
 struct MemberTable {

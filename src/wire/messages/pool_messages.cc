@@ -53,7 +53,8 @@ void fields(auto& way, Is<PushLease> auto& m) {
 }
 Status check(const PushLease& m) {
   if (!is_segment(m.segment))
-    return fail(Error::invalid, "lease {} is to be pushed into region {:#x}, which is no segment", m.lease, m.segment);
+    return fail(Error::invalid, "lease {} is to be pushed into region {:#x}, which is not a segment", m.lease,
+                m.segment);
   return {};
 }
 

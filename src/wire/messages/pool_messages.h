@@ -1,4 +1,4 @@
-// What a program asks of pools, and of the objects that its agent lends it.
+// A program's requests about pools, and about objects that its agent lends it.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace offpath::wire {
 
-// Answered by Got, with a descriptor, or `needs_segment` where none can cross: a PushLease follows.
+// Answered by Got, with a descriptor, or `needs_segment` if descriptors cannot cross: then a PushLease follows.
 struct PoolGet {
   std::string_view pool;
   std::string_view row_key;
   std::string_view column_key;
-  std::int64_t wait_ns;  // how long the agent may hold the request until the object is there
+  std::int64_t wait_ns;  // how long the agent may hold the request until the object exists
 };
 
 struct PoolList {
   std::string_view pool;
   std::string_view row_glob;
   std::string_view column_glob;
-  std::uint64_t after;  // sequence of the last entry known; 0: from the beginning
+  std::uint64_t after;  // sequence number of the last known entry; 0: from the start
 };
 
 struct PoolDrop {
@@ -37,7 +37,7 @@ struct PoolWrite {
 };
 
 // The query's bytes (pool/query/query.h) are pulled from `query`. Answered by Done with the number of the answer, which
-// lasts until its last frame was asked for, it is released, or `wait_ns` is over; -1: for ever.
+// lasts until its last frame was requested, it is released, or `wait_ns` has passed; -1: forever.
 struct PoolQuery {
   std::string_view pool;
   std::string_view row_glob;
@@ -46,19 +46,19 @@ struct PoolQuery {
   BufferRef query;
 };
 
-// Frame `index` of an answer, in order: those before it have arrived. Answered as PoolGet is; by Done after the last
-// one.
+// Requests frame `index` of an answer, in order: the earlier ones have arrived. Answered like PoolGet; by Done after
+// the last frame.
 struct QueryNext {
   std::uint64_t answer;
   std::uint64_t index;
 };
 
-// A function of a plug-in over one object, or over all of a row where `column_key` is empty, called where the row lies.
-// Answered as PoolGet is, with its output, or by Done with how many there were: none, or they were put into the pool.
+// Calls a function of a plug-in on one object, or on all of a row if `column_key` is empty, on the row's owner.
+// Answered like PoolGet, with its output, or by Done with the number of outputs: none, or they were put into the pool.
 struct PoolCompute {
   std::string_view pool;
   std::string_view row_key, column_key;
-  // for objects and function together; 0: the objects have to be there, the function has its plug-in's time
+  // for objects and function together; 0: the objects have to exist, and the plug-in's deadline counts
   std::int64_t wait_ns;
   bool stores;  // outputs are put under the result's keys
   std::string_view plugin, function;
@@ -66,23 +66,22 @@ struct PoolCompute {
   Bytes arguments;
 };
 
-// The frame of a lease is to be pushed into a segment of as many bytes, and the lease is over. Answered by Got:
-// `pushed`.
+// Pushes the frame of a lease into a segment that holds it, which ends the lease. Answered by Got: `pushed`.
 struct PushLease {
   std::uint64_t lease;
   RegionId segment;
 };
 
-// Numbers of answers have this bit, leases have not.
+// Numbers of answers have this bit; leases do not.
 inline constexpr std::uint64_t answer_flag = 1ull << 63;
 
-// Of a frame's lease, or of an answer that no more frames are wanted of.
+// Releases a frame's lease, or an answer whose further frames are not wanted.
 struct Release {
   std::uint64_t lease;
 };
 
-// A PoolGet, PoolCompute, PoolQuery or QueryNext of this channel, by the ticket of its request, is not wanted any more.
-// It is answered all the same, by a failure if it was under way; this has no answer of its own.
+// Cancels a PoolGet, PoolCompute, PoolQuery or QueryNext of this channel, by the ticket of its request. That request is
+// still answered, by a failure if it was under way; this one has no answer of its own.
 struct PoolCancel {
   std::uint64_t ticket;
 };

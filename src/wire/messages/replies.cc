@@ -31,7 +31,7 @@ void fields(auto& way, Is<Got> auto& m) {
 Status check(const Got& m) {
   const std::uint64_t wanted = m.how == Got::How::enclosed ? m.length : 0;
   if (m.bytes.size() != wanted || wanted > enclosed_bytes_max)
-    return fail(Error::protocol, "got: {} bytes enclosed of an object of {}, which comes in way {}", m.bytes.size(),
+    return fail(Error::protocol, "got: {} bytes enclosed of an object of {} bytes, delivered in way {}", m.bytes.size(),
                 m.length, static_cast<int>(m.how));
   return {};
 }

@@ -1,4 +1,4 @@
-// What the agent answers. A task is answered by TaskDone (wire/messages/task_messages.h).
+// The agent's answers. Tasks are answered by TaskDone (wire/messages/task_messages.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace offpath::wire {
 inline constexpr std::uint32_t any_reply = 0xFFFF'FFFFu;  // in Failed: no stream is concerned
 
 struct Failed {
-  std::uint32_t stream;  // any_reply where no stream is concerned
+  std::uint32_t stream;  // any_reply if no stream is concerned
   Error code;
   std::string_view message;
 };
@@ -31,16 +31,16 @@ struct Probed {
 struct Got {
   enum class How : std::uint8_t { descriptor, pushed, needs_segment, delivered, enclosed } how;
   bool arrow;
-  std::uint64_t lease;   // to be released, or to be pushed where a segment is needed; 0: none
+  std::uint64_t lease;   // to be released, or to be pushed if a segment is needed; 0: none
   std::uint64_t length;  // bytes of the object
   std::uint64_t rows;
-  Bytes bytes{};  // where it is enclosed: the object
+  Bytes bytes{};  // the object, if it is enclosed
 };
 
 struct ListedEntry {
   std::uint64_t sequence;
   std::uint64_t bytes;
-  std::uint64_t rows;  // 0 where it is not Arrow
+  std::uint64_t rows;  // 0 if it is not Arrow
   bool arrow;
   std::string_view row_key;
   std::string_view column_key;

@@ -28,7 +28,7 @@ void fields(auto& way, Is<PeerFlush> auto& m) {
   way.text(m.pool, pool_bytes_max, "the pool's name");
 }
 
-// Which tracks are asked for.
+// The selection of tracks.
 void tracks(auto& way, auto& m) {
   way(m.element, m.all, m.first_step, m.last_step);
   way.text(m.pool, pool_bytes_max, "the pool's name");
@@ -38,10 +38,10 @@ void tracks(auto& way, auto& m) {
 }
 Status check_tracks(const auto& m) {
   if (m.identifiers.size() > tracks_asked_max)
-    return fail(Error::too_large, "{} identifiers are asked for, at most {} are allowed at a time",
+    return fail(Error::too_large, "{} identifiers are requested, at most {} are allowed at a time",
                 m.identifiers.size(), tracks_asked_max);
   if (!std::ranges::is_sorted(m.identifiers))
-    return fail(Error::invalid, "the identifiers asked for are not ascending");
+    return fail(Error::invalid, "the requested identifiers are not ascending");
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Sift pools: pieces of particles from agent to agent, and the tracks they end in.
+// Sift pools: pieces of particles from agent to agent, and the tracks into which they are sorted.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,18 @@
 
 namespace offpath::wire {
 
-// Agent to agent: a piece of a sift pool (src/sift/piece.h), offered. Answered by Done when it is the reader's; that
-// may take as long as it has no room.
+// Agent to agent: offers a piece of a sift pool (src/sift/piece.h). Answered by Done when the receiver has it, which
+// may have to wait for room there.
 struct PeerPiece {
   std::uint64_t user;
-  std::uint64_t offer;    // as of PeerPut
+  std::uint64_t offer;    // as in PeerPut
   BufferRef object;       // no bytes: the mark of a flush
   std::string_view pool;  // with its options
   Bytes header;
 };
 
-// All that was put before is in its tracks; Done. A program asks its agent, that one asks all members under one number.
+// Done when everything that was put before is in the pool's tracks. A program asks its agent, which asks all members
+// under one number.
 struct SiftFlush {
   std::int64_t wait_ns;
   std::string_view pool;
@@ -36,10 +37,10 @@ struct PeerFlush {
 };
 
 // Rows of one element's tracks, ordered by identifier and step, as one Arrow frame with the step as first column.
-// Answered as PoolGet is, or as PeerGet.
+// Answered like PoolGet or PeerGet.
 struct SiftTracks {
-  std::uint32_t element;  // of all; otherwise the identifiers tell it
-  bool all;               // otherwise those of `identifiers`, which are ascending and of one element
+  std::uint32_t element;  // used with `all`; otherwise the identifiers give it
+  bool all;               // otherwise those of `identifiers`, which are ascending and belong to one element
   std::int64_t first_step, last_step;
   std::string_view pool;
   std::vector<std::uint64_t> identifiers;
@@ -57,7 +58,7 @@ struct PeerTracks {
   std::vector<std::uint64_t> identifiers;
 };
 
-// How many elements keep a pool's tracks: Done. The low bits of an identifier tell the element.
+// Done with the number of elements of a pool's tracks. The low bits of an identifier give its element.
 struct SiftInfo {
   std::string_view pool;
 };

@@ -80,11 +80,11 @@ Status check(const Send& m) {
       return fail(Error::too_large, "send: {} has {} bytes, at most {} are allowed", name, key.size(), key_bytes_max);
   if (m.buffers.size() > buffers_max)
     return fail(Error::too_large, "a send of {} buffers, at most {} are allowed", m.buffers.size(), buffers_max);
-  if (m.set > sets_max) return fail(Error::invalid, "a send names set {} of buffers, the last is {}", m.set, sets_max);
-  if (m.set != 0 && !m.nodes.empty()) return fail(Error::invalid, "a send with nodes names set {} of buffers", m.set);
+  if (m.set > sets_max) return fail(Error::invalid, "a send names buffer set {}, the last one is {}", m.set, sets_max);
+  if (m.set != 0 && !m.nodes.empty()) return fail(Error::invalid, "a send with nodes names buffer set {}", m.set);
   if (m.set != 0 && m.buffers.size() > set_buffers_max)
-    return fail(Error::too_large, "set {} is to have {} buffers, at most {} are allowed", m.set, m.buffers.size(),
-                set_buffers_max);
+    return fail(Error::too_large, "buffer set {} would have {} buffers, at most {} are allowed", m.set,
+                m.buffers.size(), set_buffers_max);
   return {};
 }
 
@@ -141,7 +141,7 @@ std::string_view destination_name(Destination destination) noexcept {
 Result<Destination> parse_destination(std::string_view name) {
   for (std::size_t i = 0; i < destination_names.size(); ++i)
     if (destination_names[i] == name) return static_cast<Destination>(i);
-  return fail(Error::invalid, "destination \"{}\" is unknown; there are {}", name, fmt::join(destination_names, ", "));
+  return fail(Error::invalid, "destination \"{}\" is unknown; known are {}", name, fmt::join(destination_names, ", "));
 }
 
 std::string_view compression_name(Compression compression) noexcept {
@@ -151,7 +151,7 @@ std::string_view compression_name(Compression compression) noexcept {
 Result<Compression> parse_compression(std::string_view name) {
   for (std::size_t i = 0; i < compression_names.size(); ++i)
     if (compression_names[i] == name) return static_cast<Compression>(i);
-  return fail(Error::invalid, "compression \"{}\" is unknown; there are {}", name, fmt::join(compression_names, ", "));
+  return fail(Error::invalid, "compression \"{}\" is unknown; known are {}", name, fmt::join(compression_names, ", "));
 }
 
 OFFPATH_STREAM_MESSAGES(OFFPATH_DEFINE_CODING)

@@ -1,4 +1,4 @@
-// Memory that a program announces, and the streams it hands batches over by.
+// A program's announcements of memory, and the streams through which it sends batches.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace offpath::wire {
 
 inline constexpr std::uint32_t buffers_max = 2800;        // of one send
-inline constexpr std::uint32_t sets_max = 32;             // of buffers a stream's agent remembers
-inline constexpr std::uint32_t set_buffers_max = 64;      // of each
+inline constexpr std::uint32_t sets_max = 32;             // buffer sets that the agent remembers for a stream
+inline constexpr std::uint32_t set_buffers_max = 64;      // of each set
 inline constexpr std::uint64_t sets_bytes_max = 2 << 20;  // of one channel, by set_bytes: both sides count
 [[nodiscard]] constexpr std::uint64_t set_bytes(std::uint64_t buffers) noexcept {
   return 128 + 256 * buffers;
@@ -35,7 +35,7 @@ inline constexpr std::uint8_t destinations = 8;
 [[nodiscard]] std::string_view destination_name(Destination destination) noexcept;
 [[nodiscard]] Result<Destination> parse_destination(std::string_view name);  // the error lists all names
 
-// Of a frame's bodies, as Arrow IPC has it.
+// Compression of a frame's bodies, as in Arrow IPC.
 enum class Compression : std::uint8_t { none, lz4, zstd };
 inline constexpr std::uint8_t compressions = 3;
 [[nodiscard]] std::string_view compression_name(Compression compression) noexcept;
@@ -58,13 +58,14 @@ struct OpenStream {
   std::uint32_t stream;
   Destination destination;
   std::uint64_t rows_max;
-  std::uint64_t keep;  // frames the pool keeps; 0: all
+  std::uint64_t keep;  // frames that the pool keeps; 0: all
   std::uint32_t ranks;
   std::uint32_t rank;
   std::string_view name;
   std::string_view pool;
   Bytes schema;                                 // frame::encode; empty: plain bytes (native, serialised)
-  Compression compression = Compression::none;  // of frames that are Arrow as they were pulled (ipc, ipc-page)
+  Compression compression = Compression::none;  // of frames that are Arrow in the form in which they are pulled (ipc,
+                                                // ipc-page)
 };
 
 struct CloseStream {
@@ -73,19 +74,20 @@ struct CloseStream {
 
 struct Node {
   std::int64_t length;
-  std::int64_t null_count;  // -1: not known
+  std::int64_t null_count;  // -1: unknown
 };
 static_assert(sizeof(Node) == 16);
 
-// One batch. With no nodes, every node has `rows` rows and no nulls, and `buffers` are the value buffers of
-// the leaf columns only: fixed-width columns without validity. Otherwise nodes and buffers are all of the
-// template's, dictionaries first, in the order of frame::Template.
+// One batch. Without nodes every node has `rows` rows and no nulls, and `buffers` are only the value buffers of the
+// leaf columns: fixed-width columns without validity. Otherwise nodes and buffers are all of the template's,
+// dictionaries first, in the order of frame::Template.
 //
-// A program that sends the same arrays again and again names them once: buffers that come with a set number, from 1 to
-// sets_max, are remembered under it until others come with that number or the stream is closed; a set number without
-// buffers stands for what was remembered, with the rows it came with. Only without nodes. Remembered names grow stale
-// as others do.
-// What a send begins with; its keys follow, its buffers, and its nodes.
+// A program that sends the same arrays repeatedly names them once: buffers that come with a set number, from 1 to
+// sets_max, are remembered under it until others come with that number or the stream is closed. A set number without
+// buffers stands for the remembered ones, with their number of rows. Only without nodes. Remembered names become stale
+// like others.
+//
+// The head of a send; its keys, buffers and nodes follow.
 struct SendHead {
   std::uint16_t stream;
   std::uint16_t nodes;
@@ -100,7 +102,7 @@ static_assert(sizeof(SendHead) == 32);
 
 struct Send {
   std::uint32_t stream;
-  // what the host took from its credit for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
+  // credit that the host has taken for it: charge_base, charge_of_keys and charge_of_buffer of each buffer
   std::uint64_t charge;
   std::uint64_t rows;
   std::string_view row_key;
@@ -110,7 +112,7 @@ struct Send {
   std::uint32_t set = 0;  // 0: none
 };
 
-// What encode() writes for a send without nodes, into memory that has room for it: nothing is allocated.
+// Encodes a send without nodes into memory with enough room: nothing is allocated.
 void write_send(const SendHead& head, std::string_view row_key, std::string_view column_key,
                 std::span<const BufferRef> buffers, std::byte* to) noexcept;
 
@@ -122,8 +124,8 @@ static_assert(sizeof(MovePiece) == 40);
 
 struct Move {
   std::uint32_t stream;
-  bool update;           // an object that is there already
-  std::uint64_t charge;  // as of Send
+  bool update;           // an existing object
+  std::uint64_t charge;  // as in Send
   std::uint64_t object_bytes;
   std::string_view row_key;
   std::string_view column_key;
@@ -140,17 +142,17 @@ struct StepEnd {
 enum class WakeWord : std::uint8_t { pulled, stored, credit, replies, now };
 
 struct WakeAt {
-  std::uint32_t stream;  // of the completion line; 0 for replies and now
+  std::uint32_t stream;  // whose completion line; 0 for replies and now
   WakeWord word;
   std::uint64_t value;  // replies: the position up to which the host has read the reply ring; wakes beyond it
 };
 
 struct NeedCredit {
   std::uint32_t stream;
-  std::uint64_t total;  // the credit word the host waits for
+  std::uint64_t total;  // the credit word that the host waits for
 };
 
-// What one batch takes from the credit: bytes of agent memory it may come to need. Both sides compute it.
+// The credit that one batch takes: bytes of agent memory that it may need. Both sides compute it.
 [[nodiscard]] constexpr std::uint64_t charge_of_buffer(std::uint64_t length) noexcept {
   return align_up(length, page_bytes);
 }

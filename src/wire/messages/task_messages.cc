@@ -21,8 +21,7 @@ Status check(const TaskOpen& m) {
   if (m.lanes > task_lanes_max || (m.lane != task_any_lane && m.lane >= m.lanes))
     return fail(Error::invalid, "tasks: lane {} of {}", m.lane, m.lanes);
   if (!m.team.empty() && (m.lane == task_any_lane || m.lanes == 0))
-    return fail(Error::invalid,
-                "tasks: the session names team \"{}\" and no lane of it: lane and lanes say which it is",
+    return fail(Error::invalid, "tasks: the session names team \"{}\" but no lane of it: set lane and lanes",
                 brief(m.team));
   if (m.plugins.size() > task_plugins_max)
     return fail(Error::too_large, "tasks: {} plug-ins, at most {}", m.plugins.size(), task_plugins_max);
@@ -58,15 +57,15 @@ void fields(auto& way, Is<TaskRun> auto& m) {
 Status check(const TaskRun& m) {
   if (m.inputs.size() > task_inputs_max || m.outputs.size() > task_outputs_max || m.after.size() > task_after_max)
     return fail(Error::too_large,
-                "a task of {} inputs and {} outputs, after {} others: at most {}, {} and {} are allowed",
+                "a task with {} inputs and {} outputs, after {} others: at most {}, {} and {} are allowed",
                 m.inputs.size(), m.outputs.size(), m.after.size(), task_inputs_max, task_outputs_max, task_after_max);
   for (const TaskInput& input : m.inputs) {
     std::uint64_t end = 0;
     if (input.source.length != 0 && input.source.length != input.bytes)
-      return fail(Error::protocol, "input \"{}\" has {} bytes, its memory {}", input.name, input.bytes,
+      return fail(Error::protocol, "input \"{}\" has {} bytes, but its memory has {}", input.name, input.bytes,
                   input.source.length);
     if (input.bytes > region_bytes_max || !checked_add(input.changed_at, input.changed_bytes, end) || end > input.bytes)
-      return fail(Error::invalid, "input \"{}\": {} bytes from {} on have changed, of {}", input.name,
+      return fail(Error::invalid, "input \"{}\": {} changed bytes from {} on are beyond its {}", input.name,
                   input.changed_bytes, input.changed_at, input.bytes);
     if (input.version == 0 && input.changed_from != 0)
       return fail(Error::invalid, "input \"{}\" has changed, and has no version", input.name);

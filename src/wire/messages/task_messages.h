@@ -12,42 +12,44 @@
 
 namespace offpath::wire {
 
-// Tasks (docs/guides/tasks.md): functions over the program's own memory. A session is opened with words of memory of
-// the program's own, one for each task under way. Done: the number that later requests name it by. the first word of
-// each is the agent's: the ticket whose inputs have been pulled
+// Tasks (docs/guides/tasks.md): functions over the program's own memory. A session is opened with lines in the
+// program's memory, one for each task under way. The agent writes to the first word of each line: the ticket whose
+// inputs have been pulled. Done: the number for later requests.
 inline constexpr std::uint64_t task_line_bytes = 64;
 inline constexpr std::uint32_t task_any_lane = 0xFFFF'FFFFu;
 inline constexpr std::uint32_t task_lines_max = 4096, task_lanes_max = 1u << 20;
 inline constexpr std::size_t task_inputs_max = 128, task_outputs_max = 128, task_after_max = 64, task_plugins_max = 64,
                              task_path_bytes_max = 1024;
 
-// A plug-in of the program's own: run where the agent's configuration permits it (task.user_plugins).
+// A plug-in of the program's own: run if the agent's configuration permits it (task.user_plugins).
 struct TaskPlugin {
   std::string_view name, path;
 };
 
 struct TaskOpen {
-  // which of `lanes`; its tasks run in order, on the worker that stands for it. task_any_lane: on any, as they get
+  // its number among `lanes`; its tasks run in order, on the lane's worker. task_any_lane: on any worker, as they
+  // become ready
   // ready
   std::uint32_t lane;
   std::uint32_t lanes;
   BufferRef lines;  // in a segment
   std::vector<TaskPlugin> plugins{};
-  std::string_view team{};  // whose lanes send each other messages; empty: none
+  std::string_view team{};  // the team whose lanes exchange messages; empty: none
 };
 
-// An input. With a version it stays under its name, as that version: a task that names both has it without a pull, if
-// it is still there. Where only a part differs from `changed_from`, another version, that part alone is pulled onto it.
+// An input. With a version it is kept under its name, as that version: a later task that names both uses it without a
+// pull, if it is still there. If only a part differs from another version, `changed_from`, only that part is pulled
+// onto it.
 struct TaskInput {
-  BufferRef source;            // no bytes: it has to be there
+  BufferRef source;            // no bytes: it has to be there already
   std::uint64_t bytes;         // of the input
-  std::uint64_t version;       // 0: for this task alone
-  std::uint64_t changed_from;  // 0: not said
+  std::uint64_t version;       // 0: for this task only
+  std::uint64_t changed_from;  // 0: none given
   std::uint64_t changed_at, changed_bytes;
   std::string_view name;
 };
 
-// An output, of at most `bytes`. With a version it stays as an input for later tasks.
+// An output, of at most `bytes`. With a version it is kept as an input for later tasks.
 struct TaskOutput {
   BufferRef target;  // in a segment. No bytes: it is not pushed
   std::uint64_t bytes;
@@ -55,37 +57,36 @@ struct TaskOutput {
   std::string_view name;
 };
 
-// Answered by TaskDone. Its inputs have been pulled when word `line` says its ticket; that is not said of one that
-// fails before.
+// Answered by TaskDone. Its inputs have been pulled when line `line` has its ticket, unless it fails before.
 struct TaskRun {
   std::uint64_t session;
   std::uint32_t line;
-  std::int64_t wait_ns;  // for all of it; 0: the plug-in's time counts
+  std::int64_t wait_ns;  // for the whole task; 0: the plug-in's deadline counts
   std::string_view plugin, function;
-  std::vector<std::uint64_t> after;  // tickets of this channel's tasks
+  std::vector<std::uint64_t> after;  // tickets of earlier tasks of this channel
   std::vector<TaskInput> inputs;
   std::vector<TaskOutput> outputs;
   Bytes arguments;
 };
 
-// Done when the inputs of that task have been pulled, or it has ended.
+// Done when the task's inputs have been pulled, or it has ended.
 struct TaskWait {
   std::uint64_t ticket;
 };
 
-// The task is answered all the same: cancelled, if it was not pushing yet. This has no answer of its own.
+// Cancels a task that is not pushing yet. The task is still answered; this request has no answer of its own.
 struct TaskCancel {
   std::uint64_t ticket;
 };
 
-// Its tasks are cancelled, and what was kept is gone. Done.
+// Cancels its tasks and drops kept inputs. Done.
 struct TaskClose {
   std::uint64_t session;
 };
 
 struct TaskDone {
-  std::uint64_t worker;  // tells processes apart: static variables of functions live as long as it stays the same
-  std::int64_t pulled_ns, queued_ns, ran_ns, pushed_ns;  // how long each took; queued: until a worker began with it
+  std::uint64_t worker;  // identifies the process: static variables of functions live as long as it stays the same
+  std::int64_t pulled_ns, queued_ns, ran_ns, pushed_ns;  // how long each step took; queued: until a worker began
   std::uint64_t pulled_bytes;
   std::vector<std::uint64_t> output_bytes;  // in the order of the request
 };

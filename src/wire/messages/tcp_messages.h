@@ -8,23 +8,24 @@
 
 namespace offpath::wire {
 
-// A program's TCP connections (docs/internals/tcp.md): where the area lies (wire/areas/tcp_area.h), and how it is laid
-// out. Done, with the area's version; before that a descriptor comes, on which each side wakes the other by a datagram.
+// A program's TCP connections (docs/internals/tcp.md): location and layout of the area (wire/areas/tcp_area.h).
+// Answered by Done, with the area's version; before it a descriptor arrives, on which each side wakes the other by a
+// datagram.
 struct TcpOpen {
-  BufferRef memory;  // the whole of a segment
+  BufferRef memory;  // a whole segment
   std::uint32_t version;
   std::uint32_t wish_slots, news_slots, flows;
 };
 
-// Its connections end as they do when the program ends. Done.
+// Ends its connections, as the program's end does. Done.
 struct TcpClose {
   std::uint32_t version;
 };
 
-// The sender does the slow path of the agent's TCP from now on: where the memory between them lies
-// (wire/areas/tcp_slow_path.h). Done; before that a descriptor comes, as for TcpOpen.
+// The sender does the slow path of the agent's TCP from now on: location of the shared memory
+// (wire/areas/tcp_slow_path.h). Answered by Done; before it a descriptor arrives, as for TcpOpen.
 struct TcpSlowPathOpen {
-  BufferRef memory;  // the whole of a segment
+  BufferRef memory;  // a whole segment
   std::uint32_t version;
   std::uint32_t ring_bytes;
 };
