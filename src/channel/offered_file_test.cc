@@ -34,12 +34,12 @@ TEST(OfferedFile, ThatMayWaitForAnotherProcessIsTheProgramsToWrite) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
   const Fd reading(ends[0]), writing(ends[1]);
-  EXPECT_NE(refusal(writing.get()).find("no regular file"), std::string::npos) << refusal(writing.get());
+  EXPECT_NE(refusal(writing.get()).find("not a regular file"), std::string::npos) << refusal(writing.get());
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const Fd one(ends[0]), other(ends[1]);
-  EXPECT_NE(refusal(one.get()).find("no regular file"), std::string::npos) << refusal(one.get());
+  EXPECT_NE(refusal(one.get()).find("not a regular file"), std::string::npos) << refusal(one.get());
   const Fd device(open("/dev/null", O_WRONLY | O_CLOEXEC));
-  EXPECT_NE(refusal(device.get()).find("no regular file"), std::string::npos) << refusal(device.get());
+  EXPECT_NE(refusal(device.get()).find("not a regular file"), std::string::npos) << refusal(device.get());
   // Regular by its mode, but served by code that may do anything.
   const Fd served(open("/proc/self/comm", O_WRONLY | O_CLOEXEC));
   EXPECT_NE(refusal(served.get()).find("file system that may wait for another process (\"proc\")"), std::string::npos)

@@ -233,7 +233,7 @@ TEST(Workers, AnOutputInRoomThereIsNotEndsItsWorker) {
   Outputs outputs;
   outputs.push_back({"sum", false, 8, Fd(), true});
   play.event(1, Finished{call, 0, "", std::move(outputs)});
-  EXPECT_NE(play.error_of(call).find("in room there is not"), std::string::npos) << play.error_of(call);
+  EXPECT_NE(play.error_of(call).find("in a room that does not exist"), std::string::npos) << play.error_of(call);
   EXPECT_EQ(play.killed, std::vector<WorkerNumber>{1});
 }
 

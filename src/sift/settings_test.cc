@@ -38,7 +38,7 @@ TEST(SiftSettings, OnlyTheKeyIsNeeded) {
 TEST(SiftSettings, WhatIsWrongIsNamed) {
   const std::pair<const char*, const char*> wrong[] = {
       {"hash:/t?key=id", "sift:"},
-      {"sift:?key=id", "name of a pool"},
+      {"sift:?key=id", "not a pool's name"},
       {"sift:/t", "key=COLUMN"},
       {"sift:/t?key=", "name=value"},
       {"sift:/t?key=id&key=other", "twice"},

@@ -414,7 +414,7 @@ TEST_F(PluginProcessesTest, PlugInsThatCannotBeUsedSayWhy) {
     const char *plugin, *said;
   } wrong[] = {
       {"no_symbol", "cannot be used: it has no symbol offpath_plugin"},
-      {"other_version", "cannot be used: it was built for version 99 of offpath/plugin.h, this agent has 1"},
+      {"other_version", "cannot be used: it was built for version 99 of offpath/plugin.h, but this agent has 1"},
       {"hangs", "cannot be used: it did not load within 300ms (plugin.start_deadline)"},
       {"crashes", "cannot be used: its worker was killed by SIGABRT while loading it"},
       {"returns_null", "cannot be used: offpath_plugin() returned NULL"},

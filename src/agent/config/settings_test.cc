@@ -155,7 +155,7 @@ TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_EQ(settings_of("[tcp]\ndevice = 'eth9'")->tcp->stack.address.value, 0u);
   EXPECT_NE(error_of("[tcp]\ndevice = 'eth9'\ngateway = '10.9.0.1'\n").find("tcp.gateway: it needs tcp.address"),
             std::string::npos);
-  EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is no address"), std::string::npos);
+  EXPECT_NE(error_of("[tcp]\ndevice = 'tap:offpath0'\n").find("tcp.address: '' is not an address"), std::string::npos);
 }
 
 TEST(SettingsTest, ADeviceOfDpdksIsNamedAsDpdkNamesIt) {
@@ -265,8 +265,8 @@ TEST(ExposureTest, WhatOthersCouldReachIsRefusedOrSaidLoudly) {
   EXPECT_EQ(exposure("[agent]\nlisten = ['verbs:0.0.0.0:0']\n[security]\nkey_file = '/k'\ninsecure_network = true"),
             "INSECURE: at verbs:0.0.0.0:0 everybody on the network can read and change what programs send");
   EXPECT_NE(exposure("[agent]\nlisten = ['doca:0.0.0.0:0']\n[security]\nkey_file = '/k'")
-                .find("refused: doca:0.0.0.0:0 is reachable from other machines, and what says which memory the card "
-                      "may reach"),
+                .find("refused: doca:0.0.0.0:0 is reachable from other machines, and the exports that say which "
+                      "memory the card may reach"),
             std::string::npos);
   EXPECT_NE(exposure("[agent]\nlisten = ['unix:/tmp/a']\nhttp = '0.0.0.0:0'").find("refused: agent.http 0.0.0.0:0"),
             std::string::npos);

@@ -52,7 +52,7 @@ TEST(Addresses, AreWhatTheySay) {
       {"tls:node:", "the port is ''"},
       {"tcp:node:77x", "the port is '77x'"},
       {"tcp:node:65536", "the port is '65536', it must be a number from 0 to 65535"},
-      {"tcp:::1:7700", "in brackets"},
+      {"tcp:::1:7700", "needs brackets"},
       {"verbs:[[0]]:0", "around an IPv6 address, once"},
       {"tcp:[::1:7700", "around an IPv6 address, once"},
   };
