@@ -370,7 +370,7 @@ def test_temperature_divergence_is_nothing_where_nothing_is_missed(tmp_path: Pat
 
 def test_subcommands_name_what_is_wrong():
     assert "--intervals 5,x: expected numbers" in refusal("model", "--intervals", "5,x")
-    assert "30 steps at least" in refusal("tdr", "-n", "20")
+    assert "at least 30 steps" in refusal("tdr", "-n", "20")
     assert "unknown option --skins" in refusal("--skins", "0.3")
 
 

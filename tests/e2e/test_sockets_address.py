@@ -134,7 +134,7 @@ def test_an_interface_without_an_address_wants_one_to_be_named() -> None:
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
-@pytest.mark.parametrize("env, where", [({}, "takes CAP_NET_RAW"), ({"INVOCATION_ID": "1"}, "by a drop-in")])
+@pytest.mark.parametrize("env, where", [({}, "takes CAP_NET_RAW"), ({"INVOCATION_ID": "1"}, "a drop-in gives")])
 def test_an_agent_without_the_right_says_where_it_comes_from(env: dict[str, str], where: str) -> None:
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", find_program()]
     words = ["--listen", "unix:/tmp/offpath-never.sock", "--set", "tcp.device=lo", "--set", "tcp.address=10.9.0.2/24"]

@@ -184,7 +184,7 @@ def test_tls(folder, name):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"flight.listen": "tcp:127.0.0.1:0"}, "flight.token_file is needed"),
+        ({"flight.listen": "tcp:127.0.0.1:0"}, "it needs flight.token_file"),
         ({"flight.listen": "unix:/tmp/x", "flight.token_file": "t"}, "neither tcp:HOST:PORT nor tls:HOST:PORT"),
         ({"flight.listen": "tls:127.0.0.1:0", "flight.token_file": "t"}, "tls needs flight.tls_certificate"),
         (

@@ -14,16 +14,22 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ..errors import NotFound
 from . import figures, pool_peer
 from .agent_process import AgentProcess, AgentUnavailableError
 from .programs import ProgramError, default_cores, empty_report, find_program, run_program
 from .report import Claim, Report, Series
+
+if TYPE_CHECKING:
+    from ..pool import Pool
 
 RECORD_BYTES = 37
 FRAMES = 8
@@ -143,9 +149,21 @@ def measure_remote(arguments: list[str], core: int, other_core: int) -> Report:
         names = {"--own": "hash:/near?members=near", "--other": "hash:/far?members=far"}
         with offpath.connect(near.address) as session:
             for name in names.values():
-                session.pool(name).put(bytes(range(64)), "step0", "rank0", timeout=20)
+                put_when_joined(session.pool(name))
         named = [word for option, name in names.items() for word in (option, name)]
         return run_program("bench_pool_remote", [*arguments, "--agent", near.address, *named])
+
+
+def put_when_joined(pool: Pool) -> None:
+    """Puts an object as soon as the pool's member has joined the group, which takes a moment after its start."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return pool.put(bytes(range(64)), "step0", "rank0", timeout=20)
+        except NotFound:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def run(out: Path, quick: bool, console: Console) -> Report:
