@@ -11,11 +11,12 @@
 #include <exception>
 #include <thread>
 
+#include "base/sent_fds.h"
+
 namespace offpath {
 
 namespace {
 
-constexpr std::size_t message_descriptors_max = 253;  // the kernel's SCM_MAX_FD
 constexpr std::uint64_t overdraft = message_descriptors_max;
 constexpr std::uint64_t bytes_at_once = 4 * 1024 * 1024;  // bytes of memory freed in one step, about 400 us
 
@@ -60,12 +61,12 @@ Status ReceivedFds::User::may_take() const {
   const ReceivedLimits& limits = all_->limits_;
   if (descriptors_ >= limits.user_descriptors_max)
     return fail(Error::too_large,
-                "user {} has {} descriptors in this agent, allowed are {} (limits.user_descriptors_max): close "
+                "user {} has {} descriptors in this agent, {} are allowed (limits.user_descriptors_max): close "
                 "connections, or wait until "
                 "those that were handed over are closed",
                 user_, descriptors_.load(), limits.user_descriptors_max);
   if (all_->descriptors_ >= limits.descriptors_max)
-    return fail(Error::too_large, "programs have {} descriptors in this agent, allowed are {} (LimitNOFILE)",
+    return fail(Error::too_large, "programs have {} descriptors in this agent, {} are allowed (LimitNOFILE)",
                 all_->descriptors_.load(), limits.descriptors_max);
   return {};
 }
@@ -79,11 +80,11 @@ Status ReceivedFds::User::take_mapping() {
   const ReceivedLimits& limits = all_->limits_;
   if (mappings_ >= limits.user_mappings_max)
     return fail(Error::too_large,
-                "this agent has {} segments of user {} mapped, allowed are {} (limits.user_mappings_max): free some",
+                "this agent has {} segments of user {} mapped, {} are allowed (limits.user_mappings_max): free some",
                 mappings_.load(), user_, limits.user_mappings_max);
   if (all_->mappings_ >= limits.mappings_max)
     return fail(Error::too_large,
-                "this agent has {} segments of programs mapped, allowed are {} (sysctl vm.max_map_count)",
+                "this agent has {} segments of programs mapped, {} are allowed (sysctl vm.max_map_count)",
                 all_->mappings_.load(), limits.mappings_max);
   add_spare();
   ++mappings_;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/sent_fds.h"
 
 namespace offpath {
 namespace {
@@ -138,24 +139,11 @@ TEST(ReceivedFds, AllDescriptorsOfAMessageAreTaken) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const Fd ours(ends[0]), theirs(ends[1]);
   const Fd given = memory(4096);
-  constexpr std::size_t count = 253;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * count)> control{};
+  constexpr std::size_t count = message_descriptors_max;
   char byte = 0;
-  iovec piece{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* part = CMSG_FIRSTHDR(&message);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int) * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const int fd = given.get();
-    std::memcpy(CMSG_DATA(part) + i * sizeof fd, &fd, sizeof fd);
-  }
-  ASSERT_EQ(sendmsg(theirs.get(), &message, 0), 1);
+  const iovec piece{&byte, 1};
+  const std::vector<int> given_often(count, given.get());
+  ASSERT_EQ(send_with_descriptors(theirs.get(), {&piece, 1}, given_often, 0), 1);
   std::vector<Fd> descriptors;
   int said = 0;
   EXPECT_EQ(receive_with_descriptors(ours.get(), {&piece, 1}, MSG_DONTWAIT, user, descriptors, said), 1);

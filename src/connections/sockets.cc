@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "connections/join_message.h"
+#include "base/sent_fds.h"
 #include "link/address.h"
 #include "link/handshake/handshake.h"
 #include "link/local/sealed_memory.h"
@@ -70,12 +70,13 @@ Result<Pair> pair_of_sockets() {
   return Pair{Fd(ends[0]), Fd(ends[1])};
 }
 
-// Nothing is sent twice, and the wait for an agent that takes nothing is bounded.
+// Sends the message by which a process joins its program at the agent, with its two sockets. Nothing is sent twice, and
+// the wait for an agent that takes nothing is bounded.
 Status send_with(int to, const wire::TcpJoin& join, const std::array<int, 2>& descriptors) {
-  const JoinMessage message(join, descriptors);
+  const iovec piece{const_cast<wire::TcpJoin*>(&join), sizeof join};
   const TimeNs deadline = monotonic_ns() + introduction_wait_ns;
-  while (::sendmsg(to, &message.header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-    if (errno != EAGAIN && errno != EINTR) return fail_errno(errno, "sendmsg");
+  while (send_with_descriptors(to, {&piece, 1}, descriptors, MSG_DONTWAIT) < 0) {
+    if (errno != EAGAIN) return fail_errno(errno, "sendmsg");
     const TimeNs left = deadline - monotonic_ns();
     if (left <= 0) return fail(Error::timeout, "the agent does not take the sockets of a new process");
     pollfd room{to, POLLOUT, 0};

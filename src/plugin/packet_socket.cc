@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "base/sent_fds.h"
+
 namespace offpath::plugin {
 
 Result<std::optional<Packet>> PacketReader::receive(int socket, Wait wait) {
@@ -24,24 +26,8 @@ Result<std::optional<Packet>> PacketReader::receive(int socket, Wait wait) {
 
 Status send_packet(int socket, Bytes packet, std::span<const int> descriptors, Wait wait) {
   OFP_ASSERT(descriptors.size() <= packet_descriptors_max && packet.size() <= packet_bytes_max);
-  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int) * packet_descriptors_max)]{};
-  iovec piece{const_cast<std::byte*>(packet.data()), packet.size()};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
-  ssize_t sent = 0;
-  do {
-    sent = sendmsg(socket, &message, MSG_NOSIGNAL | (wait == Wait::yes ? 0 : MSG_DONTWAIT));
-  } while (sent < 0 && errno == EINTR);
+  const iovec piece{const_cast<std::byte*>(packet.data()), packet.size()};
+  const ssize_t sent = send_with_descriptors(socket, {&piece, 1}, descriptors, wait == Wait::yes ? 0 : MSG_DONTWAIT);
   if (sent < 0) return fail_errno(errno, "sendmsg");
   return {};
 }

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "connections/join_message.h"
+#include "base/sent_fds.h"
 #include "connections/sockets.h"
 #include "wire/areas/tcp_area.h"
 
@@ -101,10 +101,9 @@ class HostileProgram {
     const bool sockets = below(2) == 0;
     const bool made = sockets ? socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0
                               : pipe2(ends.data(), O_CLOEXEC) == 0;
-    channel::JoinMessage message(join, ends);
-    message.part.iov_len = length;
-    if (!made || below(3) == 0) message.header.msg_control = nullptr, message.header.msg_controllen = 0;
-    static_cast<void>(sendmsg(wake, &message.header, MSG_DONTWAIT | MSG_NOSIGNAL));
+    const iovec piece{&join, length};
+    const std::size_t sent = !made || below(3) == 0 ? 0 : ends.size();
+    static_cast<void>(send_with_descriptors(wake, {&piece, 1}, std::span(ends).first(sent), MSG_DONTWAIT));
     for (const int end : ends)
       if (end >= 0) close(end);
   }

@@ -11,8 +11,8 @@
 #include <atomic>
 #include <filesystem>
 
+#include "base/sent_fds.h"
 #include "beside_the_kernel.h"
-#include "connections/join_message.h"
 #include "connections/sockets.h"
 #include "hostile_program.h"
 #include "kernel_peer.h"
@@ -141,8 +141,9 @@ struct Program {
 };
 
 bool send_join(int to, std::uint32_t process, const std::array<int, 2>& sockets) {
-  const channel::JoinMessage message({wire::TcpJoin::join, process}, sockets);
-  return ::sendmsg(to, &message.header, MSG_NOSIGNAL) == sizeof message.join;
+  wire::TcpJoin join{wire::TcpJoin::join, process};
+  const iovec piece{&join, sizeof join};
+  return send_with_descriptors(to, {&piece, 1}, sockets, 0) == sizeof join;
 }
 
 // By how many cores the agent has for connections.

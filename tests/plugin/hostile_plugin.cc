@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sent_fds.h"
 #include "offpath/plugin.h"
 #include "plugin/message.h"
 
@@ -166,21 +167,8 @@ int32_t tries_calls(ofp_context* context) {
 // ---- what only a program does that means ill
 
 void send_bytes(const std::vector<std::byte>& bytes, const std::vector<int>& fds) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)]{};
-  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  }
-  sendmsg(agent_socket, &message, MSG_NOSIGNAL);
+  const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  static_cast<void>(send_with_descriptors(agent_socket, {&piece, 1}, fds, 0));
 }
 
 // The number of the call is not in the context: the arguments tell it.

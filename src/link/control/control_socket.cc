@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/sent_fds.h"
 #include "link/address.h"
 
 namespace offpath::link {
@@ -371,24 +372,9 @@ Result<std::size_t> ControlSocket::send_from(std::span<const iovec> from, int de
     }
     return total;
   }
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(from.data());
-  message.msg_iovlen = from.size();
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (descriptor >= 0) {
-    OFP_ASSERT(kind_ == Kind::unix_socket);
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(part), &descriptor, sizeof descriptor);
-  }
-  ssize_t sent;
-  do {
-    sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
-  } while (sent < 0 && errno == EINTR);
+  OFP_ASSERT(descriptor < 0 || kind_ == Kind::unix_socket);
+  const ssize_t sent =
+      send_with_descriptors(socket_.get(), from, {&descriptor, descriptor >= 0 ? 1u : 0u}, MSG_DONTWAIT | flags);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return std::size_t{0};
   return failure(errno, "sendmsg");

@@ -7,6 +7,7 @@
 
 #include <random>
 
+#include "base/sent_fds.h"
 #include "testing/link/emulated.h"
 
 namespace offpath::link {
@@ -31,21 +32,8 @@ class ControlSockets : public testing::Test {
   }
   // Sends raw bytes with descriptors, bypassing the framing.
   void send_raw(Bytes bytes, std::span<const int> descriptors = {}) {
-    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 64)] = {};
-    if (!descriptors.empty()) {
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-      cmsghdr* part = CMSG_FIRSTHDR(&message);
-      part->cmsg_level = SOL_SOCKET;
-      part->cmsg_type = SCM_RIGHTS;
-      part->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-      std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size_bytes());
-    }
-    ASSERT_EQ(sendmsg(raw, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    ASSERT_EQ(send_with_descriptors(raw, {&piece, 1}, descriptors, 0), static_cast<ssize_t>(bytes.size()));
   }
   static std::vector<std::byte> frame(ControlHeader header, Bytes payload = {}) {
     std::vector<std::byte> bytes(sizeof header);
