@@ -14,7 +14,7 @@ from pathlib import Path
 # A folder of src may include itself and these folders. `offpath` is include/offpath.
 MAY_INCLUDE: dict[str, set[str]] = {
     "base": set(),
-    "wire": {"base"},
+    "wire": {"base", "offpath"},
     "link": {"base", "wire"},
     "channel": {"base", "wire", "link"},
     "plugin": {"base", "wire", "offpath"},
@@ -133,7 +133,7 @@ BESIDE_SRC: dict[str, set[str]] = {
 }
 
 # Of include/offpath these folders of src may include only one header.
-ONE_HEADER = {"plugin": "offpath/plugin.h"}
+ONE_HEADER = {"wire": "offpath/plugin.h", "plugin": "offpath/plugin.h"}
 
 # Third-party headers by prefix, and the path prefixes of the files that may include them.
 HOMES: dict[str, tuple[str, ...]] = {

@@ -193,10 +193,7 @@ std::int32_t run(const ofp_plugin& plugin, WorkerContext& context) {
     context.set_error("there is no such function");
     return -1;
   }
-  std::string thrown;
-  const std::int32_t status = wire::call_guarded([&] { return found->function(context.context()); }, thrown);
-  if (!thrown.empty()) context.set_error(thrown);
-  return status;
+  return context.call(found->function);
 }
 
 // The agent's word, read-only here, so that functions cannot overwrite it by mistake; and this worker's.

@@ -12,14 +12,6 @@ namespace offpath::plugin {
 
 namespace {
 
-static_assert(OFP_MESSAGE_TIMEOUT == static_cast<int>(Error::timeout) &&
-              OFP_MESSAGE_INVALID == static_cast<int>(Error::invalid) &&
-              OFP_MESSAGE_TAKEN == static_cast<int>(Error::exists) &&
-              OFP_MESSAGE_TOO_LARGE == static_cast<int>(Error::too_large) &&
-              OFP_MESSAGE_LOST == static_cast<int>(Error::peer_lost) &&
-              OFP_MESSAGE_NO_MEMORY == static_cast<int>(Error::no_memory) &&
-              OFP_MESSAGE_UNSUPPORTED == static_cast<int>(Error::unsupported) &&
-              OFP_MESSAGE_CANCELLED == static_cast<int>(Error::cancelled));
 static_assert(OFP_LOG_DEBUG == static_cast<int>(LogLevel::debug) && OFP_LOG_ERROR == static_cast<int>(LogLevel::error));
 
 }  // namespace
@@ -114,7 +106,8 @@ Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64
     return fail(Error::protocol, "arguments of {} bytes at {} of {}", description_.arguments_bytes,
                 description_.arguments_at, description_bytes);
   limits_.output_bytes_max = std::min(limits_.output_bytes_max, description_.output_bytes_max);
-  context_.visible.arguments = start + description_.arguments_at;
+  visible().arguments = start + description_.arguments_at;
+  std::vector<ofp_input> inputs;
   for (const InputNotice& notice : description_.inputs) {
     const std::byte* data = start;
     if (notice.bytes != 0) {
@@ -134,14 +127,16 @@ Status WorkerContext::map_inputs(const std::vector<Fd>& descriptors, std::uint64
         mappings_.push_back(std::move(mapping));
       }
     }
-    inputs_.push_back({sizeof(ofp_input), notice.flags, notice.row.data(), notice.column.data(), notice.row.size(),
-                       notice.column.size(), data, notice.bytes});
+    inputs.push_back({sizeof(ofp_input), notice.flags, notice.row.data(), notice.column.data(), notice.row.size(),
+                      notice.column.size(), data, notice.bytes});
   }
+  show_inputs(std::move(inputs));
   return {};
 }
 
 Status WorkerContext::map_rooms(const std::vector<Fd>& descriptors) {
   std::vector<wire::FunctionOutputs::Room> named;
+  std::vector<ofp_room> rooms;
   for (const RoomNotice& notice : description_.rooms) {
     std::byte* data = nullptr;
     if (notice.kept != 0) {
@@ -154,51 +149,29 @@ Status WorkerContext::map_rooms(const std::vector<Fd>& descriptors) {
         return fail(Error::protocol, "room for {} bytes in {}", notice.bytes, piece.bytes);
       data = piece.data;
     }
-    rooms_.push_back({sizeof(ofp_room), 0, notice.name.c_str(), notice.bytes});
+    rooms.push_back({sizeof(ofp_room), 0, notice.name.c_str(), notice.bytes});
     named.push_back({notice.name, notice.bytes});
     room_data_.push_back(data);
   }
   outputs_ = wire::FunctionOutputs(std::move(named), limits_.output_bytes_max);
+  show_rooms(std::move(rooms));
   return {};
 }
 
 void WorkerContext::fill_context() {
-  for (const ofp_input& input : inputs_) input_pointers_.push_back(&input);
-  ofp_context& visible = context_.visible;
-  context_.owner = this;
-  visible.struct_bytes = sizeof(ofp_context);
-  visible.function = description_.function.c_str();
-  visible.arguments_bytes = description_.arguments_bytes;
-  visible.input_count = input_pointers_.size();
-  visible.inputs = input_pointers_.data();
-  visible.deadline_ns = description_.deadline_ns;
-  visible.output = output;
-  visible.shrink = shrink;
-  visible.time_left_ns = time_left;
-  visible.cancelled = is_cancelled;
-  visible.set_error = set_error_of;
-  visible.log = log_line_of;
-  visible.session = description_.session;
-  visible.worker = description_.worker;
-  visible.lane = description_.lane;
-  visible.lanes = description_.lanes;
-  visible.room_count = rooms_.size();
-  visible.rooms = rooms_.data();
-  visible.send = send;
-  visible.receive = receive;
+  ofp_context& shown = visible();
+  shown.function = description_.function.c_str();
+  shown.arguments_bytes = description_.arguments_bytes;
+  shown.deadline_ns = description_.deadline_ns;
+  shown.session = description_.session;
+  shown.worker = description_.worker;
+  shown.lane = description_.lane;
+  shown.lanes = description_.lanes;
 }
 
-// ---- functions of the plug-in interface. They must not throw.
-
-WorkerContext& WorkerContext::of(const ofp_context* context) noexcept {
-  static_assert(offsetof(Visible, visible) == 0);
-  return *reinterpret_cast<const Visible*>(context)->owner;
-}
+// ---- what the function calls
 
 Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) {
-  constexpr std::uint32_t known = OFP_DATA_ARROW | OFP_DATA_UNSET;
-  if ((flags & ~known) != 0)
-    return fail(Error::invalid, "output '{}' has the flags {:#x}, known are {:#x}", name, flags, known);
   OFP_ASSIGN(const std::optional<std::size_t> room, outputs_.admit(name, bytes));
   std::byte* data = room ? room_data_[*room] : nullptr;
   std::optional<OutputMemory> memory;
@@ -215,69 +188,24 @@ Result<void*> WorkerContext::make_output(std::string_view name, std::uint64_t by
   return data;
 }
 
-void* WorkerContext::output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags) {
-  WorkerContext& self = of(context);
-  const std::lock_guard lock(self.mutex_);
-  auto made = self.make_output(name == nullptr ? "" : name, bytes, flags);
-  if (made) return *made;
-  if (self.error_.empty()) self.error_ = made.error().message;
-  return nullptr;
+void WorkerContext::shrunk(std::size_t at, std::uint64_t bytes) {
+  if (auto& own = memory_[at].own) own->shrink(bytes);
 }
 
-std::int32_t WorkerContext::shrink(ofp_context* context, void* output, std::uint64_t bytes) {
-  WorkerContext& self = of(context);
-  const std::lock_guard lock(self.mutex_);
-  const std::optional<std::size_t> at = self.outputs_.shrink(output, bytes);
-  if (!at) return -1;
-  if (auto& own = self.memory_[*at].own) own->shrink(bytes);
-  return 0;
+bool WorkerContext::is_cancelled() const noexcept { return cancelled_.load(std::memory_order_relaxed) >= call_; }
+
+Status WorkerContext::send(std::uint32_t lane, std::uint32_t tag, Bytes message) {
+  return messages_.send(lane, tag, message);
 }
 
-std::int64_t WorkerContext::time_left(const ofp_context* context) { return wire::time_left(context->deadline_ns); }
-
-std::int32_t WorkerContext::is_cancelled(const ofp_context* context) {
-  const WorkerContext& self = of(context);
-  return self.cancelled_.load(std::memory_order_relaxed) >= self.call_ || time_left(context) == 0 ? 1 : 0;
+Status WorkerContext::receive(std::uint32_t lane, std::uint32_t tag, std::span<std::byte> into, std::uint64_t& bytes) {
+  return messages_.receive(lane, tag, into, bytes);
 }
 
-void WorkerContext::set_error(std::string_view message) {
-  const std::lock_guard lock(mutex_);
-  error_ = message.substr(0, error_bytes_max);
-}
-
-void WorkerContext::set_error_of(ofp_context* context, const char* message) {
-  of(context).set_error(message == nullptr ? "" : message);
-}
-
-std::int32_t WorkerContext::code_of(const Status& outcome) {
-  if (outcome) return OFP_MESSAGE_OK;
-  const std::lock_guard lock(mutex_);
-  message_error_ = outcome.error().message;
-  return static_cast<std::int32_t>(outcome.error().code);
-}
-
-std::int32_t WorkerContext::send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data,
-                                 std::uint64_t bytes) {
-  WorkerContext& self = of(context);
-  return self.code_of(self.messages_.send(lane, tag, {static_cast<const std::byte*>(data), bytes}));
-}
-
-std::int32_t WorkerContext::receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into,
-                                    std::uint64_t room, std::uint64_t* bytes) {
-  WorkerContext& self = of(context);
-  std::uint64_t received = 0;
-  const std::int32_t code =
-      self.code_of(self.messages_.receive(lane, tag, {static_cast<std::byte*>(into), room}, received));
-  if (bytes != nullptr) *bytes = received;
-  return code;
-}
-
-void WorkerContext::log_line_of(ofp_context* context, ofp_log_level level, const char* line) {
-  WorkerContext& self = of(context);
-  const std::lock_guard lock(self.mutex_);
-  if (line == nullptr || self.lines_ == lines_max) return;
-  ++self.lines_;
-  self.send_log_({static_cast<LogLevel>(std::clamp<int>(level, OFP_LOG_DEBUG, OFP_LOG_ERROR)), line});
+void WorkerContext::log(ofp_log_level level, std::string_view line) {
+  if (lines_ == lines_max) return;
+  ++lines_;
+  send_log_({static_cast<LogLevel>(std::clamp<int>(level, OFP_LOG_DEBUG, OFP_LOG_ERROR)), std::string(line)});
 }
 
 // ---- the end
@@ -287,6 +215,7 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
   Finished result;
   result.done.call = call_;
   result.done.status = status;
+  std::string failed;
   for (std::size_t i = 0; i < memory_.size() && result.done.status == 0; ++i) {
     const wire::FunctionOutputs::Made& made = outputs_.made()[i];
     auto& [flags, own] = memory_[i];
@@ -297,7 +226,7 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
     auto sealed = own->seal();
     if (!sealed) {
       result.done.status = -1;
-      error_ = fmt::format("output '{}': {}", made.name, sealed.error().message);
+      failed = fmt::format("output '{}': {}", made.name, sealed.error().message);
       break;
     }
     result.done.outputs.push_back({made.name, made.bytes, flags});
@@ -306,7 +235,7 @@ WorkerContext::Finished WorkerContext::finish(std::int32_t status) {
   if (result.done.status != 0) {
     result.done.outputs.clear();
     result.memory.clear();
-    result.done.error = error_.empty() ? message_error_.substr(0, error_bytes_max) : error_;
+    result.done.error = failed.empty() ? error() : failed;
   }
   memory_.clear();
   mappings_.clear();

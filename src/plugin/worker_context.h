@@ -5,14 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
-#include "offpath/plugin.h"
 #include "plugin/message.h"
 #include "plugin/output_memory.h"
 #include "plugin/worker_messages.h"
+#include "wire/messages/function_context.h"
 
 namespace offpath::plugin {
 
@@ -62,7 +61,7 @@ struct WorkerLimits {
 
 // `cancelled` is the word in which the agent writes the newest cancelled call. A call's numbers and messages go to
 // `send_log`.
-class WorkerContext {
+class WorkerContext final : public wire::FunctionContext {
  public:
   using SendLog = std::function<void(const LogLine&)>;
 
@@ -73,10 +72,6 @@ class WorkerContext {
                                                                    KeptMemory& kept, const WorkerLimits& limits,
                                                                    const std::atomic<CallNumber>& cancelled,
                                                                    WorkerMessages& messages, SendLog send_log);
-  WorkerContext(const WorkerContext&) = delete;
-  WorkerContext& operator=(const WorkerContext&) = delete;
-
-  [[nodiscard]] ofp_context* context() noexcept { return &context_.visible; }
   [[nodiscard]] const std::string& function() const noexcept { return description_.function; }
 
   struct Finished {
@@ -85,14 +80,8 @@ class WorkerContext {
   };
   // The result of this call for the function's `status`. Ends with all mappings.
   [[nodiscard]] Finished finish(std::int32_t status);
-  void set_error(std::string_view message);
 
  private:
-  // The C structures, and the way back from them.
-  struct Visible {
-    ofp_context visible{};
-    WorkerContext* owner = nullptr;
-  };
   // Of each output, in the order of outputs_.made().
   struct Memory {
     std::uint32_t flags;
@@ -104,19 +93,13 @@ class WorkerContext {
   [[nodiscard]] Status map_inputs(const std::vector<Fd>& descriptors, std::uint64_t description_bytes, Bytes enclosed);
   [[nodiscard]] Status map_rooms(const std::vector<Fd>& descriptors);
   void fill_context();
-  [[nodiscard]] Result<void*> make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags);
-  [[nodiscard]] static WorkerContext& of(const ofp_context* context) noexcept;
-  static void* output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags);
-  static std::int32_t shrink(ofp_context* context, void* output, std::uint64_t bytes);
-  static std::int64_t time_left(const ofp_context* context);
-  static std::int32_t is_cancelled(const ofp_context* context);
-  static void set_error_of(ofp_context* context, const char* message);
-  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data,
-                           std::uint64_t bytes);
-  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into,
-                              std::uint64_t room, std::uint64_t* bytes);
-  [[nodiscard]] std::int32_t code_of(const Status& outcome);
-  static void log_line_of(ofp_context* context, ofp_log_level level, const char* line);
+  [[nodiscard]] Result<void*> make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) override;
+  void shrunk(std::size_t at, std::uint64_t bytes) override;
+  [[nodiscard]] bool is_cancelled() const noexcept override;
+  [[nodiscard]] Status send(std::uint32_t lane, std::uint32_t tag, Bytes message) override;
+  [[nodiscard]] Status receive(std::uint32_t lane, std::uint32_t tag, std::span<std::byte> into,
+                               std::uint64_t& bytes) override;
+  void log(ofp_log_level level, std::string_view line) override;
 
   CallNumber call_;
   KeptMemory& kept_;
@@ -126,17 +109,9 @@ class WorkerContext {
   SendLog send_log_;
   Description description_;
   std::vector<InputMapping> mappings_;
-  std::vector<ofp_input> inputs_;
-  std::vector<const ofp_input*> input_pointers_;
-  std::vector<ofp_room> rooms_;
   std::vector<std::byte*> room_data_;
   std::vector<std::uint64_t> enclosed_;  // the description, if the packet contained it
-  Visible context_;
-
-  std::mutex mutex_;  // a function's threads may call at the same time
-  wire::FunctionOutputs outputs_{{}, 0};
   std::vector<Memory> memory_;
-  std::string error_, message_error_;  // the second: of the last message that failed
   unsigned lines_ = 0;
 };
 

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 
 #include "base/bytes.h"
-#include "wire/messages/function_outputs.h"
+#include "wire/messages/function_context.h"
 
 namespace offpath::host {
 
@@ -28,43 +27,34 @@ Result<const ofp_plugin*> load(const std::string& path) {
 
 }  // namespace
 
-// What a function sees. As in a worker (plugin/worker_context), but for the memory, which is the program's own.
-class ContextHere {
+// The context of a function that the program runs itself: outputs lie in the program's memory.
+class ContextHere final : public wire::FunctionContext {
  public:
   ContextHere(PluginsHere& plugins, const ofp_task_request& request, std::uint32_t lane, std::uint32_t lanes)
       : plugins_(plugins), request_(request) {
     std::vector<wire::FunctionOutputs::Room> named;
+    std::vector<ofp_room> rooms;
     for (std::uint32_t i = 0; i < request.outputs_count; ++i) {
-      rooms_.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
+      rooms.push_back({sizeof(ofp_room), 0, request.outputs[i].name, request.outputs[i].bytes});
       named.push_back({request.outputs[i].name, request.outputs[i].bytes});
     }
     own_.resize(request.outputs_count);
     outputs_ = wire::FunctionOutputs(std::move(named), UINT64_MAX, true);
-    ofp_context& visible = context_.visible;
-    context_.owner = this;
-    visible.struct_bytes = sizeof(ofp_context);
-    visible.function = std::strchr(request.function, '/') + 1;
+    show_rooms(std::move(rooms));
     arguments_.resize(request.arguments_bytes / 8 + 1);
     if (request.arguments_bytes != 0) std::memcpy(arguments_.data(), request.arguments, request.arguments_bytes);
-    visible.arguments = arguments_.data();
-    visible.arguments_bytes = request.arguments_bytes;
-    visible.deadline_ns = request.wait_ns > 0 ? deadline_after(monotonic_ns(), request.wait_ns) : never;
-    visible.output = output;
-    visible.shrink = shrink;
-    visible.time_left_ns = time_left;
-    visible.cancelled = is_cancelled;
-    visible.set_error = set_error;
-    visible.log = log_line;
-    visible.lane = lane;
-    visible.lanes = lanes;
-    visible.room_count = rooms_.size();
-    visible.rooms = rooms_.data();
-    visible.send = send;
-    visible.receive = receive;
+    ofp_context& shown = visible();
+    shown.function = std::strchr(request.function, '/') + 1;
+    shown.arguments = arguments_.data();
+    shown.arguments_bytes = request.arguments_bytes;
+    shown.deadline_ns = request.wait_ns > 0 ? deadline_after(monotonic_ns(), request.wait_ns) : never;
+    shown.lane = lane;
+    shown.lanes = lanes;
   }
 
   Status take_inputs() {
-    inputs_.reserve(request_.inputs_count);
+    std::vector<ofp_input> inputs;
+    inputs.reserve(request_.inputs_count);
     for (std::uint32_t i = 0; i < request_.inputs_count; ++i) {
       const ofp_task_input& input = request_.inputs[i];
       const void* data = input.data;
@@ -72,28 +62,25 @@ class ContextHere {
         OFP_ASSIGN(const PluginsHere::Kept* const kept, plugins_.keep(input));
         data = kept->bytes.data();
       }
-      inputs_.push_back({sizeof(ofp_input), 0, "", input.name, 0, std::strlen(input.name),
-                         data != nullptr ? data : &context_, input.bytes});
+      inputs.push_back({sizeof(ofp_input), 0, "", input.name, 0, std::strlen(input.name),
+                        data != nullptr ? data : context(), input.bytes});
     }
-    for (const ofp_input& input : inputs_) pointers_.push_back(&input);
-    context_.visible.input_count = pointers_.size();
-    context_.visible.inputs = pointers_.data();
+    show_inputs(std::move(inputs));
     return {};
   }
 
-  Status call(ofp_function_pointer function) {
-    std::string thrown;
-    const std::int32_t status = wire::call_guarded([&] { return function(&context_.visible); }, thrown);
-    if (!thrown.empty()) error_ = thrown;
+  Status run(ofp_function_pointer function) {
+    const std::int32_t status = call(function);
     if (status == 0) return {};
-    if (error_.empty()) error_ = message_error_.empty() ? "it failed" : message_error_;
-    return fail(Error::function_failed, "{}: {} (it returned {})", request_.function, error_, status);
+    const std::lock_guard lock(mutex_);
+    return fail(Error::function_failed, "{}: {} (it returned {})", request_.function,
+                error().empty() ? "it failed" : error(), status);
   }
 
-  // Outputs that stay do so; what does not go to memory of the program is the session's.
+  // Copies outputs to where the request wants them, and keeps those that have a version for the session.
   void finish(PluginsHere::Made& made) {
     made.output_bytes.resize(request_.outputs_count);
-    for (const wire::FunctionOutputs::Made& each : outputs_.made()) {
+    for (const wire::FunctionOutputs::Made& each : outputs().made()) {
       const ofp_task_output& output = request_.outputs[*each.room];
       made.output_bytes[*each.room] = each.bytes;
       if (output.data != nullptr && !own_[*each.room].empty()) std::memcpy(output.data, each.data, each.bytes);
@@ -104,90 +91,44 @@ class ContextHere {
   }
 
  private:
-  struct Visible {
-    ofp_context visible{};
-    ContextHere* owner = nullptr;
-  };
   [[nodiscard]] bool is_input(const void* memory, std::uint64_t bytes) const noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-    return std::ranges::any_of(inputs_, [&](const ofp_input& input) {
+    return std::ranges::any_of(inputs(), [&](const ofp_input& input) {
       const auto data = reinterpret_cast<std::uintptr_t>(input.data);
       return begin < data + input.bytes && data < begin + bytes;
     });
   }
-  static ContextHere& of(const ofp_context* context) noexcept {
-    return *reinterpret_cast<const Visible*>(context)->owner;
-  }
 
-  static void* output(ofp_context* context, const char* name, std::uint64_t bytes, std::uint32_t flags) {
-    ContextHere& self = of(context);
-    const std::lock_guard lock(self.mutex_);
-    const std::string_view wanted = name != nullptr ? name : "";
-    const auto room = self.outputs_.admit(wanted, bytes);
-    if (!room) {
-      self.error_ = room.error().message;
-      return nullptr;
-    }
-    // What is an input as well stays one until the function has returned.
-    void* data = self.request_.outputs[**room].data;
-    if (data == nullptr || self.is_input(data, bytes)) {
-      self.own_[**room].resize(std::max<std::uint64_t>(bytes, 1));
-      data = self.own_[**room].data();
+  Result<void*> make_output(std::string_view name, std::uint64_t bytes, std::uint32_t flags) override {
+    OFP_ASSIGN(const auto room, outputs_.admit(name, bytes));
+    // Memory that is an input as well stays unchanged until the function has returned.
+    void* data = request_.outputs[*room].data;
+    if (data == nullptr || is_input(data, bytes)) {
+      own_[*room].resize(std::max<std::uint64_t>(bytes, 1));
+      data = own_[*room].data();
     }
     if ((flags & OFP_DATA_UNSET) == 0) std::memset(data, 0, bytes);
-    self.outputs_.add(wanted, *room, data, bytes);
+    outputs_.add(name, *room, data, bytes);
     return data;
   }
-  static std::int32_t shrink(ofp_context* context, void* output, std::uint64_t bytes) {
-    ContextHere& self = of(context);
-    const std::lock_guard lock(self.mutex_);
-    return self.outputs_.shrink(output, bytes) ? 0 : -1;
+  void shrunk(std::size_t, std::uint64_t) override {}
+  bool is_cancelled() const noexcept override { return false; }
+  Status send(std::uint32_t lane, std::uint32_t tag, Bytes message) override {
+    return plugins_.messages_->send(visible().lane, visible().lanes, lane, tag, message);
   }
-  static std::int64_t time_left(const ofp_context* context) { return wire::time_left(context->deadline_ns); }
-  static std::int32_t is_cancelled(const ofp_context* context) { return time_left(context) == 0 ? 1 : 0; }
-  std::int32_t code_of(const Status& outcome) {
-    if (outcome) return OFP_MESSAGE_OK;
-    const std::lock_guard lock(mutex_);
-    message_error_ = outcome.error().message;
-    return static_cast<std::int32_t>(outcome.error().code);
+  Status receive(std::uint32_t lane, std::uint32_t tag, std::span<std::byte> into, std::uint64_t& bytes) override {
+    return plugins_.messages_->receive(visible().lane, visible().lanes, lane, tag, into, visible().deadline_ns, bytes);
   }
-  static std::int32_t send(ofp_context* context, std::uint32_t lane, std::uint32_t tag, const void* data,
-                           std::uint64_t bytes) {
-    ContextHere& self = of(context);
-    return self.code_of(self.plugins_.messages_->send(context->lane, context->lanes, lane, tag,
-                                                      {static_cast<const std::byte*>(data), bytes}));
-  }
-  static std::int32_t receive(ofp_context* context, std::uint32_t lane, std::uint32_t tag, void* into,
-                              std::uint64_t room, std::uint64_t* bytes) {
-    ContextHere& self = of(context);
-    std::uint64_t received = 0;
-    const std::int32_t code = self.code_of(self.plugins_.messages_->receive(context->lane, context->lanes, lane, tag,
-                                                                            {static_cast<std::byte*>(into), room},
-                                                                            context->deadline_ns, received));
-    if (bytes != nullptr) *bytes = received;
-    return code;
-  }
-  static void set_error(ofp_context* context, const char* message) {
-    ContextHere& self = of(context);
-    const std::lock_guard lock(self.mutex_);
-    self.error_ = message != nullptr ? message : "";
-  }
-  static void log_line(ofp_context* context, ofp_log_level level, const char* line) {
-    if (level >= OFP_LOG_WARNING && line != nullptr)
-      std::fprintf(stderr, "offpath: %s: %.1000s\n", context->function, line);
+  void log(ofp_log_level level, std::string_view line) override {
+    if (level >= OFP_LOG_WARNING)
+      std::fprintf(stderr, "offpath: %s: %.*s\n", visible().function,
+                   static_cast<int>(std::min<std::size_t>(line.size(), 1000)), line.data());
   }
 
   PluginsHere& plugins_;
   const ofp_task_request& request_;
-  Visible context_;
   std::vector<std::uint64_t> arguments_;
-  std::vector<ofp_input> inputs_;
-  std::vector<const ofp_input*> pointers_;
-  std::vector<ofp_room> rooms_;
-  wire::FunctionOutputs outputs_{{}, 0};
-  std::vector<std::vector<std::byte>> own_;  // of rooms that are not the program's memory
-  std::mutex mutex_;                         // a function's threads may call all at once
-  std::string error_, message_error_;        // the second: of the last message that was not sent or received
+  std::vector<std::vector<std::byte>> own_;  // outputs that do not lie in the program's memory
 };
 
 PluginsHere::PluginsHere(const ofp_task_plugin* plugins, std::uint32_t count, bool has_team)
@@ -245,7 +186,7 @@ Result<PluginsHere::Made> PluginsHere::run(const ofp_task_request& request, std:
   OFP_TRY(context.take_inputs());
   Made made;
   const TimeNs began = monotonic_ns();
-  OFP_TRY(context.call(function));
+  OFP_TRY(context.run(function));
   made.ran_ns = monotonic_ns() - began;
   context.finish(made);
   return made;

@@ -17,6 +17,7 @@ namespace offpath::wire {
 
 inline constexpr std::size_t function_outputs_max = 250;
 inline constexpr std::size_t output_name_bytes_max = 255;
+inline constexpr std::size_t function_error_bytes_max = 1000;
 
 class FunctionOutputs {
  public:
