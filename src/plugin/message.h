@@ -1,30 +1,17 @@
-// The messages between agent and worker, over a Unix socket of packets (SOCK_SEQPACKET). Little endian; texts are u16
-// length and bytes, keys u32 length and bytes.
+// The messages between agent and worker, over a Unix socket of packets (SOCK_SEQPACKET). A packet is the message's kind
+// (u8, its place in FromWorker or FromAgent, from 1 on) and its fields in the order of message.cc, coded as in
+// wire/fields.h. Descriptors come with:
 //
-//   worker -> agent   ready     u8 1, u32 protocol, text name, text seccomp, text namespaces, u16 count, {text name,
-//                     text doc}*
-//                     unusable  u8 2, text reason                    and the worker ends
-//                     log       u8 3, u8 level, text line
-//                     done      u8 4, u64 call, i32 status, text error, u16 count, {text name, u64 bytes, u32 flags}*
-//                               with one descriptor for each output, in order,
-//                               except for those in a room (flag 2)
-//                     send      u8 7, u64 call, u64 operation, u32 lane, u32 tag, u64 bytes, u8 enclosed, bytes
-//                               with one descriptor if they are not enclosed
-//                     receive   u8 8, u64 call, u64 operation, u32 lane, u32 tag, u64 room
-//                     taken     u8 9, u64 call, u64 operation        the descriptor of an answer has been read
-//   agent -> worker   call      u8 5, u64 call, u32 descriptors, u64 description bytes, u8 enclosed, u16 count, u64
-//                               forget*, the description if it is enclosed; otherwise the first descriptor is its memfd
-//                     more      u8 6                                 with the next descriptors
-//                     answer    u8 10, u64 call, u64 operation, i32 error, text why, u64 bytes, u8 enclosed, bytes
-//                               with one descriptor if there are bytes that are not enclosed
+//   Done           one for each output, in order, except for those in a room (flag 2)
+//   SendNotice     one, if the message is not enclosed
+//   CallPacket     `descriptors`, of which the first is the memfd of the description if that is not enclosed;
+//                  MorePacket follows with those for which a packet has no room
+//   AnswerPacket   one, if there are bytes that are not enclosed
 //
 // Descriptors have numbers from 1 on; 0 is the description. The description of a small call is enclosed; others are a
 // memfd, so that neither arguments nor keys nor the number of inputs is bounded by a packet:
 //
-//   0                  i64 deadline, u64 output bytes at most, u64 place and u64 bytes of the arguments, text function,
-//                      u32 count, {key row, key column, u32 descriptor, u64 offset, u64 bytes, u32 flags, u64 kept, u64
-//                      kept bytes}*, u64 session, u64 worker, u32 lane, u32 lanes,
-//                      u32 count, {key name, u64 bytes, u32 descriptor, u64 kept, u64 kept bytes}*
+//   0                  the fields of Description
 //   multiple of 4096   arguments (of 8, if the description is enclosed)
 //   multiples of 4096  inputs without a descriptor of their own
 //
@@ -38,11 +25,12 @@
 
 #include "base/log.h"
 #include "plugin/call.h"
+#include "wire/messages/function_outputs.h"
 #include "wire/messages/lane_messages.h"
 
 namespace offpath::plugin {
 
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 inline constexpr std::size_t packet_bytes_max = 96 << 10;    // the kernel's default for a socket is twice that
 inline constexpr std::size_t enclosed_bytes_max = 64 << 10;  // of a description
 inline constexpr std::size_t kept_max = 256;                 // mappings a worker keeps
@@ -53,7 +41,8 @@ inline constexpr std::size_t name_bytes_max = 64, doc_bytes_max = 200, confineme
 using wire::message_bytes_max;
 using wire::output_name_bytes_max;
 inline constexpr unsigned lines_max = 100;  // log lines of one call
-inline constexpr std::size_t error_bytes_max = 1000, line_bytes_max = 1000;
+inline constexpr std::size_t error_bytes_max = wire::function_error_bytes_max, line_bytes_max = 1000;
+inline constexpr std::size_t reason_bytes_max = 4096;
 inline constexpr std::size_t message_enclosed_max = 32 << 10;  // of a message between lanes: in the packet
 inline constexpr std::size_t operations_max = 64;              // of a call at a time
 inline constexpr std::uint64_t output_bytes_limit = std::uint64_t{1} << 46;  // no file is larger

@@ -549,7 +549,8 @@ TEST(Workers, AWorkerOfAnotherReleaseIsNamed) {
   Play play({some_options()});
   const CallNumber call = *play.call();
   play.event(1, Ready{7, "", {}});
-  EXPECT_THAT(play.error_of(call), HasSubstr("offpath-worker speaks version 7, this agent 4"));
+  EXPECT_THAT(play.error_of(call),
+              HasSubstr(fmt::format("offpath-worker speaks version 7, this agent {}", protocol_version)));
 }
 
 TEST(Workers, OutputsBeyondTheirLimitAreNotTaken) {

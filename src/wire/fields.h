@@ -80,6 +80,9 @@ class FieldWriter {
   Writer writer_;
 };
 
+// Whether bytes may follow the last field.
+enum class Rest : bool { refused, allowed };
+
 class FieldReader {
  public:
   explicit FieldReader(Bytes payload) noexcept : reader_(payload) {}
@@ -135,9 +138,10 @@ class FieldReader {
     for (std::uint32_t i = 0; i < count && reader_.ok(); ++i) fields_of(values.emplace_back());
   }
 
-  // After the last field: checks that no field was missing or refused, and that no bytes are left.
-  [[nodiscard]] Status finish() {
-    if (!reader_.done()) return fail(Error::protocol, "{}: the payload has the wrong length", what_);
+  // After the last field: checks that no field was missing or refused, and that no bytes are left unless they may be.
+  [[nodiscard]] Status finish(Rest rest = Rest::refused) {
+    if (rest == Rest::allowed ? !reader_.ok() : !reader_.done())
+      return fail(Error::protocol, "{}: the payload has the wrong length", what_);
     return std::move(refused_);
   }
 
