@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <stdexcept>
 
 #include "link/local/sealed_memory.h"
 
@@ -26,6 +28,13 @@ std::pair<Fd, Fd> pair_of_sockets() {
   int ends[2];
   OFP_ASSERT(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
   return {Fd(ends[0]), Fd(ends[1])};
+}
+
+// A test fails, instead of waiting without end, when the program does not do what the test waits for.
+void wait_for(std::unique_lock<std::mutex>& lock, std::condition_variable& served, std::string_view what,
+              const auto& there) {
+  if (!served.wait_for(lock, std::chrono::seconds(30), there))
+    throw std::runtime_error(fmt::format("waited 30 s for {}", what));
 }
 
 }  // namespace
@@ -186,7 +195,8 @@ void AreaAgent::fail_next_connection(TcpError error) {
 
 AreaAgent::Handle AreaAgent::connect_to(std::uint16_t port) {
   std::unique_lock lock(lock_);
-  served_.wait(lock, [&] { return listeners_.contains(port) && !seats_[listeners_[port]].empty(); });
+  wait_for(lock, served_, fmt::format("a listener of port {}", port),
+           [&] { return listeners_.contains(port) && !seats_[listeners_[port]].empty(); });
   const Handle listener = listeners_[port], handle = seats_[listener].front();
   seats_[listener].erase(seats_[listener].begin());
   TcpNews& known = flows_[handle].known;
@@ -240,7 +250,8 @@ void AreaAgent::acknowledge(bool at_once) {
 
 void AreaAgent::await(TcpWishKind kind, Handle handle) {
   std::unique_lock lock(lock_);
-  served_.wait(lock, [&] { return std::ranges::find(wished_, std::pair(kind, handle)) != wished_.end(); });
+  wait_for(lock, served_, fmt::format("the program's wish {} for handle {}", static_cast<int>(kind), handle),
+           [&] { return std::ranges::find(wished_, std::pair(kind, handle)) != wished_.end(); });
 }
 
 bool AreaAgent::has_wished(TcpWishKind kind, Handle handle) {
@@ -263,7 +274,7 @@ AreaAgent::Handle AreaAgent::last_connected() {
 
 void AreaAgent::await_processes(std::size_t count) {
   std::unique_lock lock(lock_);
-  served_.wait(lock, [&] { return processes_.size() == count; });
+  wait_for(lock, served_, fmt::format("{} processes", count), [&] { return processes_.size() == count; });
 }
 
 std::size_t AreaAgent::processes() {
