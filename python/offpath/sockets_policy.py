@@ -77,7 +77,7 @@ def _ports(value: Any) -> _Wrong:
         return "a list of ports is wanted, such as [80, 8000]", None
     for port in value:
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            return f"{port!r} is no port (1 to 65535)", port
+            return f"{port!r} is not a port (1 to 65535)", port
     return None
 
 

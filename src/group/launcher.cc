@@ -32,7 +32,7 @@ Result<int> number_of(const char* variable) {
   const char* end = text + std::strlen(text);
   const auto [rest, error] = std::from_chars(text, end, number);
   if (error != std::errc() || rest != end || number < 0)
-    return fail(Error::protocol, "{} is '{}', which is no number", variable, text);
+    return fail(Error::protocol, "{} is '{}', which is not a number", variable, text);
   return number;
 }
 

@@ -23,7 +23,7 @@ Result<std::uint32_t> parse_address(std::string_view text) {
 
 Result<std::uint32_t> parse_number(std::string_view text, std::uint32_t most) {
   const auto number = number_of<std::uint32_t>(text);
-  if (!number || *number > most) return fail(Error::invalid, "'{}' is no number up to {}", text, most);
+  if (!number || *number > most) return fail(Error::invalid, "'{}' is not a number up to {}", text, most);
   return *number;
 }
 

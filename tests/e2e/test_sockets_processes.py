@@ -514,7 +514,7 @@ def test_a_policy_file_says_which_ports(tmp_path: Path, pair: NetworkPair, serve
     policy.write_text("[sockets]\nlisten = [0]\n")
     wrong = subprocess.run([*command, *program], capture_output=True, timeout=30, check=False)
     assert wrong.returncode == 1
-    assert b"policy.toml:2: sockets.listen: 0 is no port" in wrong.stderr.replace(b"\n", b"")
+    assert b"policy.toml:2: sockets.listen: 0 is not a port" in wrong.stderr.replace(b"\n", b"")
 
 
 # As many connections as may be, and one more.

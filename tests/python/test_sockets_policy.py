@@ -40,9 +40,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[sockets]\n\nlisten = [80,\n  70000]", "policy.toml:4: sockets.listen: 70000 is no port (1 to 65535)"),
+        ("[sockets]\n\nlisten = [80,\n  70000]", "policy.toml:4: sockets.listen: 70000 is not a port (1 to 65535)"),
         ("[sockets]\nlisten = 80", "policy.toml:2: sockets.listen: a list of ports is wanted"),
-        ("[sockets]\nlisten = [true]", "policy.toml:2: sockets.listen: True is no port"),
+        ("[sockets]\nlisten = [true]", "policy.toml:2: sockets.listen: True is not a port"),
         ("[sockets]\nlisten = [80]\nconect = []", "policy.toml:3: unknown key sockets.conect; did you mean connect?"),
         ("[sockets]\nquota = 1", "policy.toml:2: unknown key sockets.quota; there are agent, address"),
         ("[sockets]\nconnect = [\n '10.9.0.0/24',\n '10.9.0.1/24']", "policy.toml:4: sockets.connect: '10.9.0.1/24'"),

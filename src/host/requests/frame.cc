@@ -32,7 +32,7 @@ Result<Mapping> Mapping::of(int fd, std::uint64_t length) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & needed) != needed)
     return fail(Error::protocol,
-                "the agent handed over memory that is not sealed against shrinking (seals {:#x}, needed are {:#x})",
+                "the agent handed over memory that is not sealed against shrinking (seals {:#x}, {:#x} are needed)",
                 seals, needed);
   struct stat status{};
   if (fstat(fd, &status) != 0) return fail_errno(errno, "fstat");

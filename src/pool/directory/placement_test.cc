@@ -44,7 +44,7 @@ TEST(PoolName, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal("disk:/a"), "pool \"disk:/a\": a pool's name begins with one of local:/ hash:/ rank:/ tag:/");
   EXPECT_EQ(refusal("hash:/"), "pool \"hash:/\" has no name");
   EXPECT_EQ(refusal("hash:/a?replicas"), "pool \"hash:/a\": option \"replicas\" has no value");
-  EXPECT_EQ(refusal("hash:/a?replicas=9"), "pool \"hash:/a\": replicas: \"9\" is no number from 1 to 8");
+  EXPECT_EQ(refusal("hash:/a?replicas=9"), "pool \"hash:/a\": replicas: \"9\" is not a number from 1 to 8");
   EXPECT_EQ(refusal("hash:/a?ttl=1us"), "pool \"hash:/a\": ttl: \"1us\" is less than 1ms");
   EXPECT_EQ(refusal("hash:/a?spill=yes"), "pool \"hash:/a\": spill: \"yes\" is none of off, on, durable");
   EXPECT_EQ(refusal("hash:/a?copies=2"),

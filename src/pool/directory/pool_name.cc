@@ -30,7 +30,7 @@ template <class Number>
 Result<Number> parse_number(std::string_view text, Number min, Number max) {
   const auto number = number_of<Number>(text);
   if (!number || *number < min || *number > max)
-    return fail(Error::invalid, "\"{}\" is no number from {} to {}", text, min, max);
+    return fail(Error::invalid, "\"{}\" is not a number from {} to {}", text, min, max);
   return *number;
 }
 

@@ -36,7 +36,7 @@ constexpr std::size_t tcp_flags_offset = 13;
 
 Result<ifreq> request_of(const std::string& name) {
   if (name.empty() || name.size() >= IFNAMSIZ)
-    return fail(Error::invalid, "'{}' is no name of an interface", brief(name));
+    return fail(Error::invalid, "'{}' is not the name of an interface", brief(name));
   ifreq request{};
   std::memcpy(request.ifr_name, name.data(), name.size());
   return request;
