@@ -301,6 +301,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
+  options.channels.look_out_percent = static_cast<unsigned>(config.integer("loop.look_out"));
   options.channels.clock = monotonic_ns;
   options.suspended = suspended_ns;
   settings.loop.spin_ns = config.duration_ns("loop.spin");
