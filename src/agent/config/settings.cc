@@ -357,6 +357,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.dispatcher.real_clock = real_ns;
   OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   OFP_ASSIGN(settings.tcp, read_tcp(config));
+  settings.batch = config.boolean("loop.batch");
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));
   if (!settings.spill_directory.empty() && !settings.spill_directory.starts_with('/'))

@@ -53,6 +53,7 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, channel::AgentEndOptions{}.asked_slice_bytes);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, channel::AgentEndOptions{}.idle_before_sleep_ns);
   EXPECT_EQ(settings->dispatcher.channels.look_out_percent, channel::AgentEndOptions{}.look_out_percent);
+  EXPECT_TRUE(settings->batch);
   EXPECT_EQ(settings->loop.spin_ns, loop::LoopOptions{}.spin_ns);
   EXPECT_EQ(settings->jobs.threads, loop::JobPoolOptions{}.threads);
   EXPECT_EQ(settings->segments.count_max, link::SegmentLimits{}.count_max);
@@ -74,6 +75,7 @@ prepared_max = 0
 [loop]
 spin = "250us"
 look_out = 2
+batch = false
 pull_slice = "64KiB"
 asked_slice = "1MiB"
 [security]
@@ -97,6 +99,7 @@ level = "debug"
   EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, 1u << 20);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, 250 * microsecond_ns);
   EXPECT_EQ(settings->dispatcher.channels.look_out_percent, 2u);
+  EXPECT_FALSE(settings->batch);
   EXPECT_EQ(settings->allow_uids, (std::vector<uid_t>{0, 65534}));
   EXPECT_EQ(settings->log_level, LogLevel::debug);
 }
