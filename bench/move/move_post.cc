@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/fd.h"
@@ -48,6 +49,8 @@ class Poster {
     }
     return {};
   }
+  // One post now; its cost in nanoseconds.
+  Result<double> post(std::uint64_t total_bytes) { return post_one(total_bytes); }
   // One post to an agent that has had time to fall asleep.
   Result<double> post_asleep(std::uint64_t total_bytes) {
     sleep_ns(agent_settles_ns);
@@ -155,6 +158,83 @@ Status measure_asleep(const Channel& channel, const Options& options, Report& re
   return {};
 }
 
+// Computes, as a simulation does between its posts.
+void compute_until(TimeNs end_ns) {
+  while (monotonic_ns() < end_ns) {
+  }
+}
+
+constexpr TimeNs rhythm_interval_ns = 10 * millisecond_ns;
+
+// Posts every 10 ms on average, `irregular` or at equal intervals. Between two posts, when the agent sleeps again, the
+// peer is woken. Returns the agent's share of a core, in percent.
+Result<double> post_in_rhythm(Poster& poster, Sleeper& sleeper, pid_t agent, std::size_t count, bool irregular,
+                              std::vector<double>& costs_us, std::vector<double>& wakes_us) {
+  constexpr std::uint64_t bytes = columns_count * 4096;
+  OFP_ASSIGN(const std::int64_t before_ns, process_cpu_ns(agent));
+  const TimeNs begin_ns = monotonic_ns();
+  TimeNs next_ns = begin_ns;
+  for (std::size_t i = 0; i < count; ++i) {
+    // Squares modulo 11: no interval follows from the few before it.
+    next_ns += irregular ? rhythm_interval_ns * TimeNs(4 + i * i * 7 % 11) / 10 : rhythm_interval_ns;
+    compute_until(next_ns - rhythm_interval_ns / 4);
+    wakes_us.push_back(sleeper.wake() / 1e3);
+    compute_until(next_ns);
+    OFP_ASSIGN(const double cost_ns, poster.post(bytes));
+    costs_us.push_back(cost_ns / 1e3);
+  }
+  const TimeNs elapsed_ns = monotonic_ns() - begin_ns;
+  OFP_ASSIGN(const std::int64_t after_ns, process_cpu_ns(agent));
+  return 100 * double(after_ns - before_ns) / double(elapsed_ns);
+}
+
+// A program that posts at equal intervals beside an agent that sleeps in between.
+Status measure_rhythm(const Channel& channel, const Options& options, Report& report) {
+  const Target post_target = value_at_most(10, "us"), cpu_target = value_at_most(5, "%");
+  OFP_ASSIGN(Poster poster, Poster::make(channel, columns_count * 4096));
+  OFP_ASSIGN(const auto sleeper, Sleeper::start(options.agent_core));
+  OFP_ASSIGN(const ofp_channel_info before, channel.info());
+  const auto agent = pid_t(before.agent_pid);
+  if (agent == 0 || !process_cpu_ns(agent)) {
+    for (const auto& [claim, unit, target] : {std::tuple{"move.post_rhythm_us_p50", "us", post_target},
+                                              std::tuple{"move.rhythm_agent_cpu", "%", cpu_target}})
+      report.add_unmeasured(claim, unit, target, "the agent's process is not on this machine");
+    return {};
+  }
+  constexpr std::size_t learning = 20;
+  const std::size_t turns = options.quick ? 1 : 5, count = options.quick ? 25 : 61;
+  std::vector<double> costs_us, wakes_us, irregular_us, unused, regular_cpu, irregular_cpu;
+  std::uint64_t wakes_sent = 0;
+  for (std::size_t turn = 0; turn < turns; ++turn) {
+    OFP_TRY(post_in_rhythm(poster, *sleeper, agent, learning, false, unused, unused));
+    OFP_ASSIGN(const ofp_channel_info begin, channel.info());
+    OFP_ASSIGN(const double regular, post_in_rhythm(poster, *sleeper, agent, count, false, costs_us, wakes_us));
+    OFP_ASSIGN(const ofp_channel_info end, channel.info());
+    wakes_sent += end.wakes_sent - begin.wakes_sent;
+    OFP_ASSIGN(const double irregular, post_in_rhythm(poster, *sleeper, agent, count, true, irregular_us, unused));
+    regular_cpu.push_back(regular);
+    irregular_cpu.push_back(irregular);
+  }
+  report.add(Claim{.claim = "move.post_rhythm_us_p50",
+                   .value = median(costs_us),
+                   .unit = "us",
+                   .peer = fmt::format("a bare write to an eventfd that wakes a thread there; {} of {} posts woke the "
+                                       "agent, irregular ones take {:.1f} us",
+                                       wakes_sent, costs_us.size(), median(irregular_us)),
+                   .peer_value = median(wakes_us),
+                   .ratio = median(wakes_us) / median(costs_us),
+                   .pairs = costs_us.size(),
+                   .target = post_target});
+  report.add(Claim{.claim = "move.rhythm_agent_cpu",
+                   .value = median(regular_cpu) - median(irregular_cpu),
+                   .unit = "%",
+                   .peer = fmt::format("more than with irregular posts, of a core: {:.1f} % and {:.1f} %",
+                                       median(regular_cpu), median(irregular_cpu)),
+                   .pairs = regular_cpu.size() * count,
+                   .target = cpu_target});
+  return {};
+}
+
 Status measure_idle(const Channel& channel, const Options& options, Report& report) {
   OFP_ASSIGN(const ofp_channel_info info, channel.info());
   const Target target = value_at_most(1, "%");
@@ -247,6 +327,7 @@ Status run(const Options& options, Report& report) {
   OFP_ASSIGN(const Channel channel, Channel::connect(options.agent));
   OFP_TRY(measure_awake(channel, options, report));
   OFP_TRY(measure_asleep(channel, options, report));
+  OFP_TRY(measure_rhythm(channel, options, report));
   OFP_TRY(measure_idle(channel, options, report));
   OFP_TRY(measure_sizes(channel, options, report));
   return measure_seen(channel, options, report);

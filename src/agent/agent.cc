@@ -357,6 +357,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->streams_max = settings_.dispatcher.mover.streams_max;
   status->uptime_ns = now - started_at_;
   status->loop = loop_->counters();
+  status->look_outs = dispatcher_->look_outs();
   status->jobs = jobs_->counters();
   status->acceptor = acceptor_->counters();
   status->mover = dispatcher_->mover().counters();

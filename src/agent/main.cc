@@ -124,6 +124,13 @@ Status pin_to(unsigned core) {
   return {};
 }
 
+// A program that wakes this thread keeps its core until it waits, or until its time slice is over. Otherwise a post
+// takes as long as the agent's work for it. Workers that are started later have the usual policy. A failure is ignored.
+void let_programs_go_on() noexcept {
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_BATCH | SCHED_RESET_ON_FORK, &none);
+}
+
 void compare_with_machine(const DispatcherOptions& options) {
   const auto machine =
       static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -185,6 +192,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
           !settings.alarms.hook.empty() ||
           std::ranges::any_of(settings.sampling.sources, [](const auto& source) { return !source->command.empty(); })};
   const std::optional<unsigned> pin = settings.pin;
+  const bool batch = settings.batch;
   OFP_ASSIGN(const std::unique_ptr<Agent> agent,
              Agent::make(std::move(settings), [&]() -> Result<std::optional<plugin::Sandbox>> {
                OFP_ASSIGN(const bool kept, give_up_capabilities(keep_ptrace, permit_users));
@@ -201,6 +209,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
                return got;
              }));
   if (pin) OFP_TRY(pin_to(*pin));
+  if (batch) let_programs_go_on();
   for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
   if (!agent->http().empty()) log(LogLevel::info, "status at {}", agent->http());
   if (!agent->flight().empty()) log(LogLevel::info, "Flight at {}", agent->flight());

@@ -47,6 +47,7 @@ AgentEnd::AgentEnd(std::uint64_t number, std::string program, std::unique_ptr<li
   if (const MutableBytes memory = link_->mapped(wire::channel_segment); memory.size() >= layout.total_bytes()) {
     mapped_ = memory.data();
     replies_ = RingWriter(mapped_ + layout.reply_ring(), layout.reply_slots);
+    look_out_ = LookOut(options.look_budget);  // otherwise each look is a read over the network
   } else {
     reply_mirror_.resize(layout.reply_slots * wire::slot_bytes);
     replies_ = RingWriter(reply_mirror_.data(), layout.reply_slots);
@@ -62,6 +63,8 @@ bool AgentEnd::poll(TimeNs now) {
     end(now);
     return true;
   }
+  if (now >= look_out_.next() && look_out_.begin(now)) [[unlikely]]
+    rouse();
   bool did = take_link_events(now);
   if (!closing_) did |= look(now);
   std::uint64_t budget = slice_bytes_;  // of one poll, if reads complete at once
@@ -148,12 +151,25 @@ bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
 
 void AgentEnd::wake_up(TimeNs now) {
   idle_since_ = now;
+  rouse();
+}
+
+void AgentEnd::rouse() noexcept {
   if (sleep_ == Sleep::awake) return;
   sleep_ = Sleep::awake;
   if (mapped_ != nullptr)
     SleepFlag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep)).clear();
   else
     agent_line_dirty_ = true;
+}
+
+TimeNs AgentEnd::idle_before_sleep_ns() const { return link_->traits().one_sided ? options_.idle_before_sleep_ns : 0; }
+
+// Called before idle_since_ counts the post.
+void AgentEnd::note_post(const Entry& entry, TimeNs now) {
+  if (entry.payload.size() < sizeof(std::uint16_t)) return;
+  if (look_out_.looks_at(now)) look_out_.end(now, now - idle_since_ >= idle_before_sleep_ns());
+  look_out_.posted(load<std::uint16_t>(entry.payload.data()), now);  // sends and moves begin with the stream's number
 }
 
 // ---- the request ring
@@ -359,6 +375,10 @@ Status AgentEnd::serve(const Entry& entry, TimeNs now) {
     case EntryKind::probe:
       reply(wire::ReplyKind::probed, entry.ticket, wire::Probed{time(now)});
       return {};
+    case EntryKind::send:
+    case EntryKind::move:
+      note_post(entry, now);
+      [[fallthrough]];
     default:
       OFP_TRY(events_.check(entry));
       events_.on_request(*this, entry, now);
@@ -490,11 +510,12 @@ bool AgentEnd::pay_wake() {
 
 bool AgentEnd::fall_asleep(TimeNs now) {
   if (closed_ || closing_) return false;
-  const TimeNs idle_ns = link_->traits().one_sided ? options_.idle_before_sleep_ns : 0;
-  if (now - idle_since_ < idle_ns || !answers_.empty()) return false;
+  if (now - idle_since_ < idle_before_sleep_ns() || !answers_.empty()) return false;
   if (mapped_ != nullptr) {
     if (!pulls_.empty()) return false;
     if (sleep_ == Sleep::asleep) return true;
+    if (look_out_.looks_at(now)) return false;
+    look_out_.end(now, false);
     const SleepFlag flag(mapped_ + ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep));
     if (!flag.fall_asleep([&] {
           return word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_acquire) > requests_.position();
@@ -540,6 +561,7 @@ void AgentEnd::end(TimeNs now) {
   events_.on_closing(*this);
   link_->close();
   closed_ = true;
+  look_out_.end(now, false);
   const Failure gone{why_.code, fmt::format("the channel ended: {}", why_.message)};
   for (auto pulls = std::exchange(pulls_, {}); const Pull& pull : pulls)
     events_.on_transfer(*this, pull.token, tl::unexpected(gone), now);

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/look_out.h"
 #include "channel/ring.h"
 #include "link/link.h"
 #include "wire/channel_layout.h"
@@ -55,6 +56,8 @@ struct AgentEndOptions {
   unsigned pulls_outstanding = 8;                     // slices outstanding if the link completes later
   unsigned look_slots_max = 256;
   TimeNs idle_before_sleep_ns = millisecond_ns;
+  unsigned look_out_percent = 5;      // the share of a core for looking out for posts, of all channels together
+  LookBudget* look_budget = nullptr;  // null: it never looks out
   // Read after slow work within a poll; null: a poll takes no time, as in a simulation.
   TimeNs (*clock)() = nullptr;
 };
@@ -77,8 +80,9 @@ class AgentEnd {
   // it is safe to sleep on descriptors(). The next poll() ends the sleep.
   [[nodiscard]] bool fall_asleep(TimeNs now);
   [[nodiscard]] bool asleep() const noexcept { return sleep_ == Sleep::asleep; }
-  // The earliest time at which poll() has to be called even without an event; `never` if there is none.
   [[nodiscard]] TimeNs idle_since() const noexcept { return idle_since_; }
+  // The earliest time at which poll() has to be called even without an event: a post is expected soon.
+  [[nodiscard]] TimeNs next_look_out() const noexcept { return closed_ ? never : look_out_.next(); }
 
   // How many bytes of pulls should be under way. On one machine a system call of this size is as efficient as a larger
   // one, and its buffers stay in the processor's cache.
@@ -175,6 +179,9 @@ class AgentEnd {
   void settle_wakes(Line& line) noexcept;
   bool pay_wake();
   void wake_up(TimeNs now);
+  void rouse() noexcept;  // without work: idle_since_ stays
+  [[nodiscard]] TimeNs idle_before_sleep_ns() const;
+  void note_post(const Entry& entry, TimeNs now);
   void end(TimeNs now);
   Line& line(std::uint32_t stream) noexcept;
 
@@ -230,6 +237,7 @@ class AgentEnd {
   Sleep sleep_ = Sleep::awake;
   bool agent_line_dirty_ = false;
   TimeNs idle_since_ = 0;
+  LookOut look_out_{nullptr};
   unsigned rounds_ = 0;
   std::vector<std::byte> scratch_;
   AgentEndCounters counters_;

@@ -23,7 +23,11 @@ std::string job_text(const wire::JobLabels& labels) {
 }  // namespace
 
 Dispatcher::Dispatcher(const channel::AgentEndOptions& channels, bool (*memory_is_there)(), StartJob start_job)
-    : channel_options_(channels), memory_is_there_now_(memory_is_there), start_job_(std::move(start_job)) {
+    : look_budget_(channels.look_out_percent),
+      channel_options_(channels),
+      memory_is_there_now_(memory_is_there),
+      start_job_(std::move(start_job)) {
+  channel_options_.look_budget = &look_budget_;
   to_tell_.reserve(services_max);
 }
 
@@ -154,6 +158,7 @@ bool Dispatcher::fall_asleep(TimeNs now) {
 TimeNs Dispatcher::next_deadline() const {
   TimeNs first = never;
   for (const Service* each : services()) first = std::min(first, each->next_deadline());
+  for (const auto& [number, member] : members_) first = std::min(first, member.end->next_look_out());
   return first;
 }
 

@@ -68,6 +68,7 @@ class Dispatcher : public channel::AgentEvents {
   [[nodiscard]] channel::AgentEnd* find(std::uint64_t number) noexcept;
   // Called after a channel was added, and before its descriptors are closed, so that a loop can watch them.
   std::function<void(const channel::AgentEnd&)> on_added, on_closing_channel;
+  [[nodiscard]] const channel::LookCounters& look_outs() const noexcept { return look_budget_.counters; }
 
   // One round over all channels. True if anything was done.
   bool poll(TimeNs now);
@@ -135,6 +136,7 @@ class Dispatcher : public channel::AgentEvents {
   void abandon(Effect& effect, TimeNs now);
   void pass_job(std::uint64_t token, Status status, TimeNs now);
 
+  channel::LookBudget look_budget_;  // of all channels
   channel::AgentEndOptions channel_options_;
   bool (*memory_is_there_now_)();
   StartJob start_job_;

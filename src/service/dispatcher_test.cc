@@ -314,6 +314,98 @@ TEST_F(DispatcherTest, APartOfTheAgentAsksAsAProgramDoes) {
   EXPECT_EQ(told_, (Told{"pool closed", "query closed", "mover closed"}));
 }
 
+// The loop as it runs: asleep, until a post wakes it or its deadline has come. Counts the posts that had to wake it.
+class RhythmTest : public DispatcherTest {
+ protected:
+  static constexpr TimeNs step_ns = 20 * microsecond_ns;
+  RhythmTest() {
+    now_ = 100 * second_ns;
+    mover_.answers = false;  // nobody reads the replies
+    connect(program_);
+  }
+  // Asleep after this, or awake for a post that is expected soon.
+  void pass(TimeNs duration) {
+    for (const TimeNs end = now_ + duration; now_ < end; now_ = std::min(now_ + step_ns, end)) {
+      if (asleep_ && now_ < dispatcher_.next_deadline()) continue;
+      asleep_ = !dispatcher_.poll(now_) && dispatcher_.fall_asleep(now_);
+      if (!asleep_) awake_ns_ += step_ns;
+    }
+  }
+  void post() {
+    const std::uint16_t stream = 3;
+    program_.ask(EntryKind::send, std::as_bytes(std::span(&stream, 1)));
+    std::uint64_t asleep = 0;
+    std::memcpy(&asleep, program_.memory.data() + wire::ChannelLayout::agent_line + offsetof(wire::AgentLine, asleep),
+                sizeof asleep);
+    if (asleep != 0) ++wakes_;
+    asleep_ = false;
+  }
+
+  Program program_;
+  bool asleep_ = false;
+  unsigned wakes_ = 0;
+  TimeNs awake_ns_ = 0;
+};
+
+TEST_F(RhythmTest, APostInRhythmNeedsNoWake) {
+  for (int i = 0; i < 10; ++i, pass(20 * millisecond_ns)) post();
+  wakes_ = 0;
+  const std::uint64_t spared = dispatcher_.look_outs().wakes_spared;
+  for (int i = 0; i < 50; ++i, pass(20 * millisecond_ns + (i % 5 - 2) * 50 * microsecond_ns)) post();
+  EXPECT_LE(wakes_, 2u) << "the jitter has to be learnt";
+  EXPECT_GE(dispatcher_.look_outs().wakes_spared - spared, 48u);
+  EXPECT_LE(dispatcher_.look_outs().looking_ns, 50 * millisecond_ns) << "5 % of one second";
+}
+
+TEST_F(RhythmTest, AnIrregularProgramIsNotLookedOutFor) {
+  std::uint64_t random = 7;
+  TimeNs passed = 0;
+  for (int i = 0; i < 300; ++i) {
+    post();
+    random = random * 6364136223846793005ull + 1442695040888963407ull;
+    const TimeNs pause = 3 * millisecond_ns + static_cast<TimeNs>((random >> 33) % 40'000'000);
+    pass(pause);
+    passed += pause;
+  }
+  EXPECT_LE(dispatcher_.look_outs().looking_ns, passed / 100);
+  EXPECT_GE(wakes_, 290u);
+}
+
+TEST_F(RhythmTest, AProgramThatStopsPostingCostsOneWindow) {
+  for (int i = 0; i < 20; ++i, pass(20 * millisecond_ns)) post();
+  pass(second_ns);
+  awake_ns_ = 0;
+  pass(100 * second_ns);
+  EXPECT_EQ(awake_ns_, 0);
+  EXPECT_TRUE(asleep_);
+  EXPECT_EQ(dispatcher_.next_deadline(), never);
+}
+
+TEST_F(RhythmTest, ManyProgramsShareOneBudget) {
+  std::vector<std::unique_ptr<Program>> programs;
+  for (int i = 0; i < 40; ++i) connect(*programs.emplace_back(std::make_unique<Program>()));
+  const std::uint16_t stream = 1;
+  const TimeNs began = now_;
+  for (int i = 0; i < 100; ++i)  // one after another, so that their windows together are most of the time
+    for (const auto& each : programs) {
+      each->ask(EntryKind::send, std::as_bytes(std::span(&stream, 1)));
+      asleep_ = false;
+      pass(millisecond_ns);
+    }
+  EXPECT_GT(dispatcher_.look_outs().look_outs, 100u);
+  EXPECT_LE(dispatcher_.look_outs().looking_ns, (now_ - began) / 20 + 10 * millisecond_ns);
+}
+
+TEST_F(RhythmTest, AChannelThatEndsIsNotLookedOutForAnyMore) {
+  for (int i = 0; i < 10; ++i, pass(20 * millisecond_ns)) post();
+  post();
+  pass(10 * millisecond_ns);
+  EXPECT_NE(dispatcher_.next_deadline(), never);
+  dispatcher_.close_channel(1, {Error::closed, "enough"});
+  poll();
+  EXPECT_EQ(dispatcher_.next_deadline(), never);
+}
+
 struct Quiet final : Service {
   void on_request(const Request&, TimeNs, Effects&) override {}
 };

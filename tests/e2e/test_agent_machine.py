@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from agent_process import find_program
+from agent_process import agent, find_program
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 
@@ -20,6 +20,12 @@ def test_without_the_verbs_library_it_says_what_to_install(tmp_path):
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert "libibverbs.so.1, which cannot be loaded" in ended.stderr and "install rdma-core" in ended.stderr
+
+
+def test_its_loop_does_not_take_the_core_of_a_program_that_wakes_it(tmp_path):
+    for setting, policy in ("true", os.SCHED_BATCH), ("false", os.SCHED_OTHER):
+        with agent(tmp_path, "--set", f"loop.batch={setting}") as a:
+            assert os.sched_getscheduler(a.pid) & ~os.SCHED_RESET_ON_FORK == policy
 
 
 def test_no_wall_clock_decides_anything():

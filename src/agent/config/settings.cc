@@ -301,6 +301,7 @@ void read_limits(const Config& config, AgentSettings& settings) {
   options.channels.pull_slice_bytes = config.bytes("loop.pull_slice");
   options.channels.asked_slice_bytes = config.bytes("loop.asked_slice");
   options.channels.idle_before_sleep_ns = config.duration_ns("loop.spin");
+  options.channels.look_out_percent = static_cast<unsigned>(config.integer("loop.look_out"));
   options.channels.clock = monotonic_ns;
   options.suspended = suspended_ns;
   settings.loop.spin_ns = config.duration_ns("loop.spin");
@@ -356,6 +357,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   settings.dispatcher.real_clock = real_ns;
   OFP_ASSIGN(settings.dispatcher.exchanges, parse_exchanges(config));
   OFP_ASSIGN(settings.tcp, read_tcp(config));
+  settings.batch = config.boolean("loop.batch");
   if (config.integer("agent.pin") >= 0) settings.pin = static_cast<unsigned>(config.integer("agent.pin"));
   settings.spill_directory = with_index(config.text("agent.spill_directory"), index_of(config));
   if (!settings.spill_directory.empty() && !settings.spill_directory.starts_with('/'))

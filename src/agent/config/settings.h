@@ -41,6 +41,7 @@ struct AgentSettings {
   std::vector<std::string> http_hosts;
   std::optional<FlightSettings> flight;
   std::optional<unsigned> pin;  // the core the loop runs on
+  bool batch = true;            // the loop never takes the core of a program that wakes it
   std::string spill_directory;  // empty: objects stay in memory
   link::Profile profile;
   DispatcherOptions dispatcher;

@@ -35,6 +35,14 @@ constexpr ConfigKey keys[] = {
      "How long the loop keeps polling after its last work, before it sleeps and a system call has to wake it. After "
      "fewer than 16 rounds of work since it last slept: 100 us at most.",
      0, 60 * second_ns},
+    {"loop.look_out", ConfigType::integer, "5",
+     "Percent of a core for being awake when programs post that post at regular intervals, of all programs together: "
+     "such a post does not have to wake the agent. 0: never.",
+     0, 50},
+    {"loop.batch", ConfigType::boolean, "true",
+     "The loop has the policy SCHED_BATCH: it never takes the core of a program that wakes it. On that core it runs "
+     "when "
+     "the program waits or has used its time slice. false: the system's usual policy, which lets the loop go first."},
     {"loop.pull_slice", ConfigType::bytes, "512KiB",
      "How much of one batch is read before other channels get their turn.", 4096, 1 << 30},
     {"loop.asked_slice", ConfigType::bytes, "2MiB",

@@ -52,6 +52,8 @@ TEST(SettingsTest, WithoutAFileEverythingHasItsDefault) {
   EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, channel::AgentEndOptions{}.pull_slice_bytes);
   EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, channel::AgentEndOptions{}.asked_slice_bytes);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, channel::AgentEndOptions{}.idle_before_sleep_ns);
+  EXPECT_EQ(settings->dispatcher.channels.look_out_percent, channel::AgentEndOptions{}.look_out_percent);
+  EXPECT_TRUE(settings->batch);
   EXPECT_EQ(settings->loop.spin_ns, loop::LoopOptions{}.spin_ns);
   EXPECT_EQ(settings->jobs.threads, loop::JobPoolOptions{}.threads);
   EXPECT_EQ(settings->segments.count_max, link::SegmentLimits{}.count_max);
@@ -72,6 +74,8 @@ window = "1MiB"
 prepared_max = 0
 [loop]
 spin = "250us"
+look_out = 2
+batch = false
 pull_slice = "64KiB"
 asked_slice = "1MiB"
 [security]
@@ -94,6 +98,8 @@ level = "debug"
   EXPECT_EQ(settings->dispatcher.channels.pull_slice_bytes, 64u << 10);
   EXPECT_EQ(settings->dispatcher.channels.asked_slice_bytes, 1u << 20);
   EXPECT_EQ(settings->dispatcher.channels.idle_before_sleep_ns, 250 * microsecond_ns);
+  EXPECT_EQ(settings->dispatcher.channels.look_out_percent, 2u);
+  EXPECT_FALSE(settings->batch);
   EXPECT_EQ(settings->allow_uids, (std::vector<uid_t>{0, 65534}));
   EXPECT_EQ(settings->log_level, LogLevel::debug);
 }
@@ -113,7 +119,7 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
             "agent.toml:2: security.allow_uids: there is no user 'nobody-has-this-name'");
   for (const char* wrong :
        {"[agent]\nlisten = ['tcp:host']", "[agent]\nhttp = 'somewhere'", "[agent]\nprofile = 'fast'",
-        "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[agent]\npin = -7"}) {
+        "[memory]\nbytes_max = '1 banana'", "[loop]\nspin = 5", "[loop]\nlook_out = 51", "[agent]\npin = -7"}) {
     EXPECT_NE(error_of(wrong).find("agent.toml:2"), std::string::npos) << error_of(wrong);
   }
   EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("set both or none"), std::string::npos);

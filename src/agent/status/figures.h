@@ -53,6 +53,15 @@ inline constexpr Figure<loop::LoopCounters> loop_figures[] = {
      "The longest round so far."},
 };
 
+inline constexpr Figure<channel::LookCounters> look_out_figures[] = {
+    {"look_outs", value<&channel::LookCounters::look_outs>, "look_outs_total",
+     "Times the loop was awake because a program's next post was expected."},
+    {"wakes_spared", value<&channel::LookCounters::wakes_spared>, "wakes_spared_total",
+     "Posts that came while the loop was awake for them, and so did not have to wake it."},
+    {"looking_s", seconds<&channel::LookCounters::looking_ns>, "look_out_seconds_total",
+     "Time the loop was awake for posts that were expected."},
+};
+
 inline constexpr std::string_view jobs_help = "Jobs that ran off the loop.";
 inline constexpr Figure<loop::JobPoolCounters> job_figures[] = {
     {"started", value<&loop::JobPoolCounters::started>},

@@ -165,6 +165,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   Families families;
   add_process(families, status, usage);
   add_figures(families, loop_figures, status.loop);
+  add_figures(families, look_out_figures, status.look_outs);
   add_figures(families, job_figures, status.jobs);
   add_figures(families, acceptor_figures, status.acceptor);
   add_figures(families, memory_figures, status);

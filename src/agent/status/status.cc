@@ -29,6 +29,7 @@ void write_object(Json& json, std::string_view key, std::type_identity_t<std::sp
 
 void write_services(Json& json, const AgentStatus& status) {
   write_object(json, "loop", loop_figures, status.loop);
+  write_object(json, "look_out", look_out_figures, status.look_outs);
   write_object(json, "jobs", job_figures, status.jobs);
   write_object(json, "memory", memory_figures, status);
   json.key("buffers").begin_object();

@@ -47,6 +47,7 @@ struct AgentStatus {
 
   TimeNs uptime_ns = 0;
   loop::LoopCounters loop;
+  channel::LookCounters look_outs;
   loop::JobPoolCounters jobs;
   AcceptorCounters acceptor;
   mover::MoverCounters mover;
