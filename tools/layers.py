@@ -146,7 +146,6 @@ HOMES: dict[str, tuple[str, ...]] = {
         "bench/",
         "tests/",
     ),
-    "parquet/": ("bench/", "tests/"),
     "lz4": ("src/mover/body_compressor",),
     "zstd": ("src/mover/body_compressor",),
     "openssl/": ("src/link/control/openssl_", "src/testing/link/certificate"),

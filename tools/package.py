@@ -8,9 +8,11 @@ cross-compiled with the libraries of tools/sysroot.py.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +25,15 @@ SYSROOT = ROOT / "build" / "arm" / "sysroot"
 NOT_IN_THE_WHEEL = ("libarrow.so.*", "libarrow_*.so.*", "libssl.so.3", "libcrypto.so.3", "liboffpath.so.0")
 
 
+# The benchmarks compare with libraries that are installed only in a checkout. The flags are those of the release
+# preset, so that ccache has what `./dev build` compiled.
+WHEEL_DEFINES = ("OFFPATH_BENCH=OFF", "OFFPATH_WERROR=ON")
+
+STEP = re.compile(r"\s*\[(\d+)/(\d+)\] ")  # of Ninja
+SHOWN_SECONDS = 2.0
+LOG_LINES_SHOWN = 40
+
+
 class PackageError(RuntimeError):
     """The reason why a package cannot be built."""
 
@@ -31,6 +42,33 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> None:
     words = [str(word) for word in command]
     print("$", " ".join(words), flush=True)
     subprocess.run(words, cwd=cwd, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=True)
+
+
+def run_building(log: Path, *command: str | Path, **environment: str) -> None:
+    """Runs a command that builds, with its output in a log, and shows how far it is; the log's end if it fails."""
+    words = [str(word) for word in command]
+    print("$", " ".join(words), flush=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as kept, subprocess.Popen(
+        words, cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace",
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        shown, told = "", -SHOWN_SECONDS
+        for line in running.stdout:
+            kept.write(line)
+            step = STEP.match(line)
+            if step and (step[1] == step[2] or time.monotonic() - told >= SHOWN_SECONDS):
+                shown, told = f"{step[1]} of {step[2]}", time.monotonic()
+                print(
+                    f"\r{shown} " if sys.stdout.isatty() else shown, end="" if sys.stdout.isatty() else "\n", flush=True
+                )
+        if shown and sys.stdout.isatty():
+            print()
+        code = running.wait()
+    if code != 0:
+        print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LOG_LINES_SHOWN:]), file=sys.stderr)
+        raise PackageError(f"exit status {code}; all of its output: {log}")
 
 
 def copy_sources(to: Path) -> None:
@@ -76,10 +114,12 @@ def build_wheel_for(name: str, *settings: str, ldpaths: list[Path], **environmen
     plain, result = FOLDER / f"{name}-build", FOLDER / name
     for folder in (plain, result):
         shutil.rmtree(folder, ignore_errors=True)
-    # The benchmarks compare with libraries that are installed only in a checkout.
-    settings = (f"build-dir=build/{name}", "cmake.define.OFFPATH_BENCH=OFF", *settings)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
-        *(f"--config-settings={setting}" for setting in settings), ROOT, **environment)  # fmt: skip
+    settings = (f"build-dir=build/{name}", *(f"cmake.define.{each}" for each in WHEEL_DEFINES), *settings)
+    run_building(
+        ROOT / f"build/logs/package-{name}.log", sys.executable, "-m", "pip", "wheel", "--verbose",
+        "--no-build-isolation", "--no-deps", "--wheel-dir", plain,
+        *(f"--config-settings={setting}" for setting in settings), ROOT, **environment,
+    )  # fmt: skip
     (wheel,) = plain.glob("offpath-*.whl")
     excluded = [word for pattern in NOT_IN_THE_WHEEL for word in ("--exclude", pattern)]
     places = ["--ldpaths", ":".join(map(str, ldpaths))] if ldpaths else []

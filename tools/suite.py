@@ -104,6 +104,7 @@ def lint_step() -> Step:
         [python, "tools/layers.py"],
         [python, "tools/tidy.py"],
         [python, "tools/request_list.py"],
+        [python, "tools/c_abi.py"],
         [python, "tools/format.py", "--check"],
         [python, "-m", "ruff", "check", "--quiet", "."],
         [python, "-m", "mypy", "--no-error-summary"],

@@ -8,8 +8,10 @@
 //                                  pulling, the function and pushing are no less
 //
 //   --agent ADDRESS   an agent with the plug-in "bench" (bench_task_functions.so)
+//   --part PART       calls (the first two claims) or bytes (the others); without: both
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "echo.h"
 #include "host_program.h"
@@ -150,11 +152,15 @@ Status measure_bytes(Tasks& tasks, const Options& options, std::uint64_t bytes, 
 }
 
 Status run(const Options& options, Report& report) {
+  const std::string_view part = options.other("--part");
+  if (!part.empty() && part != "calls" && part != "bytes")
+    return fail(Error::invalid, "--part is calls or bytes, not '{}'", part);
   OFP_TRY(pin_to_core(options.host_core));
   OFP_ASSIGN(const Channel channel, Channel::connect(options.agent));
   constexpr std::uint64_t most = 16 << 20;
   OFP_ASSIGN(const std::unique_ptr<Tasks> tasks, Tasks::open(channel, most));
-  OFP_TRY(measure_overhead(*tasks, options, report));
+  if (part != "bytes") OFP_TRY(measure_overhead(*tasks, options, report));
+  if (part == "calls") return {};
   OFP_TRY(measure_bytes(*tasks, options, 1 << 20, "1 MiB", report));
   OFP_TRY(measure_bytes(*tasks, options, 3 << 20, "3 MiB", report));
   return measure_bytes(*tasks, options, most, "16 MiB", report);
@@ -163,4 +169,6 @@ Status run(const Options& options, Report& report) {
 }  // namespace
 }  // namespace offpath::bench
 
-int main(int argc, char** argv) { return offpath::bench::run_main(argc, argv, "task", {}, offpath::bench::run); }
+int main(int argc, char** argv) {
+  return offpath::bench::run_main(argc, argv, "task", {"--part"}, offpath::bench::run);
+}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
+import contextlib
+import fcntl
 import json
 import os
 import select
@@ -10,11 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
+from .agent_directory import AgentDirectory
 from .errors import AgentError
 
 PROGRAM = "offpath-agent"
@@ -45,10 +47,13 @@ def find_agent() -> str:
 
 
 class Agent:
-    """Made by ``Agent.start``. A context manager: leaving it stops the agent and removes what it left."""
+    """Made by ``Agent.start``. A context manager: leaving it stops the agent and removes what it left.
+
+    The agent also ends when the last reference to this object goes, and when the program ends or is killed.
+    """
 
     def __init__(
-        self, process: subprocess.Popen[bytes], directory: tempfile.TemporaryDirectory[str], ready: dict[str, Any]
+        self, process: subprocess.Popen[bytes], directory: AgentDirectory, lifeline_fd: int, ready: dict[str, Any]
     ):
         self._process = process
         self._directory = directory
@@ -56,7 +61,8 @@ class Agent:
         self.addresses: list[str] = ready["addresses"]
         self.http_address: str = ready["http"]
         self.flight: str | None = ready.get("flight")  # where clients of Arrow Flight connect
-        atexit.register(self.stop)
+        # Called at most once, at the exit of the program at the latest.
+        self._end = weakref.finalize(self, end_agent, process, directory, lifeline_fd, os.getpid())
 
     @classmethod
     def start(
@@ -80,45 +86,47 @@ class Agent:
 
         Raises AgentError with the end of its log.
         """
-        directory = tempfile.TemporaryDirectory(prefix="offpath-")
-        place = Path(directory.name)
-        command = [find_agent(), "--listen", f"unix:{place / 'agent.sock'}", "--http", f"unix:{place / 'http.sock'}"]
-        command += ["--log-level", log_level]
-        if config is not None:
-            (place / "agent.toml").write_text(config)
-            command += ["--config", str(place / "agent.toml")]
-        for address in listen or []:
-            command += ["--listen", address]
-        for option, value in {"--memory": memory, "--profile": profile, "--pin": pin}.items():
-            if value is not None:
-                command += [option, str(value)]
-        for key, value in (settings or {}).items():
-            command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
-        read_fd, write_fd = os.pipe()
-        log_path = place / "agent.log"
-        try:
-            with open(log_path, "wb") as log:
-                process = subprocess.Popen(
-                    [*command, "--ready-fd", str(write_fd)],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[write_fd],
-                )  # fmt: skip
-            os.close(write_fd)
-            write_fd = -1
-            line = read_line(read_fd, timeout)
-        except BaseException:
-            directory.cleanup()
-            raise
-        finally:
-            os.close(read_fd)
-            if write_fd >= 0:
-                os.close(write_fd)
-        if not line:
-            process.kill()
-            process.wait()
-            said = " / ".join(log_path.read_text(errors="replace").strip().splitlines()[-LOG_LINES_SHOWN:])
-            directory.cleanup()
-            raise AgentError(f"{command[0]} did not start within {timeout} s: {said or 'it said nothing'}")
-        return cls(process, directory, json.loads(line))
+        program = find_agent()
+        with contextlib.ExitStack() as undo:
+            directory = AgentDirectory()
+            undo.callback(directory.remove)
+            place = directory.path
+            command = [program, "--listen", f"unix:{place / 'agent.sock'}", "--http", f"unix:{place / 'http.sock'}"]
+            command += ["--log-level", log_level]
+            if config is not None:
+                (place / "agent.toml").write_text(config)
+                command += ["--config", str(place / "agent.toml")]
+            for address in listen or []:
+                command += ["--listen", address]
+            for option, value in {"--memory": memory, "--profile": profile, "--pin": pin}.items():
+                if value is not None:
+                    command += [option, str(value)]
+            for key, value in (settings or {}).items():
+                command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+            log_path = place / "agent.log"
+            with contextlib.ExitStack() as theirs:  # what only the agent keeps open
+                ready_fd, write_fd = os.pipe()
+                undo.callback(os.close, ready_fd)
+                theirs.callback(os.close, write_fd)
+                watch_fd, lifeline_fd = os.pipe()
+                undo.callback(os.close, lifeline_fd)
+                theirs.callback(os.close, watch_fd)
+                with open(log_path, "wb") as log:
+                    process = subprocess.Popen(
+                        [*command, "--ready-fd", str(write_fd)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        pass_fds=[write_fd, watch_fd, directory.lock_fd],
+                    )  # fmt: skip
+                undo.callback(kill_process, process)
+                end_with_program(process.pid, watch_fd)
+            line = read_line(ready_fd, timeout)
+            if not line:
+                kill_process(process)
+                said = " / ".join(log_path.read_text(errors="replace").strip().splitlines()[-LOG_LINES_SHOWN:])
+                raise AgentError(f"{program} did not start within {timeout} s: {said or 'it said nothing'}")
+            started = cls(process, directory, lifeline_fd, json.loads(line))
+            undo.pop_all()
+            os.close(ready_fd)
+            return started
 
     @property
     def pid(self) -> int:
@@ -133,25 +141,17 @@ class Agent:
     @property
     def log(self) -> str:
         """What the agent wrote to its log so far: a thread of it writes each line soon after what the line tells of."""
-        path = Path(self._directory.name) / "agent.log"
+        path = self._directory.path / "agent.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def kill(self) -> None:
         """Ends the agent at once, as a crash would."""
-        self._process.kill()
-        self._process.wait()
+        kill_process(self._process)
 
     def stop(self, timeout: float = 5.0) -> None:
         """Asks the agent to end and waits for it; may be called again."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-            try:
-                self._process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        atexit.unregister(self.stop)
-        self._directory.cleanup()
+        stop_process(self._process, timeout)
+        self._end()
 
     def __enter__(self) -> Agent:
         return self
@@ -161,6 +161,42 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"<Agent {self.pid} at {self.address}{'' if self.running else ', ended'}>"
+
+
+def stop_process(process: subprocess.Popen[bytes], timeout: float) -> None:
+    """Asks it to end, and kills it if it does not within ``timeout`` seconds."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            kill_process(process)
+
+
+def kill_process(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def end_agent(process: subprocess.Popen[bytes], directory: AgentDirectory, lifeline_fd: int, starter_pid: int) -> None:
+    """Stops the agent and removes its directory; nothing in a forked child, whose parent goes on using both."""
+    if os.getpid() != starter_pid:
+        return
+    stop_process(process, 5.0)
+    os.close(lifeline_fd)
+    directory.remove()
+
+
+def end_with_program(agent_pid: int, watch_fd: int) -> None:
+    """Has the kernel ask the agent to end when the other end of its pipe closes, so even if this program is killed.
+
+    PR_SET_PDEATHSIG would end the agent with the thread that started it.
+    """
+    with contextlib.suppress(OSError):  # kernels that only resemble Linux: the agent stays after a kill
+        fcntl.fcntl(watch_fd, fcntl.F_SETOWN, agent_pid)
+        fcntl.fcntl(watch_fd, fcntl.F_SETSIG, signal.SIGTERM)
+        fcntl.fcntl(watch_fd, fcntl.F_SETFL, fcntl.fcntl(watch_fd, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def read_line(fd: int, timeout: float) -> str:

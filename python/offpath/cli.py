@@ -117,7 +117,7 @@ def mount_others() -> None:
 def agent(context: typer.Context) -> None:
     """Runs an agent; every argument is offpath-agent's own (offpath agent --help)."""
     program = find_agent()
-    os.execv(program, [program, *context.args])
+    os.execv(program, ["offpath agent", *context.args])  # its usage says what was typed
 
 
 @app.command("slow-path")

@@ -18,6 +18,7 @@ def read_object(path: Path, as_bytes: bool = False) -> Any:
     bytes."""
     if as_bytes:
         return path.read_bytes()
+    path.stat()  # raises an error that says more than pyarrow's, which is the file's name alone
     if path.suffix == ".csv":
         import pyarrow.csv
 

@@ -11,6 +11,7 @@ from offpath.bench.move import CLAIMS
 from offpath.bench.network_pair import missing as missing_namespaces
 from offpath.bench.programs import ProgramError, find_program
 from offpath.bench.report import Report
+from offpath.bench.task import CLAIMS as TASK_CLAIMS
 from typer.testing import CliRunner
 
 # What 1 MiB, the largest size of --quick, leaves out; and peers that a machine need not have.
@@ -18,14 +19,14 @@ LEFT_OUT = {"move.ipc_page_vs_host_serialised_16col (from 4 MiB)", "move.host_cp
 NEED_UCX = {"move.columns_vs_ucx (16 x 4 KiB)", "move.columns_vs_ucx (16 x 64 KiB)"}
 
 
-def run_quick(command: str, out: Path, *programs: str, figures: bool = True) -> Report:
+def run_quick(command: str, out: Path, *programs: str, figures: bool = True, options: tuple[str, ...] = ()) -> Report:
     try:
         for program in programs:
             find_program(program)
     except ProgramError as error:
         pytest.skip(str(error))
     json_path = out / "report.json"
-    words = [command, "--quick", *(["--out", str(out)] if figures else []), "--json", str(json_path)]
+    words = [command, "--quick", *options, *(["--out", str(out)] if figures else []), "--json", str(json_path)]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     report = Report.parse(json_path.read_text(encoding="utf-8"))
@@ -93,6 +94,22 @@ def test_sift(tmp_path: Path):
     assert {path.name for path in tmp_path.glob("*.png")} == {
         "fig6_injection.png", "fig7_splits.png", "fig8_first_stage.png", "fig9_impulse.png"
     }  # fmt: skip
+
+
+def test_task(tmp_path: Path):
+    report = run_quick("task", tmp_path, "offpath-agent", "bench_task")
+    measured = {claim.claim for claim in report.claims if claim.value is not None}
+    assert measured >= {name for part in TASK_CLAIMS.values() for name, _, _ in part}
+    assert [path.name for path in tmp_path.glob("*.png")] == ["task_copies.png"]
+
+
+@pytest.mark.parametrize("part", sorted(TASK_CLAIMS))
+def test_a_part_of_task(tmp_path: Path, part: str):
+    report = run_quick("task", tmp_path, "offpath-agent", "bench_task", options=("--part", part))
+    measured = {claim.claim for claim in report.claims if claim.value is not None}
+    claimed = {name: each for each, claims in TASK_CLAIMS.items() for name, _, _ in claims}
+    assert {claimed.get(name, "bytes") for name in measured} == {part}
+    assert len(list(tmp_path.glob("*.png"))) == (1 if part == "bytes" else 0)
 
 
 @pytest.mark.skipif(missing_namespaces() is not None, reason=missing_namespaces() or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ KNOWN = HERE | {CONTINUES, COMPILED_ONLY, IN_PLUGIN}
 
 LANGUAGES = {"python", "sh", "c", "cpp", "fortran", "toml"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*).*$")
+PRINTS = re.compile(r"^ *<!-- prints -->$")  # in front of a block of text: what the block above it prints
+ELLIPSIS = "…"  # in such a block: anything
 MARKER = re.compile(r"^ *<!-- needs: (?P<needs>.+) -->$")
 SNIPPET = re.compile(r'^--8<-- "(?P<path>.+)"$')
 
@@ -72,8 +75,9 @@ class Block:
     line: int  # of the first line of its code
     language: str
     needs: frozenset[str]
-    marked: bool
+    marker: str  # as it is written; empty: it has none
     code: str
+    prints: str | None = None  # what the page shows as its output
 
     @property
     def place(self) -> str:
@@ -98,13 +102,25 @@ def blocks_of(page: Path) -> list[Block]:
         if line.strip() != "```":
             continue
         language = opened["language"]
+        text = textwrap.dedent("\n".join(lines[first - 1 : number - 1])) + "\n"
+        if language == "text" and first > 2 and PRINTS.match(lines[first - 3]):
+            found[-1] = replace(found[-1], prints=text)
         if language in LANGUAGES:
             marker = MARKER.match(lines[first - 3]) if first > 2 else None
             needs = frozenset(re.split(r"[;,] ", marker["needs"])) if marker else frozenset()
-            code = textwrap.dedent("\n".join(lines[first - 1 : number - 1])) + "\n"
-            found.append(Block(page, first, language, needs, marker is not None, with_snippets(code)))
+            found.append(Block(page, first, language, needs, marker["needs"] if marker else "", with_snippets(text)))
         opened = None
     return found
+
+
+def check_output(block: Block, said: str) -> None:
+    """Raises BlockFailed if the block printed something else than its page shows. Spaces are compared as one."""
+    if block.prints is None:
+        return
+    shown = " ".join(block.prints.split())
+    pattern = ".*".join(re.escape(part.strip()) for part in shown.split(ELLIPSIS))
+    if not re.fullmatch(pattern, " ".join(said.split())):
+        raise BlockFailed(f"{block.place}: the page shows\n{block.prints}\nbut it printed\n{said}")
 
 
 def with_snippets(code: str) -> str:
@@ -124,9 +140,10 @@ class PageRun:
         self.agents: dict[str, offpath.Agent] = {}
         programs = directory / "bin"
         programs.mkdir()
-        command = programs / "offpath"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m offpath "$@"\n')
-        command.chmod(0o755)
+        for name, module in {"offpath": "-m offpath ", "python3": ""}.items():
+            command = programs / name
+            command.write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
+            command.chmod(0o755)
         self.path = f"{programs}:{BUILD / 'bin'}:{os.environ['PATH']}"
 
     def __enter__(self) -> PageRun:
@@ -169,8 +186,8 @@ class PageRun:
             made |= {"OFFPATH_AGENT": agent.address, "OFFPATH_AGENT_HTTP": agent.http_address or ""}
         return made
 
-    def command(self, block: Block, command: list[Any], agent: offpath.Agent | None = None) -> None:
-        """Runs a program of a block to its end, and kills whatever it has started."""
+    def command(self, block: Block, command: list[Any], agent: offpath.Agent | None = None) -> str:
+        """Runs a program of a block to its end, kills whatever it has started, and returns what it said."""
         with subprocess.Popen(
             list(map(str, command)), cwd=self.directory, env=self.environment(agent), start_new_session=True, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -184,6 +201,7 @@ class PageRun:
             said = running.stdout.read()
         if code != 0:
             raise BlockFailed(f"{block.place}: exit status {code}\n{said}")
+        return said
 
     def run_python(self, block: Block) -> None:
         if CONTINUES not in block.needs:
@@ -193,12 +211,14 @@ class PageRun:
             self.names["agent"] = agent
             self.names["session"] = self.resources.enter_context(offpath.connect(agent.address))
         # Lines of a traceback are the page's.
-        exec(compile("\n" * (block.line - 1) + block.code, str(block.page), "exec"), self.names)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile("\n" * (block.line - 1) + block.code, str(block.page), "exec"), self.names)
+        check_output(block, said.getvalue())
 
     def run_shell(self, block: Block) -> None:
         script = self.directory / f"block{block.line}.sh"
         script.write_text(block.code)
-        self.command(block, ["bash", "-eu", "-o", "pipefail", script], self.agent_for(block))
+        check_output(block, self.command(block, ["bash", "-eu", "-o", "pipefail", script], self.agent_for(block)))
 
     def run_compiled(self, block: Block) -> None:
         before, after = FRAGMENTS.get(IN_PLUGIN if IN_PLUGIN in block.needs else block.language, ("", ""))
@@ -215,7 +235,7 @@ class PageRun:
             return
         libraries = BUILD / "lib"
         self.command(block, [*command, "-o", program, f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-loffpath"])
-        self.command(block, [program], self.agent_for(block))
+        check_output(block, self.command(block, [program], self.agent_for(block)))
 
     def check_settings(self, block: Block) -> None:
         """Settings are TOML; with `agent` in the marker, they are an agent's and right on this machine."""

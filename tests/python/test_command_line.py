@@ -192,6 +192,16 @@ def test_a_file_that_is_missing_or_broken_is_one_line(run, tmp_path, command):
     assert not places or "MISSING" in said
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "arrow", "arrows", "dat"])
+def test_a_file_that_is_not_there_is_said_to_be(run, tmp_path, ending):
+    said = run("pool", "put", "local:/p", "row", tmp_path / f"none.{ending}", fails=True)
+    assert "No such file" in said and f"none.{ending}" in said
+
+
+def test_the_usage_of_the_agent_is_what_was_typed(run):
+    assert "Usage: offpath agent [OPTIONS]" in run("agent", "--help")
+
+
 def test_a_table_that_its_form_cannot_hold_is_one_line(run, session, name, tmp_path):
     session.pool(f"local:/{name}").put(pa.table({"v": [[1, 2]]}), "nested")
     said = run("pool", "get", f"local:/{name}", "nested", "--out", tmp_path / "nested.csv", fails=True)

@@ -25,6 +25,7 @@ TCP_PARTS = (
     *("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis"),
     *("goodput", "sharing", "slow-path", "breakdown"),  # over bad networks; who does handshakes; by stages
 )
+TASK_PARTS = ("calls", "bytes")
 MD_PARTS = ("rates", "memory", "gains", "auto", "model", "ranks", "tdr")
 
 OutOption = Annotated[Path, typer.Option(help="Directory for the figures (PNG).")]
@@ -195,11 +196,12 @@ def task_command(
     json_path: JsonOption = None,
     check: CheckOption = False,
     quick: QuickOption = False,
+    part: Annotated[list[str] | None, part_option(TASK_PARTS)] = None,
 ) -> None:
     """Functions over a program's memory: what asking costs, and the bytes beside memcpy."""
     from . import task
 
-    finish(task.run(out, quick, make_console()), json_path, check)
+    finish(task.run(out, quick, chosen(part, TASK_PARTS), make_console()), json_path, check)
 
 
 @app.command("tcp")

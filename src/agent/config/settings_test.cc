@@ -125,6 +125,18 @@ TEST(SettingsTest, ErrorsNameTheKeyTheValueAndThePlace) {
   EXPECT_NE(error_of("[security]\ntls_key = '/k'").find("set both or none"), std::string::npos);
 }
 
+TEST(SettingsTest, LimitsOfConnectionsHaveOneDefault) {
+  const auto settings = settings_of("[tcp]\ndevice = 'eth9'\naddress = '10.9.0.2/23'");
+  ASSERT_TRUE(settings.has_value()) << settings.error().message;
+  const tcp::TcpServiceLimits& set = settings->tcp->limits;
+  const tcp::TcpServiceLimits assumed;
+  EXPECT_EQ(set.programs_max, assumed.programs_max);
+  EXPECT_EQ(set.flows_of_program_max, assumed.flows_of_program_max);
+  EXPECT_EQ(set.bytes_of_program_max, assumed.bytes_of_program_max);
+  EXPECT_EQ(set.receive_bytes_of_user_max, assumed.receive_bytes_of_user_max);
+  EXPECT_EQ(set.receive_bytes_max, assumed.receive_bytes_max);
+}
+
 TEST(SettingsTest, ConnectionsWantADeviceAndItsAddress) {
   EXPECT_FALSE(settings_of("[agent]\nlisten = ['unix:/tmp/a']")->tcp.has_value());
   const auto settings = settings_of(

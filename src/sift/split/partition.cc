@@ -137,15 +137,14 @@ using GatherRun = void (*)(const std::byte* from, const std::uint16_t* order, st
                            std::byte* to) noexcept;
 
 // `aligned`: all targets are at multiples of value_bytes.
-GatherRun gather_of(std::uint32_t value_bytes, Gather gather, bool streamed, bool aligned) noexcept {
+GatherRun gather_of(std::uint32_t value_bytes, [[maybe_unused]] Gather gather, [[maybe_unused]] bool streamed,
+                    [[maybe_unused]] bool aligned) noexcept {
 #if defined(__x86_64__)
   if (gather == Gather::avx512 && value_bytes == 4)
     return streamed && aligned ? gather4_avx512<true> : gather4_avx512<false>;
   if (gather == Gather::avx512 && value_bytes == 8)
     return streamed && aligned ? gather8_avx512<true> : gather8_avx512<false>;
   if (gather == Gather::avx2 && value_bytes == 4) return gather4_avx2;
-#else
-  (void)gather, (void)streamed, (void)aligned;
 #endif
   switch (value_bytes) {
     case 1:

@@ -26,13 +26,14 @@
 
 namespace offpath::tcp {
 
+// By default what the settings `tcp.*` are by default.
 struct TcpServiceLimits {
   std::uint32_t programs_max = 256;
   std::uint32_t flows_of_program_max = 4096;        // handles of one program
-  std::uint64_t bytes_of_program_max = 1ull << 30;  // size of one program's area
+  std::uint64_t bytes_of_program_max = 8ull << 30;  // size of one program's area
   // Memory in receive rings, into which the agent writes what peers send: for one user, and for all. Each core has an
   // equal part of it.
-  std::uint64_t receive_bytes_of_user_max = 64ull << 40, receive_bytes_max = 64ull << 40;
+  std::uint64_t receive_bytes_of_user_max = 64ull << 40, receive_bytes_max = 16ull << 30;
 };
 
 struct TcpServiceCounters {

@@ -25,7 +25,6 @@ struct Ipv4Address {
   std::uint32_t value = 0;
   friend constexpr bool operator==(Ipv4Address, Ipv4Address) noexcept = default;
 
-  [[nodiscard]] constexpr bool is_multicast() const noexcept { return value >> 28 == 0xe; }
   [[nodiscard]] constexpr bool is_loopback() const noexcept { return value >> 24 == 127; }
   // True for an address that one machine can have and be reached by.
   [[nodiscard]] constexpr bool is_unicast() const noexcept {

@@ -23,10 +23,7 @@ class Owner {
   // peer will try again. The flow may be given bytes up to the listener's `receive_bytes` at once.
   virtual std::optional<std::uint64_t> accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) = 0;
   // Whose flow it is that has this tag.
-  [[nodiscard]] virtual FlowShare share(std::uint64_t tag) const {
-    static_cast<void>(tag);
-    return {};
-  }
+  [[nodiscard]] virtual FlowShare share(std::uint64_t /*tag*/) const { return {}; }
   // Bytes of the stream from `position`, all of which were offered. They stay where they are until the frame has been
   // given to the port. Fewer are sent if fewer are there.
   virtual Payload payload(FlowId flow, std::uint64_t tag, std::uint64_t position, std::uint32_t bytes) = 0;

@@ -86,7 +86,6 @@ class FaultAgentLink final : public AgentLink {
   void complete_in_place(Kind kind, std::uint64_t token, Failure failure);
   [[nodiscard]] bool breaks();
   void end(Failure why);
-  void wake_when_due();
 
   std::unique_ptr<AgentLink> inner_;
   AgentFaults faults_;

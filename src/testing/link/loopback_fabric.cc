@@ -17,7 +17,6 @@ void LoopbackFabric::advance_to(TimeNs time) {
     const Event event = std::move(events_.back());
     events_.pop_back();
     now_ = event.at;
-    ++events_run_;
     event.happen();
   }
   now_ = time;

@@ -53,7 +53,6 @@ class LoopbackFabric {
   // For the links on it.
   void at(TimeNs time, std::function<void()> happen);
   [[nodiscard]] SeededRandom split_random() noexcept { return random_.split(); }
-  [[nodiscard]] std::uint64_t events_run() const noexcept { return events_run_; }
 
  private:
   struct Event {
@@ -67,7 +66,6 @@ class LoopbackFabric {
   TimeNs now_;
   std::vector<Event> events_;  // a heap, the next one first
   std::uint64_t posted_ = 0;
-  std::uint64_t events_run_ = 0;
   Stepper stepper_;
   bool stepping_ = false;
   bool waits_within_step_ = false;
