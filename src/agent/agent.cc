@@ -373,6 +373,9 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   }
   status->channels = dispatcher_->channels();
   status->streams = dispatcher_->mover().streams();
+  for (const service::FailedRequest& each : dispatcher_->failures().newest_last()) status->failures.push_back(each);
+  status->failures_count = dispatcher_->failures().count();
+  if (lines_) status->lines = lines_();
   const group::Membership& membership = group_->membership();
   status->members.push_back(membership.self());
   for (const auto& [name, member] : membership.others()) status->members.push_back(member);

@@ -149,6 +149,12 @@ class Mover final : public service::Service {
     wire::Destination destination;
     wire::Compression compression;
     std::uint64_t rows_max, sent, bytes, pulled, stored, credit_left;
+    std::int64_t pid = 0;
+    std::uint32_t ranks = 0, rank = 0;
+    // The program has asked for so much credit, at that time, and has not got it: its sends wait, or are refused.
+    std::uint64_t credit_lacking = 0;
+    TimeNs lacking_since = never;
+    std::shared_ptr<const frame::Template> form{};  // null: plain bytes
   };
   [[nodiscard]] std::vector<StreamStatus> streams() const;
 
@@ -176,7 +182,7 @@ class Mover final : public service::Service {
   void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void need_credit(Channel& channel, const channel::Entry& request, Effects& effects);
+  void need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
 
   [[nodiscard]] Status take_set(Stream& stream, Operation& operation);
   [[nodiscard]] Status plan_request(Stream& stream, Operation& operation);

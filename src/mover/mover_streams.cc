@@ -232,6 +232,7 @@ void Mover::grant(Stream& stream, Effects& effects) {
   }
   if (stream.hungry) std::erase(hungry_, &stream);
   stream.hungry = false;
+  stream.hungry_since = never;
   // A window is topped up in quarters, so that not every batch moves the word.
   if (required == 0 && desired < stream.window / 4) return;
   const std::uint64_t granted = std::min(desired, std::max(required, free / 2));
@@ -243,7 +244,7 @@ void Mover::grant(Stream& stream, Effects& effects) {
       service::LineEffect{service::LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
 }
 
-void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects& effects) {
+void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::NeedCredit need{};
   if (auto status = wire::decode(request.payload, need); !status) {
     effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
@@ -253,6 +254,7 @@ void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects
   if (stream == nullptr) return;
   stream->wanted = std::max(stream->wanted, need.total);
   grant(*stream, effects);
+  if (stream->hungry && stream->hungry_since == never) stream->hungry_since = now;
 }
 
 void Mover::on_memory_freed(Effects& effects) {

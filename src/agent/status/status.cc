@@ -57,7 +57,7 @@ void write_channels(Json& json, const AgentStatus& status) {
   json.key("channels").begin_list();
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
     json.begin_object().member("number", channel.number).member("program", channel.client.program);
-    json.member("user", channel.client.user).member("pid", channel.client.pid);
+    json.member("user", channel.client.user).member("pid", channel.client.pid).member("host", channel.client.host);
     write_job_labels(json, channel.client.job_labels);
     json.member("link", channel.traits.name).member("one_sided", channel.traits.one_sided);
     json.member("staged", channel.traits.staged)
@@ -76,7 +76,12 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
     json.member("destination", wire::destination_name(stream.destination)).member("rows_max", stream.rows_max);
     json.member("compression", wire::compression_name(stream.compression));
     json.member("sent", stream.sent).member("bytes", stream.bytes).member("pulled", stream.pulled);
-    json.member("stored", stream.stored).member("credit_left_bytes", stream.credit_left).end_object();
+    json.member("stored", stream.stored).member("credit_left_bytes", stream.credit_left).member("pid", stream.pid);
+    if (stream.ranks > 0) json.member("rank", stream.rank).member("ranks", stream.ranks);
+    if (stream.lacking_since != never)
+      json.member("waits_for_credit_s", in_seconds(std::max<TimeNs>(status.taken_at - stream.lacking_since, 0)))
+          .member("credit_lacking_bytes", stream.credit_lacking);
+    json.end_object();
   }
   json.end_list();
   json.key("pools").begin_list();
@@ -88,6 +93,24 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
     else
       json.value(pool.rows);
     json.member("options", pool.options).member("members", pool.members).end_object();
+  }
+  json.end_list();
+}
+
+constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
+
+// What happened of late: requests that failed, and lines of the log.
+void write_events(Json& json, const AgentStatus& status) {
+  json.member("failures_count", status.failures_count).key("failures").begin_list();
+  for (const service::FailedRequest& each : status.failures) {
+    json.begin_object().member("ago_s", in_seconds(std::max<TimeNs>(status.taken_at - each.at, 0)));
+    json.member("program", each.program).member("channel", each.channel).member("error", error_name(each.why.code));
+    json.member("why", each.why.message).end_object();
+  }
+  json.end_list().key("events").begin_list();
+  for (const LogLine& each : status.lines) {
+    json.begin_object().member("at_s", in_seconds(each.at_ns));
+    json.member("level", level_names[static_cast<std::size_t>(each.level)]).member("what", each.text).end_object();
   }
   json.end_list();
 }
@@ -388,6 +411,23 @@ ProcessUsage process_usage() {
   return usage;
 }
 
+std::string schemas_json(const AgentStatus& status) {
+  Json json;
+  json.begin_list();
+  for (const mover::Mover::StreamStatus& stream : status.streams) {
+    json.begin_object().member("name", stream.name).member("program", stream.program).member("pid", stream.pid);
+    if (stream.ranks > 0) json.member("rank", stream.rank);
+    json.member("pool", stream.pool).key("columns").begin_list();
+    for (std::size_t i = 0; stream.form && i < stream.form->schema.fields.size(); ++i) {
+      const frame::Field& field = stream.form->schema.fields[i];
+      json.begin_object().member("name", field.name).member("type", frame::describe(field));
+      json.member("nullable", field.nullable).end_object();
+    }
+    json.end_list().end_object();
+  }
+  return json.end_list().text() + "\n";
+}
+
 std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   Json json;
   json.begin_object().member("name", status.name).member("version", status.version).member("pid", status.pid);
@@ -402,6 +442,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_services(json, status);
   write_channels(json, status);
   write_streams_and_pools(json, status);
+  write_events(json, status);
   write_members(json, status);
   write_sifts(json, status);
   write_object(json, "queries", query_figures, status.queries);
