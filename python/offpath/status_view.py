@@ -104,10 +104,13 @@ def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for each in status["streams"]:
         if "waits_for_credit_s" in each:
-            lacking, free = size_text(each["credit_lacking_bytes"]), size_text(status["memory"]["free_bytes"])
-            rows.append([f"stream {middle_text(each['name'])} of {each['program']} (process {each['pid']}"
-                         f"{rank_text(each)})", f"credit: {lacking} of memory, {free} are free. Drop objects, or open "
-                         "the stream with keep", f"{each['waits_for_credit_s']:.0f} s"])  # fmt: skip
+            lacking, free = each["credit_lacking_bytes"], status["memory"]["free_bytes"]
+            who = f"stream {middle_text(each['name'])} of {each['program']} (process {each['pid']}{rank_text(each)})"
+            turn = ", for whoever waits longest" if lacking <= free else ""
+            what = f"credit: {size_text(lacking)} of memory, {size_text(free)} are free{turn}"
+            rows.append(
+                [who, f"{what}. Drop objects, or open the stream with keep", f"{each['waits_for_credit_s']:.0f} s"]
+            )
     puts = status.get("waiting_puts", {"count": 0, "longest": []})
     for each in puts["longest"]:
         place = f"put of ({middle_text(each['row'])}, {middle_text(each['column'])}) into {each['pool']}"
@@ -115,8 +118,9 @@ def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
     if (others := puts["count"] - len(puts["longest"])) > 0:
         rows.append([f"{others} more puts", "members of their pools", ""])
     for pool in status["pools"]:
-        for step in pool.get("steps", []):
-            rows.append([f"step {middle_text(step['row'])} of {pool['name']}", step_text(step), ""])
+        for step in pool.get("steps", [])[:1]:
+            more = f" and {pool['steps_waiting'] - 1} more" if pool["steps_waiting"] > 1 else ""
+            rows.append([f"step {middle_text(step['row'])} of {pool['name']}{more}", step_text(step), ""])
     if waiting := status["table"]["waiting"]:
         rows.append([f"{waiting} request{'s' if waiting > 1 else ''}", "objects that are not there yet", ""])
     return rows

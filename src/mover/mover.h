@@ -58,6 +58,9 @@ class Store {
   // wait for their ranks.
   [[nodiscard]] virtual Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
                                         std::uint32_t ranks, TimeNs now, Effects& effects) = 0;
+  // The program of a rank has closed its stream to the pool, or has ended; it has opened one.
+  virtual void rank_ended(const std::string& /*pool*/, std::uint32_t /*rank*/, const Client& /*client*/) {}
+  virtual void rank_began(const std::string& /*pool*/, std::uint32_t /*rank*/) {}
   // An admitted stream was closed. `pool` comes from admit().
   virtual void leave(const std::string& pool) = 0;
 };

@@ -100,6 +100,7 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
     return;
   }
   stream->channel = &channel;
+  if (stream->ranks > 1) store_.rank_began(stream->pool, stream->rank);
   names_.emplace(Claim{channel.client.user, stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
   stream->account = &accounts_[channel.client.user];
@@ -163,6 +164,7 @@ void Mover::release(Channel& channel, std::uint32_t number) {
     if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
   if (stream.hungry) std::erase(hungry_, &stream);
   names_.erase(Claim{channel.client.user, stream.name, stream.rank});
+  if (stream.ranks > 1) store_.rank_ended(stream.pool, stream.rank, channel.client);
   store_.leave(stream.pool);
   counters_.promised_bytes -= stream.granted - stream.spent;
   stream.account->promised_bytes -= stream.granted - stream.spent;

@@ -120,6 +120,7 @@ def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
             filling.join(0.1)
     waiting = text(document, "waiting")
     assert "of solver (process" in waiting and "credit: 8.0" in waiting
+    assert "step step007 of local:/ranks 1 of 3 ranks have ended it; it waits for rank 0, 2" in waiting
     assert "exists" in text(document, "failures") and "is open already" in text(document, "failures")
     assert "status at http" in text(document, "events"), "also lines that the log leaves out"
     assert "residual 0.1235" in text(document, "gauges")

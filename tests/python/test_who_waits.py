@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import threading
 import time
@@ -86,6 +87,51 @@ def test_a_send_without_credit_is_shown_with_what_it_lacks(small):
             filling.join(0.1)
         assert not waits(status_when(small, lambda status: not waits(status)))
         assert "\noffpath_streams_waiting 0\n" in fetch(small.http_address, "/metrics")
+
+
+def one_rank(address, steps, ends):
+    """Rank 1 of 2: ends some steps, and itself."""
+    session = offpath.connect(address, name="solver")
+    stream = session.stream("steps", SCHEMA, rows_max=10, ranks=2, rank=1)
+    for step in range(steps):
+        stream.send({"v": np.arange(10)}, key=(f"step{step}", "1")).wait_stored(20)
+        stream.step_end(f"step{step}").wait_stored(20)
+    ends.wait(PATIENCE_S)
+    os._exit(1)
+
+
+def test_a_dead_rank_is_named_by_who_waits_for_it(small):
+    spawn = multiprocessing.get_context("spawn")
+    ends = spawn.Event()
+    dying = spawn.Process(target=one_rank, args=(small.address, 2, ends))
+    dying.start()
+    with offpath.connect(small.address) as session:
+        stream = session.stream("steps", SCHEMA, rows_max=10, ranks=2, rank=0)
+        for step in range(3):
+            stream.send({"v": np.arange(10)}, key=(f"step{step}", "0")).wait_stored(20)
+            stream.step_end(f"step{step}").wait_stored(20)
+        pool = session.pool(stream.pool_name)
+
+        def of_pool(status):
+            return next(each for each in status["pools"] if each["name"] == stream.pool_name)
+
+        running = of_pool(status_when(small, lambda status: of_pool(status)["newest_row"] == "step1"))
+        assert running["newest_row"] == "step1" and running["steps_waiting"] == 1
+        (step,) = running["steps"]
+        assert step == {"row": "step2", "ended": 1, "ranks": 2, "gone": "", "missing": [1]}
+        assert "it waits for rank 1" in shown(small)
+        ends.set()
+        dying.join(PATIENCE_S)
+        status = status_when(small, lambda status: of_pool(status)["steps"][0]["gone"])
+        named = rf"rank 1 \(solver, process {dying.pid} on \S+\) ended at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        with pytest.raises(offpath.Timeout, match=rf"1 of 2 ranks have ended.*; {named}; step \"step2\" waits for it"):
+            pool.get("step2", "0", timeout=0.01)
+        assert f"process {dying.pid}" in of_pool(status)["steps"][0]["gone"]
+        assert any(f"process {dying.pid}" in each["what"] for each in status["events"] if each["level"] == "warning")
+        assert "waits for it" in shown(small)
+        again = session.stream("again", SCHEMA, rows_max=10, pool=stream.pool_name, ranks=2, rank=1)
+        again.step_end("step2").wait_stored(20)
+        assert pool.get("step2", "0", timeout=PATIENCE_S).num_rows == 10
 
 
 def test_columns_are_shown_on_demand(small):

@@ -69,6 +69,18 @@ void write_channels(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+// The newest row, and the steps that not all ranks have ended.
+void write_steps(Json& json, const pool::PoolSteps& steps) {
+  json.member("newest_row", steps.newest).member("steps_waiting", steps.waiting).key("steps").begin_list();
+  for (const pool::WaitingStep& step : steps.listed) {
+    json.begin_object().member("row", step.row).member("ended", step.ended).member("ranks", step.ranks);
+    json.member("gone", step.gone).key("missing").begin_list();
+    for (const std::uint32_t rank : step.missing) json.value(rank);
+    json.end_list().end_object();
+  }
+  json.end_list();
+}
+
 void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.key("streams").begin_list();
   for (const mover::Mover::StreamStatus& stream : status.streams) {
@@ -92,9 +104,24 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
       json.null();  // bytes have no rows
     else
       json.value(pool.rows);
-    json.member("options", pool.options).member("members", pool.members).end_object();
+    json.member("options", pool.options).member("members", pool.members);
+    if (const auto at = std::ranges::find(status.steps, pool.name, &pool::PoolSteps::pool); at != status.steps.end())
+      write_steps(json, *at);
+    json.end_object();
   }
   json.end_list();
+}
+
+void write_waiting_puts(Json& json, const AgentStatus& status) {
+  json.key("waiting_puts").begin_object().member("count", status.waiting_puts.count).key("longest").begin_list();
+  for (const pool::WaitingPut& put : status.waiting_puts.longest) {
+    json.begin_object().member("pool", put.pool).member("row", put.row).member("column", put.column);
+    json.member("waits_s", in_seconds(std::max<TimeNs>(status.taken_at - put.since, 0))).member("why", put.why);
+    json.key("members").begin_list();
+    for (const std::string& member : put.members) json.value(member);
+    json.end_list().end_object();
+  }
+  json.end_list().end_object();
 }
 
 constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
@@ -442,6 +469,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_services(json, status);
   write_channels(json, status);
   write_streams_and_pools(json, status);
+  write_waiting_puts(json, status);
   write_events(json, status);
   write_members(json, status);
   write_sifts(json, status);

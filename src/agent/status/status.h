@@ -55,6 +55,8 @@ struct AgentStatus {
   std::uint64_t used_bytes = 0, free_bytes = 0, reserved_bytes = 0;
   pool::FrameTableCounters table;
   std::vector<pool::Pools::PoolStatus> pools;
+  std::vector<pool::PoolSteps> steps;
+  pool::WaitingPuts waiting_puts;
   pool::PoolsCounters remote_pools;
   struct DiskStatus {
     std::string where, failure;  // of the last write; empty: it succeeded
