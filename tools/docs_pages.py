@@ -320,7 +320,7 @@ CALL = re.compile(rf"\badd\(\s*({STRING})\s*,\s*((?:{STRING}\s*)+)")
 GROUP = re.compile(r"^(?:inline constexpr Figure<[\w:]+> (\w+)_figures\[\]|void add_(\w+)\(Families&)", re.MULTILINE)
 GROUPS = {
     "The agent": ("process", "limit", "acceptor", "loop", "job", "memory", "buffer", "cache", "channels", "jobs"),
-    "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query"),
+    "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query", "waits"),
     "Members": ("group", "reach"),
     "Sift": ("stage", "sifts"),
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),

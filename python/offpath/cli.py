@@ -30,7 +30,17 @@ from .object_file import check_new_file, read_object, write_table
 from .pool import Frame
 from .session import Session, connect
 from .sockets_policy import Policy, read_policy
-from .status_view import look_twice, members_table, pools_table, render, rows_text, size_text, watch
+from .status_view import (
+    events_tables,
+    look_twice,
+    members_table,
+    pools_table,
+    render,
+    rows_text,
+    schemas_table,
+    size_text,
+    watch,
+)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Moves a program's arrays to an agent, where they become Arrow.")  # fmt: skip
@@ -200,11 +210,23 @@ def version(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def status(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag = False,
-           metrics: Annotated[bool, typer.Option(help="Print /metrics as it is.")] = False) -> None:  # fmt: skip
-    """What the agent is doing: programs, streams, pools, memory."""
+           metrics: Annotated[bool, typer.Option(help="Print /metrics as it is.")] = False,
+           events: Annotated[bool, typer.Option("--events", help="The last requests that failed, and why, and the "
+                                                "last lines of the log.")] = False,
+           schemas: Annotated[bool, typer.Option("--schemas", help="The columns of each stream.")] = False,
+           ) -> None:  # fmt: skip
+    """What the agent is doing: programs, streams, pools, memory; who waits for what."""
     where = find_http(http, agent)
     if metrics:
         print(fetch(where, "/metrics"), end="")
+    elif schemas:
+        columns = json.loads(fetch(where, "/schemas.json"))
+        if as_json:
+            print_json(columns)
+        else:
+            make_console().print(schemas_table(columns))
+    elif events and not as_json:
+        make_console().print(events_tables(fetch_status(where)))
     elif as_json:
         print_json(fetch_status(where))
     else:

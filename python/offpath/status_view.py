@@ -81,8 +81,93 @@ def pools_table(pools: list[dict[str, Any]]) -> Table:
                     rows)  # fmt: skip
 
 
+def middle_text(text: str, letters: int = 48) -> str:
+    """A long name without its middle: its ends tell most."""
+    return text if len(text) <= letters else f"{text[: letters - letters // 2]}…{text[1 - letters // 2 :]}"
+
+
+def rank_text(stream: dict[str, Any]) -> str:
+    return f", rank {stream['rank']}" if "rank" in stream else ""
+
+
+def step_text(step: dict[str, Any]) -> str:
+    """What a step waits for."""
+    ended = f"{step['ended']} of {step['ranks']} ranks have ended it"
+    if step["gone"]:
+        return f"{ended}; {step['gone']}, and the step waits for it"
+    more = ", …" if step["ended"] + len(step["missing"]) < step["ranks"] else ""
+    return f"{ended}; it waits for rank {', '.join(map(str, step['missing']))}{more}"
+
+
+def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
+    """Who waits for what, and since when."""
+    rows: list[list[Any]] = []
+    for each in status["streams"]:
+        if "waits_for_credit_s" in each:
+            lacking, free = each["credit_lacking_bytes"], status["memory"]["free_bytes"]
+            who = f"stream {middle_text(each['name'])} of {each['program']} (process {each['pid']}{rank_text(each)})"
+            turn = ", for whoever waits longest" if lacking <= free else ""
+            what = f"credit: {size_text(lacking)} of memory, {size_text(free)} are free{turn}"
+            rows.append(
+                [who, f"{what}. Drop objects, or open the stream with keep", f"{each['waits_for_credit_s']:.0f} s"]
+            )
+    puts = status.get("waiting_puts", {"count": 0, "longest": []})
+    for each in puts["longest"]:
+        place = f"put of ({middle_text(each['row'])}, {middle_text(each['column'])}) into {each['pool']}"
+        rows.append([place, f"members {', '.join(each['members'])}: {each['why']}", f"{each['waits_s']:.0f} s"])
+    if (others := puts["count"] - len(puts["longest"])) > 0:
+        rows.append([f"{others} more puts", "members of their pools", ""])
+    for pool in status["pools"]:
+        for step in pool.get("steps", [])[:1]:
+            more = f" and {pool['steps_waiting'] - 1} more" if pool["steps_waiting"] > 1 else ""
+            rows.append([f"step {middle_text(step['row'])} of {pool['name']}{more}", step_text(step), ""])
+    if waiting := status["table"]["waiting"]:
+        rows.append([f"{waiting} request{'s' if waiting > 1 else ''}", "objects that are not there yet", ""])
+    return rows
+
+
+def events_tables(status: dict[str, Any]) -> RenderableType:
+    """The last requests that failed, and the last lines of the agent's log."""
+    now = time.time()
+
+    def clock(at_s: float) -> str:
+        return time.strftime("%H:%M:%S", time.localtime(at_s))
+
+    failures = [
+        [clock(now - each["ago_s"]), f"{each['program']}, channel {each['channel']}", each["error"], each["why"]]
+        for each in status["failures"]
+    ]
+    events = [[clock(each["at_s"]), each["level"], each["what"]] for each in status["events"]]
+    tables = [table_of("failures", ["when", "program", "what", "why"], failures),
+              table_of("events", ["when", "level", "what"], events)]  # fmt: skip
+    for table in tables:
+        table.columns[-1].justify = "left"
+    return Group(*tables)
+
+
+def schemas_table(schemas: list[dict[str, Any]]) -> Table:
+    """The columns of each stream."""
+    rows = [
+        [f"{middle_text(each['name'])} of {each['program']}, process {each['pid']}{rank_text(each)}", column["name"],
+         column["type"] + ("" if column["nullable"] else ", no nulls")]
+        for each in schemas for column in each["columns"]
+    ]  # fmt: skip
+    return table_of("columns", ["stream", "column", "type"], rows)
+
+
 def destination_text(stream: dict[str, Any]) -> str:
     return stream["destination"] + ("" if stream["compression"] == "none" else f", {stream['compression']}")
+
+
+def stream_key(stream: dict[str, Any]) -> tuple[Any, ...]:
+    return stream["name"], stream["program"], stream["pid"], stream.get("rank")
+
+
+def number_text(value: float | None) -> str:
+    """A value of any size in few letters."""
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) and abs(value) < 10**6 else f"{value:.4g}"
 
 
 def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed_s: float = 0.0) -> RenderableType:
@@ -95,7 +180,8 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         f"{size_text(memory['promised_bytes'])} promised, {size_text(memory['reserved_bytes'])} set aside for copies; "
         f"resident {size_text(process['resident_bytes'])}; "
         f"buffers reused {status['buffers']['hit_rate']:.0%}",
-        f"{mover['frames']} frames, {size_text(mover['bytes'])} moved, {mover['failures']} failures",
+        f"{mover['frames']} frames, {size_text(mover['bytes'])} moved, {status['failures_count']} failures"
+        + (" (offpath status --events shows them)" if status["failures"] else ""),
     ]
     if before is not None and elapsed_s > 0:
         moved = (mover["bytes"] - before["mover"]["bytes"]) / elapsed_s
@@ -123,10 +209,25 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
          size_text(each["bytes_pulled"]), each["failures"], "asleep" if each["asleep"] else "awake"]
         for each in status["channels"]
     ]  # fmt: skip
+    earlier = {stream_key(each): each["bytes"] for each in before["streams"]} if before is not None else {}
+
+    def rate(stream: dict[str, Any]) -> str:
+        since = earlier.get(stream_key(stream))
+        if since is None or elapsed_s <= 0 or stream["bytes"] < since:
+            return "-"
+        return f"{size_text((stream['bytes'] - since) / elapsed_s)}/s"
+
     streams = [
-        [each["name"], each["program"], destination_text(each), each["pool"], each["sent"], size_text(each["bytes"]),
-         size_text(each["credit_left_bytes"])]
+        [middle_text(each["name"]), each["program"] + rank_text(each), destination_text(each), each["pool"],
+         each["sent"], size_text(each["bytes"]), rate(each), size_text(each["credit_left_bytes"])]
         for each in status["streams"]
+    ]  # fmt: skip
+    steps = [[each["name"], middle_text(each["newest_row"]) or "-", each["steps_waiting"]]
+             for each in status["pools"] if each.get("newest_row") or each.get("steps_waiting")]  # fmt: skip
+    gauges = [
+        [each["where"], each["name"], field["name"], number_text(field["value"]), field["unit"] or "-",
+         f"{each['age_s'] * 1e3:.1f} ms" if each["fresh"] else "silent"]
+        for each in status.get("sampled", []) if each["way"] == "gauges" for field in each["fields"]
     ]  # fmt: skip
     stages = [
         [pool["name"], number, stage["rows"], stage["splits"], size_text(stage["used_bytes"]),
@@ -145,6 +246,15 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         for each in status.get("sampled", [])
     ]  # fmt: skip
     only_where_used = []
+    if steps:
+        only_where_used.append(table_of("steps", ["pool", "newest row", "steps that wait"], steps))
+    if gauges:
+        columns = ["program", "set", "gauge", "value", "unit", "age"]
+        only_where_used.append(table_of("gauges", columns, gauges))
+    if waits := waits_rows(status):
+        table = table_of("who waits", ["who", "waits for", "since"], waits)
+        table.columns[1].justify = "left"
+        only_where_used.insert(0, table)
     if sampled:
         columns = ["sampled", "where", "age", "samples", "failed", "missing", "each takes", "processor there",
                    "trouble"]  # fmt: skip
@@ -158,7 +268,9 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
     return Group(
         *lines,
         table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
-        table_of("streams", ["stream", "program", "destination", "pool", "sent", "bytes", "credit left"], streams),
+        table_of(
+            "streams", ["stream", "program", "destination", "pool", "sent", "bytes", "now", "credit left"], streams
+        ),
         pools_table(status["pools"]),
         *only_where_used,
     )

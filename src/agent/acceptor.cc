@@ -38,6 +38,12 @@ std::string source_of(const link::AgentHandshake& handshake, Kind kind) {
   return getpeername(handshake.fd(), reinterpret_cast<sockaddr*>(&name), &length) == 0 ? network_source(name) : "";
 }
 
+std::string own_host() {
+  char name[256] = "";
+  (void)gethostname(name, sizeof name - 1);
+  return printable(name);
+}
+
 }  // namespace
 
 std::string network_source(const sockaddr_storage& name) {
@@ -237,6 +243,7 @@ void Acceptor::welcome(HandshakeAt at, TimeNs now) {
   const wire::Hello hello = at->state.hello();
   service::Client client{printable(hello.name), user, local ? at->state.pid() : hello.pid, {}};
   if (local) client.group = at->state.gid();
+  client.host = local ? own_host() : at->source;
   client.job_labels = link::job_labels_of(local ? at->state.pid() : 0, hello.job_labels);
   for (std::string* each : {&client.job_labels.job, &client.job_labels.step, &client.job_labels.cgroup})
     *each = printable(*each);

@@ -368,12 +368,17 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->table = dispatcher_->pools().table().counters();
   status->remote_pools = dispatcher_->pools().counters();
   status->pools = dispatcher_->pools().pools();
+  status->steps = dispatcher_->pools().table().steps();
+  status->waiting_puts = dispatcher_->pools().waiting_puts(now);
   if (const pool::Disk* disk = dispatcher_->pools().table().disk(); disk != nullptr) {
     status->disk = {disk->described(), disk->failure(), disk->counters(), 0};
     for (const auto& pool : status->pools) status->disk->spilled_bytes += pool.spilled_bytes;
   }
   status->channels = dispatcher_->channels();
   status->streams = dispatcher_->mover().streams();
+  for (const service::FailedRequest& each : dispatcher_->failures().newest_last()) status->failures.push_back(each);
+  status->failures_count = dispatcher_->failures().count();
+  if (lines_) status->lines = lines_();
   const group::Membership& membership = group_->membership();
   status->members.push_back(membership.self());
   for (const auto& [name, member] : membership.others()) status->members.push_back(member);

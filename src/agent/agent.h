@@ -57,6 +57,9 @@ class Agent {
   // previous ones stay in force.
   [[nodiscard]] Status change_keys(const AgentSettings& settings);
 
+  // Where the status has the newest lines of the log from. Called before run().
+  void show_lines(std::function<std::vector<LogLine>()> lines) { lines_ = std::move(lines); }
+
   [[nodiscard]] const std::vector<link::Address>& addresses() const noexcept { return settings_.listen; }
   [[nodiscard]] std::string http() const;    // empty if it is not served
   [[nodiscard]] std::string flight() const;  // likewise
@@ -96,6 +99,7 @@ class Agent {
   void close_channels();
 
   AgentSettings settings_;
+  std::function<std::vector<LogLine>()> lines_;
   std::shared_ptr<const link::AgentPolicy> policy_;
   std::uint64_t incarnation_ = 0;
   TimeNs started_at_ = 0;

@@ -63,6 +63,9 @@ void add_routes(httplib::Server& server, StatusBoard& board) {
   server.Get("/status.json", with_status([](const AgentStatus& status, httplib::Response& response) {
                response.set_content(status_json(status, process_usage()), "application/json");
              }));
+  server.Get("/schemas.json", with_status([](const AgentStatus& status, httplib::Response& response) {
+               response.set_content(schemas_json(status), "application/json");
+             }));
   const auto metrics = with_status([](const AgentStatus& status, httplib::Response& response) {
     response.set_content(metrics_text(status, process_usage()), "text/plain; version=0.0.4; charset=utf-8");
   });

@@ -134,20 +134,25 @@ class AgentLog::Lines final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 AgentLog::AgentLog(LogLevel level, const AgentLogOptions& options)
-    : options_(options), journal_(std::getenv("JOURNAL_STREAM") != nullptr) {
+    : options_(options), level_(level), journal_(std::getenv("JOURNAL_STREAM") != nullptr) {
   lines_ = std::make_shared<Lines>(
       options_, journal_ ? std::string(priorities[static_cast<std::size_t>(LogLevel::warning)]) : std::string());
   logger_ = std::make_shared<spdlog::logger>("offpath-agent", lines_);
-  logger_->set_level(spdlog::level::debug);  // base/log.h has already filtered by level
+  logger_->set_level(spdlog::level::debug);  // write() has already filtered by level
   logger_->set_pattern(journal_ ? "%v" : "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   logger_->set_error_handler([lines = lines_.get()](const std::string&) { lines->drop_one(); });  // no memory
-  set_log(level, write, this);
+  set_log(std::min(level, LogLevel::info), write, this);
 }
 
 AgentLog::~AgentLog() {
   set_log(LogLevel::warning, nullptr, nullptr);
   (void)std::signal(SIGABRT, SIG_DFL);
   lines_->end(options_.end_within_ns);
+}
+
+void AgentLog::set_level(LogLevel level) noexcept {
+  level_.store(level, std::memory_order_relaxed);
+  set_log_level(std::min(level, LogLevel::info));
 }
 
 Status AgentLog::begin_thread() {
@@ -163,7 +168,11 @@ Status AgentLog::begin_thread() {
 }
 
 void AgentLog::write(LogLevel level, std::string_view line, void* self) {
-  const auto& log = *static_cast<const AgentLog*>(self);
+  auto& log = *static_cast<AgentLog*>(self);
+  timespec time{};
+  clock_gettime(CLOCK_REALTIME, &time);
+  log.recent_.note(level, time.tv_sec * second_ns + time.tv_nsec, line);
+  if (level < log.level_.load(std::memory_order_relaxed)) return;
   const auto index = static_cast<std::size_t>(level);
   if (log.journal_) {
     log.logger_->log(levels[index], "{}{}", priorities[index], line);

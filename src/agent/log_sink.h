@@ -7,9 +7,12 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
+#include "agent/recent_lines.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -35,6 +38,9 @@ class AgentLog {
 
   // Until this call each line is written before log() returns. The thread has the privileges of its caller.
   [[nodiscard]] Status begin_thread();
+  void set_level(LogLevel level) noexcept;  // of what is written
+  // The newest lines, also those of level info that are not written.
+  [[nodiscard]] std::vector<LogLine> newest_last() const { return recent_.newest_last(); }
 
  private:
   class Lines;
@@ -42,7 +48,9 @@ class AgentLog {
   AgentLogOptions options_;
   std::shared_ptr<Lines> lines_;
   std::shared_ptr<spdlog::logger> logger_;
+  std::atomic<LogLevel> level_;
   bool journal_;
+  RecentLines recent_;
 };
 
 }  // namespace offpath::agent

@@ -73,6 +73,24 @@ TEST(AgentLog, WhatNobodyReadsHoldsUpNobodyAndIsCounted) {
   EXPECT_EQ(pipe.read_line(), "there is room again");
 }
 
+TEST(AgentLog, RemembersTheNewestLinesAlsoThoseThatAreNotWritten) {
+  Pipe pipe;
+  AgentLog agent_log(LogLevel::warning, {.fd = pipe.writing.get()});
+  for (int i = 0; i < 100; ++i) log(LogLevel::info, "line {}", i);
+  log(LogLevel::debug, "details");
+  log(LogLevel::warning, "{}", std::string(2 * RecentLines::text_bytes_max, 'x'));
+  EXPECT_TRUE(pipe.read_line().starts_with("xx"));
+  const std::vector<LogLine> lines = agent_log.newest_last();
+  ASSERT_EQ(lines.size(), RecentLines::kept_max);
+  EXPECT_EQ(lines.front().text, "line 81");
+  EXPECT_EQ(lines[RecentLines::kept_max - 2].text, "line 99");
+  EXPECT_EQ(lines.back().text, std::string(RecentLines::text_bytes_max, 'x'));
+  EXPECT_EQ(lines.back().level, LogLevel::warning);
+  agent_log.set_level(LogLevel::info);
+  log(LogLevel::info, "now it is written");
+  EXPECT_EQ(pipe.read_line(), "now it is written");
+}
+
 TEST(AgentLog, EndsThoughNobodyReads) {
   Pipe pipe;
   {

@@ -155,7 +155,7 @@ std::optional<CpuQuota> limit_processor(const AgentSettings& settings) {
   return std::move(*quota);
 }
 
-void reload(const Arguments& arguments, Agent& agent) {
+void reload(const Arguments& arguments, Agent& agent, AgentLog& agent_log) {
   auto config = read_config(arguments);
   auto settings = config ? read_settings(*config) : Result<AgentSettings>(tl::unexpected<Failure>(config.error()));
   Status changed = settings ? agent.change_keys(*settings) : Status(tl::unexpected<Failure>(settings.error()));
@@ -163,7 +163,7 @@ void reload(const Arguments& arguments, Agent& agent) {
     log(LogLevel::error, "SIGHUP: nothing was changed: {}", changed.error().message);
     return;
   }
-  set_log_level(settings->log_level);
+  agent_log.set_level(settings->log_level);
   log(LogLevel::info,
       "SIGHUP: log.level is {}; keys and certificate were read again, and Flight's token, for later connections and "
       "calls"
@@ -208,6 +208,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
                OFP_TRY(agent_log.begin_thread());  // the thread inherits the reduced privileges
                return got;
              }));
+  agent->show_lines([&] { return agent_log.newest_last(); });
   if (pin) OFP_TRY(pin_to(*pin));
   if (batch) let_programs_go_on();
   for (const link::Address& address : agent->addresses()) log(LogLevel::info, "listening at {}", address.text());
@@ -217,7 +218,7 @@ Status serve(const Arguments& arguments, AgentSettings settings) {
   if (arguments.ready) OFP_TRY(tell_ready(line, STDOUT_FILENO));
   if (arguments.ready_fd >= 0) OFP_TRY(tell_ready(line, arguments.ready_fd));
   notify_service_manager("READY=1");
-  agent->run(signals, [&] { reload(arguments, *agent); });
+  agent->run(signals, [&] { reload(arguments, *agent, agent_log); });
   notify_service_manager("STOPPING=1");
   return {};
 }

@@ -25,6 +25,7 @@
 #include "link/link.h"
 #include "wire/channel_layout.h"
 #include "wire/messages/message_kinds.h"
+#include "wire/messages/replies.h"
 #include "wire/messages/stream_messages.h"
 
 namespace offpath::channel {
@@ -65,7 +66,14 @@ struct AgentEndOptions {
 struct AgentEndCounters {
   std::uint64_t requests = 0, replies = 0, pulls = 0, pushes = 0, bytes_pulled = 0, bytes_pushed = 0;
   std::uint64_t looks = 0, wakes_sent = 0, sleeps = 0, failures = 0;
+  std::uint64_t misses = 0;  // requests whose object was not there, or not in time, or no longer wanted: no failures
 };
+
+// Whether the answer only says that an object is not there, has not come in time, or is no longer wanted. A get that
+// waits, or that is repeated until its object comes, has not failed. Requests of streams have.
+[[nodiscard]] constexpr bool is_miss(std::uint32_t stream, Error code) noexcept {
+  return stream == wire::any_reply && (code == Error::not_found || code == Error::timeout || code == Error::cancelled);
+}
 
 class AgentEnd {
  public:

@@ -45,7 +45,7 @@ void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes pay
 }
 
 void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
-  ++counters_.failures;
+  ++(is_miss(stream, failure.code) ? counters_.misses : counters_.failures);
   reply(wire::ReplyKind::failed, ticket, wire::Failed{stream, failure.code, failure.message});
 }
 

@@ -74,7 +74,7 @@ void Mover::on_request(ChannelNumber number, const channel::Entry& request, Time
     case EntryKind::step_end:
       return step_end(channel, request, now, effects);
     case EntryKind::need_credit:
-      return need_credit(channel, request, effects);
+      return need_credit(channel, request, now, effects);
     default:
       OFP_ASSERT(!"a request of another service");
   }
@@ -505,9 +505,23 @@ std::vector<Mover::StreamStatus> Mover::streams() const {
   for (const auto& [number, channel] : channels_)
     for (const auto& stream : channel->streams)
       if (stream)
-        all.push_back({stream->name, channel->client.program, stream->pool, stream->destination,
-                       stream->packing ? stream->packing->form->compression : wire::Compression::none, stream->rows_max,
-                       stream->sent, stream->bytes, stream->pulled, stream->stored, stream->granted - stream->spent});
+        all.push_back({.name = stream->name,
+                       .program = channel->client.program,
+                       .pool = stream->pool,
+                       .destination = stream->destination,
+                       .compression = stream->packing ? stream->packing->form->compression : wire::Compression::none,
+                       .rows_max = stream->rows_max,
+                       .sent = stream->sent,
+                       .bytes = stream->bytes,
+                       .pulled = stream->pulled,
+                       .stored = stream->stored,
+                       .credit_left = stream->granted - stream->spent,
+                       .pid = channel->client.pid,
+                       .ranks = stream->ranks,
+                       .rank = stream->rank,
+                       .credit_lacking = stream->hungry ? stream->wanted - stream->granted : 0,
+                       .lacking_since = stream->hungry_since,
+                       .form = stream->form});
   return all;
 }
 

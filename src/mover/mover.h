@@ -58,6 +58,9 @@ class Store {
   // wait for their ranks.
   [[nodiscard]] virtual Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
                                         std::uint32_t ranks, TimeNs now, Effects& effects) = 0;
+  // The program of a rank has closed its stream to the pool, or has ended; it has opened one.
+  virtual void rank_ended(const std::string& /*pool*/, std::uint32_t /*rank*/, const Client& /*client*/) {}
+  virtual void rank_began(const std::string& /*pool*/, std::uint32_t /*rank*/) {}
   // An admitted stream was closed. `pool` comes from admit().
   virtual void leave(const std::string& pool) = 0;
 };
@@ -149,6 +152,12 @@ class Mover final : public service::Service {
     wire::Destination destination;
     wire::Compression compression;
     std::uint64_t rows_max, sent, bytes, pulled, stored, credit_left;
+    std::int64_t pid = 0;
+    std::uint32_t ranks = 0, rank = 0;
+    // The program has asked for so much credit, at that time, and has not got it: its sends wait, or are refused.
+    std::uint64_t credit_lacking = 0;
+    TimeNs lacking_since = never;
+    std::shared_ptr<const frame::Template> form{};  // null: plain bytes
   };
   [[nodiscard]] std::vector<StreamStatus> streams() const;
 
@@ -176,7 +185,7 @@ class Mover final : public service::Service {
   void send(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void move(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void step_end(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void need_credit(Channel& channel, const channel::Entry& request, Effects& effects);
+  void need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects);
 
   [[nodiscard]] Status take_set(Stream& stream, Operation& operation);
   [[nodiscard]] Status plan_request(Stream& stream, Operation& operation);

@@ -100,6 +100,7 @@ void Mover::open_stream(Channel& channel, const channel::Entry& request, Effects
     return;
   }
   stream->channel = &channel;
+  if (stream->ranks > 1) store_.rank_began(stream->pool, stream->rank);
   names_.emplace(Claim{channel.client.user, stream->name, stream->rank}, channel.number);
   ++counters_.streams_open;
   stream->account = &accounts_[channel.client.user];
@@ -163,6 +164,7 @@ void Mover::release(Channel& channel, std::uint32_t number) {
     if (set) channel.sets_bytes -= wire::set_bytes(set->buffers.size());
   if (stream.hungry) std::erase(hungry_, &stream);
   names_.erase(Claim{channel.client.user, stream.name, stream.rank});
+  if (stream.ranks > 1) store_.rank_ended(stream.pool, stream.rank, channel.client);
   store_.leave(stream.pool);
   counters_.promised_bytes -= stream.granted - stream.spent;
   stream.account->promised_bytes -= stream.granted - stream.spent;
@@ -232,6 +234,7 @@ void Mover::grant(Stream& stream, Effects& effects) {
   }
   if (stream.hungry) std::erase(hungry_, &stream);
   stream.hungry = false;
+  stream.hungry_since = never;
   // A window is topped up in quarters, so that not every batch moves the word.
   if (required == 0 && desired < stream.window / 4) return;
   const std::uint64_t granted = std::min(desired, std::max(required, free / 2));
@@ -243,7 +246,7 @@ void Mover::grant(Stream& stream, Effects& effects) {
       service::LineEffect{service::LineEffect::Word::credit, stream.channel->number, stream.id, stream.granted});
 }
 
-void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects& effects) {
+void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::NeedCredit need{};
   if (auto status = wire::decode(request.payload, need); !status) {
     effects.push_back(service::FailEffect{channel.number, request.ticket, wire::any_reply, std::move(status).error()});
@@ -253,6 +256,7 @@ void Mover::need_credit(Channel& channel, const channel::Entry& request, Effects
   if (stream == nullptr) return;
   stream->wanted = std::max(stream->wanted, need.total);
   grant(*stream, effects);
+  if (stream->hungry && stream->hungry_since == never) stream->hungry_since = now;
 }
 
 void Mover::on_memory_freed(Effects& effects) {

@@ -702,9 +702,14 @@ TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   const std::uint64_t total = mover->counters().promised_bytes + unused - aside + 1;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
   EXPECT_TRUE(credit.empty()) << "one byte more than there is beside it";
+  ASSERT_EQ(mover->streams().size(), 1u);
+  EXPECT_EQ(mover->streams()[0].lacking_since, 0);
+  EXPECT_EQ(mover->streams()[0].credit_lacking, unused - aside + 1);
   aside -= 1;
   request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = total});
   EXPECT_GE(credit[channel], total);
+  EXPECT_EQ(mover->streams()[0].lacking_since, never) << "it has what it asked for";
+  EXPECT_EQ(mover->streams()[0].credit_lacking, 0u);
   aside = memory;
   EXPECT_EQ(mover->memory_free(), 0u) << "more than there is";
 }

@@ -50,6 +50,7 @@ struct Mover::Stream {
   std::uint64_t granted = 0, spent = 0, wanted = 0;  // credit, as sums since the opening
   std::uint64_t window = 0;
   bool hungry = false, closing = false, preparing = false;
+  TimeNs hungry_since = never;        // when the program asked for the credit that it still lacks
   std::deque<Operation*> operations;  // in the order of their tickets
   std::uint64_t pulled = 0, stored = 0, sent = 0, bytes = 0;
   std::vector<std::shared_ptr<BufferSet>> sets;  // number - 1 -> set, null if never named

@@ -19,6 +19,7 @@
 #include "channel/agent_end.h"
 #include "plugin/call.h"
 #include "service/own_channels.h"
+#include "service/recent_failures.h"
 #include "service/request_table.h"
 #include "service/service.h"
 
@@ -101,6 +102,7 @@ class Dispatcher : public channel::AgentEvents {
     bool asleep;
   };
   [[nodiscard]] std::vector<ChannelStatus> channels() const;
+  [[nodiscard]] const RecentFailures& failures() const noexcept { return failures_; }
   [[nodiscard]] std::size_t channels_of(uid_t user) const noexcept;
 
   // ---- AgentEvents
@@ -159,6 +161,7 @@ class Dispatcher : public channel::AgentEvents {
   bool memory_is_there_ = true;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
   std::uint64_t free_bytes_before_ = 0;                  // at the last poll
+  RecentFailures failures_;
 };
 
 }  // namespace offpath::service

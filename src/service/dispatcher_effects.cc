@@ -108,10 +108,13 @@ void Dispatcher::carry_out(Effect& effect, TimeNs now) {
             AgentEnd* end = find(listed.channel);
             if (end != nullptr && !end->closed()) end->reply(ReplyKind::listed, listed.ticket, listed.message);
           },
-          [this](const FailEffect& failed) {
+          [this, now](const FailEffect& failed) {
             log(LogLevel::debug, "channel {}: ticket {}: {}", failed.channel, failed.ticket, failed.failure.message);
             AgentEnd* end = find(failed.channel);
-            if (end != nullptr && !end->closed()) end->reply_failure(failed.ticket, failed.stream, failed.failure);
+            if (end == nullptr || end->closed()) return;
+            if (!channel::is_miss(failed.stream, failed.failure.code))
+              failures_.note(now, failed.channel, end->program(), failed.failure);
+            end->reply_failure(failed.ticket, failed.stream, failed.failure);
           },
           [this](const HandOverEffect& over) {
             AgentEnd* end = find(over.channel);

@@ -188,6 +188,9 @@ TEST_F(DispatcherTest, AKindWithoutAServiceIsAnswered) {
   EXPECT_EQ(told_, Told{});
   EXPECT_EQ(replies(), 1u);
   EXPECT_EQ(dispatcher_.channels().size(), 1u);
+  EXPECT_EQ(dispatcher_.failures().count(), 1u);
+  ASSERT_EQ(dispatcher_.failures().newest_last().size(), 1u);
+  EXPECT_EQ(dispatcher_.failures().newest_last().front().why.message, "this agent does not serve sift_info requests");
 }
 
 TEST_F(DispatcherTest, ARequestThatIsTooLongDoesNotReachItsService) {

@@ -29,6 +29,7 @@ struct Client {
   wire::JobLabels job_labels{};  // the job it belongs to
   std::optional<gid_t> group{};  // of a user that the kernel vouches for; none: the client proved only that it knows a
                                  // key
+  std::string host{};            // the machine, or the network address, where it runs; empty if unknown
 };
 
 struct OpenedChannel {

@@ -118,7 +118,7 @@ def test_the_page_is_one_file(tmp_path: Path) -> None:
         assert page.loaded == []
         assert not re.search(r"https?://", text)
         assert set(re.findall(r'(?:element|table)\("([a-z]+)"', text)) <= page.ids  # its script finds what it fills
-        assert len(text) < 20_000
+        assert len(text) < 32_000  # read once by each reader; what it shows comes from status.json
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:

@@ -260,3 +260,24 @@ def test_misuse_is_named(group: Group) -> None:
         with pytest.raises(offpath.Error, match="no member that lives is one of its members"):
             session.pool("hash:/nobody").get("step0")
         stream.close()
+
+
+def test_a_put_that_waits_for_members_names_them(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    patient = ["--set", "group.dead_after=60s"]
+    try:
+        group.start("a", *patient)
+        group.start("b", *patient, "--join", group.address("a"))
+        assert until(lambda: group.all_know(["a", "b"], {"a": "alive", "b": "alive"}))
+        group.running["b"].process.send_signal(signal.SIGSTOP)
+        with offpath.connect(group.address("a")) as session:
+            future = session.pool("hash:/p?members=b").put_async(b"x" * 100, "step7")
+            assert until(lambda: group.running["a"].status()["waiting_puts"]["count"] == 1)
+            (put,) = group.running["a"].status()["waiting_puts"]["longest"]
+            assert put["pool"] == "hash:/p" and put["row"] == "step7" and put["members"] == ["b"]
+            assert group.running["a"].says('pool "hash:/p": a put of (step7, ) has waited')
+            group.running["b"].process.send_signal(signal.SIGCONT)
+            future.result(PATIENCE_S)
+            assert until(lambda: group.running["a"].status()["waiting_puts"]["count"] == 0)
+    finally:
+        group.stop_all()

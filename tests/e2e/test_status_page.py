@@ -1,13 +1,18 @@
-"""The status page in a real browser without a window: hosts, alarms, and the tree of an exchange with a dead member."""
+"""The status page in a real browser without a window: hosts, alarms, and the tree of an exchange with a dead member,
+who waits for what, failures, gauges and rates."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import offpath
+import pyarrow as pa
 import pytest
 from agent_group import Group
 from agent_process import until
@@ -81,3 +86,45 @@ def test_what_is_watched_is_a_picture(group: Group, tmp_path: Path) -> None:
     load = re.search(r'<svg[^>]*aria-label="load of each host over time".*?</svg>', document, re.DOTALL)
     assert load and 'class="line"' in load[0]
     assert not re.search(r'(?:src|href)="(?:https?:)?//', document)  # nothing comes from elsewhere
+
+
+def text(document: str, element: str) -> str:
+    """What stands in an element of a table's rows, with blanks as a reader sees them."""
+    return re.sub(r"\s+", " ", cells(document, element))
+
+
+def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
+    long_name = "checkpoint-of-the-simulation-" + "with-a-name-that-goes-on-" * 4 + "to-its-end"
+    group.start("a", "--memory", "64MiB", "--set", "log.level=warning")
+    values = np.arange(1 << 20)
+    schema = pa.schema([pa.field("v", pa.int64(), nullable=False)])
+    with offpath.connect(group.address("a"), name="solver") as session:
+        gauges = session.gauges("solver", ["residual"])
+        gauges["residual"] = 0.123456789
+        rank = session.stream("ranks", schema, rows_max=10, ranks=3, rank=1)
+        rank.step_end("step007").wait_stored(20)
+        stream = session.stream(long_name, schema, rows_max=1 << 20)
+        with pytest.raises(offpath.Exists):
+            session.stream("ranks", schema, rows_max=10, ranks=3, rank=1)
+
+        def fill() -> None:
+            for step in range(10):
+                stream.send({"v": values}, key=f"step{step}")
+
+        filling = threading.Thread(target=fill)
+        filling.start()
+        assert until(lambda: any("waits_for_credit_s" in each for each in group.running["a"].status()["streams"]))
+        document = page(group, "a", tmp_path / "browser")
+        while filling.is_alive():
+            session.pool(stream.pool_name).drop()
+            filling.join(0.1)
+    waiting = text(document, "waiting")
+    assert "of solver (process" in waiting and "credit: 8.0" in waiting
+    assert "step step007 of local:/ranks 1 of 3 ranks have ended it; it waits for rank 0, 2" in waiting
+    assert "exists" in text(document, "failures") and "is open already" in text(document, "failures")
+    assert "status at http" in text(document, "events"), "also lines that the log leaves out"
+    assert "residual 0.1235" in text(document, "gauges")
+    assert re.search(r"checkpoint-of-the-s\S*…\S*to-its-end", text(document, "streams"))
+    assert f'title="{long_name}"' in document, "all of it is shown under the pointer"
+    assert not re.search(r"\d\.\d{6}", re.sub(r"<svg.*?</svg>", "", document.split("<script>")[0])), "rounded"
+    assert document.count("<details") == 3 and 'id="failing"' in document

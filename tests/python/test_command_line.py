@@ -217,7 +217,7 @@ def test_top_with_details_ends_after_one_picture_and_names_pools(run, agent, ses
     shown = on_a_terminal([*command, "--http", agent.http_address], columns=80)
     assert shown.count("up ") == 1 and "frames/s" in shown
     rows = [line for line in shown.splitlines() if pool in line]
-    assert len(rows) == 2, shown  # of the streams, of the pools
+    assert len(rows) == 3, shown  # of the streams, of the pools, of the steps
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 

@@ -114,6 +114,12 @@ class Dispatcher final : public service::Dispatcher {
       if (sift::SiftService::is_own(pool)) return {};
       return pools_.end_step(pool, row_key, rank, ranks, now, effects);
     }
+    void rank_ended(const std::string& pool, std::uint32_t rank, const service::Client& client) override {
+      if (!sift::SiftService::is_own(pool)) pools_.rank_ended(pool, rank, client);
+    }
+    void rank_began(const std::string& pool, std::uint32_t rank) override {
+      if (!sift::SiftService::is_own(pool)) pools_.rank_began(pool, rank);
+    }
     void leave(const std::string& pool) override {
       if (!sift::SiftService::is_own(pool)) pools_.leave(pool);
     }

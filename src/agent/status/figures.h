@@ -203,6 +203,7 @@ inline constexpr Figure<channel::AgentEndCounters> channel_figures[] = {
     {"requests", value<&channel::AgentEndCounters::requests>},
     {"replies", value<&channel::AgentEndCounters::replies>},
     {"failures", value<&channel::AgentEndCounters::failures>},
+    {"misses", value<&channel::AgentEndCounters::misses>},
     {"pulls", value<&channel::AgentEndCounters::pulls>},
     {"bytes_pulled", value<&channel::AgentEndCounters::bytes_pulled>},
     {"pushes", value<&channel::AgentEndCounters::pushes>},

@@ -40,6 +40,22 @@ void add_channels(Families& families, const AgentStatus& status) {
   }
 }
 
+// No series for each stream: programs name them.
+void add_waits(Families& families, const AgentStatus& status) {
+  families.add("failed_requests_total", "Requests of programs that failed, except those whose object was not there.",
+               static_cast<double>(status.failures_count));
+  std::uint64_t waiting = 0;
+  TimeNs since = status.taken_at;
+  for (const mover::Mover::StreamStatus& stream : status.streams) {
+    if (stream.lacking_since == never) continue;
+    ++waiting;
+    since = std::min(since, stream.lacking_since);
+  }
+  families.add("streams_waiting", "Streams whose program has asked for credit that it has not got.", waiting);
+  families.add("stream_longest_wait_seconds", "How long the first of these streams has waited for credit.",
+               static_cast<double>(status.taken_at - since) / second_ns);
+}
+
 // Metrics of Slurm jobs, as long as they have programs here.
 void add_jobs(Families& families, const AgentStatus& status) {
   struct Sum {
@@ -180,6 +196,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   }
   add_figures(families, limit_figures, status);
   add_channels(families, status);
+  add_waits(families, status);
   add_jobs(families, status);
   add_group(families, status);
   add_figures(families, query_figures, status.queries);

@@ -58,7 +58,7 @@ void write_channels(Json& json, const AgentStatus& status) {
   json.key("channels").begin_list();
   for (const Dispatcher::ChannelStatus& channel : status.channels) {
     json.begin_object().member("number", channel.number).member("program", channel.client.program);
-    json.member("user", channel.client.user).member("pid", channel.client.pid);
+    json.member("user", channel.client.user).member("pid", channel.client.pid).member("host", channel.client.host);
     write_job_labels(json, channel.client.job_labels);
     json.member("link", channel.traits.name).member("one_sided", channel.traits.one_sided);
     json.member("staged", channel.traits.staged)
@@ -70,6 +70,18 @@ void write_channels(Json& json, const AgentStatus& status) {
   json.end_list();
 }
 
+// The newest row, and the steps that not all ranks have ended.
+void write_steps(Json& json, const pool::PoolSteps& steps) {
+  json.member("newest_row", steps.newest).member("steps_waiting", steps.waiting).key("steps").begin_list();
+  for (const pool::WaitingStep& step : steps.listed) {
+    json.begin_object().member("row", step.row).member("ended", step.ended).member("ranks", step.ranks);
+    json.member("gone", step.gone).key("missing").begin_list();
+    for (const std::uint32_t rank : step.missing) json.value(rank);
+    json.end_list().end_object();
+  }
+  json.end_list();
+}
+
 void write_streams_and_pools(Json& json, const AgentStatus& status) {
   json.key("streams").begin_list();
   for (const mover::Mover::StreamStatus& stream : status.streams) {
@@ -77,7 +89,12 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
     json.member("destination", wire::destination_name(stream.destination)).member("rows_max", stream.rows_max);
     json.member("compression", wire::compression_name(stream.compression));
     json.member("sent", stream.sent).member("bytes", stream.bytes).member("pulled", stream.pulled);
-    json.member("stored", stream.stored).member("credit_left_bytes", stream.credit_left).end_object();
+    json.member("stored", stream.stored).member("credit_left_bytes", stream.credit_left).member("pid", stream.pid);
+    if (stream.ranks > 0) json.member("rank", stream.rank).member("ranks", stream.ranks);
+    if (stream.lacking_since != never)
+      json.member("waits_for_credit_s", in_seconds(std::max<TimeNs>(status.taken_at - stream.lacking_since, 0)))
+          .member("credit_lacking_bytes", stream.credit_lacking);
+    json.end_object();
   }
   json.end_list();
   json.key("pools").begin_list();
@@ -88,7 +105,40 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
       json.null();  // bytes have no rows
     else
       json.value(pool.rows);
-    json.member("options", pool.options).member("members", pool.members).end_object();
+    json.member("options", pool.options).member("members", pool.members);
+    if (const auto at = std::ranges::find(status.steps, pool.name, &pool::PoolSteps::pool); at != status.steps.end())
+      write_steps(json, *at);
+    json.end_object();
+  }
+  json.end_list();
+}
+
+void write_waiting_puts(Json& json, const AgentStatus& status) {
+  json.key("waiting_puts").begin_object().member("count", status.waiting_puts.count).key("longest").begin_list();
+  for (const pool::WaitingPut& put : status.waiting_puts.longest) {
+    json.begin_object().member("pool", put.pool).member("row", put.row).member("column", put.column);
+    json.member("waits_s", in_seconds(std::max<TimeNs>(status.taken_at - put.since, 0))).member("why", put.why);
+    json.key("members").begin_list();
+    for (const std::string& member : put.members) json.value(member);
+    json.end_list().end_object();
+  }
+  json.end_list().end_object();
+}
+
+constexpr std::string_view level_names[] = {"debug", "info", "warning", "error", "off"};
+
+// What happened of late: requests that failed, and lines of the log.
+void write_events(Json& json, const AgentStatus& status) {
+  json.member("failures_count", status.failures_count).key("failures").begin_list();
+  for (const service::FailedRequest& each : status.failures) {
+    json.begin_object().member("ago_s", in_seconds(std::max<TimeNs>(status.taken_at - each.at, 0)));
+    json.member("program", each.program).member("channel", each.channel).member("error", error_name(each.why.code));
+    json.member("why", each.why.message).end_object();
+  }
+  json.end_list().key("events").begin_list();
+  for (const LogLine& each : status.lines) {
+    json.begin_object().member("at_s", in_seconds(each.at_ns));
+    json.member("level", level_names[static_cast<std::size_t>(each.level)]).member("what", each.text).end_object();
   }
   json.end_list();
 }
@@ -389,6 +439,23 @@ ProcessUsage process_usage() {
   return usage;
 }
 
+std::string schemas_json(const AgentStatus& status) {
+  Json json;
+  json.begin_list();
+  for (const mover::Mover::StreamStatus& stream : status.streams) {
+    json.begin_object().member("name", stream.name).member("program", stream.program).member("pid", stream.pid);
+    if (stream.ranks > 0) json.member("rank", stream.rank);
+    json.member("pool", stream.pool).key("columns").begin_list();
+    for (std::size_t i = 0; stream.form && i < stream.form->schema.fields.size(); ++i) {
+      const frame::Field& field = stream.form->schema.fields[i];
+      json.begin_object().member("name", field.name).member("type", frame::describe(field));
+      json.member("nullable", field.nullable).end_object();
+    }
+    json.end_list().end_object();
+  }
+  return json.end_list().text() + "\n";
+}
+
 std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   Json json;
   json.begin_object().member("name", status.name).member("version", status.version).member("pid", status.pid);
@@ -403,6 +470,8 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_services(json, status);
   write_channels(json, status);
   write_streams_and_pools(json, status);
+  write_waiting_puts(json, status);
+  write_events(json, status);
   write_members(json, status);
   write_sifts(json, status);
   write_object(json, "queries", query_figures, status.queries);

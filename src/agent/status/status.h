@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/connections/tcp_programs.h"
+#include "agent/recent_lines.h"
 #include "agent/services/dispatcher.h"
 #include "agent/telemetry/alarm_watch.h"
 #include "agent/telemetry/sampled.h"
@@ -55,6 +56,8 @@ struct AgentStatus {
   std::uint64_t used_bytes = 0, free_bytes = 0, reserved_bytes = 0;
   pool::FrameTableCounters table;
   std::vector<pool::Pools::PoolStatus> pools;
+  std::vector<pool::PoolSteps> steps;
+  pool::WaitingPuts waiting_puts;
   pool::PoolsCounters remote_pools;
   struct DiskStatus {
     std::string where, failure;  // of the last write; empty: it succeeded
@@ -64,6 +67,9 @@ struct AgentStatus {
   std::optional<DiskStatus> disk;
   std::vector<Dispatcher::ChannelStatus> channels;
   std::vector<mover::Mover::StreamStatus> streams;
+  std::vector<service::FailedRequest> failures;  // the newest last, as the lines of the log
+  std::uint64_t failures_count = 0;
+  std::vector<LogLine> lines;
 
   std::vector<group::Member> members;  // this agent first, then the others by name
   std::size_t waiting_seeds = 0;       // addresses of members that have not answered yet
@@ -122,6 +128,8 @@ struct ProcessUsage {
 [[nodiscard]] ProcessUsage process_usage();
 
 [[nodiscard]] std::string status_json(const AgentStatus& status, const ProcessUsage& usage);
+// The columns of each stream: large, and therefore not part of the status.
+[[nodiscard]] std::string schemas_json(const AgentStatus& status);
 // Prometheus' text format, version 0.0.4; or OpenMetrics 1.0 if `openmetrics`.
 [[nodiscard]] std::string metrics_text(const AgentStatus& status, const ProcessUsage& usage);
 [[nodiscard]] std::string openmetrics_text(const AgentStatus& status, const ProcessUsage& usage);

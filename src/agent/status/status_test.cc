@@ -82,6 +82,30 @@ TEST(StatusTest, SiftPoolsAndQueriesAreShown) {
   EXPECT_NE(metrics.find("offpath_pool_query_failures_total 1\n"), std::string::npos);
 }
 
+TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
+  const auto status = some_status();
+  status->taken_at = 10 * second_ns;
+  mover::Mover::StreamStatus stream{};
+  stream.name = "s";
+  stream.credit_lacking = 4096;
+  stream.lacking_since = 7 * second_ns;
+  status->streams = {stream, {}};
+  status->failures.push_back({9 * second_ns, 3, "solver", {Error::invalid, "no \"such\" row"}});
+  status->failures_count = 5;
+  status->lines.push_back({LogLevel::warning, 1500 * millisecond_ns, "a line"});
+  const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
+  EXPECT_NE(json.find(R"("waits_for_credit_s":3,"credit_lacking_bytes":4096)"), std::string::npos) << json;
+  EXPECT_EQ(json.find("waits_for_credit_s"), json.rfind("waits_for_credit_s")) << "the other one waits for nothing";
+  EXPECT_NE(json.find(R"("failures_count":5,"failures":[{"ago_s":1,"program":"solver","channel":3,"error":"invalid",)"
+                      R"("why":"no \"such\" row"}])"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("events":[{"at_s":1.5,"level":"warning","what":"a line"}])"), std::string::npos) << json;
+  EXPECT_NE(metrics.find("\noffpath_streams_waiting 1\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_stream_longest_wait_seconds 3\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_failed_requests_total 5\n"), std::string::npos);
+}
+
 TEST(StatusTest, PlugInsAreShown) {
   const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
   EXPECT_NE(json.find(R"("functions":[{"name":"mean","doc":"The \"mean\"."}])"), std::string::npos) << json;

@@ -401,6 +401,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   ask_removals_again(now, effects);
   ask_for_copies_again(now, effects);
   due(std::min(joining_until_, compare_at_));
+  due(tell_of_waits(now));
   if (has_room_to_move()) due(moves_.first());  // otherwise when one of those under way is over
 }
 

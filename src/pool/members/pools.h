@@ -50,6 +50,7 @@
 #include "pool/members/intake.h"
 #include "pool/members/moves.h"
 #include "pool/members/remote_gets.h"
+#include "pool/members/waiting.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
 #include "service/service.h"
@@ -111,6 +112,8 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
                                 std::uint32_t ranks, TimeNs now, Effects& effects) override;
   void leave(const std::string& pool) override;
+  void rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) override;
+  void rank_began(const std::string& pool, std::uint32_t rank) override { table_.rank_began(pool, rank); }
   // A pool of the configuration: it stays, though nobody uses it.
   [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
 
@@ -242,6 +245,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     std::size_t members;
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
+  [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const;  // waiting.cc
 
  private:
   struct Definition {
@@ -429,6 +433,11 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
   void finish(std::uint64_t number, Status status, Effects& effects);
 
+  // waiting.cc
+  [[nodiscard]] static bool waits_as_put(const Put& put) noexcept;
+  [[nodiscard]] WaitingPut waiting_put(const Put& put) const;
+  [[nodiscard]] TimeNs tell_of_waits(TimeNs now);
+
   // pools_get.cc
   void get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
@@ -600,6 +609,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
   std::set<std::uint64_t> moving_;         // puts that are moves
   std::uint64_t next_number_ = 1;
+  WaitsTold waits_told_;
   PoolsCounters counters_;
 };
 

@@ -129,6 +129,7 @@ void Pools::start(Put put, TimeNs now, Effects& effects) {
   put.deadline = deadline_after(now, options_.put_wait_ns);
   const std::uint64_t number = put.number;
   if (put.moves) moving_.insert(number);
+  if (waits_as_put(put)) due(now + WaitsTold::silent_ns);
   puts_.emplace(number, std::move(put));
   work(number, now, effects);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "pool/members/pools.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/pool_messages.h"
@@ -245,6 +246,40 @@ TEST_F(BudgetWaits, APutThatWaitsForRoomForItsKeysGoesOnWhenKeysOfAnyPoolGo) {
   EXPECT_LE(pools_.next_deadline(), now_);
   pools_.on_time(now_, effects_);
   EXPECT_EQ(stored(), 1u);
+}
+
+TEST(WaitingPuts, AreNamedWithTheMembersThatLackThem) {
+  Pools pools({}, service::BufferCache::make({}), [](std::uint64_t) { return true; });
+  Effects effects;
+  pools.set_self("a", 7);
+  pools.on_members({"a", "b", "c"}, {}, second_ns, effects);
+  ASSERT_TRUE(pools.admit("hash:/p?members=b", user, effects));
+  const auto put = [&](const std::string& row, TimeNs now) {
+    ASSERT_TRUE(pools.put({"hash:/p", row, "c", user, 0, false}, std::make_shared<service::Frame>(), 5, now, effects));
+  };
+  static std::vector<std::string> lines;
+  lines.clear();
+  set_log(LogLevel::warning, [](LogLevel, std::string_view line, void*) { lines.emplace_back(line); }, nullptr);
+  put("step7", second_ns);
+  EXPECT_EQ(pools.waiting_puts(second_ns).count, 0u) << "it is on its way";
+  EXPECT_LE(pools.next_deadline(), 2 * second_ns);
+  pools.on_time(2 * second_ns, effects);
+  const WaitingPuts waiting = pools.waiting_puts(2 * second_ns);
+  ASSERT_EQ(waiting.count, 1u);
+  EXPECT_EQ(waiting.longest[0].pool, "hash:/p");
+  EXPECT_EQ(waiting.longest[0].row, "step7");
+  EXPECT_EQ(waiting.longest[0].members, std::vector<std::string>{"b"});
+  EXPECT_EQ(waiting.longest[0].since, second_ns);
+  for (int i = 0; i < 100; ++i) put(std::to_string(i), 2 * second_ns);
+  for (int i = 0; i < 50; ++i) pools.on_time(3 * second_ns + i * 100 * millisecond_ns, effects);
+  ASSERT_EQ(lines.size(), 1u) << "later ones are told of later";
+  EXPECT_TRUE(lines[0].starts_with("pool \"hash:/p\": a put of (step7, c) has waited 1 s for members b: ")) << lines[0];
+  EXPECT_EQ(pools.waiting_puts(4 * second_ns).count, 101u);
+  EXPECT_EQ(pools.waiting_puts(4 * second_ns).longest.size(), WaitingPuts::listed_max);
+  pools.on_time(12 * second_ns, effects);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[1].ends_with("; 101 puts wait in all")) << lines[1];
+  set_log(LogLevel::warning, nullptr, nullptr);
 }
 
 }  // namespace

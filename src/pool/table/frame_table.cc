@@ -315,6 +315,7 @@ Status FrameTable::end_step(const std::string& name, const std::string& row_key,
   const auto at = pools_.find(name);
   if (at == pools_.end()) return {};
   Pool& pool = at->second;
+  rank_began(name, rank);  // whatever was known of it: it lives
   auto step = pool.steps.find(row_key);
   const bool begun = step != pool.steps.end(), repeated = begun && step->second.ended.contains(rank);
   const std::size_t others = begun ? step->second.ended.size() - (repeated ? 1 : 0) : 0;
@@ -496,8 +497,7 @@ std::string FrameTable::describe_absence(const Get& get) const {
   const auto at = pools_.find(get.pool);
   if (at == pools_.end()) return fmt::format("there is no pool \"{}\"", get.pool);
   if (const auto step = at->second.steps.find(row); step != at->second.steps.end())
-    return fmt::format("pool \"{}\": {} of {} ranks have ended step \"{}\"", get.pool, step->second.ended.size(),
-                       step->second.ranks, brief(row));
+    return describe_step(get.pool, row, step->second);
   if (at->second.objects.contains(get.keys))
     return fmt::format("pool \"{}\": step \"{}\" has not been ended by any rank", get.pool, brief(row));
   return fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(row), brief(column));

@@ -25,6 +25,7 @@
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
 #include "pool/table/disk.h"
+#include "pool/table/gone_ranks.h"
 #include "pool/table/query_source.h"
 #include "pool/table/wait_accounts.h"
 #include "pool/table/waiting_gets.h"
@@ -96,6 +97,11 @@ class FrameTable {
   // Error::too_large: the pool's user has too many steps that wait for ranks.
   [[nodiscard]] Status end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank,
                                 std::uint32_t ranks, TimeNs now, Effects& effects);
+
+  // ---- frame_table_steps.cc
+  void rank_ended(const std::string& pool, std::uint32_t rank, GoneRank gone);
+  void rank_began(const std::string& pool, std::uint32_t rank) { gone_ranks_.remove(pool, rank); }
+  [[nodiscard]] std::vector<PoolSteps> steps() const;
 
   // A request for an object, of a program or of another member.
   using Get = pool::Get;
@@ -323,6 +329,7 @@ class FrameTable {
   void forget_step(Pool& pool, std::map<std::string, Step>::iterator step);
   [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
   [[nodiscard]] std::string describe_absence(const Get& get) const;
+  [[nodiscard]] std::string describe_step(const std::string& pool, const std::string& row, const Step& step) const;
 
   // frame_table_spill.cc
   [[nodiscard]] bool spills(const Pool& pool) const noexcept {
@@ -357,6 +364,7 @@ class FrameTable {
   std::shared_ptr<WaitAccounts> waits_;
   std::map<std::string, Pool, std::less<>> pools_;
   std::map<uid_t, Account> accounts_;
+  GoneRanks gone_ranks_;
   std::unordered_map<ChannelNumber, Channel> channels_;
   WaitingGets waiting_;
   std::multimap<TimeNs, Expiry> expiries_;

@@ -1,0 +1,34 @@
+// Puts that wait for members of their pool, for the status and the log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace offpath::pool {
+
+struct WaitingPut {
+  std::string pool, row, column;     // the keys as errors show them
+  std::vector<std::string> members;  // that have not got it; some of them
+  TimeNs since;
+  std::string why;  // what the last of them answered
+};
+
+struct WaitingPuts {
+  static constexpr std::size_t listed_max = 20, members_listed_max = 16;
+  std::size_t count = 0;
+  std::vector<WaitingPut> longest{};
+};
+
+// Which of them the log has told of: one line covers all that wait, and the next one tells of later ones.
+struct WaitsTold {
+  static constexpr TimeNs silent_ns = second_ns;        // a put that waits longer is told of
+  static constexpr TimeNs between_ns = 10 * second_ns;  // at least, from one line to the next
+  std::uint64_t number = 0;                             // of the newest put that was told of
+  TimeNs next_at = 0;
+};
+
+}  // namespace offpath::pool

@@ -1,0 +1,166 @@
+"""Who waits for what, and since when: in the status, in `offpath status` and in errors."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import offpath
+import pyarrow as pa
+import pytest
+from offpath.agent_http import fetch, fetch_status
+from offpath.cli import app
+from typer.testing import CliRunner
+
+MIB = 1 << 20
+SCHEMA = pa.schema({"v": pa.int64()})
+PATIENCE_S = 30.0
+
+
+def status_when(agent, holds):
+    """The status once it holds, or the last one."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds(status := fetch_status(agent.http_address)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return status
+
+
+def shown(agent, *words):
+    done = CliRunner().invoke(app, ["status", "--http", agent.http_address, *words], env={"COLUMNS": "300"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def small():
+    with offpath.Agent.start(memory="64MiB") as started:
+        yield started
+
+
+def test_gets_that_wait_in_vain_are_no_failures(small):
+    with offpath.connect(small.address) as session:
+        pool = session.pool("local:/p")
+        pool.create()
+        for _ in range(5):
+            with pytest.raises(offpath.Timeout):
+                pool.get("nothing", timeout=0.01)
+            with pytest.raises(offpath.NotFound):
+                pool.get("nothing")
+        (channel,) = status_when(small, lambda status: status["channels"][0]["misses"] == 10)["channels"]
+        assert channel["failures"] == 0 and channel["misses"] == 10
+        with session.stream("twice", SCHEMA, rows_max=10), pytest.raises(offpath.Exists):
+            session.stream("twice", SCHEMA, rows_max=10)
+        status = status_when(small, lambda status: status["failures_count"])
+        assert status["channels"][0]["failures"] == status["failures_count"] == 1
+        assert status["failures"][0]["program"] == channel["program"] and "open already" in status["failures"][0]["why"]
+    assert "open already" in shown(small, "--events")
+
+
+def test_a_send_without_credit_is_shown_with_what_it_lacks(small):
+    with offpath.connect(small.address) as session:
+        stream = session.stream("filling", SCHEMA, rows_max=2 * MIB)
+        values = np.arange(2 * MIB)
+
+        def waits(status):
+            return [each for each in status["streams"] if "waits_for_credit_s" in each]
+
+        def fill():
+            for step in range(5):
+                stream.send({"v": values}, key=f"s{step}")
+
+        filling = threading.Thread(target=fill)
+        filling.start()
+        (first,) = waits(status_when(small, waits))
+        assert first["name"] == "filling" and first["pid"] == os.getpid()
+        assert 2 * values.nbytes > first["credit_lacking_bytes"] > 0
+        longer = status_when(small, lambda status: waits(status)[0]["waits_for_credit_s"] > first["waits_for_credit_s"])
+        assert waits(longer)[0]["waits_for_credit_s"] > first["waits_for_credit_s"]
+        assert "credit: " in shown(small) and "stream filling of" in shown(small)
+        metrics = fetch(small.http_address, "/metrics")
+        assert "\noffpath_streams_waiting 1\n" in metrics and "\noffpath_stream_longest_wait_seconds " in metrics
+        while filling.is_alive():
+            session.pool(stream.pool_name).drop()
+            filling.join(0.1)
+        assert not waits(status_when(small, lambda status: not waits(status)))
+        assert "\noffpath_streams_waiting 0\n" in fetch(small.http_address, "/metrics")
+
+
+def one_rank(address, steps, ends):
+    """Rank 1 of 2: ends some steps, and itself."""
+    session = offpath.connect(address, name="solver")
+    stream = session.stream("steps", SCHEMA, rows_max=10, ranks=2, rank=1)
+    for step in range(steps):
+        stream.send({"v": np.arange(10)}, key=(f"step{step}", "1")).wait_stored(20)
+        stream.step_end(f"step{step}").wait_stored(20)
+    ends.wait(PATIENCE_S)
+    os._exit(1)
+
+
+def test_a_dead_rank_is_named_by_who_waits_for_it(small):
+    spawn = multiprocessing.get_context("spawn")
+    ends = spawn.Event()
+    dying = spawn.Process(target=one_rank, args=(small.address, 2, ends))
+    dying.start()
+    with offpath.connect(small.address) as session:
+        stream = session.stream("steps", SCHEMA, rows_max=10, ranks=2, rank=0)
+        for step in range(3):
+            stream.send({"v": np.arange(10)}, key=(f"step{step}", "0")).wait_stored(20)
+            stream.step_end(f"step{step}").wait_stored(20)
+        pool = session.pool(stream.pool_name)
+
+        def of_pool(status):
+            return next(each for each in status["pools"] if each["name"] == stream.pool_name)
+
+        running = of_pool(status_when(small, lambda status: of_pool(status)["newest_row"] == "step1"))
+        assert running["newest_row"] == "step1" and running["steps_waiting"] == 1
+        (step,) = running["steps"]
+        assert step == {"row": "step2", "ended": 1, "ranks": 2, "gone": "", "missing": [1]}
+        assert "it waits for rank 1" in shown(small)
+        ends.set()
+        dying.join(PATIENCE_S)
+        status = status_when(small, lambda status: of_pool(status)["steps"][0]["gone"])
+        named = rf"rank 1 \(solver, process {dying.pid} on \S+\) ended at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        with pytest.raises(offpath.Timeout, match=rf"1 of 2 ranks have ended.*; {named}; step \"step2\" waits for it"):
+            pool.get("step2", "0", timeout=0.01)
+        assert f"process {dying.pid}" in of_pool(status)["steps"][0]["gone"]
+        assert any(f"process {dying.pid}" in each["what"] for each in status["events"] if each["level"] == "warning")
+        assert "waits for it" in shown(small)
+        again = session.stream("again", SCHEMA, rows_max=10, pool=stream.pool_name, ranks=2, rank=1)
+        again.step_end("step2").wait_stored(20)
+        assert pool.get("step2", "0", timeout=PATIENCE_S).num_rows == 10
+
+
+def test_columns_are_shown_on_demand(small):
+    with offpath.connect(small.address) as session:
+        schema = pa.schema([pa.field("x", pa.list_(pa.float32(), 3), nullable=False), pa.field("id", pa.int64())])
+        stream = session.stream("points", schema, rows_max=10)
+        (told,) = json.loads(fetch(small.http_address, "/schemas.json"))
+        assert told["name"] == stream.name and told["pid"] == os.getpid()
+        assert [each["name"] for each in told["columns"]] == ["x", "id"]
+        assert [each["nullable"] for each in told["columns"]] == [False, True]
+        assert "fixed_list[3]<float32>, no nulls" in shown(small, "--schemas")
+        assert "fixed_list" not in fetch(small.http_address, "/status.json")
+
+
+def test_gauges_of_programs_are_shown(small):
+    with offpath.connect(small.address) as session:
+        gauges = session.gauges("solver", ["residual"])
+        gauges["residual"] = 0.123456789
+
+        def sampled(status):
+            return [field["value"] for each in status["sampled"] for field in each["fields"]]
+
+        assert sampled(status_when(small, lambda status: sampled(status) == [0.123456789]))
+        assert "0.1235" in shown(small) and "residual" in shown(small)
+
+
+def test_names_are_cut_in_the_middle():
+    from offpath.status_view import middle_text
+
+    assert middle_text("short") == "short"
+    cut = middle_text("a" * 100 + "b" * 100, 20)
+    assert len(cut) == 20 and cut.startswith("aaaaaaaaaa…") and cut.endswith("bbbbbbbbb")
