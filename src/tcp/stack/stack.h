@@ -23,16 +23,16 @@
 
 #include "base/status.h"
 #include "tcp/congestion/congestion.h"
+#include "tcp/flow/flow_table.h"
+#include "tcp/flow/neighbours.h"
+#include "tcp/flow/orphans.h"
+#include "tcp/flow/owner.h"
+#include "tcp/flow/slow_path.h"
+#include "tcp/flow/stack_options.h"
+#include "tcp/flow/timer_wheel.h"
 #include "tcp/port/port.h"
 #include "tcp/segment/icmp.h"
-#include "tcp/stack/flow_table.h"
 #include "tcp/stack/half_open.h"
-#include "tcp/stack/neighbours.h"
-#include "tcp/stack/orphans.h"
-#include "tcp/stack/owner.h"
-#include "tcp/stack/slow_path.h"
-#include "tcp/stack/stack_options.h"
-#include "tcp/stack/timer_wheel.h"
 
 namespace offpath::tcp {
 

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <memory>
 
+#include "tcp/flow/flow.h"
+#include "tcp/flow/neighbours.h"
 #include "tcp/segment/drop.h"
 #include "tcp/segment/keyed_hash.h"
-#include "tcp/stack/flow.h"
-#include "tcp/stack/neighbours.h"
 
 namespace offpath::tcp {
 

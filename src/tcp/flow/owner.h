@@ -10,7 +10,7 @@
 #include <array>
 #include <optional>
 
-#include "tcp/stack/flow.h"
+#include "tcp/flow/flow.h"
 
 namespace offpath::tcp {
 

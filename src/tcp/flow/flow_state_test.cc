@@ -6,12 +6,12 @@
 #include <random>
 #include <set>
 
+#include "tcp/flow/flow_table.h"
+#include "tcp/flow/reassembly.h"
+#include "tcp/flow/rtt.h"
+#include "tcp/flow/scoreboard.h"
+#include "tcp/flow/timer_wheel.h"
 #include "tcp/segment/keyed_hash.h"
-#include "tcp/stack/flow_table.h"
-#include "tcp/stack/reassembly.h"
-#include "tcp/stack/rtt.h"
-#include "tcp/stack/scoreboard.h"
-#include "tcp/stack/timer_wheel.h"
 
 namespace offpath::tcp {
 namespace {

@@ -1,4 +1,4 @@
-#include "tcp/stack/orphans.h"
+#include "tcp/flow/orphans.h"
 
 #include <algorithm>
 

@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "tcp/congestion/congestion.h"
+#include "tcp/flow/reassembly.h"
+#include "tcp/flow/rtt.h"
+#include "tcp/flow/scoreboard.h"
+#include "tcp/flow/timer_wheel.h"
 #include "tcp/segment/address.h"
-#include "tcp/stack/reassembly.h"
-#include "tcp/stack/rtt.h"
-#include "tcp/stack/scoreboard.h"
-#include "tcp/stack/timer_wheel.h"
 #include "wire/areas/tcp_positions.h"
 
 namespace offpath::tcp {

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "tcp/stack/reassembly.h"
+#include "tcp/flow/reassembly.h"
 
 using namespace offpath;
 using namespace offpath::tcp;

@@ -1,4 +1,4 @@
-#include "tcp/stack/reassembly.h"
+#include "tcp/flow/reassembly.h"
 
 namespace offpath::tcp {
 

@@ -1,4 +1,4 @@
-#include "tcp/stack/neighbours.h"
+#include "tcp/flow/neighbours.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // ARP and half-open connections: what they ask, answer, forget, and how much they keep.
-#include "tcp/stack/neighbours.h"
+#include "tcp/flow/neighbours.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tcp/stack/timer_wheel.h"
+#include "tcp/flow/timer_wheel.h"
 
 #include <bit>
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "tcp/stack/flow.h"
+#include "tcp/flow/flow.h"
 
 namespace offpath::tcp {
 

@@ -17,8 +17,8 @@
 // A stack without either does all of it.
 #pragma once
 
+#include "tcp/flow/flow.h"
 #include "tcp/segment/frame.h"
-#include "tcp/stack/flow.h"
 #include "wire/areas/tcp_slow_path.h"
 
 namespace offpath::tcp {

@@ -1,4 +1,4 @@
-#include "tcp/stack/flow_table.h"
+#include "tcp/flow/flow_table.h"
 
 #include "base/status.h"
 

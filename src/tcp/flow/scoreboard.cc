@@ -1,4 +1,4 @@
-#include "tcp/stack/scoreboard.h"
+#include "tcp/flow/scoreboard.h"
 
 #include <algorithm>
 
