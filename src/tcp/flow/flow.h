@@ -21,7 +21,7 @@ struct FlowId {
   friend bool operator==(FlowId, FlowId) noexcept = default;
 };
 
-// RFC 9293, 3.3.2. LISTEN is no flow (Stack::Listener), SYN_RECEIVED one only after a simultaneous open.
+// RFC 9293, 3.3.2. LISTEN is no flow (Listeners), SYN_RECEIVED one only after a simultaneous open.
 enum class FlowState : std::uint8_t {
   closed,
   syn_sent,

@@ -1,9 +1,11 @@
-// What a flow sends, when it is its turn: what was lost, what is new, its FIN, and an acknowledgement if nothing else
-// said it.
+#include "tcp/stack/transmission.h"
+#include "tcp/flow/positions.h"
+#include "tcp/flow/waiting.h"
 #include "tcp/segment/frame_writer.h"
-#include "tcp/stack/stack.h"
+#include "tcp/stack/ecn.h"
 
 namespace offpath::tcp {
+
 namespace {
 
 constexpr unsigned segments_a_turn = 16;
@@ -11,25 +13,10 @@ constexpr std::uint32_t super_segment_bytes_max = 64'000;  // with its headers i
 
 }  // namespace
 
-// Where the stream ends, as far as it was offered; a FIN is the number behind it.
-Sequence Stack::data_end(const Flow& flow) noexcept {
-  return flow.una + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.unacknowledged(), 1u << 30));
-}
-
-std::uint16_t Stack::advertise(Flow& flow) const noexcept {
-  const Sequence edge = window_edge(flow);
-  const std::int32_t grown = edge - flow.receive_edge;
-  // Not by little at a time, or the peer would send little (RFC 9293, 3.8.6.2.2).
-  const auto least = static_cast<std::int32_t>(
-      std::min<std::uint64_t>(flow.mss, std::max<std::uint64_t>(flow.slow->buffer_bytes / 2, 1)));
-  if (grown >= least) flow.receive_edge = edge;
-  const std::uint32_t window = bytes_between(flow.receive_next, later(flow.receive_edge, flow.receive_next));
-  return static_cast<std::uint16_t>(std::min<std::uint32_t>(window >> flow.receive_scale, 65'535));
-}
-
-TcpOptions Stack::options_of(const Flow& flow, TimeNs now) const noexcept {
+TcpOptions Transmission::options_of(const Flow& flow, TimeNs now) const noexcept {
   TcpOptions options;
-  if (flow.timestamps) options.timestamps = Timestamps{timestamp(flow.timestamp_offset, now), flow.recent_timestamp};
+  if (flow.timestamps)
+    options.timestamps = Timestamps{context_.timestamp(flow.timestamp_offset, now), flow.recent_timestamp};
   if (flow.sack && flow.slow->reassembly != nullptr) {
     const auto ranges = flow.slow->reassembly->ranges();
     options.sack_count = static_cast<std::uint8_t>(std::min<std::size_t>(ranges.size(), flow.timestamps ? 3 : 4));
@@ -38,8 +25,8 @@ TcpOptions Stack::options_of(const Flow& flow, TimeNs now) const noexcept {
   return options;
 }
 
-std::uint32_t Stack::chunk_bytes(const Flow& flow) const noexcept {
-  std::uint32_t most = std::min(port_.segmentation_bytes, super_segment_bytes_max);
+std::uint32_t Transmission::chunk_bytes(const Flow& flow) const noexcept {
+  std::uint32_t most = std::min(context_.port.segmentation_bytes, super_segment_bytes_max);
   if (flow.congestion.rate != 0) {
     // A millisecond's worth: what leaves in one piece is not paced.
     const std::uint64_t paced = std::max<std::uint64_t>(flow.congestion.rate / 1000, 2u * flow.mss);
@@ -50,7 +37,8 @@ std::uint32_t Stack::chunk_bytes(const Flow& flow) const noexcept {
 
 // Sends the numbers of `range`, or fewer of them if the owner has no more: those after the data are a FIN. Returns how
 // many.
-std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to, TimeNs now) {
+std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to,
+                                 TimeNs now) {
   const Sequence end = data_end(flow);
   auto payload_bytes = static_cast<std::uint32_t>(std::max(earlier(range.end, end) - range.begin, 0));
   bool fin = flow.fin_wanted && range.end > end && !range.empty();
@@ -61,7 +49,7 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
   Payload payload{};
   if (payload_bytes > 0) {
     const std::uint64_t position = flow.acknowledged + bytes_between(flow.una, range.begin);
-    payload = owner_.payload(id_of(flow), flow.slow->tag, position, payload_bytes);
+    payload = owner_.payload(flows_.id_of(flow), flow.slow->tag, position, payload_bytes);
     const auto there = static_cast<std::uint32_t>(payload[0].size() + payload[1].size());
     OFP_ASSERT(there <= payload_bytes);
     if (there < payload_bytes) fin = false;
@@ -72,61 +60,65 @@ std::uint32_t Stack::emit(Flow& flow, SequenceRange range, std::uint8_t flags, c
   segment.flags = static_cast<std::uint8_t>(flags | flag::ack | (fin ? flag::fin : 0));
   segment.acknowledgement = flow.receive_next;
   segment.window = advertise(flow);
-  if (flow.ecn) mark_capable(flow, segment, payload_bytes > 0 && range.begin == flow.next);
+  if (flow.ecn) EcnFeedback::mark_capable(flow, segment, payload_bytes > 0 && range.begin == flow.next);
   // SACK blocks take their room from the payload of each segment.
   const std::uint32_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
-  FrameToSend& frame = out_[out_used_++];
-  write_segment_frame(segment, payload, static_cast<std::uint16_t>(flow.mss - blocks), port_.mac, to, port_.checksum,
-                      frame);
-  if (frame.segment_bytes != 0 && port_.segmentation_bytes == 0) {
+  FrameToSend& frame = frames_.next();
+  write_segment_frame(segment, payload, static_cast<std::uint16_t>(flow.mss - blocks), context_.port.mac, to,
+                      context_.port.checksum, frame);
+  if (frame.segment_bytes != 0 && context_.port.segmentation_bytes == 0) {
     // This port sends no more than one segment: without the blocks it is one.
     segment.options.sack_count = 0;
-    write_segment_frame(segment, payload, flow.mss, port_.mac, to, port_.checksum, frame);
+    write_segment_frame(segment, payload, flow.mss, context_.port.mac, to, context_.port.checksum, frame);
   }
-  ++counters_.segments_out;
-  counters_.payload_out += payload_bytes;
+  ++context_.counters.segments_out;
+  context_.counters.payload_out += payload_bytes;
   flow.ack_sent = flow.receive_next;
   flow.wants_ack = false;
   flow.ack_due = never;
   return payload_bytes + (fin ? 1 : 0);
 }
 
-void Stack::serve(Flow& flow, TimeNs now) {
+void Transmission::serve(Flow& flow, TimeNs now) {
   if (flow.elsewhere) return;
-  const MacAddress* to =
-      neighbours_.find(next_hop(flow.key.remote.address), flow.neighbour, flow.index, asker(flow), now);
+  const MacAddress* to = routes_.await(flow, now);
   if (to == nullptr) {
     // It is woken when the neighbour is found or not; and by its timer, where too many flows wait already.
-    if (flow.retransmit_due == never) flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
-    return arm(flow);
+    if (flow.retransmit_due == never)
+      flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
+    return flows_.arm(flow);
   }
   if (flow.wants_syn) return send_synchronizing(flow, *to, now);
   if (flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received) return;
-  for (; flow.acks_owed > 1 && room_to_send(); --flow.acks_owed) emit(flow, {flow.next, flow.next}, 0, *to, now);
+  for (; flow.acks_owed > 1 && frames_.has_room(); --flow.acks_owed) emit(flow, {flow.next, flow.next}, 0, *to, now);
   flow.acks_owed = 0;
-  const unsigned turns = port_.segmentation_bytes > 0 ? 1 : segments_a_turn;
+  const unsigned turns = context_.port.segmentation_bytes > 0 ? 1 : segments_a_turn;
   bool more = flow.state != FlowState::time_wait;
-  for (unsigned turn = 0; more && turn < turns && room_to_send(); ++turn)
+  for (unsigned turn = 0; more && turn < turns && frames_.has_room(); ++turn)
     more = send_lost(flow, *to, now) || send_new(flow, *to, now);
   if (!more) flow.slow->flight_sent = bytes_between(flow.una, flow.next);
-  if (flow.wants_tail && room_to_send()) send_tail(flow, *to, now);
-  if (flow.wants_probe && room_to_send()) {
+  if (flow.wants_tail && frames_.has_room()) send_tail(flow, *to, now);
+  if (flow.wants_probe && frames_.has_room()) {
     // A number that was acknowledged long ago: whoever is there says what it expects, and its window.
     emit(flow, {flow.una - 1u, flow.una - 1u}, 0, *to, now);
     flow.wants_probe = false;
   }
-  if (flow.wants_ack && room_to_send()) emit(flow, {flow.next, flow.next}, 0, *to, now);
-  if (more || flow.wants_ack || flow.wants_probe || flow.wants_tail) make_ready(flow);
+  if (flow.wants_ack && frames_.has_room()) emit(flow, {flow.next, flow.next}, 0, *to, now);
+  if (more || flow.wants_ack || flow.wants_probe || flow.wants_tail) flows_.make_ready(flow);
   // Nothing is on its way that could be answered, and something cannot be sent: the window is asked for.
   if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0) {
-    flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.slow->probes);
+    flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.slow->probes);
     begin_waiting(flow, now);
   }
-  arm(flow);
-  if (flow.state == FlowState::time_wait && slow_ != nullptr && !flow.wants_ack) hand_back(flow);
+  flows_.arm(flow);
+  if (flow.state == FlowState::time_wait && other_.slow != nullptr && !flow.wants_ack) {
+    // It has sent its last acknowledgement; the slow path repeats that if it has to.
+    other_.slow->time_wait(handed_.write(flow));
+    flows_.end(flow, FlowError::none);
+  }
 }
 
-void Stack::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {
+void Transmission::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {
   Segment segment;
   segment.key = flow.key;
   segment.sequence = flow.slow->iss;
@@ -134,31 +126,32 @@ void Stack::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {
   segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
   const bool answer = flow.state == FlowState::syn_received;
   // Not once more: some networks drop SYNs that ask (RFC 3168, 6.1.1.1).
-  flow.ecn = !answer && congestion_.wants_ecn() && flow.retries == 0;
+  flow.ecn = !answer && context_.congestion.wants_ecn() && flow.retries == 0;
   if (flow.ecn) segment.flags |= flag::ece | flag::cwr;
   if (answer) {
     segment.flags |= flag::ack;
     segment.acknowledgement = flow.receive_next;
   }
-  segment.options.mss = own_mss();
+  segment.options.mss = context_.own_mss();
   segment.options.sack_permitted = !answer || flow.sack;
   if (!answer || flow.timestamps)
-    segment.options.timestamps = Timestamps{timestamp(flow.timestamp_offset, now), answer ? flow.recent_timestamp : 0};
-  if (!answer || flow.receive_scale != 0 || flow.send_scale != 0) segment.options.window_scale = own_scale();
-  if (!room_to_send()) return make_ready(flow);
-  write_segment_frame(segment, {}, flow.mss, port_.mac, to, port_.checksum, out_[out_used_++]);
-  ++counters_.segments_out;
+    segment.options.timestamps =
+        Timestamps{context_.timestamp(flow.timestamp_offset, now), answer ? flow.recent_timestamp : 0};
+  if (!answer || flow.receive_scale != 0 || flow.send_scale != 0) segment.options.window_scale = context_.own_scale();
+  if (!frames_.has_room()) return flows_.make_ready(flow);
+  write_segment_frame(segment, {}, flow.mss, context_.port.mac, to, context_.port.checksum, frames_.next());
+  ++context_.counters.segments_out;
   flow.wants_syn = false;
   flow.timing = flow.next == flow.slow->iss;  // not of one that is sent again
   flow.timed_at = now;
   flow.next = flow.slow->iss + 1;
   flow.timed = flow.next;
   begin_waiting(flow, now);
-  flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
-  arm(flow);
+  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
+  flows_.arm(flow);
 }
 
-bool Stack::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
+bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   Scoreboard* board = flow.slow->scoreboard.get();
   if (board == nullptr || !flow.repairing) return false;
   const auto lost = board->lost();
@@ -171,34 +164,34 @@ bool Stack::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
   const std::uint32_t sent = emit(flow, {lost->begin, lost->begin + bytes}, 0, to, now);
   if (sent == 0) return false;
   board->resent({lost->begin, lost->begin + sent}, flow.next, now);
-  counters_.retransmitted += sent;
+  context_.counters.retransmitted += sent;
   flow.resend_now = flow.timing = false;
-  flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
+  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
   return true;
 }
 
 // The last segment once more, unless something new has just left in its place: what is missing before it, SACK then
 // says.
-void Stack::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
+void Transmission::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
   flow.wants_tail = false;
   if (flow.una == flow.next || flow.repairing) return;
   const std::uint32_t bytes = std::min<std::uint32_t>(bytes_between(flow.una, flow.next), flow.mss);
   if (!flow.tail_due) {
     const std::uint32_t sent = emit(flow, {flow.next - bytes, flow.next}, 0, to, now);
     if (sent == 0) return;
-    counters_.retransmitted += sent;
-    ++counters_.tail_probes;
+    context_.counters.retransmitted += sent;
+    ++context_.counters.tail_probes;
   }
   flow.timing = flow.tail_due = false;
   flow.tail_out = true;
   flow.slow->tail_end = flow.next;
   flow.slow->tail_flight = bytes_between(flow.una, flow.next);
-  flow.slow->tail_ms = timestamp(flow.timestamp_offset, now);
-  flow.retransmit_due = now + flow.rtt.timeout_ns(options_.rto, flow.retries);
+  flow.slow->tail_ms = context_.timestamp(flow.timestamp_offset, now);
+  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
 }
 
 // How many new bytes may go out in one piece now.
-std::uint32_t Stack::sendable(const Flow& flow) const noexcept {
+std::uint32_t Transmission::sendable(const Flow& flow) const noexcept {
   const std::uint32_t unsent = bytes_between(flow.next, later(data_end(flow), flow.next)), flight = in_flight(flow);
   const Sequence edge = flow.una + flow.send_window;
   const std::uint32_t by_window = edge > flow.next ? bytes_between(flow.next, edge) : 0;
@@ -211,7 +204,7 @@ std::uint32_t Stack::sendable(const Flow& flow) const noexcept {
   return bytes == unsent && (!flow.nagle || flow.fin_wanted) ? bytes : 0;
 }
 
-bool Stack::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
+bool Transmission::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
   if (flow.fin_sent) return false;
   if (flow.paced_until != 0 && flow.congestion.rate == 0) flow.paced_until = 0;
   const Sequence end = data_end(flow);
@@ -234,23 +227,12 @@ bool Stack::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
     flow.timed_at = now;
   }
   const bool first = bytes_between(flow.una, begin) <= flow.mss;  // or the second, from which on a tail is probed
-  if (first || flow.retransmit_due == never || flow.tail_due || flow.wants_tail) await_acknowledgement(flow, now);
+  if (first || flow.retransmit_due == never || flow.tail_due || flow.wants_tail)
+    await_acknowledgement(flow, context_.options.rto, now);
   if (flow.congestion.rate != 0)
     flow.paced_until = std::max(now, flow.paced_until) +
                        static_cast<TimeNs>(double(sent) / static_cast<double>(flow.congestion.rate) * second_ns);
   return !flow.fin_sent;
-}
-
-void Stack::send_reset(const Flow& flow, TimeNs now) {
-  const MacAddress* to = neighbours_.find(next_hop(flow.key.remote.address), Neighbours::no_flow, asker(flow), now);
-  if (to == nullptr) return;
-  Segment segment;
-  segment.key = flow.key;
-  segment.sequence = flow.next;
-  segment.acknowledgement = flow.receive_next;
-  segment.flags = flag::rst | flag::ack;
-  ++counters_.resets_out;
-  send_stray(segment, *to);
 }
 
 }  // namespace offpath::tcp

@@ -1,7 +1,9 @@
-// What a peer acknowledges: the window, round-trip times, losses and their repair (RFC 5681, RFC 6675, RFC 6582).
-#include "tcp/stack/stack.h"
+#include "tcp/stack/acknowledgement.h"
+#include "tcp/flow/positions.h"
+#include "tcp/flow/waiting.h"
 
 namespace offpath::tcp {
+
 namespace {
 
 constexpr std::uint8_t duplicates_of_a_loss = 3;
@@ -9,30 +11,16 @@ constexpr TimeNs echo_ns_max = 600 * second_ns;  // an echo that is older makes 
 
 }  // namespace
 
-std::uint32_t Stack::in_flight(const Flow& flow) noexcept {
-  if (flow.slow->scoreboard == nullptr) return bytes_between(flow.una, flow.next);
-  const std::uint32_t bytes = flow.slow->scoreboard->in_flight(flow.next);
-  // Each duplicate ACK is a segment that has arrived somewhere, where SACK does not say which.
-  const std::uint32_t arrived = flow.sack ? 0 : std::uint32_t{flow.duplicates} * flow.mss;
-  return bytes > arrived ? bytes - arrived : 0;
-}
-
-Scoreboard& Stack::scoreboard(Flow& flow) {
-  if (flow.slow->scoreboard == nullptr) flow.slow->scoreboard = std::make_unique<Scoreboard>(flow.una);
-  return *flow.slow->scoreboard;
-}
-
-// False: the segment is not to be looked at any further.
-bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs now) {
+bool Acknowledgement::receive(Flow& flow, const Segment& segment, TimeNs now) {
   const Sequence ack = segment.acknowledgement;
   if (ack > flow.next) {
-    challenge(flow, now);  // of what was never sent
+    flows_.challenge(flow, now);  // of what was never sent
     return false;
   }
   // Old ones are common; those older than any window that the peer told are somebody's guess (RFC 5961, 5.2).
   if (ack < flow.una) {
     if (bytes_between(ack, flow.una) > flow.slow->send_window_most) {
-      challenge(flow, now);
+      flows_.challenge(flow, now);
       return false;
     }
     return true;
@@ -40,7 +28,7 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
   const std::uint32_t window = std::uint32_t{segment.window} << (segment.has(flag::syn) ? 0 : flow.send_scale);
   const bool same_window = window == flow.send_window;
   if (flow.window_sequence < segment.sequence || (flow.window_sequence == segment.sequence && flow.window_ack <= ack)) {
-    if (window != flow.send_window) make_ready(flow);
+    if (window != flow.send_window) flows_.make_ready(flow);
     if (window > 0) flow.slow->probes = 0;
     take_window(flow, window, segment.sequence, ack);
   }
@@ -56,13 +44,13 @@ bool Stack::receive_acknowledgement(Flow& flow, const Segment& segment, TimeNs n
     ++flow.duplicates;
   }
   if (flow.state == FlowState::closed) return false;
-  if (flow.ecn) take_echo(flow, segment, now);
+  if (flow.ecn) ecn_.take_echo(flow, segment, now);
   if (flow.tail_out) judge_tail(flow, segment, now);
   find_losses(flow, now);
   return true;
 }
 
-void Stack::take_sack(Flow& flow, const Segment& segment) {
+void Acknowledgement::take_sack(Flow& flow, const Segment& segment) {
   // Nothing can be selected of what is all acknowledged.
   if (flow.next == later(flow.una, segment.acknowledgement)) return;
   Scoreboard& board = scoreboard(flow);
@@ -70,7 +58,7 @@ void Stack::take_sack(Flow& flow, const Segment& segment) {
     board.select(segment.options.sack[i], flow.una, flow.next);
 }
 
-void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
+void Acknowledgement::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
   // Of acknowledgements that come together each finds less on its way than the one before; what was used is what was
   // sent.
   const std::uint32_t in_flight_before = std::max(bytes_between(flow.una, flow.next), flow.slow->flight_sent),
@@ -84,13 +72,14 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
   if (flow.timing && flow.una >= flow.timed) {
     rtt = std::max<TimeNs>(now - flow.timed_at, 1);
     flow.timing = false;
-    flow.rtt.add(rtt, options_.rto);
+    flow.rtt.add(rtt, context_.options.rto);
   } else if (!flow.timing && flow.timestamps && segment.options.timestamps) {
     // Whichever transmission it answers (RFC 7323, 4.1), so a measure even while everything is sent twice; in
     // milliseconds.
     const TimeNs echo =
-        std::max<TimeNs>(timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo, 1) * millisecond_ns;
-    if (echo <= echo_ns_max) flow.rtt.add(echo, options_.rto);
+        std::max<TimeNs>(context_.timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo, 1) *
+        millisecond_ns;
+    if (echo <= echo_ns_max) flow.rtt.add(echo, context_.options.rto);
   }
   if (auto& board = flow.slow->scoreboard) {
     board->acknowledge(flow.una);
@@ -110,22 +99,22 @@ void Stack::acknowledge(Flow& flow, const Segment& segment, TimeNs now) {
     board.reset();
   const bool echoes = flow.ecn && segment.has(flag::ece);
   // A window that is to shrink for marks does not grow for the same acknowledgement.
-  if ((!flow.repairing || flow.timed_out) && (!echoes || congestion_.wants_ecn()))
-    congestion_.on_acknowledged(
+  if ((!flow.repairing || flow.timed_out) && (!echoes || context_.congestion.wants_ecn()))
+    context_.congestion.on_acknowledged(
         flow.congestion, {bytes, echoes ? bytes : 0, in_flight_before, flow.mss, rtt, flow.rtt.smoothed_ns(), now});
   flow.retransmit_due = never;
   wait_on(flow, now);
   flow.tail_due = flow.wants_tail = false;
-  if (flow.una != flow.next) await_acknowledgement(flow, now);
-  if (data > 0) note(flow, change::acknowledged);
+  if (flow.una != flow.next) await_acknowledgement(flow, context_.options.rto, now);
+  if (data > 0) flows_.note(flow, change::acknowledged);
   if (fin) fin_acknowledged(flow, now);
   if (flow.state == FlowState::closed) return;
-  arm(flow);
-  make_ready(flow);
+  flows_.arm(flow);
+  flows_.make_ready(flow);
 }
 
 // What a tail probe has shown (RFC 8985, 7.4).
-void Stack::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
+void Acknowledgement::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
   const FlowSlow& slow = *flow.slow;
   if (flow.una >= slow.tail_end) {
     flow.tail_out = false;
@@ -133,14 +122,14 @@ void Stack::judge_tail(Flow& flow, const Segment& segment, TimeNs now) {
     // before it are older.
     const bool by_probe = !flow.timestamps || !segment.options.timestamps ||
                           static_cast<std::int32_t>(segment.options.timestamps->echo - slow.tail_ms) >= 0;
-    if (by_probe && !flow.repairing) congestion_.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
+    if (by_probe && !flow.repairing) context_.congestion.on_loss(flow.congestion, slow.tail_flight, flow.mss, now);
   } else if (slow.scoreboard && slow.scoreboard->highest() >= slow.tail_end) {
     flow.tail_out = false;
     slow.scoreboard->lose_waiting();
   }
 }
 
-void Stack::find_losses(Flow& flow, TimeNs now) {
+void Acknowledgement::find_losses(Flow& flow, TimeNs now) {
   Scoreboard* board = flow.slow->scoreboard.get();
   if (board != nullptr && flow.sack) board->judge(flow.mss, now, flow.rtt.smoothed_ns());
   const bool duplicates = !flow.repairing && flow.duplicates >= duplicates_of_a_loss && flow.next != flow.una;
@@ -148,20 +137,20 @@ void Stack::find_losses(Flow& flow, TimeNs now) {
   if (!flow.repairing && (duplicates || lost)) {
     const std::uint32_t before = bytes_between(flow.una, flow.next);
     if (!lost) scoreboard(flow).lose_front(flow.una, flow.mss, flow.next);
-    congestion_.on_loss(flow.congestion, before, flow.mss, now);
-    slow_down(flow);
+    context_.congestion.on_loss(flow.congestion, before, flow.mss, now);
+    EcnFeedback::slow_down(flow);
     flow.repairing = flow.resend_now = true;
     flow.timed_out = flow.timing = flow.tail_out = flow.tail_due = flow.wants_tail = false;
     flow.recovery_point = flow.next;
-    ++counters_.repairs;
+    ++context_.counters.repairs;
   }
-  if (flow.slow->scoreboard != nullptr || flow.duplicates > 0) make_ready(flow);
+  if (flow.slow->scoreboard != nullptr || flow.duplicates > 0) flows_.make_ready(flow);
 }
 
-void Stack::fin_acknowledged(Flow& flow, TimeNs now) {
-  if (flow.state == FlowState::fin_wait_1) return enter(flow, FlowState::fin_wait_2, now);
-  if (flow.state == FlowState::closing) return enter(flow, FlowState::time_wait, now);
-  if (flow.state == FlowState::last_ack) end(flow, FlowError::none);
+void Acknowledgement::fin_acknowledged(Flow& flow, TimeNs now) {
+  if (flow.state == FlowState::fin_wait_1) return flows_.enter(flow, FlowState::fin_wait_2, now);
+  if (flow.state == FlowState::closing) return flows_.enter(flow, FlowState::time_wait, now);
+  if (flow.state == FlowState::last_ack) flows_.end(flow, FlowError::none);
 }
 
 }  // namespace offpath::tcp
