@@ -1,4 +1,4 @@
-// One stack: all flows of one address, on one core. A state machine: frames, wishes of the owner and the time are
+// One stack: all flows of one address, on one core. A state machine: frames, commands of the owner and the time are
 // arguments; frames to be sent and changes are taken from it. Read owner.h and flow.h first.
 //
 //   a frame in:   receive -> ARP: routes.h; a segment of no flow: passive_open.h
@@ -12,9 +12,9 @@
 // The flows themselves, and which of them are ready, changed, orphaned or in TIME-WAIT: flows.h.
 //
 // A flow is ready when it may have something to send. It gets one super-segment or sixteen segments, then the next one
-// has its turn. What is sent says whatever there is to be said, so an acknowledgement goes out alone only if there was
-// nothing else to send; and as frames that come in a burst are all received before any is sent, one acknowledgement
-// serves a burst.
+// has its turn. Every segment carries the acknowledgement that is due, so an acknowledgement goes out alone only if
+// there was nothing else to send. All frames of a burst are received before any is sent, so one acknowledgement serves
+// a burst.
 #pragma once
 
 #include <optional>
@@ -50,17 +50,17 @@ class Stack {
   [[nodiscard]] TimeNs next_due() const noexcept;
   [[nodiscard]] bool wants_to_send() const noexcept { return flows_.ready() != 0 || !frames_.empty(); }
 
-  // ---- the owner's wishes
-  // Peers may connect to `port` from now on; `receive_bytes` of each may come before the owner allows more.
+  // ---- the owner's commands
+  // Peers may connect to `port` from now on, and send `receive_bytes` each before the owner allows more.
   [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
                               const FlowOptions& options = {});
   void stop_listening(std::uint16_t port);
   [[nodiscard]] std::optional<std::uint64_t> listener(std::uint16_t port) const noexcept;  // its tag
-  // `local_port` 0: any that is free. Error: an address that nobody can have, no route, no port or place that is free,
-  // or these four numbers are a connection's already.
+  // `local_port` 0: any free port. Error: not a unicast address, no route, no free port or flow, or a connection with
+  // these addresses and ports exists already.
   [[nodiscard]] Result<FlowId> connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag,
                                        std::uint64_t receive_bytes, TimeNs now, const FlowOptions& options = {});
-  // A flow that is gone already is left alone by all of these. Positions only grow.
+  // All of these ignore a flow that is gone already. Positions only grow.
   void offer(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be sent
   void allow(FlowId flow, std::uint64_t position, TimeNs now);  // bytes before it may be received
   // Nothing more may be received until more is allowed, although the peer was told of room: what it sends meanwhile
@@ -79,18 +79,18 @@ class Stack {
   // From now on `slow` does what is no established flow's, and is told what there is. Null: this stack does it again,
   // connections included that were being begun; those of peers try again. `slow` outlives this, or the next call.
   void lean_on(SlowPath* slow);
-  // What the slow path says. Error: what no slow path can say.
+  // Messages of the slow path. Error: an invalid message.
   [[nodiscard]] Result<bool> adopt(const wire::TcpHandedFlow& handed, const ReceivedFrame* frame,
                                    TimeNs now);  // false: declined
-  bool connect_failed(const FlowKey& key, std::uint32_t attempt,
-                      FlowError error);  // false: it is not waited for any more
+  // False: the connection is no longer waited for.
+  bool connect_failed(const FlowKey& key, std::uint32_t attempt, FlowError error);
   void receive_returned(const ReceivedFrame& frame, TimeNs now);
   [[nodiscard]] Status learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now);
   [[nodiscard]] Status send_frame(const FrameToSend& frame);  // headers alone
 
   // This stack is the slow path of `fast`, which outlives it. Before anything else.
   void work_for(FastPath& fast, TimeNs cookies_until) noexcept;
-  // What the fast path says.
+  // Messages of the fast path.
   void begin_connect(const FlowKey& key, std::uint32_t attempt, std::uint64_t receive_bytes, TimeNs now);
   void abandon(const FlowKey& key, std::uint32_t attempt, TimeNs now);
   void adopted(const FlowKey& key, std::uint32_t attempt, bool declined, TimeNs now);
