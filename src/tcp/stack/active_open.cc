@@ -11,9 +11,9 @@ bool ActiveOpen::is_steered_here(const FlowKey& key) const noexcept {
 Result<FlowId> ActiveOpen::connect(std::uint16_t local_port, Endpoint remote, std::uint64_t tag,
                                    std::uint64_t receive_bytes, TimeNs now, const FlowOptions& options) {
   if (!remote.address.is_unicast() || remote.port == 0)
-    return fail(Error::invalid, "{} cannot be connected to", text_of(remote));
+    return fail(Error::invalid, "cannot connect to {}: not a unicast address with a port", text_of(remote));
   if (context_.next_hop(remote.address).value == 0)
-    return fail(Error::peer_lost, "there is no route to {}", text_of(remote.address));
+    return fail(Error::peer_lost, "no route to {}", text_of(remote.address));
   FlowKey key{{context_.options.address, local_port}, remote};
   if (local_port == 0) {
     // RFC 6056, algorithm 3: an order of ports that is each destination's own.
@@ -27,9 +27,9 @@ Result<FlowId> ActiveOpen::connect(std::uint16_t local_port, Endpoint remote, st
     next_port_ += tried;
   }
   if (flows_.index_of(key) != FlowTable::nobody)
-    return fail(Error::exists, "there is a connection from port {} to {} already", local_port, text_of(remote));
+    return fail(Error::exists, "a connection from port {} to {} exists already", local_port, text_of(remote));
   Flow* flow = flows_.new_flow(key, tag, receive_bytes, options, now);
-  if (flow == nullptr) return fail(Error::no_space, "{} flows, as many as there may be", context_.options.flows_max);
+  if (flow == nullptr) return fail(Error::no_space, "all {} flows are in use", context_.options.flows_max);
   flow->slow->share = owner_.share(tag);
   flows_.begin_opening(*flow, now);
   if (other_.slow != nullptr) {

@@ -74,22 +74,22 @@ bool HandOver::connect_failed(const FlowKey& key, std::uint32_t attempt, FlowErr
 Status HandOver::send_frame(const FrameToSend& frame) {
   const Bytes bytes(frame.header.data(), frame.header_bytes);
   const auto bad = [&](std::string_view why) {
-    return fail(Error::protocol, "a frame of {} bytes to be sent, {}", bytes.size(), why);
+    return fail(Error::protocol, "a frame of {} bytes to send {}", bytes.size(), why);
   };
-  if (bytes.size() < ethernet_header_bytes) return bad("which is less than a header");
+  if (bytes.size() < ethernet_header_bytes) return bad("is shorter than an Ethernet header");
   const EthernetHeader header = read_ethernet_header(bytes.data());
   const Bytes body = bytes.subspan(ethernet_header_bytes);
-  if (header.source != context_.port.mac) return bad("from another hardware address");
+  if (header.source != context_.port.mac) return bad("comes from another hardware address");
   if (header.type == ethertype_arp) {
-    if (!read_arp(body) || frame.tcp_offset != 0 || frame.checksum_partial) return bad("which is no ARP");
+    if (!read_arp(body) || frame.tcp_offset != 0 || frame.checksum_partial) return bad("is not a valid ARP message");
   } else {
     Ipv4Packet packet;
     if (header.type != ethertype_ipv4 || read_ipv4(body, packet) != Drop::none || packet.protocol != protocol_tcp)
-      return bad("which is no TCP");
-    if (packet.source != context_.options.address) return bad("from another address");
+      return bad("is not a valid TCP segment");
+    if (packet.source != context_.options.address) return bad("comes from another address");
     if (frame.tcp_offset != ethernet_header_bytes + ipv4_header_bytes || packet.payload.size() < tcp_header_bytes ||
         (frame.checksum_partial && !context_.port.checksum))
-      return bad("with TCP at another place");
+      return bad("has its TCP header at a wrong offset");
   }
   if (FrameToSend* const to = frames_.stray()) {
     *to = frame;

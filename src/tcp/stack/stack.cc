@@ -132,8 +132,8 @@ void Stack::receive_returned(const ReceivedFrame& frame, TimeNs now) {
 
 Status Stack::learn_neighbour(Ipv4Address address, const MacAddress& mac, TimeNs now) {
   if (!address.is_unicast() || address == context_.options.address || !is_station(mac))
-    return fail(Error::protocol, "{} as a neighbour, with a hardware address that begins with {:#x}", text_of(address),
-                mac[0]);
+    return fail(Error::protocol, "{} cannot be a neighbour with a hardware address that begins with {:#x}",
+                text_of(address), mac[0]);
   routes_.learn(address, mac, false, now);
   flows_.wake_waiting(now);
   return {};

@@ -5,9 +5,9 @@
 namespace offpath::tcp {
 
 Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options) {
-  if (port == 0) return fail(Error::invalid, "port 0 cannot be listened on");
+  if (port == 0) return fail(Error::invalid, "cannot listen on port 0");
   if (!listeners_.add(port, Listener{tag, receive_bytes, options}))
-    return fail(Error::exists, "port {} is listened on already", port);
+    return fail(Error::exists, "port {} already has a listener", port);
   if (other_.slow != nullptr) other_.slow->listen(port, receive_bytes);
   return {};
 }
