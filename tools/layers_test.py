@@ -63,7 +63,7 @@ def test_finds(tmp_path: Path, path: str, line: str, message: str) -> None:
         ("src/base/config.cc", "#include <toml++/toml.h>"),
         ("src/base/fd.h", "#include <unistd.h>"),
         ("src/host/host.cc", "#include <offpath/offpath.h>"),
-        ("src/agent/agent.cc", '#include "tcp/stack/flow.h"'),
+        ("src/agent/agent.cc", '#include "tcp/flow/flow.h"'),
         ("src/pool/query/x.cc", '#include "pool/table/disk.h"'),
         ("src/pool/pool.cc", '#include "pool/query/query.h"'),
         ("src/link/local/x_test.cc", '#include "testing/link/fault_link.h"'),

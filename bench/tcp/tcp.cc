@@ -32,8 +32,8 @@
 
 #include "machine.h"
 #include "report.h"
-#include "tcp/stack/flow.h"
-#include "tcp/stack/timer_wheel.h"
+#include "tcp/flow/flow.h"
+#include "tcp/flow/timer_wheel.h"
 #include "tcp_breakdown.h"
 #include "tcp_client.h"
 #include "tcp_goodput.h"

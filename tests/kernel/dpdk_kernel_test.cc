@@ -161,16 +161,17 @@ TEST_F(DpdkAndTheKernel, ADeviceThatWakesNobodyIsDueAgain) {
 }
 
 TEST_F(DpdkAndTheKernel, WhatCannotBeOpenedSaysWhy) {
-  EXPECT_NE(why_not("").find("names no device"), std::string::npos);
+  EXPECT_NE(why_not("").find("does not name a device"), std::string::npos);
   EXPECT_NE(why_not("net_nonesuch0").find("net_nonesuch0"), std::string::npos);
   EXPECT_NE(why_not("net_af_packet7,iface=nonesuch0").find("No such device"), std::string::npos);
   EXPECT_NE(why_not("0000:03:00.0").find("0000:03:00.0"), std::string::npos);
-  EXPECT_NE(why_not(on_veth, {"-m", "99"})
-                .find("begins once in a process, and has with '--no-huge -m 64 --no-pci'; this device wants '-m 99'"),
-            std::string::npos);
+  EXPECT_NE(
+      why_not(on_veth, {"-m", "99"})
+          .find("initializes once per process and did so with '--no-huge -m 64 --no-pci'; this device needs '-m 99'"),
+      std::string::npos);
   EXPECT_NE(why_not(on_veth, {"--help"}).find("--help"), std::string::npos);
   const auto device = open(on_veth);
-  EXPECT_NE(why_not(on_veth).find("has it already"), std::string::npos);
+  EXPECT_NE(why_not(on_veth).find("has opened the device already"), std::string::npos);
 }
 
 // A network card in software and the driver of one, in one process: they have interrupts and offloads as cards do. They

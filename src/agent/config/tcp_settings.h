@@ -7,8 +7,8 @@
 
 #include "base/config.h"
 #include "loop/loop.h"
+#include "tcp/flow/stack_options.h"
 #include "tcp/program/tcp_service.h"
-#include "tcp/stack/stack_options.h"
 
 namespace offpath::agent {
 

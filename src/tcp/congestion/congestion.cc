@@ -30,7 +30,8 @@ Result<std::unique_ptr<const CongestionControl>> congestion_control(std::string_
   if (name == "cubic") return std::make_unique<Cubic>();
   if (name == "dctcp") return std::make_unique<Dctcp>();
   if (name == "timely") return std::make_unique<Timely>();
-  return fail(Error::invalid, "congestion control '{}' is none of new_reno, cubic, dctcp, timely", brief(name));
+  return fail(Error::invalid, "unknown congestion control '{}'; known are new_reno, cubic, dctcp and timely",
+              brief(name));
 }
 
 }  // namespace offpath::tcp

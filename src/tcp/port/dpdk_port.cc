@@ -93,13 +93,16 @@ std::vector<std::uint16_t> ports_of(const std::string& device) {
 // The device's only port. A card with several ports must be given with the name of one.
 Result<Probed> probe(const std::string& device) {
   if (!ports_of(device).empty())
-    return fail(Error::exists, "dpdk:{}: this process has it already", device);  // DPDK itself accepts a second probe
+    return fail(Error::exists, "dpdk:{}: this process has opened the device already",
+                device);  // DPDK itself accepts a second probe
   if (const int result = rte_dev_probe(device.c_str()); result != 0) return fail_dpdk(device, "rte_dev_probe", result);
   const std::vector<std::uint16_t> ports = ports_of(device);
-  if (ports.empty()) return fail(Error::not_found, "dpdk:{}: DPDK has the device, and no network port of it", device);
+  if (ports.empty())
+    return fail(Error::not_found, "dpdk:{}: DPDK has the device, but the device has no network port", device);
   Probed found(ports.front());
   if (ports.size() > 1)
-    return fail(Error::invalid, "dpdk:{}: it has {} ports; name one of them (representor=…)", device, ports.size());
+    return fail(Error::invalid, "dpdk:{}: the device has {} ports; name one of them (representor=…)", device,
+                ports.size());
   return found;
 }
 
@@ -199,7 +202,7 @@ Status DpdkPort::start(const std::string& name) {
   if (const int result = rte_eth_dev_get_mtu(port, &mtu); result != 0)
     return fail_dpdk(name, "rte_eth_dev_get_mtu", result);
   mtu = std::min({mtu, mtu_of_interface(info.if_index), mtu_max, info.max_mtu});
-  if (mtu < 576) return fail(Error::unsupported, "dpdk:{}: its MTU is {}, less than 576", name, mtu);
+  if (mtu < 576) return fail(Error::unsupported, "dpdk:{}: the MTU is {}, less than 576", name, mtu);
   transmit_offloads_ = transmit_offloads & info.tx_offload_capa;
   // net_tap takes the MTU for the longest frame, and refuses full segments that it would have to cut.
   constexpr std::uint64_t segmentation =
@@ -429,7 +432,7 @@ std::size_t DpdkPort::transmit(std::span<const FrameToSend> frames, TimeNs now) 
 
 Result<std::unique_ptr<Port>> open_dpdk(const DpdkOptions& options) {
   if (options.device.empty() || options.device.find('\0') != std::string::npos)
-    return fail(Error::invalid, "dpdk:{}: this names no device", brief(options.device));
+    return fail(Error::invalid, "'dpdk:{}' does not name a device", brief(options.device));
   OFP_TRY(begin_eal(options.arguments));
   OFP_ASSIGN(Probed device, probe(options.device));
   auto port = std::make_unique<DpdkPort>(std::move(device));

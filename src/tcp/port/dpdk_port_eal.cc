@@ -89,9 +89,9 @@ bool begins_with_any(const std::string& word, std::initializer_list<std::string_
 Status check(const std::vector<std::string>& arguments) {
   for (const std::string& word : arguments) {
     if (word.empty() || word.find('\0') != std::string::npos)
-      return fail(Error::invalid, "DPDK's arguments: '{}' is no word", brief(word));
+      return fail(Error::invalid, "DPDK's arguments: '{}' is empty or contains a zero byte", brief(word));
     if (begins_with_any(word, {"--help", "-h", "-v", "--version"}))  // EAL would print something and end the process
-      return fail(Error::invalid, "DPDK's arguments: {} is nothing for an agent", brief(word));
+      return fail(Error::invalid, "DPDK's arguments: {} would end the agent", brief(word));
   }
   return {};
 }
@@ -138,11 +138,10 @@ Status begin_eal(const std::vector<std::string>& arguments) {
   const std::lock_guard lock(mutex);
   OFP_TRY(check(arguments));
   if (failed)
-    return fail(Error::invalid,
-                "DPDK could not begin in this process before, and does not try twice: start the process again");
+    return fail(Error::invalid, "DPDK failed to initialize in this process and cannot try again: restart the process");
   if (begun) {
     if (*begun == arguments) return {};
-    return fail(Error::invalid, "DPDK begins once in a process, and has with '{}'; this device wants '{}'",
+    return fail(Error::invalid, "DPDK initializes once per process and did so with '{}'; this device needs '{}'",
                 fmt::join(*begun, " "), fmt::join(arguments, " "));
   }
   static std::vector<std::string> words;  // EAL keeps pointers to them
@@ -160,7 +159,8 @@ Status begin_eal(const std::vector<std::string>& arguments) {
   }).join();
   failed = result < 0;
   if (failed)
-    return fail(Error::invalid, "DPDK does not begin with '{}': {}", fmt::join(arguments, " "), what_eal_said(error));
+    return fail(Error::invalid, "DPDK failed to initialize with '{}': {}", fmt::join(arguments, " "),
+                what_eal_said(error));
   begun = arguments;
   return {};
 }

@@ -25,7 +25,7 @@ std::uint32_t value_of(const sockaddr* address) noexcept {
 Result<std::vector<InterfaceAddress>> addresses_of_interface(const std::string& interface) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) {
-    if (errno == EAFNOSUPPORT) return fail(Error::denied, "getifaddrs: this process may not have netlink sockets");
+    if (errno == EAFNOSUPPORT) return fail(Error::denied, "getifaddrs: this process may not open netlink sockets");
     return fail_errno(errno, "getifaddrs");
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, ::freeifaddrs);

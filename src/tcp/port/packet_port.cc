@@ -92,7 +92,7 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open_interface(const std::string
                                                                std::optional<Ipv4Address> address, Fanout* fanout) {
   OFP_ASSIGN(const ifreq named, request_of(name));
   Fd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));  // takes nothing before it is bound
-  if (!fd && errno == EAFNOSUPPORT) return fail(Error::denied, "this process may not have packet sockets");
+  if (!fd && errno == EAFNOSUPPORT) return fail(Error::denied, "this process may not open packet sockets");
   if (!fd) return fail_errno(errno, "socket(AF_PACKET)");
   ifreq index = named, hardware = named;
   if (::ioctl(fd.get(), SIOCGIFINDEX, &index) != 0) return fail_errno(errno, "SIOCGIFINDEX of " + name);

@@ -25,7 +25,7 @@
 
 #include <cstdint>
 
-#include "tcp/stack/flow.h"
+#include "tcp/flow/flow.h"
 
 namespace offpath::tcp {
 

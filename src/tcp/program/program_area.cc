@@ -38,8 +38,8 @@ Result<bool> ProgramArea::take(wire::TcpWish& wish) {
   const std::uint64_t posted = word(own(wire::tcp_word::wishes)), waiting = posted - wishes_taken_;
   if (waiting == 0) return false;
   if (waiting > layout_.wish_slots)
-    return fail(Error::protocol, "wishes: position {} in a ring of {}, {} were taken", posted, layout_.wish_slots,
-                wishes_taken_);
+    return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", posted,
+                layout_.wish_slots, wishes_taken_);
   std::memcpy(&wish,
               memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core_) +
                   wishes_taken_ % layout_.wish_slots * TcpAreaLayout::slot_bytes,
@@ -52,7 +52,7 @@ Result<bool> ProgramArea::take(wire::TcpWish& wish) {
 Result<bool> ProgramArea::post(const wire::TcpNews& news, std::uint64_t concerned) {
   const std::uint64_t taken = word(own(wire::tcp_word::news_taken)), waiting = news_ - taken;
   if (waiting > layout_.news_slots)
-    return fail(Error::protocol, "news: {} were taken, {} were written, in a ring of {}", taken, news_,
+    return fail(Error::protocol, "events: {} were taken and {} were written, in a ring of {}", taken, news_,
                 layout_.news_slots);
   if (waiting == layout_.news_slots) return false;
   std::memcpy(

@@ -43,22 +43,22 @@ Status TcpService::open(std::uint64_t number, const wire::TcpAreaLayout& layout,
   OFP_ASSERT(number < 1ull << 48);
   const auto admit = [&]() -> Status {
     OFP_TRY(wire::check_tcp_area(layout));
-    if (programs_.contains(number)) return fail(Error::exists, "this program has an area for its connections already");
+    if (programs_.contains(number)) return fail(Error::exists, "this program already has an area for its connections");
     if (programs_.size() >= limits_.programs_max)
       return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
                   programs_.size());
     if (layout.flows > limits_.flows_of_program_max)
-      return fail(Error::too_large, "{} flows, a program may have {} (tcp.flows_of_program)", layout.flows,
+      return fail(Error::too_large, "the area has {} flows; a program may have {} (tcp.flows_of_program)", layout.flows,
                   limits_.flows_of_program_max);
     if (layout.bytes > limits_.bytes_of_program_max)
-      return fail(Error::too_large, "an area of {} bytes, a program may have {} (tcp.memory_of_program)", layout.bytes,
-                  limits_.bytes_of_program_max);
+      return fail(Error::too_large, "the area has {} bytes; a program may have {} (tcp.memory_of_program)",
+                  layout.bytes, limits_.bytes_of_program_max);
     const MutableBytes mapped = memory();
     if (mapped.empty())
       return fail(Error::unsupported,
-                  "the agent cannot map the memory of this program: connections want one on its own machine");
+                  "the agent cannot map this program's memory: programs with connections must run on its machine");
     if (mapped.size() < layout.bytes)
-      return fail(Error::invalid, "an area of {} bytes in a segment of {}", layout.bytes, mapped.size());
+      return fail(Error::invalid, "the area has {} bytes, its memory only {}", layout.bytes, mapped.size());
     return {};
   };
   if (Status admitted = admit(); !admitted) {
@@ -121,12 +121,12 @@ void TcpService::close(std::uint64_t number, TimeNs now) {
 
 Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
   Program* program = find(number);
-  if (program == nullptr) return fail(Error::closed, "the program has no connections any more");
+  if (program == nullptr) return fail(Error::closed, "the program no longer has connections");
   if (process >= wire::tcp_processes_max)
-    return fail(Error::protocol, "process {} joins, {} may", process, wire::tcp_processes_max);
+    return fail(Error::protocol, "process {} joins, but only {} processes may", process, wire::tcp_processes_max);
   const auto is_there = [&](const auto& list) { return std::ranges::find(list, process) != list.end(); };
   if (is_there(program->processes) || is_there(program->departed))
-    return fail(Error::protocol, "process {} joins, and is there already", process);
+    return fail(Error::protocol, "process {} joins, but has joined already", process);
   program->processes.push_back(process);
   return {};
 }

@@ -65,16 +65,17 @@ bool TcpService::take_wishes(Program& program, TimeNs now) {
 
 Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
   if (wish.handle >= program.area.layout().flows)
-    return fail(Error::protocol, "wish about handle {}, of {}", wish.handle, program.area.layout().flows);
+    return fail(Error::protocol, "a command for handle {}; there are {} handles", wish.handle,
+                program.area.layout().flows);
   if (wish.handle >= program.held.size()) program.held.resize(wish.handle + 1);
   Held& held = program.held[wish.handle];
   const bool begins =
       wish.kind == TcpWishKind::listen || wish.kind == TcpWishKind::seat || wish.kind == TcpWishKind::connect;
   if (wish.kind == TcpWishKind::listen ? core_ != 0 : begins && wish.handle % cores_ != core_)
-    return fail(Error::protocol, "wish {} about handle {}, told to core {} of {}", static_cast<int>(wish.kind),
-                wish.handle, core_, cores_);
+    return fail(Error::protocol, "command {} for handle {} was given to core {} of {}, which is not its core",
+                static_cast<int>(wish.kind), wish.handle, core_, cores_);
   if (begins && (held.is != Held::Is::free || held.listed))
-    return fail(Error::protocol, "wish about handle {}, which is in use", wish.handle);
+    return fail(Error::protocol, "a command that begins handle {}, which is in use", wish.handle);
   switch (wish.kind) {
     case TcpWishKind::listen:
       return listen(program, held, wish);
@@ -97,10 +98,10 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
       if (held.is == Held::Is::flow) return for_flow(held, wish, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, wish);
       if (!ends)
-        return fail(Error::protocol, "wish {} about handle {}, which is no flow", static_cast<int>(wish.kind),
+        return fail(Error::protocol, "command {} for handle {}, which is not a flow", static_cast<int>(wish.kind),
                     wish.handle);
       if (held.is == Held::Is::listener && core_ != 0)
-        return fail(Error::protocol, "wish about listener {}, told to core {}", wish.handle, core_);
+        return fail(Error::protocol, "a command for listener {} was given to core {} instead of 0", wish.handle, core_);
       if (held.is == Held::Is::listener)
         stop(program, wish.handle);
       else
@@ -108,7 +109,7 @@ Status TcpService::take(Program& program, const TcpWish& wish, TimeNs now) {
       return {};
     }
   }
-  return fail(Error::protocol, "a wish has the unknown kind {}", static_cast<int>(wish.kind));
+  return fail(Error::protocol, "a command has the unknown kind {}", static_cast<int>(wish.kind));
 }
 
 Status TcpService::take_rings(Program& program, Held& held, const TcpWish& wish) const {
@@ -118,8 +119,8 @@ Status TcpService::take_rings(Program& program, Held& held, const TcpWish& wish)
       return fail(Error::protocol, "handle {}: a ring of {} bytes; powers of two from {} to {} are allowed",
                   wish.handle, bytes, wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
     if (at < layout.own() || at > layout.bytes || bytes > layout.bytes - at)
-      return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, the area is {} to {}", wish.handle, bytes, at,
-                  layout.own(), layout.bytes);
+      return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, outside the area from {} to {}", wish.handle,
+                  bytes, at, layout.own(), layout.bytes);
     return {};
   };
   OFP_TRY(check(wish.send_at, wish.send_bytes));
@@ -153,7 +154,8 @@ bool TcpService::charge(Program& program, const Held& held) {
 
 Status TcpService::listen(Program& program, Held& held, const TcpWish& wish) {
   if (wish.receive_bytes < wire::tcp_ring_bytes_min || wish.receive_bytes > wire::tcp_ring_bytes_max)
-    return fail(Error::protocol, "handle {}: a listener whose flows have {} bytes", wish.handle, wish.receive_bytes);
+    return fail(Error::protocol, "handle {}: a listener whose flows have rings of {} bytes", wish.handle,
+                wish.receive_bytes);
   held.port = wish.port;
   const auto refuse = [&](TcpError error) -> Status {
     tell(program, wish.handle, news::closed | news::gone, error);
@@ -173,7 +175,8 @@ Status TcpService::listen(Program& program, Held& held, const TcpWish& wish) {
 
 Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
   if (wish.listener >= program.area.layout().flows)
-    return fail(Error::protocol, "a seat of listener {}, of {}", wish.listener, program.area.layout().flows);
+    return fail(Error::protocol, "an accept slot for listener {}; there are {} handles", wish.listener,
+                program.area.layout().flows);
   OFP_TRY(take_rings(program, held, wish));
   held.listener = wish.listener;
   // The listener may have been refused, and the program may not have seen that event yet.
@@ -183,7 +186,7 @@ Status TcpService::seat(Program& program, Held& held, const TcpWish& wish) {
   }
   Held& listener = program.held[wish.listener];
   if (held.receive_bytes < listener.receive_bytes)
-    return fail(Error::protocol, "a seat of {} bytes for a listener that allows {}", held.receive_bytes,
+    return fail(Error::protocol, "an accept slot of {} bytes for a listener that allows {}", held.receive_bytes,
                 listener.receive_bytes);
   held.is = Held::Is::seat;
   listener.seats.insert(wish.handle);
@@ -195,8 +198,8 @@ Status TcpService::connect(Program& program, Held& held, const TcpWish& wish, Ti
   const Ipv4Address own = stack_->options().address;
   if (wish.port != 0 &&
       wire::core_of_flow(own.value, wish.port, wish.remote_address, wish.remote_port, cores_) != core_)
-    return fail(Error::protocol, "a connection from port {} to {}, told to core {} of {}, whose it is not", wish.port,
-                text_of(Endpoint{{wish.remote_address}, wish.remote_port}), core_, cores_);
+    return fail(Error::protocol, "a connection from port {} to {} was given to core {} of {}, which is not its core",
+                wish.port, text_of(Endpoint{{wish.remote_address}, wish.remote_port}), core_, cores_);
   const auto refuse = [&](TcpError error) -> Status {
     tell(program, wish.handle, news::closed | news::gone, error);
     return {};
@@ -264,10 +267,10 @@ Status TcpService::for_claiming(Held& held, const TcpWish& wish) const {
 
 Status TcpService::check_position(const Held& held, const TcpWish& wish) {
   if (wish.kind == TcpWishKind::offer && !held.may_offer(wish.position, held.send_bytes))
-    return fail(Error::protocol, "handle {}: bytes up to {} are offered, from {} on its ring has {}", wish.handle,
+    return fail(Error::protocol, "handle {}: offers bytes up to {}, but from {} on its ring has {} bytes", wish.handle,
                 wish.position, held.acknowledged, held.send_bytes);
   if (wish.kind == TcpWishKind::allow && !held.may_allow(wish.position, held.receive_bytes))
-    return fail(Error::protocol, "handle {}: bytes up to {} are allowed, from {} on its ring has {}", wish.handle,
+    return fail(Error::protocol, "handle {}: allows bytes up to {}, but from {} on its ring has {} bytes", wish.handle,
                 wish.position, held.received, held.receive_bytes);
   return {};
 }

@@ -59,7 +59,7 @@ Result<bool> AgentSlowPath::poll(TimeNs now) {
   }
   waited_ = area_.unread_there();
   if (now - silent_since_ >= silence_ns)
-    return fail(Error::timeout, "the slow path's process has taken nothing for {} s", silence_ns / second_ns);
+    return fail(Error::timeout, "the slow-path process has not responded for {} s", silence_ns / second_ns);
   SlowPathArea::Record record;
   int count = 0;
   for (; count < records_of_a_round && area_.waiting() < answers_waiting_max; ++count) {
@@ -77,7 +77,7 @@ Status AgentSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     case TcpSlowKind::failed: {
       OFP_ASSIGN(const wire::TcpSlowKey key, read_whole<wire::TcpSlowKey>(record.payload));
       if (key.value < 1 || key.value > static_cast<std::uint64_t>(FlowError::in_use))
-        return fail(Error::protocol, "a connection that failed for {}", key.value);
+        return fail(Error::protocol, "a failed connection with the unknown reason {}", key.value);
       opening_ -= stack_.connect_failed(flow_key(key), key.attempt, static_cast<FlowError>(key.value)) ? 1 : 0;
       return {};
     }
@@ -95,7 +95,7 @@ Status AgentSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     case TcpSlowKind::send:
       return send(record.payload);
     default:
-      return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
+      return fail(Error::protocol, "a record of the unknown kind {}", static_cast<unsigned>(record.kind));
   }
 }
 
@@ -117,7 +117,8 @@ Status AgentSlowPath::send(Bytes payload) {
   OFP_ASSIGN(const wire::TcpSlowSend head, read_front<wire::TcpSlowSend>(payload));
   FrameToSend frame;
   if (payload.size() > frame.header.size() || head.tcp_offset > 255 || head.checksum_partial > 1)
-    return fail(Error::protocol, "a frame of {} bytes to be sent, with TCP at {}", payload.size(), head.tcp_offset);
+    return fail(Error::protocol, "a frame of {} bytes to send, with TCP's header at {}", payload.size(),
+                head.tcp_offset);
   std::ranges::copy(payload, frame.header.begin());
   frame.header_bytes = static_cast<std::uint8_t>(payload.size());
   frame.tcp_offset = static_cast<std::uint8_t>(head.tcp_offset);

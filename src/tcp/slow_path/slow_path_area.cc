@@ -70,7 +70,8 @@ void SlowPathArea::post_parts(wire::TcpSlowKind kind, std::span<const Bytes> par
 Status SlowPathArea::flush() {
   const std::uint64_t taken = taken_there();
   if (sent_ - taken > out_.size())
-    return fail(Error::protocol, "{} bytes were taken out of a ring of {}, {} were written", taken, out_.size(), sent_);
+    return fail(Error::protocol, "{} bytes were taken from a ring of {}, but {} were written", taken, out_.size(),
+                sent_);
   while (!waiting_.empty() && room() >= waiting_.front().size()) {
     write(waiting_.front());
     waiting_.pop_front();
@@ -83,10 +84,11 @@ Result<bool> SlowPathArea::take(Record& record) {
   if (there == 0) return false;
   TcpSlowHead head;
   if (there > in_.size() || there % 8 != 0 || there < sizeof head)
-    return fail(Error::protocol, "position {} in a ring of {} bytes, {} were taken", sent, in_.size(), taken_);
+    return fail(Error::protocol, "position {} in a ring of {} bytes, of which {} were taken", sent, in_.size(), taken_);
   copy_out_of_ring(in_, taken_, std::as_writable_bytes(std::span(&head, 1)));
   if (head.bytes > wire::tcp_slow_record_bytes_max || needed(head.bytes) > there || head.zero != 0)
-    return fail(Error::protocol, "a record of kind {} and {} bytes where there are {}", head.kind, head.bytes, there);
+    return fail(Error::protocol, "a record of kind {} claims {} bytes, but {} are present", head.kind, head.bytes,
+                there);
   taking_.resize(head.bytes);
   copy_out_of_ring(in_, taken_ + sizeof head, taking_);
   taken_ += needed(head.bytes);

@@ -88,7 +88,7 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     OFP_ASSIGN(const wire::TcpSlowSetup setup, read_whole<wire::TcpSlowSetup>(record.payload));
     return set_up(setup, now);
   }
-  if (!stack_) return fail(Error::protocol, "a record of kind {} before any setup", static_cast<unsigned>(record.kind));
+  if (!stack_) return fail(Error::protocol, "a record of kind {} before the setup", static_cast<unsigned>(record.kind));
   switch (record.kind) {
     case TcpSlowKind::frame: {
       OFP_ASSIGN(const ReceivedFrame frame, read_frame(record.payload));
@@ -98,7 +98,8 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     case TcpSlowKind::listen:
     case TcpSlowKind::stop_listening: {
       OFP_ASSIGN(const wire::TcpSlowListen what, read_whole<wire::TcpSlowListen>(record.payload));
-      if (what.port == 0 || what.port > 65'535) return fail(Error::protocol, "port {} is to be listened on", what.port);
+      if (what.port == 0 || what.port > 65'535)
+        return fail(Error::protocol, "port {} cannot have a listener", what.port);
       const auto port = static_cast<std::uint16_t>(what.port);
       stack_->stop_listening(port);
       return record.kind == TcpSlowKind::listen ? stack_->listen(port, 0, what.receive_bytes) : Status{};
@@ -120,7 +121,7 @@ Status HostSlowPath::take(const SlowPathArea::Record& record, TimeNs now) {
     case TcpSlowKind::declined:
       break;
     default:
-      return fail(Error::protocol, "a record of kind {}", static_cast<unsigned>(record.kind));
+      return fail(Error::protocol, "a record of the unknown kind {}", static_cast<unsigned>(record.kind));
   }
   OFP_ASSIGN(const wire::TcpSlowKey key, read_whole<wire::TcpSlowKey>(record.payload));
   if (record.kind == TcpSlowKind::connect)

@@ -16,7 +16,7 @@ template <class Message>
 [[nodiscard]] Result<Message> read_front(Bytes& payload) {
   Message message;
   if (payload.size() < sizeof message)
-    return fail(Error::protocol, "a record of {} bytes that should have {}", payload.size(), sizeof message);
+    return fail(Error::protocol, "a record has {} bytes instead of {}", payload.size(), sizeof message);
   std::memcpy(&message, payload.data(), sizeof message);
   payload = payload.subspan(sizeof message);
   return message;
@@ -26,7 +26,7 @@ template <class Message>
 template <class Message>
 [[nodiscard]] Result<Message> read_whole(Bytes payload) {
   if (payload.size() != sizeof(Message))
-    return fail(Error::protocol, "a record of {} bytes that should have {}", payload.size(), sizeof(Message));
+    return fail(Error::protocol, "a record has {} bytes instead of {}", payload.size(), sizeof(Message));
   return read_front<Message>(payload);
 }
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "tcp/flow/flow_table.h"
+#include "tcp/flow/timer_wheel.h"
 #include "tcp/segment/segment.h"
-#include "tcp/stack/flow_table.h"
-#include "tcp/stack/timer_wheel.h"
 
 namespace offpath::tcp {
 

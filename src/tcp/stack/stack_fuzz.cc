@@ -94,7 +94,7 @@ class Fuzzed {
         now_ += TimeNs{input_.byte()} * second_ns, stack_->on_time(now_);
         break;
       case 3:
-        wish();
+        command();
         break;
       case 4:
         arp();
@@ -163,7 +163,7 @@ class Fuzzed {
     write_segment_frame(segment, {Bytes(owner_.bytes).first(size), Bytes()}, 1460, mac_there, mac_here, true, frame);
     stack_->receive({whole_frame(frame), true}, now_);
   }
-  void wish() {
+  void command() {
     const std::uint8_t what = input_.byte() % 7;
     if (what == 0) {
       if (stack_->flows() >= 8) return;

@@ -1,0 +1,89 @@
+// What all parts of one stack share: its options, the device's capabilities, counters, and the stack it shares its work
+// with. Each part of a stack holds a reference to these.
+#pragma once
+
+#include <algorithm>
+
+#include "tcp/congestion/congestion.h"
+#include "tcp/flow/neighbours.h"
+#include "tcp/flow/slow_path.h"
+#include "tcp/flow/stack_options.h"
+#include "tcp/port/port.h"
+#include "tcp/segment/ipv4.h"
+#include "tcp/segment/segment.h"
+
+namespace offpath::tcp {
+
+// A key for one purpose, derived from a stack's secret.
+[[nodiscard]] inline HashKey derived_key(const HashKey& secret, std::uint64_t purpose) noexcept {
+  const FlowKey none{};
+  return {keyed_hash(secret, none, 2 * purpose), keyed_hash(secret, none, 2 * purpose + 1)};
+}
+
+struct StackContext {
+  // `congestion_control` outlives it.
+  StackContext(const StackOptions& stack_options, const PortCapabilities& capabilities,
+               const CongestionControl& congestion_control)
+      : options(stack_options),
+        port(capabilities),
+        congestion(congestion_control),
+        sequence_key(derived_key(options.secret, 1)),
+        timestamp_key(derived_key(options.secret, 2)) {}
+
+  void drop(Drop reason) noexcept { ++counters.drops[static_cast<std::size_t>(reason)]; }
+  [[nodiscard]] static std::uint32_t timestamp(std::uint32_t offset, TimeNs now) noexcept {
+    return offset + static_cast<std::uint32_t>(now / millisecond_ns);
+  }
+  // The hash differs for each connection, the clock ticks every 4 us (RFC 6528, RFC 9293, 3.4.1).
+  [[nodiscard]] Sequence initial_sequence(const FlowKey& key, TimeNs now) const noexcept {
+    return Sequence(static_cast<std::uint32_t>(keyed_hash(sequence_key, key)) + static_cast<std::uint32_t>(now / 4000));
+  }
+  [[nodiscard]] std::uint8_t own_scale() const noexcept {
+    std::uint8_t scale = 0;
+    while (scale < window_scale_max && (std::uint64_t{65'535} << scale) < options.window_max) ++scale;
+    return scale;
+  }
+  [[nodiscard]] std::uint16_t own_mss() const noexcept {
+    return static_cast<std::uint16_t>(port.mtu - ipv4_header_bytes - tcp_header_bytes);
+  }
+  // 0: there is no route.
+  [[nodiscard]] Ipv4Address next_hop(Ipv4Address address) const noexcept {
+    const std::uint32_t mask = options.prefix_length == 0 ? 0 : ~0u << (32 - options.prefix_length);
+    return (address.value & mask) == (options.address.value & mask) ? address : options.gateway;
+  }
+  // The number of connections begun by peers, this one included, over all stacks that share the count.
+  [[nodiscard]] std::uint64_t count_begun() const noexcept {
+    return options.peers_begun->fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  StackOptions options;
+  PortCapabilities port;
+  const CongestionControl& congestion;
+  HashKey sequence_key, timestamp_key;
+  StackCounters counters{};
+};
+
+// The other stack, if two share the work (slow_path.h), and the frame being received, which may have to go there.
+struct OtherStack {
+  SlowPath* slow = nullptr;              // the stack that does handshakes for this one; null: this one does them
+  FastPath* fast = nullptr;              // the stack that this one does handshakes for; null: it has flows of its own
+  const ReceivedFrame* frame = nullptr;  // being received
+  bool is_returned = false;              // that frame comes back from the slow path
+
+  // The user who is charged for asking for the neighbour of `flow`.
+  [[nodiscard]] std::uint64_t asker(const Flow& flow) const noexcept {
+    return fast != nullptr ? Neighbours::other_stack : flow.slow->share.user;
+  }
+  // A flow has ended here that the other stack still has, or waits for.
+  void ended(Flow& flow, FlowError error) const {
+    const bool opening = flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received;
+    if (fast != nullptr) {
+      if (opening && !flow.elsewhere) fast->failed(flow.key, flow.slow->attempt, error);
+    } else if (slow != nullptr) {
+      slow->abandon(flow.key, flow.slow->attempt);
+    }
+    flow.elsewhere = false;
+  }
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,171 @@
+#include "tcp/flow/neighbours.h"
+
+#include <algorithm>
+
+namespace offpath::tcp {
+
+Neighbours::Entry& Neighbours::add(Ipv4Address address) {
+  if (free_.empty()) {
+    OFP_ASSERT(entries_.size() < no_place);
+    free_.push_back(static_cast<std::uint16_t>(entries_.size()));
+    entries_.emplace_back();
+  }
+  const std::uint16_t place = free_.back();
+  free_.pop_back();
+  places_.emplace(address.value, place);
+  entries_[place] = {};
+  entries_[place].address = address;
+  return entries_[place];
+}
+
+void Neighbours::remove(Entry& entry) {
+  const auto found = places_.find(entry.address.value);
+  free_.push_back(found->second);
+  places_.erase(found);
+  entry.address = {};
+}
+
+const MacAddress* Neighbours::find(Ipv4Address address, std::uint16_t& place, std::uint32_t flow, std::uint64_t user,
+                                   TimeNs now) {
+  if (address.value == 0) return nullptr;  // which is no place's
+  if (place >= entries_.size() || entries_[place].address != address) {
+    auto found = places_.find(address.value);
+    if (found == places_.end()) {
+      if (!make_room_of(user, now) || !make_room(now, true)) return nullptr;
+      Entry& made = add(address);
+      made.user = user;
+      made.since = now;
+      found = places_.find(address.value);
+    }
+    place = found->second;
+  }
+  Entry& entry = entries_[place];
+  entry.used = true;
+  if ((!entry.known || now >= entry.fresh_until) && entry.ask_at == never) ask(entry, now);
+  if (entry.known) return &entry.mac;
+  if (flow != no_flow && waiting_ < limits_.waiting_max) {
+    entry.waiting.push_back(flow);
+    ++waiting_;
+  }
+  return nullptr;
+}
+
+const MacAddress* Neighbours::known(Ipv4Address address) const noexcept {
+  const auto found = places_.find(address.value);
+  return found != places_.end() && entries_[found->second].known ? &entries_[found->second].mac : nullptr;
+}
+
+void Neighbours::ask(Entry& entry, TimeNs now) {
+  ++entry.asked;
+  entry.ask_at = now + limits_.retry_ns;
+  next_due_ = std::min(next_due_, entry.ask_at);
+  // One that was known is asked itself (RFC 1122, 2.3.2.1).
+  if (messages_.size() < messages_max)
+    messages_.push_back({{false, mac_, self_, {}, entry.address}, entry.known ? entry.mac : broadcast_mac});
+}
+
+bool Neighbours::is_believed(const ArpMessage& message) const noexcept {
+  return message.sender.is_unicast() && message.sender != self_ && is_station(message.sender_mac);
+}
+
+void Neighbours::overhear(const ArpMessage& message, TimeNs now) {
+  if (!is_believed(message)) return;
+  // Whoever asks for us will be answered, and most likely spoken to.
+  learn(message.sender, message.sender_mac, message.target == self_ && !message.reply, now);
+}
+
+void Neighbours::on_message(const ArpMessage& message, TimeNs now) {
+  overhear(message, now);
+  if (!is_believed(message)) return;
+  if (message.target == self_ && !message.reply && messages_.size() < messages_max)
+    messages_.push_back({{true, mac_, self_, message.sender_mac, message.sender}, message.sender_mac});
+}
+
+void Neighbours::learn(Ipv4Address address, const MacAddress& mac, bool wanted, TimeNs now) {
+  const auto found = places_.find(address.value);
+  if (found == places_.end() && (!wanted || !make_room(now, false))) return;
+  Entry& entry = found == places_.end() ? add(address) : entries_[found->second];
+  entry.mac = mac;
+  entry.known = true;
+  entry.fresh_until = now + limits_.fresh_ns;
+  entry.ask_at = never;
+  entry.asked = 0;
+  wake(entry, true);
+}
+
+// Anybody may ask for us in any number of names: of these, one makes room for whoever is used.
+bool Neighbours::make_room(TimeNs now, bool for_use) {
+  if (places_.size() < limits_.neighbours_max) return true;
+  const auto evict = [&](const auto& may) {
+    const auto found = std::ranges::find_if(entries_, [&](const Entry& each) {
+      return each.address.value != 0 && each.known && each.ask_at == never && may(each);
+    });
+    if (found == entries_.end()) return false;
+    remove(*found);
+    return true;
+  };
+  // Or any that was not used since it grew old: using it would have asked for it again.
+  return (for_use && evict([](const Entry& entry) { return !entry.used; })) ||
+         evict([&](const Entry& entry) { return now >= entry.fresh_until; }) ||
+         (for_use && evict_unknown(now, [](const Entry&) { return true; }));
+}
+
+// One that is there answers the first request.
+bool Neighbours::make_room_of(std::uint64_t user, TimeNs now) {
+  if (user == other_stack) return true;
+  const auto is_its = [&](const Entry& entry) { return entry.user == user; };
+  const auto unknown = std::ranges::count_if(
+      entries_, [&](const Entry& each) { return each.address.value != 0 && !each.known && is_its(each); });
+  return static_cast<std::size_t>(unknown) < limits_.unknown_of_user_max || evict_unknown(now, is_its);
+}
+
+// Of those that have not answered the first request, the one that has waited longest.
+template <class May>
+bool Neighbours::evict_unknown(TimeNs now, const May& may) {
+  Entry* oldest = nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.address.value == 0 || entry.known || now < entry.since + limits_.retry_ns || !may(entry)) continue;
+    if (oldest == nullptr || entry.since < oldest->since) oldest = &entry;
+  }
+  if (oldest == nullptr) return false;
+  wake(*oldest, false);
+  remove(*oldest);
+  return true;
+}
+
+void Neighbours::wake(Entry& entry, bool found) {
+  for (const std::uint32_t flow : entry.waiting) woken_.push_back({flow, entry.address, found});
+  waiting_ -= entry.waiting.size();
+  entry.waiting.clear();
+}
+
+void Neighbours::on_time(TimeNs now) {
+  if (now < next_due_) return;
+  next_due_ = never;
+  for (Entry& entry : entries_) {
+    if (entry.address.value == 0) continue;
+    if (entry.ask_at <= now && entry.asked >= limits_.tries) {
+      wake(entry, false);
+      remove(entry);
+      continue;
+    }
+    if (entry.ask_at <= now) ask(entry, now);
+    next_due_ = std::min(next_due_, entry.ask_at);
+  }
+}
+
+std::optional<Neighbours::Send> Neighbours::next_message() {
+  if (messages_.empty()) return std::nullopt;
+  const Send send = messages_.front();
+  messages_.pop_front();
+  return send;
+}
+
+std::optional<Neighbours::Woken> Neighbours::next_woken() {
+  if (woken_.empty()) return std::nullopt;
+  const Woken woken = woken_.front();
+  woken_.pop_front();
+  return woken;
+}
+
+}  // namespace offpath::tcp

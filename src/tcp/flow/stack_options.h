@@ -1,0 +1,64 @@
+// What a stack is told when it is made, and what it counts.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "tcp/flow/flow.h"
+#include "tcp/flow/neighbours.h"
+#include "tcp/segment/drop.h"
+#include "tcp/segment/keyed_hash.h"
+
+namespace offpath::tcp {
+
+struct StackOptions {
+  Ipv4Address address{};
+  std::uint8_t prefix_length = 24;
+  Ipv4Address gateway{};  // 0: there is none
+  HashKey secret{};       // random, of this stack alone; in a simulation, of its seed
+
+  std::uint32_t
+      core = 0,
+      // which of several stacks with this address it is: wire/areas/flow_steering.h says which flows are its own
+      cores = 1;
+  // Connections that peers have begun so far. Copies of these options share it, and so all stacks with this address: a
+  // peer that begins one connection after another is seen to, whichever stacks they are steered to.
+  std::shared_ptr<std::atomic<std::uint64_t>> peers_begun = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::uint32_t flows_max = 65'536;
+  std::uint32_t half_open_max = 1024;
+  std::uint32_t time_wait_max = 16'384;  // beyond it the oldest end early
+  bool syn_cookies = true;               // when half_open_max is reached; otherwise such SYNs are dropped
+  std::uint64_t window_max = 8'000'000;  // decides the window scale, here 7: windows are multiples of 128 bytes
+  RtoLimits rto{};
+  TimeNs time_wait_ns = 60 * second_ns;
+  std::uint32_t orphans_max = 8192;  // released, and not done with the peer: beyond it the oldest are reset
+  // how long one waits for the peer to acknowledge a segment more (RFC 1122, 4.2.2.20), and how long it lasts at most
+  TimeNs orphan_ns = 60 * second_ns, orphan_lifetime_ns = 600 * second_ns;
+  TimeNs fin_wait_ns = 60 * second_ns;  // for the peer's FIN, of a flow that nobody reads
+  std::uint8_t syn_retries = 6, syn_ack_retries = 5, retries = 15;
+  TimeNs challenge_every_ns = 500 * millisecond_ns;  // of one flow: answers to what cannot be (RFC 5961)
+  std::uint16_t mss_least = 216;                     // whatever peers say
+  // whatever routers say: what is less is rarer than forged messages (RFC 5927, 7.2)
+  std::uint16_t path_mtu_least = 576;
+  TimeNs path_mtu_ns = 600 * second_ns;  // and for so long (RFC 1191, 6.3)
+  NeighbourLimits neighbours{};
+};
+
+struct StackCounters {
+  std::uint64_t segments_in = 0, segments_out = 0, payload_in = 0, payload_out = 0;
+  std::uint64_t retransmitted = 0;          // bytes
+  std::uint64_t timeouts = 0, repairs = 0;  // retransmission timeouts; losses found by acknowledgements
+  std::uint64_t tail_probes = 0;
+  std::uint64_t marked_in = 0, echoes_in = 0;  // segments with a router's mark; acknowledgements that echo such marks
+  std::uint64_t out_of_order = 0, duplicates = 0;  // segments
+  std::uint64_t connected = 0, accepted = 0, closed = 0, failed = 0;
+  // connections that nobody here wanted: SYNs, and answers to some that nobody here waits for
+  std::uint64_t refused = 0;
+  std::uint64_t orphans_reset = 0;  // what was sent last has perhaps not arrived
+  std::uint64_t resets_in = 0, resets_out = 0, challenges = 0;
+  std::uint64_t cookies_out = 0, cookies_in = 0, syns_dropped = 0;
+  std::array<std::uint64_t, drop_reasons> drops{};
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,247 @@
+// Parts that established flows use, each alone: acknowledgement, ECN, reception, arrival, transmission, timers.
+#include <gtest/gtest.h>
+
+#include "tcp/stack/flow_timers.h"
+#include "tcp/stack/segment_arrival.h"
+#include "tcp/stack/transmission.h"
+#include "testing/tcp/stack_parts.h"
+
+namespace offpath::tcp {
+namespace {
+
+constexpr TimeNs start = second_ns;
+
+struct DataParts : StackParts {
+  using StackParts::StackParts;
+  HandedFlows handed{context, other, routes};
+  Listeners listeners{};
+  EcnFeedback ecn{context};
+  Acknowledgement acknowledgement{context, flows, ecn};
+  Reception reception{context, flows, ecn, owner};
+  SegmentArrival arrival{context, other, frames, flows, listeners, handed, ecn, owner};
+  Transmission transmission{context, other, frames, routes, flows, handed, owner};
+  FlowTimers timers{context, flows};
+  std::vector<std::byte> text = std::vector<std::byte>(1000);
+};
+
+TEST(Transmission, SendsWhatTheCongestionWindowAllowsInSegments) {
+  DataParts parts;
+  parts.know_peer(start);
+  Flow& flow = parts.established(start, 50'000);
+  const auto sent = parts.sent([&] { parts.transmission.serve(flow, start); });
+  ASSERT_EQ(sent.size(), flow.congestion.window / 1000);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(sent[i].sequence, Sequence(1000) + static_cast<std::uint32_t>(1000 * i));
+    EXPECT_EQ(sent[i].payload.size(), 1000u);
+  }
+  EXPECT_NE(flow.retransmit_due, never);
+}
+
+TEST(Transmission, EndsTheStreamWithFin) {
+  DataParts parts;
+  parts.know_peer(start);
+  Flow& flow = parts.established(start, 500);
+  flow.fin_wanted = true;
+  const auto sent = parts.sent([&] { parts.transmission.serve(flow, start); });
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].payload.size(), 500u);
+  EXPECT_TRUE(sent[0].has(flag::fin | flag::psh));
+  EXPECT_EQ(flow.state, FlowState::fin_wait_1);
+}
+
+TEST(Transmission, WaitsForItsNextHop) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 500);
+  EXPECT_TRUE(parts.sent([&] { parts.transmission.serve(flow, start); }).empty());
+  EXPECT_NE(flow.retransmit_due, never);
+  parts.know_peer(start);
+  parts.flows.wake_waiting(start);
+  EXPECT_TRUE(flow.is_ready);
+}
+
+TEST(Acknowledgement, MovesTheWindowAndTellsTheOwner) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 5000);
+  flow.next = flow.una + 5000u;
+  static_cast<void>(parts.changes());
+  Segment segment = DataParts::segment(flow);
+  segment.acknowledgement = flow.una + 3000u;
+  segment.window = 7000;
+  EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, start));
+  EXPECT_EQ(flow.acknowledged, 3000u);
+  EXPECT_EQ(flow.send_window, 7000u);
+  EXPECT_EQ(parts.changes(), change::acknowledged);
+  segment.acknowledgement = flow.next + 1u;  // of what was never sent
+  EXPECT_FALSE(parts.acknowledgement.receive(flow, segment, start));
+  EXPECT_EQ(parts.context.counters.challenges, 1u);
+}
+
+TEST(Acknowledgement, FindsALossAfterThreeDuplicates) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 5000);
+  flow.next = flow.una + 5000u;
+  const Segment segment = DataParts::segment(flow);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, start));
+  EXPECT_FALSE(flow.repairing);
+  EXPECT_TRUE(parts.acknowledgement.receive(flow, segment, start));
+  EXPECT_TRUE(flow.repairing);
+  EXPECT_EQ(parts.context.counters.repairs, 1u);
+  ASSERT_NE(flow.slow->scoreboard, nullptr);
+  EXPECT_EQ(flow.slow->scoreboard->lost()->begin, flow.una);
+}
+
+TEST(EcnFeedback, EchoesMarksUntilTheSenderHasSlowedDown) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.ecn = true;
+  Segment segment = DataParts::segment(flow);
+  segment.ecn = Ecn::congested;
+  parts.ecn.take_mark(flow, segment);
+  segment.ecn = Ecn::capable_0;
+  parts.ecn.take_mark(flow, segment);
+  EXPECT_TRUE(flow.ecn_echo);
+  segment.flags |= flag::cwr;
+  parts.ecn.take_mark(flow, segment);
+  EXPECT_FALSE(flow.ecn_echo);
+  EXPECT_EQ(parts.context.counters.marked_in, 1u);
+}
+
+TEST(EcnFeedback, SlowsDownOnceForAWindow) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 5000);
+  flow.ecn = true;
+  flow.next = flow.una + 5000u;
+  const std::uint32_t before = flow.congestion.window;
+  const Segment echo = DataParts::segment(flow, flag::ack | flag::ece);
+  parts.ecn.take_echo(flow, echo, start);
+  const std::uint32_t after = flow.congestion.window;
+  EXPECT_LT(after, before);
+  parts.ecn.take_echo(flow, echo, start);
+  EXPECT_EQ(flow.congestion.window, after);
+  Segment out;
+  EcnFeedback::mark_capable(flow, out, true);
+  EXPECT_TRUE(out.has(flag::cwr));
+  EXPECT_EQ(out.ecn, Ecn::capable_0);
+}
+
+TEST(Reception, StoresWhatIsOutOfOrderAtItsPlace) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  static_cast<void>(parts.changes());
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  segment.sequence = flow.receive_next + 1000u;
+  parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.received, 0u);
+  EXPECT_EQ(parts.changes(), 0);
+  segment.sequence = flow.receive_next;
+  parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.received, 2000u);
+  EXPECT_EQ(parts.owner.stored, (std::vector<std::pair<std::uint64_t, std::size_t>>{{1000, 1000}, {0, 1000}}));
+  EXPECT_EQ(parts.changes(), change::received);
+  EXPECT_TRUE(flow.wants_ack);
+}
+
+TEST(Reception, TakesFinBehindAllData) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  static_cast<void>(parts.changes());
+  Segment fin = DataParts::segment(flow, flag::ack | flag::fin);
+  fin.sequence = flow.receive_next + 1000u;
+  parts.reception.receive(flow, fin, start);
+  EXPECT_EQ(flow.state, FlowState::established);
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  parts.reception.receive(flow, segment, start);
+  EXPECT_EQ(flow.state, FlowState::close_wait);
+  EXPECT_EQ(parts.changes(), change::received | change::finished);
+}
+
+TEST(Reception, TakesNothingBeyondAShutWindow) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.allowed = flow.received;
+  Segment segment = DataParts::segment(flow);
+  segment.payload = parts.text;
+  parts.reception.receive(flow, segment, start);
+  EXPECT_TRUE(parts.owner.stored.empty());
+  EXPECT_TRUE(flow.wants_ack);
+}
+
+TEST(SegmentArrival, EndsAFlowOnlyForTheVeryNextNumber) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  Segment reset = DataParts::segment(flow, flag::rst);
+  reset.sequence += 1u;
+  EXPECT_TRUE(parts.arrival.receive(flow, reset, DataParts::peer_mac, start));
+  EXPECT_EQ(flow.state, FlowState::established);
+  EXPECT_EQ(parts.context.counters.challenges, 1u);
+  reset.sequence = flow.receive_next;
+  EXPECT_TRUE(parts.arrival.receive(flow, reset, DataParts::peer_mac, start));
+  EXPECT_EQ(flow.state, FlowState::closed);
+  EXPECT_EQ(flow.slow->error, FlowError::reset);
+}
+
+TEST(SegmentArrival, MakesWayForAPeerThatBeginsAnew) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  parts.flows.enter(flow, FlowState::time_wait, start);
+  Segment syn = DataParts::segment(flow, flag::syn);
+  syn.sequence = flow.receive_next + 1u;
+  EXPECT_TRUE(parts.arrival.receive(flow, syn, DataParts::peer_mac, start));  // nobody listens
+  EXPECT_EQ(flow.state, FlowState::time_wait);
+  ASSERT_TRUE(parts.listeners.add(80, {1, 1000, {}}));
+  EXPECT_FALSE(parts.arrival.receive(flow, syn, DataParts::peer_mac, start));
+  EXPECT_EQ(flow.state, FlowState::closed);
+}
+
+TEST(SegmentArrival, SendsSmallerSegmentsWhereARouterSaysSo) {
+  DataParts parts;
+  Flow& flow = parts.established(start, 5000);
+  flow.next = flow.una + 5000u;
+  IcmpUnreachable icmp{};
+  icmp.key = flow.key;
+  icmp.code = icmp_fragmentation_needed;
+  icmp.mtu = 640;
+  icmp.sequence = flow.next;  // not in flight
+  parts.arrival.receive_unreachable(flow, icmp, start);
+  EXPECT_EQ(flow.mss, 1000);
+  icmp.sequence = flow.una;
+  parts.arrival.receive_unreachable(flow, icmp, start);
+  EXPECT_EQ(flow.mss, 600);
+  EXPECT_TRUE(flow.repairing);
+  EXPECT_EQ(parts.context.counters.repairs, 0u);
+}
+
+TEST(FlowTimers, RetransmitTwiceAsLateEachTimeAndGiveUp) {
+  StackOptions options;
+  options.retries = 2;
+  DataParts parts(options);
+  Flow& flow = parts.established(start, 5000);
+  flow.next = flow.una + 5000u;
+  TimeNs now = start, before = 0;
+  flow.retransmit_due = start;
+  for (int i = 0; i < 2; ++i) {
+    parts.timers.due(flow, now);
+    ASSERT_TRUE(flow.timed_out);
+    EXPECT_EQ(flow.congestion.window, flow.mss);
+    EXPECT_GT(flow.retransmit_due - now, before);
+    before = flow.retransmit_due - now;
+    now = flow.retransmit_due;
+  }
+  parts.timers.due(flow, now);
+  EXPECT_EQ(flow.state, FlowState::closed);
+  EXPECT_EQ(flow.slow->error, FlowError::timed_out);
+}
+
+TEST(FlowTimers, SendTheDelayedAcknowledgement) {
+  DataParts parts;
+  Flow& flow = parts.established(start);
+  flow.ack_due = start;
+  parts.timers.due(flow, start);
+  EXPECT_TRUE(flow.wants_ack && flow.is_ready);
+  EXPECT_EQ(flow.ack_due, never);
+}
+
+}  // namespace
+}  // namespace offpath::tcp

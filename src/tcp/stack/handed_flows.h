@@ -1,0 +1,31 @@
+// Flows as they are written down for the other of two stacks (slow_path.h): written, checked, and read again.
+#pragma once
+
+#include "tcp/flow/routes.h"
+#include "tcp/stack/handshake.h"
+#include "tcp/stack/listeners.h"
+
+namespace offpath::tcp {
+
+class HandedFlows {
+ public:
+  HandedFlows(StackContext& context, const OtherStack& other, Routes& routes) noexcept
+      : context_(context), other_(other), routes_(routes) {}
+
+  [[nodiscard]] wire::TcpHandedFlow write(const Flow& flow) const noexcept;
+  // Error: nothing that another stack may say.
+  [[nodiscard]] Status check(const wire::TcpHandedFlow& handed) const;
+  void read(Flow& flow, const wire::TcpHandedFlow& handed, TimeNs now) const noexcept;
+  [[nodiscard]] bool learn_next_hop(const wire::TcpHandedFlow& handed, TimeNs now);  // true: it was named
+
+  // To the stack that this one works for. A flow stays here, and sends nothing, until that one has answered.
+  void give(const HalfOpen& half, const Listener& listener, const Segment& segment, TimeNs now);
+  void give(Flow& flow, const ReceivedFrame* frame, TimeNs now);
+
+ private:
+  StackContext& context_;
+  const OtherStack& other_;
+  Routes& routes_;
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,37 @@
+#include "tcp/stack/handshake.h"
+#include "tcp/flow/positions.h"
+
+namespace offpath::tcp {
+
+void take_syn_options(Flow& flow, const TcpOptions& peer, const StackContext& context) noexcept {
+  flow.timestamps = peer.timestamps.has_value();
+  flow.sack = peer.sack_permitted;
+  if (peer.timestamps) flow.recent_timestamp = peer.timestamps->value;
+  if (peer.window_scale) {
+    flow.send_scale = *peer.window_scale;
+  } else {
+    flow.send_scale = flow.receive_scale = 0;
+  }
+  const std::uint32_t most = std::min<std::uint32_t>(
+      std::max<std::uint16_t>(peer.mss.value_or(536), context.options.mss_least), context.own_mss());
+  flow.mss = static_cast<std::uint16_t>(most - (flow.timestamps ? 12 : 0));
+}
+
+void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, const StackContext& context,
+                    TimeNs now) noexcept {
+  flow.slow->iss = half.iss;
+  flow.slow->begun = half.begun;
+  flow.accepted = true;
+  flow.timestamp_offset = half.timestamp_offset;
+  flow.una = flow.next = half.iss + 1;
+  flow.receive_next = flow.ack_sent = half.irs + 1;
+  flow.receive_edge = flow.receive_next + static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
+  take_window(flow, half.peer_window, half.irs, half.iss);
+  take_syn_options(flow, half.peer, context);
+  flow.ecn = half.ecn;
+  if (!flow.timestamps || !segment.options.timestamps || half.retries != 0) return;
+  const std::uint32_t passed = context.timestamp(flow.timestamp_offset, now) - segment.options.timestamps->echo;
+  if (passed < 60'000) flow.rtt.add(std::max<TimeNs>(passed, 1) * millisecond_ns, context.options.rto);
+}
+
+}  // namespace offpath::tcp

@@ -1,0 +1,15 @@
+// What a flow takes from the segments of its handshake.
+#pragma once
+
+#include "tcp/flow/context.h"
+#include "tcp/stack/half_open.h"
+
+namespace offpath::tcp {
+
+// The options of the peer's SYN.
+void take_syn_options(Flow& flow, const TcpOptions& peer, const StackContext& context) noexcept;
+// A half-open connection, and the segment that has completed its handshake.
+void take_half_open(Flow& flow, const HalfOpen& half, const Segment& segment, const StackContext& context,
+                    TimeNs now) noexcept;
+
+}  // namespace offpath::tcp

@@ -1,0 +1,45 @@
+// A segment of a flow arrives (RFC 9293, 3.10.7): whether it is acceptable, and what RST and SYN mean in this state.
+// Also the ICMP messages that routers send because of one.
+#pragma once
+
+#include "tcp/segment/icmp.h"
+#include "tcp/stack/acknowledgement.h"
+#include "tcp/stack/handed_flows.h"
+#include "tcp/stack/listeners.h"
+#include "tcp/stack/reception.h"
+
+namespace offpath::tcp {
+
+class SegmentArrival {
+ public:
+  SegmentArrival(StackContext& context, const OtherStack& other, FrameQueue& frames, Flows& flows,
+                 const Listeners& listeners, HandedFlows& handed, EcnFeedback& ecn, Owner& owner) noexcept
+      : context_(context),
+        other_(other),
+        frames_(frames),
+        flows_(flows),
+        listeners_(listeners),
+        handed_(handed),
+        acknowledgement_(context, flows, ecn),
+        reception_(context, flows, ecn, owner) {}
+
+  // False: the flow has made way for a new one of the same key, which this segment may begin.
+  [[nodiscard]] bool receive(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now);
+  void receive_unreachable(Flow& flow, const IcmpUnreachable& icmp, TimeNs now);
+
+ private:
+  void receive_in_syn_sent(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now);
+  void receive_synchronized(Flow& flow, const Segment& segment, const MacAddress& from, TimeNs now);
+  [[nodiscard]] bool acceptable(Flow& flow, const Segment& segment, TimeNs now);
+
+  StackContext& context_;
+  const OtherStack& other_;
+  FrameQueue& frames_;
+  Flows& flows_;
+  const Listeners& listeners_;
+  HandedFlows& handed_;
+  Acknowledgement acknowledgement_;
+  Reception reception_;
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,238 @@
+#include "tcp/stack/transmission.h"
+#include "tcp/flow/positions.h"
+#include "tcp/flow/waiting.h"
+#include "tcp/segment/frame_writer.h"
+#include "tcp/stack/ecn.h"
+
+namespace offpath::tcp {
+
+namespace {
+
+constexpr unsigned segments_a_turn = 16;
+constexpr std::uint32_t super_segment_bytes_max = 64'000;  // with its headers it fits the length of a datagram
+
+}  // namespace
+
+TcpOptions Transmission::options_of(const Flow& flow, TimeNs now) const noexcept {
+  TcpOptions options;
+  if (flow.timestamps)
+    options.timestamps = Timestamps{context_.timestamp(flow.timestamp_offset, now), flow.recent_timestamp};
+  if (flow.sack && flow.slow->reassembly != nullptr) {
+    const auto ranges = flow.slow->reassembly->ranges();
+    options.sack_count = static_cast<std::uint8_t>(std::min<std::size_t>(ranges.size(), flow.timestamps ? 3 : 4));
+    std::copy_n(ranges.begin(), options.sack_count, options.sack.begin());
+  }
+  return options;
+}
+
+std::uint32_t Transmission::chunk_bytes(const Flow& flow) const noexcept {
+  std::uint32_t most = std::min(context_.port.segmentation_bytes, super_segment_bytes_max);
+  if (flow.congestion.rate != 0) {
+    // A millisecond's worth: what leaves in one piece is not paced.
+    const std::uint64_t paced = std::max<std::uint64_t>(flow.congestion.rate / 1000, 2u * flow.mss);
+    most = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, paced));
+  }
+  return std::max<std::uint32_t>(most / flow.mss, 1) * flow.mss;
+}
+
+// Sends the numbers of `range`, or fewer of them if the owner has no more: those after the data are a FIN. Returns how
+// many.
+std::uint32_t Transmission::emit(Flow& flow, SequenceRange range, std::uint8_t flags, const MacAddress& to,
+                                 TimeNs now) {
+  const Sequence end = data_end(flow);
+  auto payload_bytes = static_cast<std::uint32_t>(std::max(earlier(range.end, end) - range.begin, 0));
+  bool fin = flow.fin_wanted && range.end > end && !range.empty();
+  Segment segment;
+  segment.key = flow.key;
+  segment.sequence = range.begin;
+  segment.options = options_of(flow, now);
+  Payload payload{};
+  if (payload_bytes > 0) {
+    const std::uint64_t position = flow.acknowledged + bytes_between(flow.una, range.begin);
+    payload = owner_.payload(flows_.id_of(flow), flow.slow->tag, position, payload_bytes);
+    const auto there = static_cast<std::uint32_t>(payload[0].size() + payload[1].size());
+    OFP_ASSERT(there <= payload_bytes);
+    if (there < payload_bytes) fin = false;
+    if (there == 0) return 0;
+    payload_bytes = there;
+    if (range.begin + payload_bytes == end) flags |= flag::psh;
+  }
+  segment.flags = static_cast<std::uint8_t>(flags | flag::ack | (fin ? flag::fin : 0));
+  segment.acknowledgement = flow.receive_next;
+  segment.window = advertise(flow);
+  if (flow.ecn) EcnFeedback::mark_capable(flow, segment, payload_bytes > 0 && range.begin == flow.next);
+  // SACK blocks take their room from the payload of each segment.
+  const std::uint32_t blocks = segment.options.sack_count == 0 ? 0 : 4u + 8u * segment.options.sack_count;
+  FrameToSend& frame = frames_.next();
+  write_segment_frame(segment, payload, static_cast<std::uint16_t>(flow.mss - blocks), context_.port.mac, to,
+                      context_.port.checksum, frame);
+  if (frame.segment_bytes != 0 && context_.port.segmentation_bytes == 0) {
+    // This port sends no more than one segment: without the blocks it is one.
+    segment.options.sack_count = 0;
+    write_segment_frame(segment, payload, flow.mss, context_.port.mac, to, context_.port.checksum, frame);
+  }
+  ++context_.counters.segments_out;
+  context_.counters.payload_out += payload_bytes;
+  flow.ack_sent = flow.receive_next;
+  flow.wants_ack = false;
+  flow.ack_due = never;
+  return payload_bytes + (fin ? 1 : 0);
+}
+
+void Transmission::serve(Flow& flow, TimeNs now) {
+  if (flow.elsewhere) return;
+  const MacAddress* to = routes_.await(flow, now);
+  if (to == nullptr) {
+    // It is woken when the neighbour is found or not; and by its timer, where too many flows wait already.
+    if (flow.retransmit_due == never)
+      flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
+    return flows_.arm(flow);
+  }
+  if (flow.wants_syn) return send_synchronizing(flow, *to, now);
+  if (flow.state == FlowState::syn_sent || flow.state == FlowState::syn_received) return;
+  for (; flow.acks_owed > 1 && frames_.has_room(); --flow.acks_owed) emit(flow, {flow.next, flow.next}, 0, *to, now);
+  flow.acks_owed = 0;
+  const unsigned turns = context_.port.segmentation_bytes > 0 ? 1 : segments_a_turn;
+  bool more = flow.state != FlowState::time_wait;
+  for (unsigned turn = 0; more && turn < turns && frames_.has_room(); ++turn)
+    more = send_lost(flow, *to, now) || send_new(flow, *to, now);
+  if (!more) flow.slow->flight_sent = bytes_between(flow.una, flow.next);
+  if (flow.wants_tail && frames_.has_room()) send_tail(flow, *to, now);
+  if (flow.wants_probe && frames_.has_room()) {
+    // A number that was acknowledged long ago: whoever is there says what it expects, and its window.
+    emit(flow, {flow.una - 1u, flow.una - 1u}, 0, *to, now);
+    flow.wants_probe = false;
+  }
+  if (flow.wants_ack && frames_.has_room()) emit(flow, {flow.next, flow.next}, 0, *to, now);
+  if (more || flow.wants_ack || flow.wants_probe || flow.wants_tail) flows_.make_ready(flow);
+  // Nothing is on its way that could be answered, and something cannot be sent: the window is asked for.
+  if (flow.una == flow.next && flow.next != data_end(flow) && flow.retransmit_due == never && flow.paced_until == 0) {
+    flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.slow->probes);
+    begin_waiting(flow, now);
+  }
+  flows_.arm(flow);
+  if (flow.state == FlowState::time_wait && other_.slow != nullptr && !flow.wants_ack) {
+    // It has sent its last acknowledgement; the slow path repeats that if it has to.
+    other_.slow->time_wait(handed_.write(flow));
+    flows_.end(flow, FlowError::none);
+  }
+}
+
+void Transmission::send_synchronizing(Flow& flow, const MacAddress& to, TimeNs now) {
+  Segment segment;
+  segment.key = flow.key;
+  segment.sequence = flow.slow->iss;
+  segment.flags = flag::syn;
+  segment.window = static_cast<std::uint16_t>(std::min<std::uint64_t>(flow.allowed, 65'535));
+  const bool answer = flow.state == FlowState::syn_received;
+  // Not once more: some networks drop SYNs that ask (RFC 3168, 6.1.1.1).
+  flow.ecn = !answer && context_.congestion.wants_ecn() && flow.retries == 0;
+  if (flow.ecn) segment.flags |= flag::ece | flag::cwr;
+  if (answer) {
+    segment.flags |= flag::ack;
+    segment.acknowledgement = flow.receive_next;
+  }
+  segment.options.mss = context_.own_mss();
+  segment.options.sack_permitted = !answer || flow.sack;
+  if (!answer || flow.timestamps)
+    segment.options.timestamps =
+        Timestamps{context_.timestamp(flow.timestamp_offset, now), answer ? flow.recent_timestamp : 0};
+  if (!answer || flow.receive_scale != 0 || flow.send_scale != 0) segment.options.window_scale = context_.own_scale();
+  if (!frames_.has_room()) return flows_.make_ready(flow);
+  write_segment_frame(segment, {}, flow.mss, context_.port.mac, to, context_.port.checksum, frames_.next());
+  ++context_.counters.segments_out;
+  flow.wants_syn = false;
+  flow.timing = flow.next == flow.slow->iss;  // not of one that is sent again
+  flow.timed_at = now;
+  flow.next = flow.slow->iss + 1;
+  flow.timed = flow.next;
+  begin_waiting(flow, now);
+  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
+  flows_.arm(flow);
+}
+
+bool Transmission::send_lost(Flow& flow, const MacAddress& to, TimeNs now) {
+  Scoreboard* board = flow.slow->scoreboard.get();
+  if (board == nullptr || !flow.repairing) return false;
+  const auto lost = board->lost();
+  if (!lost) return false;
+  const std::uint32_t flight = in_flight(flow), window = flow.congestion.window;
+  if (flight >= window && flight > 0 && !flow.resend_now) return false;
+  const std::uint32_t room = window > flight ? window - flight : 0;
+  const std::uint32_t most = flow.resend_now ? flow.mss : std::max<std::uint32_t>(room / flow.mss, 1) * flow.mss;
+  const std::uint32_t bytes = std::min({lost->bytes(), chunk_bytes(flow), most});
+  const std::uint32_t sent = emit(flow, {lost->begin, lost->begin + bytes}, 0, to, now);
+  if (sent == 0) return false;
+  board->resent({lost->begin, lost->begin + sent}, flow.next, now);
+  context_.counters.retransmitted += sent;
+  flow.resend_now = flow.timing = false;
+  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
+  return true;
+}
+
+// The last segment once more, unless something new has just left in its place: what is missing before it, SACK then
+// says.
+void Transmission::send_tail(Flow& flow, const MacAddress& to, TimeNs now) {
+  flow.wants_tail = false;
+  if (flow.una == flow.next || flow.repairing) return;
+  const std::uint32_t bytes = std::min<std::uint32_t>(bytes_between(flow.una, flow.next), flow.mss);
+  if (!flow.tail_due) {
+    const std::uint32_t sent = emit(flow, {flow.next - bytes, flow.next}, 0, to, now);
+    if (sent == 0) return;
+    context_.counters.retransmitted += sent;
+    ++context_.counters.tail_probes;
+  }
+  flow.timing = flow.tail_due = false;
+  flow.tail_out = true;
+  flow.slow->tail_end = flow.next;
+  flow.slow->tail_flight = bytes_between(flow.una, flow.next);
+  flow.slow->tail_ms = context_.timestamp(flow.timestamp_offset, now);
+  flow.retransmit_due = now + flow.rtt.timeout_ns(context_.options.rto, flow.retries);
+}
+
+// How many new bytes may go out in one piece now.
+std::uint32_t Transmission::sendable(const Flow& flow) const noexcept {
+  const std::uint32_t unsent = bytes_between(flow.next, later(data_end(flow), flow.next)), flight = in_flight(flow);
+  const Sequence edge = flow.una + flow.send_window;
+  const std::uint32_t by_window = edge > flow.next ? bytes_between(flow.next, edge) : 0;
+  const std::uint32_t by_congestion = flow.congestion.window > flight ? flow.congestion.window - flight : 0;
+  const std::uint32_t bytes = std::min({unsent, by_window, by_congestion, chunk_bytes(flow)});
+  if (bytes >= flow.mss) return bytes == unsent ? bytes : bytes / flow.mss * flow.mss;
+  // Less than a segment (RFC 9293, 3.8.6.2.1): the last of the data, unless Nagle waits for more of it; or a window
+  // that never is larger, if nothing else makes the peer answer.
+  if (flow.next == flow.una) return bytes;
+  return bytes == unsent && (!flow.nagle || flow.fin_wanted) ? bytes : 0;
+}
+
+bool Transmission::send_new(Flow& flow, const MacAddress& to, TimeNs now) {
+  if (flow.fin_sent) return false;
+  if (flow.paced_until != 0 && flow.congestion.rate == 0) flow.paced_until = 0;
+  const Sequence end = data_end(flow);
+  const std::uint32_t bytes = sendable(flow);
+  if (bytes > 0 && flow.paced_until > now) return false;  // its timer makes it ready
+  const bool fin = flow.fin_wanted && flow.next + bytes == end;
+  if (bytes == 0 && !fin) return false;
+  const Sequence begin = flow.next;
+  const std::uint32_t sent = emit(flow, {begin, begin + bytes + (fin ? 1 : 0)}, 0, to, now);
+  if (sent == 0) return false;
+  flow.next += sent;
+  begin_waiting(flow, now);
+  if (sent == bytes + 1) {
+    flow.fin_sent = true;
+    flow.state = flow.state == FlowState::close_wait ? FlowState::last_ack : FlowState::fin_wait_1;
+  }
+  if (!flow.timing && !flow.repairing) {
+    flow.timing = true;
+    flow.timed = flow.next;
+    flow.timed_at = now;
+  }
+  const bool first = bytes_between(flow.una, begin) <= flow.mss;  // or the second, from which on a tail is probed
+  if (first || flow.retransmit_due == never || flow.tail_due || flow.wants_tail)
+    await_acknowledgement(flow, context_.options.rto, now);
+  if (flow.congestion.rate != 0)
+    flow.paced_until = std::max(now, flow.paced_until) +
+                       static_cast<TimeNs>(double(sent) / static_cast<double>(flow.congestion.rate) * second_ns);
+  return !flow.fin_sent;
+}
+
+}  // namespace offpath::tcp

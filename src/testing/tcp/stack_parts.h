@@ -1,0 +1,112 @@
+// The parts of a stack, each of which a test can use alone: no network, and an owner that remembers what it was told.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tcp/flow/flows.h"
+#include "tcp/flow/positions.h"
+#include "tcp/segment/ethernet.h"
+
+namespace offpath::tcp {
+
+class KeepingOwner final : public Owner {
+ public:
+  std::optional<std::uint64_t> accept(std::uint64_t, FlowId, const FlowKey&) override {
+    return accepts ? std::optional<std::uint64_t>(++accepted) : std::nullopt;
+  }
+  Payload payload(FlowId, std::uint64_t, std::uint64_t position, std::uint32_t bytes) override {
+    return {Bytes(sends).subspan(position, bytes), Bytes()};
+  }
+  void store(FlowId, std::uint64_t, std::uint64_t position, Bytes bytes) override {
+    stored.emplace_back(position, bytes.size());
+  }
+
+  bool accepts = true;
+  std::uint64_t accepted = 0;
+  std::vector<std::byte> sends = std::vector<std::byte>(100'000);
+  std::vector<std::pair<std::uint64_t, std::size_t>> stored;
+};
+
+struct StackParts {
+  static constexpr Ipv4Address own{0x0a000001}, peer{0x0a000002};
+  static constexpr MacAddress own_mac{2, 0, 0, 0, 0, 1}, peer_mac{2, 0, 0, 0, 0, 2};
+  static constexpr FlowKey key{{own, 80}, {peer, 4000}};
+
+  explicit StackParts(const StackOptions& more = {}, std::string_view algorithm = "new_reno")
+      : congestion(congestion_control(algorithm).value()),
+        context(
+            [&] {
+              StackOptions options = more;
+              options.address = own;
+              return options;
+            }(),
+            PortCapabilities{own_mac}, *congestion) {}
+
+  // An established flow, whose own numbers begin at 1000 and the peer's at 5000, without timestamps or SACK.
+  Flow& established(TimeNs now, std::uint64_t offered = 0) {
+    Flow& flow = *flows.new_flow(key, 7, 65'535, {}, now);
+    flow.una = flow.next = Sequence(1000);
+    flow.receive_next = flow.ack_sent = Sequence(5000);
+    flow.receive_edge = flow.receive_next + 65'535u;
+    flow.receive_scale = 0;
+    flow.mss = 1000;
+    flow.offered = offered;
+    take_window(flow, 60'000, Sequence(5000), Sequence(1000));
+    context.congestion.begin(flow.congestion, flow.mss, now);
+    flows.established(flow, now);
+    return flow;
+  }
+  void know_peer(TimeNs now) { routes.learn(peer, peer_mac, true, now); }
+
+  // What is sent by `send`, as the peer receives it.
+  template <class Send>
+  std::vector<Segment> sent(const Send& send) {
+    burst.assign(64, FrameToSend{});
+    frames.begin(burst);
+    send();
+    frames.move_strays();
+    burst.resize(frames.finish());
+    bytes.clear();
+    std::vector<Segment> segments;
+    for (const FrameToSend& frame : burst) {
+      auto& whole = bytes.emplace_back(frame.header.begin(), frame.header.begin() + frame.header_bytes);
+      for (const Bytes& part : frame.payload) whole.insert(whole.end(), part.begin(), part.end());
+      Ipv4Packet packet;
+      Segment segment;
+      if (read_ipv4(Bytes(whole).subspan(ethernet_header_bytes), packet) == Drop::none &&
+          read_segment(packet, true, segment) == Drop::none)
+        segments.push_back(segment);
+    }
+    return segments;
+  }
+  // One that the peer sends in order, without payload.
+  static Segment segment(const Flow& flow, std::uint8_t flags = flag::ack) {
+    Segment made;
+    made.key = flow.key;
+    made.sequence = flow.receive_next;
+    made.acknowledgement = flow.una;
+    made.flags = flags;
+    made.window = 60'000;
+    return made;
+  }
+  std::uint8_t changes() {
+    std::uint8_t all = 0;
+    while (const auto change = flows.next_change()) all |= change->what;
+    return all;
+  }
+
+  std::unique_ptr<const CongestionControl> congestion;
+  StackContext context;
+  OtherStack other{};
+  KeepingOwner owner{};
+  FrameQueue frames{context};
+  Routes routes{context, other, frames};
+  Flows flows{context, other, frames, routes, 0};
+  std::vector<FrameToSend> burst{};
+  std::vector<std::vector<std::byte>> bytes{};
+};
+
+}  // namespace offpath::tcp
