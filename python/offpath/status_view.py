@@ -133,11 +133,19 @@ def events_tables(status: dict[str, Any]) -> RenderableType:
     def clock(at_s: float) -> str:
         return time.strftime("%H:%M:%S", time.localtime(at_s))
 
+    hidden = "shown at the agent's Unix socket, or if agent.http_events is on"
     failures = [
-        [clock(now - each["ago_s"]), f"{each['program']}, channel {each['channel']}", each["error"], each["why"]]
+        [
+            clock(now - each["ago_s"]),
+            f"{each['program']}, channel {each['channel']}",
+            each["error"],
+            each["why"] or hidden,
+        ]
         for each in status["failures"]
     ]
     events = [[clock(each["at_s"]), each["level"], each["what"]] for each in status["events"]]
+    if not status["shows_events"]:
+        events = [["", "", hidden]]
     tables = [table_of("failures", ["when", "program", "what", "why"], failures),
               table_of("events", ["when", "level", "what"], events)]  # fmt: skip
     for table in tables:

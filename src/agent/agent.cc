@@ -120,7 +120,8 @@ Status Agent::prepare(const Confine& confine) {
   OFP_TRY(join_parts());
   if (tcp_) OFP_TRY(tcp_->start());
   if (settings_.http) {
-    auto server = HttpServer::start(std::move(http_socket), *settings_.http, settings_.http_hosts, *board_);
+    auto server = HttpServer::start(std::move(http_socket), *settings_.http, settings_.http_hosts,
+                                    settings_.http_events, *board_);
     if (!server) return tl::unexpected<Failure>(std::move(server).error());
     http_.emplace(std::move(*server));
   }

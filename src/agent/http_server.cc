@@ -49,7 +49,16 @@ void refuse_unknown_hosts(httplib::Server& server, std::vector<std::string> host
       });
 }
 
-void add_routes(httplib::Server& server, StatusBoard& board) {
+// Without the reasons of failures and the lines of the log, which can hold names and paths of other users.
+AgentStatus without_events(const AgentStatus& status) {
+  AgentStatus shown = status;
+  for (service::FailedRequest& each : shown.failures) each.why.message.clear();
+  shown.lines.clear();
+  shown.shows_events = false;
+  return shown;
+}
+
+void add_routes(httplib::Server& server, StatusBoard& board, bool shows_events) {
   const auto with_status = [&board](auto write) {
     return [&board, write](const httplib::Request&, httplib::Response& response) {
       if (const auto status = board.get()) {
@@ -60,8 +69,9 @@ void add_routes(httplib::Server& server, StatusBoard& board) {
       }
     };
   };
-  server.Get("/status.json", with_status([](const AgentStatus& status, httplib::Response& response) {
-               response.set_content(status_json(status, process_usage()), "application/json");
+  server.Get("/status.json", with_status([shows_events](const AgentStatus& status, httplib::Response& response) {
+               response.set_content(status_json(shows_events ? status : without_events(status), process_usage()),
+                                    "application/json");
              }));
   server.Get("/schemas.json", with_status([](const AgentStatus& status, httplib::Response& response) {
                response.set_content(schemas_json(status), "application/json");
@@ -99,7 +109,7 @@ struct HttpServer::Parts {
 };
 
 Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, std::vector<std::string> hosts,
-                                     StatusBoard& board) {
+                                     bool shows_events, StatusBoard& board) {
   const int flags = fcntl(listener.get(), F_GETFL);
   if (flags < 0 || fcntl(listener.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
   auto parts = std::make_unique<Parts>();
@@ -115,8 +125,9 @@ Result<HttpServer> HttpServer::start(Fd listener, const link::Address& address, 
                               {"Content-Security-Policy",
                                "default-src 'self'; style-src 'unsafe-inline'; "
                                "script-src 'unsafe-inline'"}});
-  if (address.kind != link::Address::Kind::unix_socket) refuse_unknown_hosts(server, std::move(hosts));
-  add_routes(server, board);
+  const bool is_own = address.kind == link::Address::Kind::unix_socket;  // of the agent's user alone
+  if (!is_own) refuse_unknown_hosts(server, std::move(hosts));
+  add_routes(server, board, is_own || shows_events);
   server.adopt(std::move(listener));
   parts->thread = std::thread([&server] { server.listen_after_bind(); });
   while (!server.is_running()) std::this_thread::yield();  // before that, stop() would have no effect

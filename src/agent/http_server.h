@@ -15,9 +15,9 @@ class HttpServer {
  public:
   // `listener` is bound to `address`. `board` outlives the server. Over TCP it answers only requests for IP addresses,
   // localhost, this machine's name and `hosts`, so that a foreign page whose name resolves to this machine reads
-  // nothing (DNS rebinding).
+  // nothing (DNS rebinding), and shows reasons of failures and lines of the log only with `shows_events`.
   [[nodiscard]] static Result<HttpServer> start(Fd listener, const link::Address& address,
-                                                std::vector<std::string> hosts, StatusBoard& board);
+                                                std::vector<std::string> hosts, bool shows_events, StatusBoard& board);
   HttpServer(HttpServer&&) noexcept;
   HttpServer& operator=(HttpServer&&) = delete;
   ~HttpServer();  // ends its threads; close the board before

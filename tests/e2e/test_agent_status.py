@@ -8,6 +8,8 @@ import socket
 from html.parser import HTMLParser
 from pathlib import Path
 
+import offpath
+import pytest
 from agent_process import agent, connect, until
 
 SAMPLE = re.compile(r'^([a-z_][a-z0-9_]*)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)$')
@@ -133,6 +135,21 @@ def test_over_a_unix_socket(tmp_path: Path) -> None:
         assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"ok\n")
         assert a.stop() == 0
     assert not path.exists()
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_only_the_agents_user_reads_reasons_and_log_lines(tmp_path: Path, shows: bool) -> None:
+    # At a TCP address anybody on the machine reads; names in both may be another user's.
+    with agent(tmp_path, "--set", f"agent.http_events={str(shows).lower()}") as running:
+        with offpath.connect(running.ready["address"]) as session:
+            first = session.stream("secret-name", {"v": "int64"}, rows_max=10, ranks=2, rank=0)
+            with pytest.raises(offpath.Exists):
+                session.stream("secret-name", {"v": "int64"}, rows_max=10, ranks=2, rank=0)
+            status = running.status()
+            first.close()
+        assert status["shows_events"] is shows
+        assert [bool(each["why"]) for each in status["failures"]] == [shows], "that it failed is shown to everybody"
+        assert bool(status["events"]) is shows
 
 
 def test_a_name_that_is_not_the_agents_is_refused(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def text(document: str, element: str) -> str:
 
 def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
     long_name = "checkpoint-of-the-simulation-" + "with-a-name-that-goes-on-" * 4 + "to-its-end"
-    group.start("a", "--memory", "64MiB", "--set", "log.level=warning")
+    group.start("a", "--memory", "64MiB", "--set", "log.level=warning", "--set", "agent.http_events=true")
     values = np.arange(1 << 20)
     schema = pa.schema([pa.field("v", pa.int64(), nullable=False)])
     with offpath.connect(group.address("a"), name="solver") as session:

@@ -345,6 +345,7 @@ Result<AgentSettings> read_settings(const Config& config) {
   OFP_ASSIGN(settings.listen, parse_listen(config));
   OFP_ASSIGN(settings.http, parse_http(config));
   settings.http_hosts = config.texts("agent.http_hosts");
+  settings.http_events = config.boolean("agent.http_events");
   OFP_ASSIGN(settings.flight, parse_flight(config));
   OFP_ASSIGN(settings.log_level, parse_level(config));
   OFP_ASSIGN(settings.allow_uids, parse_users(config));

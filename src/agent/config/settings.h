@@ -39,6 +39,7 @@ struct AgentSettings {
   std::vector<link::Address> listen;
   std::optional<link::Address> http;
   std::vector<std::string> http_hosts;
+  bool http_events = false;
   std::optional<FlightSettings> flight;
   std::optional<unsigned> pin;  // the core the loop runs on
   bool batch = true;            // the loop never takes the core of a program that wakes it

@@ -23,6 +23,9 @@ constexpr ConfigKey keys[] = {
     {"agent.http_hosts", ConfigType::texts, "",
      "Further host names under which agent.http is reached, besides localhost and this machine's name. IP addresses "
      "need no entry. A request to another name is refused."},
+    {"agent.http_events", ConfigType::boolean, "false",
+     "Show why requests failed, and the newest lines of the log, to whoever reaches agent.http at a TCP address. The "
+     "agent's own user sees them at a Unix socket."},
     {"agent.pin", ConfigType::integer, "-1", "The core that the loop runs on. -1: any.", -1, 4095},
     {"agent.spill_directory", ConfigType::text, "",
      "Directory for objects of pools with spill=on or spill=durable ([guides/pools.md](../guides/pools.md)): an "

@@ -129,7 +129,8 @@ constexpr std::string_view level_names[] = {"debug", "info", "warning", "error",
 
 // What happened of late: requests that failed, and lines of the log.
 void write_events(Json& json, const AgentStatus& status) {
-  json.member("failures_count", status.failures_count).key("failures").begin_list();
+  json.member("failures_count", status.failures_count).member("shows_events", status.shows_events);
+  json.key("failures").begin_list();
   for (const service::FailedRequest& each : status.failures) {
     json.begin_object().member("ago_s", in_seconds(std::max<TimeNs>(status.taken_at - each.at, 0)));
     json.member("program", each.program).member("channel", each.channel).member("error", error_name(each.why.code));

@@ -70,6 +70,7 @@ struct AgentStatus {
   std::vector<service::FailedRequest> failures;  // the newest last, as the lines of the log
   std::uint64_t failures_count = 0;
   std::vector<LogLine> lines;
+  bool shows_events = true;  // false: `lines` and the reasons of failures are left out
 
   std::vector<group::Member> members;  // this agent first, then the others by name
   std::size_t waiting_seeds = 0;       // addresses of members that have not answered yet
