@@ -53,6 +53,7 @@
 #include "pool/members/waiting.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
+#include "pool/table/reserves.h"
 #include "service/service.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
@@ -166,14 +167,14 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   using ListedThere =
       std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
-  // Memory for what other members keep in the pool here, from now until unreserve or forget_all: nobody else is given
-  // it. All of it or, if there is not so much, none: Error::too_large. `stays`: of objects of these columns, which take
-  // of it only when there is no other room.
-  [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes,
-                               std::function<bool(std::string_view column)> stays);
-  void unreserve(const std::string& pool) { reserves_.erase(pool); }
-  [[nodiscard]] std::uint64_t reserved() const noexcept;
-  [[nodiscard]] std::uint64_t reserved_left() const noexcept;  // of that, not in use
+  // Sets memory aside for objects that other members keep in the pool here, until unreserve or forget_all (see
+  // reserves.h). Error::too_large if all reserves together would exceed their bound.
+  [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, Reserves::Stays stays) {
+    return reserves_.add(pool, bytes, std::move(stays), self_);
+  }
+  void unreserve(const std::string& pool) { reserves_.remove(pool); }
+  [[nodiscard]] std::uint64_t reserved() const noexcept { return reserves_.bytes(); }
+  [[nodiscard]] std::uint64_t reserved_left() const noexcept { return reserves_.left(); }
   // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at
   // once, as the others.
   void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
@@ -585,12 +586,8 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   };
   std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
 
-  struct SetAside {
-    std::shared_ptr<Reserve> memory;
-    std::function<bool(std::string_view column)> stays;
-  };
-  std::map<std::string, SetAside> reserves_;  // by pool
-  TimeNs joining_until_ = never;              // with rows from disk: never, when that is over
+  Reserves reserves_{options_.reserved_bytes_max};
+  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
   // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
   template <class Matches>
   [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {

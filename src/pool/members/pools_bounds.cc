@@ -25,7 +25,7 @@ std::set<std::string_view> Pools::in_use() const {
   for (const auto& [number, gather] : gathers_) names.insert(gather.pool);
   for (const auto& [number, listing] : listings_) names.insert(listing.pool);
   for (const auto& [removed, members] : removals_) names.insert(removed.first);
-  for (const auto& [pool, reserve] : reserves_) names.insert(pool);
+  for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
   for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
   for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
   for (const auto& [number, move] : reading_) names.insert(move.pool);

@@ -28,38 +28,11 @@ Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& eff
   return {};
 }
 
-// ---- memory for what others keep here
-
-Status Pools::reserve(const std::string& pool, std::uint64_t bytes,
-                      std::function<bool(std::string_view column)> stays) {
-  const auto before = reserves_.find(pool);
-  const std::uint64_t others = reserved() - (before != reserves_.end() ? before->second.memory->bytes() : 0);
-  if (bytes > options_.reserved_bytes_max || others > options_.reserved_bytes_max - bytes)
-    return fail(Error::too_large,
-                "copies of other members' objects need {} bytes of memory at {}, where {} of {} are set aside for "
-                "copies already",
-                bytes, self_, others, options_.reserved_bytes_max);
-  reserves_.insert_or_assign(pool, SetAside{std::make_shared<Reserve>(bytes), std::move(stays)});
-  return {};
-}
-
-std::uint64_t Pools::reserved() const noexcept {
-  std::uint64_t all = 0;
-  for (const auto& [pool, reserve] : reserves_) all += reserve.memory->bytes();
-  return all;
-}
-
-std::uint64_t Pools::reserved_left() const noexcept {
-  std::uint64_t all = 0;
-  for (const auto& [pool, reserve] : reserves_) all += reserve.memory->left();
-  return all;
-}
-
 void Pools::set_reserve(Incoming& incoming) const {
-  const auto at = reserves_.find(incoming.place.pool);
-  if (at == reserves_.end() || incoming.delivery != 0) return;
-  incoming.object.reserve = at->second.memory;
-  incoming.object.stays = at->second.stays(incoming.place.column_key);
+  const Reserves::SetAside* const reserve = reserves_.find(incoming.place.pool);
+  if (reserve == nullptr || incoming.delivery != 0) return;
+  incoming.object.reserve = reserve->memory;
+  incoming.object.stays = reserve->stays(incoming.place.column_key);
 }
 
 void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
