@@ -148,7 +148,7 @@ TEST(Launcher, EnvironmentThatMakesNoSenseIsRefused) {
   setenv("PMI_RANK", "2", 1);
   EXPECT_NE(Launcher::from_environment().error().message.find("PMI_RANK is 2, PMI_SIZE is 2"), std::string::npos);
   setenv("PMI_RANK", "one", 1);
-  EXPECT_NE(Launcher::from_environment().error().message.find("no number"), std::string::npos);
+  EXPECT_NE(Launcher::from_environment().error().message.find("not a number"), std::string::npos);
   for (const char* variable : {"PMI_FD", "PMI_RANK", "PMI_SIZE"}) unsetenv(variable);
 }
 

@@ -96,8 +96,8 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
   EXPECT_NE(json.find(R"("waits_for_credit_s":3,"credit_lacking_bytes":4096)"), std::string::npos) << json;
   EXPECT_EQ(json.find("waits_for_credit_s"), json.rfind("waits_for_credit_s")) << "the other one waits for nothing";
-  EXPECT_NE(json.find(R"("failures_count":5,"failures":[{"ago_s":1,"program":"solver","channel":3,"error":"invalid",)"
-                      R"("why":"no \"such\" row"}])"),
+  EXPECT_NE(json.find(R"("failures_count":5,"shows_events":true,"failures":[{"ago_s":1,"program":"solver","channel":3,)"
+                      R"("error":"invalid","why":"no \"such\" row"}])"),
             std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("events":[{"at_s":1.5,"level":"warning","what":"a line"}])"), std::string::npos) << json;
