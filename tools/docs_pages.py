@@ -319,7 +319,19 @@ ROW = re.compile(rf',\s*({STRING}),\s*((?:{STRING}\s*)+|\w+_help)(?:,\s*"\w+",\s
 CALL = re.compile(rf"\badd\(\s*({STRING})\s*,\s*((?:{STRING}\s*)+)")
 GROUP = re.compile(r"^(?:inline constexpr Figure<[\w:]+> (\w+)_figures\[\]|void add_(\w+)\(Families&)", re.MULTILINE)
 GROUPS = {
-    "The agent": ("process", "limit", "acceptor", "loop", "job", "memory", "buffer", "cache", "channels", "jobs"),
+    "The agent": (
+        "process",
+        "limit",
+        "acceptor",
+        "loop",
+        "job",
+        "memory",
+        "buffer",
+        "cache",
+        "channels",
+        "jobs",
+        "look_out",
+    ),
     "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query", "waits"),
     "Members": ("group", "reach"),
     "Sift": ("stage", "sifts"),

@@ -20,7 +20,7 @@ def write(root: Path, path: str, text: str) -> None:
         ("src/frame/x.cc", '#include "mover/mover.h"', "frame may not include"),
         ("src/frame/x.cc", "#include <mover/mover.h>", "frame may not include"),
         ("src/agent/x.cc", '#include "host/host.h"', "agent may not include"),
-        ("src/wire/x.h", "#include <offpath/offpath.h>", "wire may not include"),
+        ("src/wire/x.h", "#include <offpath/offpath.h>", 'wire may include "offpath/plugin.h" of include/offpath, not'),
         ("src/plugin/x.h", '#include "offpath/offpath.h"', 'may include "offpath/plugin.h"'),
         ("src/wire/x.h", '#include "slot.h"', 'written without its folder: "wire/slot.h"'),
         ("src/frame/x.cc", "#include <arrow/api.h>", "<arrow/api.h> belongs to"),

@@ -31,8 +31,8 @@ def test_its_loop_does_not_take_the_core_of_a_program_that_wakes_it(tmp_path):
 def test_no_wall_clock_decides_anything():
     """Clocks of two machines differ, and one clock may jump: what counts time counts monotonic time.
 
-    Only three places tell the date: the message about a certificate's dates, the end of Flight's server, whose library
-    takes a date and nothing else, and samples, which carry it for whoever reads them."""
+    Only four places tell the date: the message about a certificate's dates, the end of Flight's server, whose library
+    takes a date and nothing else, and samples and lines of the log, which carry it for whoever reads them."""
     elsewhere = r"clock_gettime\(CLOCK_(?!MONOTONIC|BOOTTIME|THREAD_CPUTIME)"
     reads_the_date = re.compile(rf"system_clock|gettimeofday\(|\btime\((?:nullptr|NULL|0)\)|{elsewhere}")
     readers = {
@@ -41,6 +41,7 @@ def test_no_wall_clock_decides_anything():
     }  # fmt: skip
     assert readers == {
         "agent/config/sampling_settings.cc",
+        "agent/log_sink.cc",
         "link/control/openssl_tls.cc",
         "pool/flight/flight_server.cc",
     }
