@@ -3,6 +3,7 @@ who waits for what, failures, gauges and rates."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -114,6 +115,7 @@ def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
         filling = threading.Thread(target=fill)
         filling.start()
         assert until(lambda: any("waits_for_credit_s" in each for each in group.running["a"].status()["streams"]))
+        assert until(lambda: "0.12345" in json.dumps(group.running["a"].status())), "the agent has read the gauge"
         document = page(group, "a", tmp_path / "browser")
         while filling.is_alive():
             session.pool(stream.pool_name).drop()
