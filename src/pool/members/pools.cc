@@ -15,26 +15,25 @@ using wire::EntryKind;
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
              std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
              std::function<bool(std::uint64_t)> unused)
-    : options_(options),
+    : context_(options),
       buffers_(std::move(buffers)),
-      table_(options.table),
       intake_(
           buffers_, options.object_bytes_max, room,
-          [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); },
+          [this](ChannelNumber channel, std::uint64_t number) { return context_.table.take_offer(channel, number); },
           std::move(unused)),
       alive_{""} {
-  table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
+  context_.table.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
     deliver(get, std::move(frame), effects);
   };
-  if (!options_.store) return;
+  if (!context_.options.store) return;
   const auto wanted_here = [this, room, wanted = std::move(wanted)] {
     const std::uint64_t elsewhere = wanted ? wanted() : 0;
     return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere
                                                                    : std::max(elsewhere, waiting_.front().object.bytes);
   };
-  table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
-  table_.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
-  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
+  context_.table.keep_on(std::make_unique<Disk>(context_.options.store, buffers_), {room, wanted_here});
+  context_.table.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
+  context_.table.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
     on_unreadable(std::move(get), std::move(why), effects);
   };
 }
@@ -46,7 +45,7 @@ void Pools::set_self(std::string name, std::uint64_t process) {
 }
 
 PoolsCounters Pools::counters() const {
-  PoolsCounters all = counters_;
+  PoolsCounters all = context_.counters;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
   all.moves_waiting = moves_.size() + reading_.size() + moving_.size() + repairs_.size();
@@ -56,7 +55,7 @@ PoolsCounters Pools::counters() const {
 
 std::vector<Pools::PoolStatus> Pools::pools() const {
   std::vector<PoolStatus> all;
-  for (const FrameTable::PoolStatus& held : table_.pools()) {
+  for (const FrameTable::PoolStatus& held : context_.table.pools()) {
     const auto known = definitions_.find(held.name);
     const std::string text = known != definitions_.end() ? known->second.text : held.name;
     all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, held.arrow_frames,
@@ -75,7 +74,7 @@ Result<const Pools::Definition*> Pools::find_definition(std::string_view text, s
   OFP_ASSIGN(const PoolName name, parse_pool_name(text));
   if (known == definitions_.end()) return nullptr;
   if (name.has_options && name.options != known->second.name.options) {
-    if (!user || !table_.may_use(known->first, *user, Access::read))
+    if (!user || !context_.table.may_use(known->first, *user, Access::read))
       return fail(Error::exists, "pool \"{}\" is there already, with other options", text);
     return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
                 known->second.text);
@@ -86,9 +85,9 @@ Result<const Pools::Definition*> Pools::find_definition(std::string_view text, s
 Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Access access, By by, Effects& effects) {
   OFP_ASSIGN(const Definition* const known, find_definition(text, user));
   if (known != nullptr) {
-    OFP_TRY(table_.may_use(known->name.name, user, access));
+    OFP_TRY(context_.table.may_use(known->name.name, user, access));
     Definition& there = definitions_.find(known->name.name)->second;
-    there.named_at = now_;
+    there.named_at = context_.now;
     return &there;
   }
   if (by != By::disk) OFP_TRY(make_room(user));
@@ -100,14 +99,14 @@ Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Acce
                 "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
   made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
   made.before = made.members;
-  OFP_TRY(table_.define(made.name.name, made.name.options, user));
-  made.named_at = now_;
+  OFP_TRY(context_.table.define(made.name.name, made.name.options, user));
+  made.named_at = context_.now;
   Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
   if (definition.name.policy == Policy::local) return &definition;
   if (const Status any = check_members(definition); !any && by == By::program)
     log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
-  if (by == By::program) spread(definition, user, now_, effects);
-  gets_.pool_made(definition.name.name, now_);
+  if (by == By::program) spread(definition, user, context_.now, effects);
+  gets_.pool_made(definition.name.name, context_.now);
   return &definition;
 }
 
@@ -117,7 +116,7 @@ Result<Pools::Definition*> Pools::define_of_member(std::string_view text, std::u
   OFP_ASSIGN(const Definition* const known, find_definition(text, acting));
   if (known == nullptr) OFP_TRY(define(text, owner_there, Access::write, By::member, effects));
   OFP_ASSIGN(Definition* const here, define(text, acting, access, By::member, effects));
-  if (const uid_t owner_here = table_.user_of(here->name.name); owner_here != owner_there)
+  if (const uid_t owner_here = context_.table.user_of(here->name.name); owner_here != owner_there)
     return fail(Error::exists, "pool \"{}\" belongs to user {} at member {}, and to user {} at the member that asks",
                 here->name.name, owner_here, self_, owner_there);
   return here;
@@ -134,7 +133,7 @@ std::vector<std::string> Pools::owners(const Definition& definition, std::string
 
 void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
                        Effects& effects) {
-  now_ = now;
+  context_.now = now;
   std::vector<std::string> newcomers;
   for (const std::string& member : alive)
     if (member != self_ &&
@@ -143,7 +142,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   if (alive == alive_ && newcomers.empty()) return;
   alive_ = std::move(alive);
   ++view_;
-  view_began_ = stamp();
+  view_began_ = context_.clock.stamp(context_.now);
   conflicts_logged_ = 0;
   for (auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
@@ -155,12 +154,12 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
     Put tell;
     tell.what = Put::What::definition;
-    tell.place = {name, "", "", table_.user_of(name), 0, false};
+    tell.place = {name, "", "", context_.table.user_of(name), 0, false};
     tell.owners = newcomers;
     start(std::move(tell), now, effects);
   }
   if (joining_until_ == never) plan_moves(anew);
-  compare_later(deadline_after(now, options_.compare_wait_ns));
+  compare_later(deadline_after(now, context_.options.compare_wait_ns));
   for (auto& [number, put] : puts_) {
     if (put.what != Put::What::definition && !put.moves) {
       const auto at = definitions_.find(put.place.pool);
@@ -172,32 +171,16 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   }
   for (auto& [removed, members] : removals_)
     for (const std::string& member : newcomers)
-      if (const auto at = members.find(member); at != members.end()) due(at->second = now);
+      if (const auto at = members.find(member); at != members.end()) context_.due(at->second = now);
   replan_gets(now, effects);
   on_time(now, effects);
 }
 
-// ---- asking
-
-std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
-                         ComposeAsk compose, Effects& effects, std::vector<std::byte> body) {
-  const std::uint64_t number = next_number_++;
-  service::AskEffect asked{service::token_of(service::ServiceId::peers, number),
-                           asking.member,
-                           kind,
-                           deadline,
-                           std::move(object),
-                           inbox_bytes,
-                           std::move(compose)};
-  asked.body = std::move(body);
-  effects.emplace_back(std::move(asked));
-  askings_.emplace(number, std::move(asking));
-  return number;
-}
+// ---- answers of members
 
 void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) {
-  now_ = now;
-  const auto node = askings_.extract(service::number_of(token));
+  context_.now = now;
+  const auto node = context_.requests.take(token);
   if (!node) return;  // not wanted any more
   const Asking& asked = node.mapped();
   const auto status = [&]() -> Status {
@@ -232,52 +215,17 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
   }
 }
 
-// Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel
-// ends.
-void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
-                   Effects& effects) {
-  Asking asking{Asking::Kind::cancel, 0, member};
-  asking.charge = std::move(charge);
-  ask(
-      std::move(asking), EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-      [what, number](const service::AskedMemory&, std::vector<std::byte>& payload) {
-        wire::encode(wire::PeerCancel{what, number}, payload);
-      },
-      effects);
-}
-
-void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects) {
-  effects.push_back(FailEffect{channel, ticket, wire::any_reply, std::move(failure)});
-}
-
-// Whether asking again, or another member, may end otherwise.
-bool Pools::may_pass(Error code) noexcept {
-  switch (code) {
-    case Error::peer_lost:
-    case Error::timeout:
-    case Error::closed:
-    case Error::would_block:
-    case Error::cancelled:
-    case Error::not_found:
-    case Error::no_memory:
-    case Error::no_space:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // ---- requests of programs
 
 void Pools::on_channel_open(ChannelNumber channel, uid_t user) {
   channels_[channel].user = user;
-  table_.on_channel_open(channel, user);
+  context_.table.on_channel_open(channel, user);
 }
 
 void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   channels_.erase(channel);
-  table_.on_channel_closed(channel);
+  context_.table.on_channel_closed(channel);
   for (const std::uint64_t number : gets_.of_channel(channel)) cancel_at_owner(number, gets_.take(number), effects);
   std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
@@ -311,37 +259,37 @@ void Pools::on_request(const service::Request& asked, TimeNs now, Effects& effec
 // In each round: what waits for it is told in the next one.
 bool Pools::on_round(TimeNs now, Effects& effects) {
   if (!has_disk()) return false;
-  const std::uint64_t freed = table_.freed();
+  const std::uint64_t freed = context_.table.freed();
   const std::size_t before = effects.size();
   spill(now, effects);
-  return effects.size() != before || freed != table_.freed();
+  return effects.size() != before || freed != context_.table.freed();
 }
 
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::release || kind == EntryKind::push_lease)
-    return table_.on_request(channel, request, now, effects);
+    return context_.table.on_request(channel, request, now, effects);
   if (kind == EntryKind::pool_cancel) return cancel_get(channel, request, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
   if (text.starts_with("sift:/"))
-    return refuse(
+    return PoolContext::refuse(
         channel, request.ticket,
         {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)},
         effects);
   if (Status may = check_not_reserved(text); !may)
-    return refuse(channel, request.ticket, std::move(may).error(), effects);
+    return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
   auto known = find_definition(text, channels_.at(channel).user);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)
     known = define(text, channels_.at(channel).user, Access::read, By::program, effects);
-  if (!known) return refuse(channel, request.ticket, std::move(known).error(), effects);
+  if (!known) return PoolContext::refuse(channel, request.ticket, std::move(known).error(), effects);
   const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
   if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
-  if (local) return table_.on_request(channel, request, now, effects);
+  if (local) return context_.table.on_request(channel, request, now, effects);
   switch (kind) {
     case EntryKind::pool_get:
       return get(channel, request, now, effects);
@@ -350,10 +298,11 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
     case EntryKind::pool_drop:
       return gather(channel, request, true, now, effects);
     case EntryKind::pool_write:
-      return refuse(channel, request.ticket,
-                    {Error::unsupported,
-                     fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
-                    effects);
+      return PoolContext::refuse(
+          channel, request.ticket,
+          {Error::unsupported,
+           fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
+          effects);
     default:
       OFP_ASSERT(!"a request of another service");
   }
@@ -362,16 +311,17 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
 // ---- time and completions
 
 void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   if (service::service_of(token) == service::ServiceId::pool)
-    return table_.on_transfer(token, std::move(status), effects);
+    return context_.table.on_transfer(token, std::move(status), effects);
   on_job(token, std::move(status), now, effects);
 }
 
 void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   if (service::service_of(token) == service::ServiceId::disk) return on_disk_job(token, status, now, effects);
-  now_ = now;
-  if (service::service_of(token) == service::ServiceId::pool) return table_.on_job(token, std::move(status), effects);
+  context_.now = now;
+  if (service::service_of(token) == service::ServiceId::pool)
+    return context_.table.on_job(token, std::move(status), effects);
   auto node = incoming_.extract(service::number_of(token));
   if (!node) return;
   arriving_bytes_[node.mapped().place.pool] -= node.mapped().object.bytes;
@@ -379,12 +329,12 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
 }
 
 void Pools::on_time(TimeNs now, Effects& effects) {
-  now_ = now;
-  table_.on_time(now, effects);
-  next_ = never;
+  context_.now = now;
+  context_.table.on_time(now, effects);
+  context_.next = never;
   waits_for_budget_ = false;
   std::vector<std::uint64_t> ready = put_times_.take(now);
-  if (std::exchange(freed_seen_, table_.freed()) != table_.freed()) take_budget_waiting(ready);
+  if (std::exchange(freed_seen_, context_.table.freed()) != context_.table.freed()) take_budget_waiting(ready);
   std::ranges::sort(ready);  // the oldest first
   ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
   for (const std::uint64_t number : ready) work(number, now, effects);
@@ -400,20 +350,20 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   start_moves(now, effects);
   ask_removals_again(now, effects);
   ask_for_copies_again(now, effects);
-  due(std::min(joining_until_, compare_at_));
-  due(tell_of_waits(now));
-  if (has_room_to_move()) due(moves_.first());  // otherwise when one of those under way is over
+  context_.due(std::min(joining_until_, compare_at_));
+  context_.due(tell_of_waits(now));
+  if (has_room_to_move()) context_.due(moves_.first());  // otherwise when one of those under way is over
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   admit_incoming(now, effects);
 }
 
 TimeNs Pools::next_deadline() const noexcept {
-  if ((waits_for_budget_ || !budget_waiting_.empty()) && freed_seen_ != table_.freed())
-    return now_;  // a drop frees a budget even if readers hold the memory yet
-  return std::min({next_, put_times_.first(), gets_.next_due(), table_.next_deadline()});
+  if ((waits_for_budget_ || !budget_waiting_.empty()) && freed_seen_ != context_.table.freed())
+    return context_.now;  // a drop frees a budget even if readers hold the memory yet
+  return std::min({context_.next, put_times_.first(), gets_.next_due(), context_.table.next_deadline()});
 }
 
 }  // namespace offpath::pool

@@ -49,6 +49,7 @@
 #include "pool/members/computation.h"
 #include "pool/members/intake.h"
 #include "pool/members/moves.h"
+#include "pool/members/pool_context.h"
 #include "pool/members/remote_gets.h"
 #include "pool/members/waiting.h"
 #include "pool/query/query_members.h"
@@ -60,31 +61,6 @@
 #include "wire/messages/replies.h"
 
 namespace offpath::pool {
-
-struct PoolsOptions {
-  FrameTable::Limits table;
-  TimeNs put_wait_ns = 30 * second_ns;            // until a put whose owners cannot be reached, or are full, has failed
-  TimeNs ask_wait_ns = 5 * second_ns;             // for an answer to what is answered at once
-  TimeNs retry_ns = 50 * millisecond_ns;          // between attempts at one member
-  std::uint32_t moves_max = 16;                   // rows under way to new owners at a time
-  TimeNs move_retry_ns = 5 * second_ns;           // until one that failed is tried again
-  std::uint64_t object_bytes_max = UINT64_MAX;    // of an object of another member: the memory there is
-  std::uint64_t reserved_bytes_max = UINT64_MAX;  // of all that is set aside for what other members keep here
-  TimeNs compare_wait_ns = second_ns;             // after members changed, until owners compare what they have
-  std::int64_t (*real_clock)() = nullptr;         // CLOCK_REALTIME, which stamps puts; null: the time that is given
-  // at start, until rows from disk go where they belong: until then members are still met
-  TimeNs join_wait_ns = 3 * second_ns;
-  std::shared_ptr<ObjectStore> store{};  // where objects of pools with spill go; null: there are none
-};
-
-struct PoolsCounters {
-  std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;  // asked of other members
-  std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;  // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0,
-                removals_waiting = 0;
-  std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
-  std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
-};
 
 using service::Answer;
 
@@ -114,25 +90,25 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
                                 std::uint32_t ranks, TimeNs now, Effects& effects) override;
   void leave(const std::string& pool) override;
   void rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) override;
-  void rank_began(const std::string& pool, std::uint32_t rank) override { table_.rank_began(pool, rank); }
+  void rank_began(const std::string& pool, std::uint32_t rank) override { context_.table.rank_began(pool, rank); }
   // A pool of the configuration: it stays, though nobody uses it.
   [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
 
   // ---- computations: carried out by `computes`, which asks for what lies here
   void serve_computes(Computes& computes);
   [[nodiscard]] Result<std::vector<QuerySource>> row(const FrameTable::Get& get) {
-    return table_.row(get.pool, get.keys.first, get.keys.second, get.user);
+    return context_.table.row(get.pool, get.keys.first, get.keys.second, get.user);
   }
   void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) {
-    table_.answer(get, frame, effects);
+    context_.table.answer(get, frame, effects);
   }
   // Whose a pool is; if there is none yet, the agent's own user.
   [[nodiscard]] uid_t owner_of(const std::string& pool) const {
-    return table_.has(pool) ? table_.user_of(pool) : own_user_;
+    return context_.table.has(pool) ? context_.table.user_of(pool) : own_user_;
   }
   void set_own_user(uid_t user) noexcept { own_user_ = user; }
   [[nodiscard]] const std::string& self() const noexcept override { return self_; }
-  [[nodiscard]] TimeNs now() const noexcept { return now_; }  // of the last event
+  [[nodiscard]] TimeNs now() const noexcept { return context_.now; }  // of the last event
 
   // ---- asked on this machine otherwise than by a program's channel
   // What a query is to read. Error::unsupported: it lies on other members too.
@@ -144,7 +120,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
   [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
-    return table_.charge(user, bytes);
+    return context_.table.charge(user, bytes);
   }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                   Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
@@ -158,7 +134,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
              TimeNs now, Effects& effects);
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) {
-    return table_.take_offer(channel, number);
+    return context_.table.take_offer(channel, number);
   }
 
   // ---- objects of services beside this one, in pools of their own
@@ -202,12 +178,12 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) override;
   // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
-  [[nodiscard]] bool has_disk() const noexcept { return table_.disk() != nullptr; }
+  [[nodiscard]] bool has_disk() const noexcept { return context_.table.disk() != nullptr; }
   void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void spill(TimeNs now, Effects& effects);
-  void flush() { table_.flush(); }
+  void flush() { context_.table.flush(); }
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {
-    table_.read_back(frame, until, std::move(done), effects);
+    context_.table.read_back(frame, until, std::move(done), effects);
   }
 
   void on_time(TimeNs now, Effects& effects) override;
@@ -234,7 +210,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   }
   bool on_round(TimeNs now, Effects& effects) override;
 
-  [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
+  [[nodiscard]] const FrameTable& table() const noexcept { return context_.table; }
   [[nodiscard]] PoolsCounters counters() const;
   struct PoolStatus {
     std::string name;
@@ -332,16 +308,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     std::vector<std::string> owners;
   };
   using Digests = std::array<std::uint64_t, wire::compared_parts>;
-  // What was asked of a member, by the number of its token.
-  struct Asking {
-    enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal, compare } kind;
-    std::uint64_t number;  // of the put, get, gather, listing or following
-    std::string member;
-    FrameTable::Get get{};  // deliver: what it answers; removal: of what; compare: which pool
-    FramePtr object{};
-    std::uint64_t counter = 0;  // put: its stamp
-    WaitCharge charge{};        // get, gather, cancel: of the request, which may be over before
-  };
   // An object that another member put or delivered, and that is pulled from it.
   struct Incoming {
     Intake::Object object{};
@@ -404,17 +370,9 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] const std::string& text_of(const std::string& pool) const {
     return definitions_.find(pool)->second.text;
   }  // one that is there
-  using ComposeAsk = std::function<void(const service::AskedMemory& memory, std::vector<std::byte>& payload)>;
-  std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
-                    ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
-  void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
-              Effects& effects);
   void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
   void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
-  void due(TimeNs at) noexcept { next_ = std::min(next_, at); }
-  static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
-  [[nodiscard]] static bool may_pass(Error code) noexcept;
 
   // pools_bounds.cc
   [[nodiscard]] Status make_room(uid_t user);
@@ -429,7 +387,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
-  [[nodiscard]] std::uint64_t stamp() noexcept;
   void stamp_again(Put& put, std::uint64_t later) noexcept;
   void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
   void finish(std::uint64_t number, Status status, Effects& effects);
@@ -535,9 +492,8 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] std::set<FrameTable::Keys> tried_again(const std::string& pool) const;
   [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
 
-  PoolsOptions options_;
+  PoolContext context_;
   std::shared_ptr<service::BufferCache> buffers_;
-  FrameTable table_;
   Intake intake_;
   Computes* computes_ = nullptr;
   uid_t own_user_ = 0;
@@ -557,13 +513,11 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   std::map<Removed, Repair> repairs_;
   std::map<std::uint64_t, ListingThere> listings_;
   std::unordered_map<std::uint64_t, Following> followings_;
-  std::deque<Sent> sent_;  // rows that went to new owners not long ago
-  std::unordered_map<std::uint64_t, Asking> askings_;
+  std::deque<Sent> sent_;                                 // rows that went to new owners not long ago
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
   std::uint64_t freed_seen_ = 0;                          // of the table
   bool waits_for_budget_ = false;                         // some object of another member
-  TimeNs now_ = 0, next_ = never;                         // the earliest time at which something has to be done
   std::map<uid_t, TimeNs> swept_at_;                      // when nothing of the user's could go
   struct EndsUnderWay {
     std::size_t count = 0;
@@ -573,7 +527,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   std::shared_ptr<ListedBytes::OfUsers> listed_bytes_ = std::make_shared<ListedBytes::OfUsers>();
   std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
 
-  std::uint64_t clock_ = 0;             // the largest counter of a put that was seen
   std::uint64_t view_ = 1;              // grows whenever members change
   std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
   std::uint64_t conflicts_logged_ = 0;  // since then
@@ -586,7 +539,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   };
   std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
 
-  Reserves reserves_{options_.reserved_bytes_max};
+  Reserves reserves_{context_.options.reserved_bytes_max};
   TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
   // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
   template <class Matches>
@@ -600,14 +553,14 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
              return put.place.pool == pool && matches(put.place.row_key, put.owners);
            });
   }
-  [[nodiscard]] bool has_room_to_move() const noexcept { return reading_.size() + moving_.size() < options_.moves_max; }
+  [[nodiscard]] bool has_room_to_move() const noexcept {
+    return reading_.size() + moving_.size() < context_.options.moves_max;
+  }
   void start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects);
   Moves moves_;
   std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
   std::set<std::uint64_t> moving_;         // puts that are moves
-  std::uint64_t next_number_ = 1;
   WaitsTold waits_told_;
-  PoolsCounters counters_;
 };
 
 }  // namespace offpath::pool

@@ -30,13 +30,13 @@ std::set<std::string_view> Pools::in_use() const {
   for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
   for (const auto& [number, move] : reading_) names.insert(move.pool);
   moves_.add_pools(names);
-  table_.add_waited_for(names);
+  context_.table.add_waited_for(names);
   return names;
 }
 
 Status Pools::make_room(uid_t user) {
-  const std::size_t pools = table_.pools_of(user);
-  if (pools < options_.table.user_pools_max) return {};
+  const std::size_t pools = context_.table.pools_of(user);
+  if (pools < context_.options.table.user_pools_max) return {};
   const auto full = [&]() -> Status {
     return fail(Error::too_large,
                 "user {} has {} pools, which is the limit of each user (limits.user_pools_max); one that is empty and "
@@ -44,7 +44,8 @@ Status Pools::make_room(uid_t user) {
                 "makes room, on several members after all of it was dropped",
                 user, pools);
   };
-  if (const auto swept = swept_at_.find(user); swept != swept_at_.end() && now_ < swept->second + sweep_again_ns)
+  if (const auto swept = swept_at_.find(user);
+      swept != swept_at_.end() && context_.now < swept->second + sweep_again_ns)
     return full();
   const std::set<std::string_view> used = in_use();
   std::vector<const Definition*> unused;
@@ -52,10 +53,11 @@ Status Pools::make_room(uid_t user) {
     const bool here_alone = !is_elsewhere(definition) && !is_reserved(name);
     if (definition.stays || definition.streams > 0 || !definition.lost.empty() || !(here_alone || definition.dropped))
       continue;
-    if (table_.user_of(name) == user && table_.is_empty(name) && !used.contains(name)) unused.push_back(&definition);
+    if (context_.table.user_of(name) == user && context_.table.is_empty(name) && !used.contains(name))
+      unused.push_back(&definition);
   }
   if (unused.empty()) {
-    swept_at_[user] = now_;
+    swept_at_[user] = context_.now;
     return full();
   }
   // Those without options are the same when they are named again.
@@ -65,7 +67,7 @@ Status Pools::make_room(uid_t user) {
   log(LogLevel::info, "user {} has {} pools: {} that were empty and not in use made room", user, pools, unused.size());
   for (const Definition* each : unused) {
     const std::string name = each->name.name;
-    table_.forget(name);
+    context_.table.forget(name);
     arriving_bytes_.erase(name);
     definitions_.erase(name);
   }

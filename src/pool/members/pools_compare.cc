@@ -34,7 +34,7 @@ std::uint64_t digest_of(const FrameTable::Held& held) {
 
 }  // namespace
 
-void Pools::compare_later(TimeNs at) noexcept { due(compare_at_ = at); }
+void Pools::compare_later(TimeNs at) noexcept { context_.due(compare_at_ = at); }
 
 bool Pools::is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept {
   return !held.hidden && held.keep == 0 && definition.name.options.ttl_ns == 0;
@@ -52,9 +52,10 @@ std::set<FrameTable::Keys> Pools::tried_again(const std::string& pool) const {
 // Sums, so that the order of objects does not matter.
 const std::map<std::string, Pools::Digests>& Pools::digests_of(const Definition& definition) {
   Compared& compared = compared_[definition.name.name];
-  if (compared.view == view_ && now_ < deadline_after(compared.at, options_.compare_wait_ns)) return compared.digests;
-  compared = {now_, view_, {}};
-  for (const FrameTable::Held& held : table_.held(definition.name.name)) {
+  if (compared.view == view_ && context_.now < deadline_after(compared.at, context_.options.compare_wait_ns))
+    return compared.digests;
+  compared = {context_.now, view_, {}};
+  for (const FrameTable::Held& held : context_.table.held(definition.name.name)) {
     if (!is_compared(definition, held)) continue;
     const std::vector<std::string> all = owners(definition, held.keys.first);
     if (std::ranges::find(all, self_) == all.end()) continue;
@@ -67,13 +68,13 @@ const std::map<std::string, Pools::Digests>& Pools::digests_of(const Definition&
 
 void Pools::compare(TimeNs now, Effects& effects) {
   if (!reading_.empty() || !moving_.empty() || moves_.first() <= now || joining_until_ != never || comparing_ > 0)
-    return compare_later(now + options_.retry_ns);
+    return compare_later(now + context_.options.retry_ns);
   compare_at_ = never;
   compared_.clear();
   for (const auto& [name, definition] : definitions_) {
     if (definition.name.policy == Policy::local) continue;
     const std::set<FrameTable::Keys> tried = tried_again(name);
-    for (const FrameTable::Held& held : table_.held(name)) {
+    for (const FrameTable::Held& held : context_.table.held(name)) {
       std::vector<std::string> all = owners(definition, held.keys.first);
       if (!all.empty() && std::ranges::find(all, self_) == all.end() && !tried.contains(held.keys))
         moves_.add({name, held.keys, std::move(all), true});
@@ -82,9 +83,9 @@ void Pools::compare(TimeNs now, Effects& effects) {
       ++comparing_;
       Asking asking{Asking::Kind::compare, view_, member};
       asking.get.pool = name;
-      ask(
-          std::move(asking), EntryKind::peer_compare, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
-          [user = std::uint64_t{table_.user_of(name)}, view = view_of(definition), reader = self_,
+      context_.requests.ask(
+          std::move(asking), EntryKind::peer_compare, deadline_after(now, context_.options.ask_wait_ns), nullptr, 0,
+          [user = std::uint64_t{context_.table.user_of(name)}, view = view_of(definition), reader = self_,
            text = definition.text, digests = digests](const service::AskedMemory&, std::vector<std::byte>& payload) {
             wire::encode(wire::PeerCompare{user, view, reader, text, std::as_bytes(std::span(digests))}, payload);
           },
@@ -110,7 +111,7 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
   for (std::size_t part = 0; part < theirs.size(); ++part)
     if (theirs[part] != (own != all.end() ? own->second[part] : 0)) differs |= 1ull << part;
   // The other sends what it has and this member lacks. What it lacks itself, this member finds by asking in its turn.
-  if (differs != 0) compare_later(deadline_after(now_, options_.move_retry_ns));
+  if (differs != 0) compare_later(deadline_after(context_.now, context_.options.move_retry_ns));
   effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{differs}});
   return {};
 }
@@ -119,17 +120,17 @@ void Pools::on_compared(const Asking& asked, Result<std::uint64_t> differs) {
   --comparing_;
   const auto known = definitions_.find(asked.get.pool);
   if (asked.number != view_ || known == definitions_.end()) return;  // they are compared again
-  if (!differs) return compare_later(deadline_after(now_, options_.move_retry_ns));
+  if (!differs) return compare_later(deadline_after(context_.now, context_.options.move_retry_ns));
   if (*differs == 0) return;
   const std::set<FrameTable::Keys> tried = tried_again(asked.get.pool);
-  for (const FrameTable::Held& held : table_.held(asked.get.pool)) {
+  for (const FrameTable::Held& held : context_.table.held(asked.get.pool)) {
     if ((*differs >> part_of(held.keys) & 1) == 0 || !is_compared(known->second, held) || tried.contains(held.keys))
       continue;
     const std::vector<std::string> all = owners(known->second, held.keys.first);
     if (std::ranges::find(all, self_) == all.end() || std::ranges::find(all, asked.member) == all.end()) continue;
     moves_.add({asked.get.pool, held.keys, {asked.member}, false});
   }
-  due(now_);
+  context_.due(context_.now);
 }
 
 }  // namespace offpath::pool

@@ -32,7 +32,7 @@ std::uint64_t bytes_beside_keys(const Message& asked) {
 
 void Pools::serve_computes(Computes& computes) {
   computes_ = &computes;
-  table_.shown = [this](const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame) {
+  context_.table.shown = [this](const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame) {
     bool first = !taking_moved_;
     if (const auto known = definitions_.find(pool);
         first && known != definitions_.end() && is_elsewhere(known->second)) {
@@ -46,7 +46,7 @@ void Pools::serve_computes(Computes& computes) {
 void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects) {
   wire::PoolCompute asked{};
   if (auto status = wire::decode(request.payload, asked); !status)
-    return refuse(channel, request.ticket, std::move(status).error(), effects);
+    return PoolContext::refuse(channel, request.ticket, std::move(status).error(), effects);
   FrameTable::Get get{.channel = channel,
                       .ticket = request.ticket,
                       .user = channels_.at(channel).user,
@@ -55,15 +55,15 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
                       .wait_ns = asked.wait_ns,
                       .deadline = deadline_after(now, asked.wait_ns)};
   if (computes_ == nullptr)
-    return refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
-  if (Status may = table_.charge(get, bytes_beside_keys(asked)); !may)
-    return refuse(channel, request.ticket, std::move(may).error(), effects);
+    return PoolContext::refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
+  if (Status may = context_.table.charge(get, bytes_beside_keys(asked)); !may)
+    return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
   if (local) return computes_->begin(std::move(get), computation_of(asked), now, effects);
   RemoteGet remote;
   remote.get = std::move(get);
   remote.computation = computation_of(asked);
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", remote.get.pool)};
-  const std::uint64_t number = next_number_++;
+  const std::uint64_t number = context_.numbers.take();
   gets_.add(number, std::move(remote));
   ask_next(number, now, effects);
 }
@@ -71,13 +71,13 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
 // The owner waits for the objects; how long the function may take only it knows, unless the program said so.
 std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
                                  std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects) {
-  const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, options_.ask_wait_ns);
+  const TimeNs deadline = wait_ns == 0 ? never : deadline_after(remote.get.deadline, context_.options.ask_wait_ns);
   Asking asking{Asking::Kind::get, number, owner};
   asking.charge = remote.get.charge;
-  return ask(
+  return context_.requests.ask(
       std::move(asking), EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
-      [user = std::uint64_t{remote.get.user}, owner = std::uint64_t{table_.user_of(remote.get.pool)}, wait_ns, number,
-       reader = self_, text = text_of(remote.get.pool), keys = remote.get.keys,
+      [user = std::uint64_t{remote.get.user}, owner = std::uint64_t{context_.table.user_of(remote.get.pool)}, wait_ns,
+       number, reader = self_, text = text_of(remote.get.pool), keys = remote.get.keys,
        what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerCompute{user, owner, wait_ns, number, memory.inbox, reader, text, keys.first,
                                        keys.second, what->stores, what->plugin, what->function, what->result_row,
@@ -106,7 +106,7 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
                       .delivery = asked.delivery,
                       .wait_ns = asked.wait_ns,
                       .deadline = deadline_after(now, asked.wait_ns)};
-  OFP_TRY(table_.charge(get, bytes_beside_keys(asked)));
+  OFP_TRY(context_.table.charge(get, bytes_beside_keys(asked)));
   computes_->begin(std::move(get), computation_of(asked), now, effects);
   return {};
 }

@@ -20,8 +20,8 @@ using wire::EntryKind;
 
 // After a move has ended, whatever came of it: its answer may be lost.
 void Pools::remember_move(const Put& put) {
-  while (!sent_.empty() && sent_.front().at <= now_ - options_.ask_wait_ns) sent_.pop_front();
-  sent_.push_back({now_, put.place.pool, {put.place.row_key, put.place.column_key}, put.owners});
+  while (!sent_.empty() && sent_.front().at <= context_.now - context_.options.ask_wait_ns) sent_.pop_front();
+  sent_.push_back({context_.now, put.place.pool, {put.place.row_key, put.place.column_key}, put.owners});
 }
 
 // `over` is told how many rows new owners had when all have dropped theirs: there and then, if none is on its way.
@@ -30,13 +30,13 @@ void Pools::follow_rows(const std::string& pool, uid_t user, std::string_view ro
   const auto is_meant = [&](const std::string& of, const std::string& row, const std::string& column) {
     return of == pool && glob_matches(row_glob, row) && glob_matches(column_glob, column);
   };
-  const std::uint64_t number = next_number_++;
+  const std::uint64_t number = context_.numbers.take();
   Following& following = followings_.emplace(number, Following{.user = user, .over = std::move(over)}).first->second;
   ++following.open;  // this call
   std::vector<Sent> sent;
   std::erase_if(sent_, [&](Sent& each) {  // each is followed once: two members that sent a row to each other end so
     if (!is_meant(each.pool, each.keys.first, each.keys.second)) return false;
-    if (each.at > now_ - options_.ask_wait_ns) sent.push_back(std::move(each));
+    if (each.at > context_.now - context_.options.ask_wait_ns) sent.push_back(std::move(each));
     return true;
   });
   for (const std::uint64_t move : moving_) {
@@ -55,9 +55,9 @@ void Pools::drop_at(std::uint64_t number, const std::string& pool, const FrameTa
   for (const std::string& owner : owners) {
     if (owner == self_ || !std::ranges::binary_search(alive_, owner)) continue;
     ++following.open;
-    ask(
-        {Asking::Kind::follow, number, owner}, EntryKind::peer_drop, deadline_after(now_, options_.ask_wait_ns),
-        nullptr, 0,
+    context_.requests.ask(
+        {Asking::Kind::follow, number, owner}, EntryKind::peer_drop,
+        deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
         [user = std::uint64_t{following.user}, text = text_of(pool), row = literal_glob(keys.first),
          column = literal_glob(keys.second)](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDrop{user, text, row, column}, payload);

@@ -27,7 +27,7 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   wire::PoolList list{};
   wire::PoolDrop drop{};
   Status status = drops ? wire::decode(request.payload, drop) : wire::decode(request.payload, list);
-  if (!status) return refuse(channel, request.ticket, std::move(status).error(), effects);
+  if (!status) return PoolContext::refuse(channel, request.ticket, std::move(status).error(), effects);
   const std::string_view text = drops ? drop.pool : list.pool;
   made.pool = text.substr(0, text.find('?'));
   made.row_glob = drops ? drop.row_glob : list.row_glob;
@@ -38,13 +38,13 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
     return answer_page(channel, request.ticket, before, list.after, effects);
   const auto known = definitions_.find(made.pool);
   if (known == definitions_.end())
-    return refuse(channel, request.ticket, {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)},
-                  effects);
-  auto charge = table_.charge(made.user, made.pool.size() + made.row_glob.size() + made.column_glob.size());
-  if (!charge) return refuse(channel, request.ticket, std::move(charge).error(), effects);
+    return PoolContext::refuse(channel, request.ticket,
+                               {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)}, effects);
+  auto charge = context_.table.charge(made.user, made.pool.size() + made.row_glob.size() + made.column_glob.size());
+  if (!charge) return PoolContext::refuse(channel, request.ticket, std::move(charge).error(), effects);
   made.charge = std::move(*charge);
   made.listed = std::make_shared<ListedBytes>(listed_bytes_, made.user);
-  const std::uint64_t number = next_number_++;
+  const std::uint64_t number = context_.numbers.take();
   Gather& gather = gathers_.emplace(number, std::move(made)).first->second;
   std::vector<std::string> members = known->second.members;
   for (const std::string& member : members) {
@@ -56,8 +56,8 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
     }
     Asking asking{Asking::Kind::gather, number, member};
     asking.charge = gather.charge;
-    ask(
-        std::move(asking), EntryKind::peer_drop, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+    context_.requests.ask(
+        std::move(asking), EntryKind::peer_drop, deadline_after(now, context_.options.ask_wait_ns), nullptr, 0,
         [user = std::uint64_t{gather.user}, text = text_of(gather.pool), row = gather.row_glob,
          column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDrop{user, text, row, column}, payload);
@@ -94,7 +94,7 @@ void Pools::gather_here(std::uint64_t number, Effects& effects) {
         effects);
   }
   bool more = false;
-  auto items = table_.list(gather.pool, gather.user, gather.row_glob, gather.column_glob, 0, SIZE_MAX, more);
+  auto items = context_.table.list(gather.pool, gather.user, gather.row_glob, gather.column_glob, 0, SIZE_MAX, more);
   if (items) {
     gather.found = true;
     for (FrameTable::Item& item : *items) {
@@ -110,7 +110,7 @@ void Pools::gather_here(std::uint64_t number, Effects& effects) {
 // Rows of which this member is the first owner are counted; the other owners drop theirs.
 Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
                                        std::string_view column_glob) {
-  OFP_ASSIGN(const std::vector<FrameTable::Keys> dropped, table_.drop(pool, user, row_glob, column_glob));
+  OFP_ASSIGN(const std::vector<FrameTable::Keys> dropped, context_.table.drop(pool, user, row_glob, column_glob));
   const auto known = definitions_.find(pool);
   const auto says_all = [](std::string_view glob) { return glob.empty() || glob == "*"; };
   if (known != definitions_.end() && says_all(row_glob) && says_all(column_glob)) {
@@ -131,7 +131,7 @@ Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::str
   if (definition != nullptr && is_elsewhere(*definition))
     return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects",
                 definition->name.name, definition->members.size());
-  return table_.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
+  return context_.table.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
 }
 
 void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now,
@@ -139,8 +139,8 @@ void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint6
   const Gather& gather = gathers_.at(number);
   Asking asking{Asking::Kind::gather, number, member};
   asking.charge = gather.charge;
-  ask(
-      std::move(asking), EntryKind::peer_list, deadline_after(now, options_.ask_wait_ns), nullptr, 0,
+  context_.requests.ask(
+      std::move(asking), EntryKind::peer_list, deadline_after(now, context_.options.ask_wait_ns), nullptr, 0,
       [user = std::uint64_t{gather.user}, after, text = text_of(gather.pool), row = gather.row_glob,
        column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerList{user, after, text, row, column}, payload);
@@ -193,10 +193,10 @@ void Pools::gathered(std::uint64_t number, Effects& effects) {
   Gather& gather = node.mapped();
   const auto channel = channels_.find(gather.channel);
   if (channel == channels_.end()) return;
-  if (gather.failure) return refuse(gather.channel, gather.ticket, *gather.failure, effects);
+  if (gather.failure) return PoolContext::refuse(gather.channel, gather.ticket, *gather.failure, effects);
   if (!gather.found)
-    return refuse(gather.channel, gather.ticket,
-                  {Error::not_found, fmt::format("there is no pool \"{}\"", gather.pool)}, effects);
+    return PoolContext::refuse(gather.channel, gather.ticket,
+                               {Error::not_found, fmt::format("there is no pool \"{}\"", gather.pool)}, effects);
   if (gather.drops) {
     effects.push_back(service::ReplyEffect{gather.channel, gather.ticket, wire::Done{gather.dropped}});
     return;

@@ -25,9 +25,9 @@ constexpr std::uint32_t inbox_bytes = 16 << 10;
 void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PoolGet asked{};
   if (auto status = wire::decode(request.payload, asked); !status)
-    return refuse(channel, request.ticket, std::move(status).error(), effects);
+    return PoolContext::refuse(channel, request.ticket, std::move(status).error(), effects);
   const auto name = parse_pool_name(asked.pool);
-  if (!name) return refuse(channel, request.ticket, name.error(), effects);
+  if (!name) return PoolContext::refuse(channel, request.ticket, name.error(), effects);
   RemoteGet remote;
   remote.get = {.channel = channel,
                 .ticket = request.ticket,
@@ -37,9 +37,9 @@ void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now
                 .wait_ns = asked.wait_ns,
                 .deadline = deadline_after(now, asked.wait_ns)};
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
-  if (Status may = table_.charge(remote.get); !may)
-    return refuse(channel, request.ticket, std::move(may).error(), effects);
-  const std::uint64_t number = next_number_++;
+  if (Status may = context_.table.charge(remote.get); !may)
+    return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
+  const std::uint64_t number = context_.numbers.take();
   gets_.add(number, std::move(remote));
   ask_next(number, now, effects);
 }
@@ -58,7 +58,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     if (remote.repairs)
       end_repair(remote.repairs, tl::unexpected(remote.last), remote.unsure);
     else
-      refuse(get.channel, get.ticket, remote.last, effects);
+      PoolContext::refuse(get.channel, get.ticket, remote.last, effects);
     gets_.take(number);
   };
   if (wanted_later && now >= get.deadline) return give_up();
@@ -73,7 +73,8 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   remote.waits |= wanted_later && (candidates.size() < 2 || remote.computation);
   const bool waits = remote.waits;
   const auto is_here = [&] {
-    return remote.computation ? table_.holds_row(get.pool, get.keys.first) : table_.holds(get.pool, get.keys);
+    return remote.computation ? context_.table.holds_row(get.pool, get.keys.first)
+                              : context_.table.holds(get.pool, get.keys);
   };
   if (!waits || is_here())
     for (std::string& before :
@@ -86,7 +87,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
       if (!remote.repairs && (is_here() || waits)) {
         RemoteGet here = gets_.take(number);
         if (here.computation) return computes_->begin(std::move(here.get), std::move(here.computation), now, effects);
-        return table_.get(std::move(here.get), effects);
+        return context_.table.get(std::move(here.get), effects);
       }
       remote.tried.push_back(self_);
       remote.note({Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first),
@@ -94,7 +95,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
       continue;
     }
     remote.owner = candidate;
-    ++counters_.remote_gets;
+    ++context_.counters.remote_gets;
     const TimeNs wait = !waits ? 0 : get.deadline != never ? get.deadline - now : get.wait_ns;
     if (remote.computation) {
       remote.asking = ask_compute(number, remote, candidate, wait, inbox_bytes, effects);
@@ -102,12 +103,14 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     }
     Asking asking{Asking::Kind::get, number, candidate};
     asking.charge = get.charge;
-    remote.asking = ask(
+    remote.asking = context_.requests.ask(
         std::move(asking), EntryKind::peer_get,
-        waits ? deadline_after(get.deadline, options_.ask_wait_ns) : deadline_after(now, options_.ask_wait_ns), nullptr,
-        inbox_bytes,
-        [user = std::uint64_t{get.user}, owner = std::uint64_t{table_.user_of(get.pool)}, wait, number, reader = self_,
-         text = definition.text, keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        waits ? deadline_after(get.deadline, context_.options.ask_wait_ns)
+              : deadline_after(now, context_.options.ask_wait_ns),
+        nullptr, inbox_bytes,
+        [user = std::uint64_t{get.user}, owner = std::uint64_t{context_.table.user_of(get.pool)}, wait, number,
+         reader = self_, text = definition.text,
+         keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerGet{user, owner, wait, number, memory.inbox, reader, text, keys.first, keys.second},
                        payload);
         },
@@ -120,7 +123,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   if (!wanted_later) return give_up();
   remote.ask_all_again();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
-  gets_.set_due(number, std::min(now + options_.retry_ns, get.deadline));
+  gets_.set_due(number, std::min(now + context_.options.retry_ns, get.deadline));
 }
 
 // Nobody waits for it any more. What is on its way is answered, and given back by who asked.
@@ -128,12 +131,12 @@ void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Eff
   wire::PoolCancel asked{};
   if (!wire::decode(request.payload, asked)) return;
   const auto end = [&](const FrameTable::Get& get) {
-    refuse(get.channel, get.ticket,
-           {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more",
-                                          brief(get.keys.first), brief(get.keys.second), get.pool)},
-           effects);
+    PoolContext::refuse(get.channel, get.ticket,
+                        {Error::cancelled, fmt::format("object ({}, {}) of pool \"{}\" is not wanted any more",
+                                                       brief(get.keys.first), brief(get.keys.second), get.pool)},
+                        effects);
   };
-  for (const FrameTable::Get& get : table_.take_waiting(channel, false, asked.ticket)) end(get);
+  for (const FrameTable::Get& get : context_.table.take_waiting(channel, false, asked.ticket)) end(get);
   if (computes_ != nullptr) computes_->cancel_request(channel, asked.ticket, effects);
   for (const std::uint64_t number : gets_.of_request(channel, asked.ticket)) {
     if (gets_.at(number).fetched) continue;
@@ -146,8 +149,9 @@ void Pools::cancel_get(ChannelNumber channel, const channel::Entry& request, Eff
 // It waits there, or computes; what is fetched does not wait.
 void Pools::cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects) {
   if (remote.asking == 0 || remote.fetched) return;
-  cancel(remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number,
-         remote.get.charge, effects);
+  context_.requests.cancel(
+      remote.owner, remote.computation ? wire::PeerCancel::What::computation : wire::PeerCancel::What::get, number,
+      remote.get.charge, deadline_after(context_.now, context_.options.ask_wait_ns), effects);
 }
 
 void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
@@ -167,7 +171,7 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
     if (status)
       effects.push_back(service::ReplyEffect{get.channel, get.ticket, done});
     else
-      refuse(get.channel, get.ticket, std::move(status).error(), effects);
+      PoolContext::refuse(get.channel, get.ticket, std::move(status).error(), effects);
     return;
   } else {
     wire::Got got{};
@@ -186,15 +190,15 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
   if (frame) {
     const RemoteGet over = gets_.take(number);
     if (over.repairs) return repair(over.repairs, over.owner, std::move(frame), now, effects);
-    return table_.answer(over.get, frame, effects);
+    return context_.table.answer(over.get, frame, effects);
   }
   const Error said = status.error().code;
   remote.note(std::move(status).error());
-  const bool elsewhere =
-      remote.computation ? may_compute_elsewhere(remote, said) : remote.repairs || said == Error::io || may_pass(said);
+  const bool elsewhere = remote.computation ? may_compute_elsewhere(remote, said)
+                                            : remote.repairs || said == Error::io || PoolContext::may_pass(said);
   if (remote.fetched || !elsewhere ||
       (said == Error::timeout && remote.get.wait_ns != 0 && now >= remote.get.deadline)) {
-    refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
+    PoolContext::refuse(remote.get.channel, remote.get.ticket, remote.last, effects);
     gets_.take(number);
     return;
   }
@@ -204,13 +208,14 @@ void Pools::on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs no
 
 void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
                   TimeNs now, Effects& effects) {
-  now_ = now;
-  if (Status may = table_.charge(get); !may) return refuse(get.channel, get.ticket, std::move(may).error(), effects);
-  const std::uint64_t number = next_number_++;
+  context_.now = now;
+  if (Status may = context_.table.charge(get); !may)
+    return PoolContext::refuse(get.channel, get.ticket, std::move(may).error(), effects);
+  const std::uint64_t number = context_.numbers.take();
   RemoteGet& remote = gets_.add(number, {.get = std::move(get), .owner = std::move(member), .fetched = true});
   Asking asking{Asking::Kind::get, number, remote.owner};
   asking.charge = remote.get.charge;
-  remote.asking = ask(
+  remote.asking = context_.requests.ask(
       std::move(asking), kind, deadline, nullptr, inbox_bytes,
       [compose = std::move(compose), number](const AskedMemory& memory, std::vector<std::byte>& payload) {
         compose(memory, number, payload);
@@ -219,12 +224,12 @@ void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeN
 }
 
 void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
-  now_ = now;
-  table_.answer(get, frame, effects);
+  context_.now = now;
+  context_.table.answer(get, frame, effects);
 }
 
 Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox) {
-  counters_.remote_bytes += got.length;
+  context_.counters.remote_bytes += got.length;
   if (got.how == wire::Got::How::delivered) {
     if (!remote.delivered)
       return fail(Error::protocol, "member {} has answered that it delivered an object, and has not", remote.owner);
@@ -257,16 +262,16 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
     if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
     // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
     if (remote.asking != 0 && remote.computation && std::ranges::binary_search(alive_, remote.owner)) continue;
-    if (remote.asking != 0) askings_.erase(std::exchange(remote.asking, 0));
+    if (remote.asking != 0) context_.requests.forget(std::exchange(remote.asking, 0));
     remote.ask_all_again();
     remote.waits = false;
     again.push_back(number);
   }
-  for (FrameTable::Get& get : table_.take_waiting([&](const FrameTable::Get& get) {
+  for (FrameTable::Get& get : context_.table.take_waiting([&](const FrameTable::Get& get) {
          const auto known = definitions_.find(get.pool);
          return !get.of_member && known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
        })) {
-    const std::uint64_t number = next_number_++;
+    const std::uint64_t number = context_.numbers.take();
     gets_.add(number, {.get = std::move(get)});
     again.push_back(number);
   }
@@ -276,12 +281,12 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
            return known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
          })) {
       if (each.get.of_member) {
-        refuse(each.get.channel, each.get.ticket,
-               {Error::closed, fmt::format("row \"{}\" lies on other members now", brief(each.get.keys.first))},
-               effects);
+        PoolContext::refuse(
+            each.get.channel, each.get.ticket,
+            {Error::closed, fmt::format("row \"{}\" lies on other members now", brief(each.get.keys.first))}, effects);
         continue;
       }
-      const std::uint64_t number = next_number_++;
+      const std::uint64_t number = context_.numbers.take();
       gets_.add(number, {.get = std::move(each.get), .computation = std::move(each.computation)});
       again.push_back(number);
     }

@@ -45,7 +45,7 @@ void Pools::plan_moves(const std::vector<std::string>& anew) {
     const std::string& name = known.first;
     const Definition& definition = known.second;
     if (definition.name.policy == Policy::local) continue;
-    for (const FrameTable::Held& held : table_.held(name)) {
+    for (const FrameTable::Held& held : context_.table.held(name)) {
       const std::vector<std::string> now = owners(definition, held.keys.first);
       std::vector<std::string> before =
           owners_of(definition.name.policy, definition.name.options.replicas, held.keys.first, definition.before);
@@ -68,7 +68,7 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
     if (!next) return;
     Move& move = *next;
     const auto known = definitions_.find(move.pool);
-    const auto held = table_.held(move.pool, move.keys);
+    const auto held = context_.table.held(move.pool, move.keys);
     if (known == definitions_.end() || !held) continue;  // dropped meanwhile
     if (move.failures > 0) {  // members may have changed since it was planned; what that asks for was planned then
       const std::vector<std::string> owners_now = owners(known->second, move.keys.first);
@@ -79,29 +79,29 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
       start_move(move, *held, now, effects);
       continue;
     }
-    const std::uint64_t number = next_number_++;
+    const std::uint64_t number = context_.numbers.take();
     reading_.emplace(number, std::move(move));
-    table_.read_back(
-        held->frame, deadline_after(now, options_.put_wait_ns),
+    context_.table.read_back(
+        held->frame, deadline_after(now, context_.options.put_wait_ns),
         [this, number, version = held->id.version()](Result<FramePtr> read, Effects& then) {
           Move read_for = std::move(reading_.extract(number).mapped());
           if (read) {
-            auto there = table_.held(read_for.pool, read_for.keys);
+            auto there = context_.table.held(read_for.pool, read_for.keys);
             if (there && there->id.version() == version) {
               there->frame = *read;
-              return start_move(read_for, *there, now_, then);
+              return start_move(read_for, *there, context_.now, then);
             }
             if (there) moves_.add(std::move(read_for));  // put anew: what was read are the bytes before
-            return due(now_);
+            return context_.due(context_.now);
           }
           log(read_for.failures == 0 ? LogLevel::warning : LogLevel::debug,
               "a row that belongs to other members stays here, and is tried again in {} s: {}",
-              options_.move_retry_ns / second_ns, read.error().message);
+              context_.options.move_retry_ns / second_ns, read.error().message);
           // An object that is lost here is in the table no more: then its move ends above.
           ++read_for.failures;
-          read_for.begin_at = now_ + options_.move_retry_ns;
+          read_for.begin_at = context_.now + context_.options.move_retry_ns;
           moves_.add(std::move(read_for));
-          due(now_);
+          context_.due(context_.now);
         },
         effects);
   }
@@ -109,7 +109,7 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
 
 void Pools::start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects) {
   Put put;
-  put.place = {move.pool, move.keys.first, move.keys.second, table_.user_of(move.pool), held.keep, held.hidden};
+  put.place = {move.pool, move.keys.first, move.keys.second, context_.table.user_of(move.pool), held.keep, held.hidden};
   put.frame = held.frame;
   put.id = held.id;
   put.moves = true;
@@ -121,29 +121,31 @@ void Pools::start_move(const Move& move, const FrameTable::Held& held, TimeNs no
 }
 
 void Pools::moved(const Put& put, const Status& status) {
-  due(now_);  // for the next one
+  context_.due(context_.now);  // for the next one
   const FrameTable::Keys keys{put.place.row_key, put.place.column_key};
   const auto known = definitions_.find(put.place.pool);
   if (status) {
-    ++counters_.moved_rows;
+    ++context_.counters.moved_rows;
     // again, meanwhile
     const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);
-    const PutId* const here = table_.id_of(put.place.pool, keys);
+    const PutId* const here = context_.table.id_of(put.place.pool, keys);
     if (!put.drop_after || is_owner || here == nullptr) return;
     if (here->version() == put.id.version())
-      table_.remove(put.place.pool, keys);
+      context_.table.remove(put.place.pool, keys);
     else
       give_away_later(put.place);  // it was put anew meanwhile
     return;
   }
-  ++counters_.failed_moves;
+  ++context_.counters.failed_moves;
   std::vector<std::string> left;
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner)) left.push_back(owner);
   log(put.failures == 0 ? LogLevel::warning : LogLevel::debug,
       "pool \"{}\": object ({}, {}) could not be moved to {}: {}; it is tried again in {} s", put.place.pool,
-      keys.first, keys.second, fmt::join(left, ", "), status.error().message, options_.move_retry_ns / second_ns);
-  moves_.add({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1, now_ + options_.move_retry_ns});
+      keys.first, keys.second, fmt::join(left, ", "), status.error().message,
+      context_.options.move_retry_ns / second_ns);
+  moves_.add({put.place.pool, keys, std::move(left), put.drop_after, put.failures + 1,
+              context_.now + context_.options.move_retry_ns});
 }
 
 // ---- which of two objects of the same keys stays
@@ -152,7 +154,7 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
   const FrameTable::KeysView keys{place.row_key, place.column_key};
   // From a member that has not heard yet that it is no more.
   if (id.moved && !removals_.empty() && removals_.contains({place.pool, {place.row_key, place.column_key}})) return 0;
-  const PutId* const here = table_.id_of(place.pool, keys);
+  const PutId* const here = context_.table.id_of(place.pool, keys);
   if (here == nullptr) {
     if (!id.moved) id.view = view_;
     return std::nullopt;
@@ -171,21 +173,21 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
   // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put
   // by members that saw others: those here may never have noticed that they were cut off.
   if (!here->knows(id.version()) && (here->view != view_ || id.counter > view_began_)) note_conflict(place, *here, id);
-  table_.learn(place.pool, keys, id);
+  context_.table.learn(place.pool, keys, id);
   return 0;
 }
 
 // What another member has put, and is wanted.
 Status Pools::take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects, const RecordPtr& file) {
-  const PutId* const here = table_.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});
+  const PutId* const here = context_.table.id_of(place.pool, FrameTable::KeysView{place.row_key, place.column_key});
   const std::optional<PutId> replaced =
       here != nullptr && id.moved && !id.knows(here->version()) ? std::optional(*here) : std::nullopt;
   taking_moved_ = id.moved;
-  const Status taken = table_.put(place, std::move(frame), now, effects, id, file);
+  const Status taken = context_.table.put(place, std::move(frame), now, effects, id, file);
   taking_moved_ = false;
   if (!taken) return taken;
   if (replaced) note_conflict(place, id, *replaced);
-  if (id.moved) compare_later(deadline_after(now, options_.compare_wait_ns));  // other owners may lack it, too
+  if (id.moved) compare_later(deadline_after(now, context_.options.compare_wait_ns));  // other owners may lack it, too
   give_away_later(place);
   return {};
 }
@@ -193,7 +195,7 @@ Status Pools::take(const Place& place, FramePtr frame, PutId id, TimeNs now, Eff
 void Pools::note_conflict(const Place& place, const PutId& stays, const PutId& goes) {
   constexpr std::uint64_t logged_max = 16;              // until members change again; all are counted
   if (stays.counter == 0 || goes.counter == 0) return;  // of a time before there were versions
-  ++counters_.conflicts;
+  ++context_.counters.conflicts;
   if (++conflicts_logged_ > logged_max) return;
   log(LogLevel::warning,
       "pool \"{}\": object ({}, {}) was put on both sides of a cut: put {}.{:016x} stays, {}.{:016x} is given up{}",

@@ -39,7 +39,7 @@ Status Pools::check_members(const Definition& definition) const {
 }
 
 Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   const auto known = definitions_.find(place.pool);
   if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
   const Definition& definition = known->second;
@@ -47,8 +47,10 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   const PoolOptions& options = definition.name.options;
   if (!is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
     // Numbered, or another put of these keys were taken for this one again.
-    const Status status = table_.put(place, frame, now, effects,
-                                     {process_, next_number_++, definition.name.policy == Policy::local ? 0 : stamp()});
+    const Status status =
+        context_.table.put(place, frame, now, effects,
+                           {process_, context_.numbers.take(),
+                            definition.name.policy == Policy::local ? 0 : context_.clock.stamp(context_.now)});
     if (status) return Stored::now;
     if (status.error().code != Error::would_block) return tl::unexpected(status.error());
   }
@@ -65,34 +67,34 @@ Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key
                              uid_t user) {
   if (const auto known = definitions_.find(pool); known != definitions_.end() && is_elsewhere(known->second))
     return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
-  return table_.find(pool, row_key, column_key, user);
+  return context_.table.find(pool, row_key, column_key, user);
 }
 
 Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                        TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   const auto known = definitions_.find(pool);
   if (known == definitions_.end()) return {};
   const Definition& definition = known->second;
   OFP_TRY(check_members(definition));
-  if (!is_elsewhere(definition)) return table_.end_step(pool, row_key, rank, ranks, now, effects);
-  const uid_t user = table_.user_of(pool);
+  if (!is_elsewhere(definition)) return context_.table.end_step(pool, row_key, rank, ranks, now, effects);
+  const uid_t user = context_.table.user_of(pool);
   EndsUnderWay& under_way = ends_under_way_[user];
-  if (under_way.count >= options_.table.user_steps_max)
+  if (under_way.count >= context_.options.table.user_steps_max)
     return fail(Error::too_large,
                 "{} ends of steps of user {} are on their way to other members, which is the limit of each user "
                 "(limits.user_steps_max)",
                 under_way.count, user);
-  if (under_way.key_bytes + row_key.size() > options_.table.waiting_key_bytes_max)
+  if (under_way.key_bytes + row_key.size() > context_.options.table.waiting_key_bytes_max)
     return fail(Error::too_large,
                 "ends of steps of user {} that are on their way to other members have keys of {} bytes, at most {} are "
                 "allowed",
-                user, under_way.key_bytes + row_key.size(), options_.table.waiting_key_bytes_max);
+                user, under_way.key_bytes + row_key.size(), context_.options.table.waiting_key_bytes_max);
   ++under_way.count;
   under_way.key_bytes += row_key.size();
   Put put;
   put.what = Put::What::step_end;
-  put.place = {pool, row_key, "", table_.user_of(pool), 0, false};
+  put.place = {pool, row_key, "", context_.table.user_of(pool), 0, false};
   put.rank = rank;
   put.ranks = ranks;
   put.owners = owners(definition, row_key);
@@ -110,26 +112,20 @@ void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects
   if (!tell.owners.empty()) start(std::move(tell), now, effects);
 }
 
-// Larger than any that was seen, and of several agents' about in the order of their clocks.
-std::uint64_t Pools::stamp() noexcept {
-  const std::int64_t time = options_.real_clock != nullptr ? options_.real_clock() : now_;
-  return clock_ = std::max(clock_ + 1, static_cast<std::uint64_t>(std::max<std::int64_t>(time, 0)));
-}
-
 // All owners are asked anew: an object of which one has another version is stored nowhere.
 void Pools::stamp_again(Put& put, std::uint64_t later) noexcept {
-  clock_ = std::max(clock_, std::min(later, put_counter_max));
-  put.id.counter = stamp();
+  context_.clock.saw(std::min(later, put_counter_max));
+  put.id.counter = context_.clock.stamp(context_.now);
   put.done.clear();
 }
 
 void Pools::start(Put put, TimeNs now, Effects& effects) {
-  put.number = next_number_++;
-  if (put.what == Put::What::object && !put.moves) put.id = {process_, put.number, stamp()};
-  put.deadline = deadline_after(now, options_.put_wait_ns);
+  put.number = context_.numbers.take();
+  if (put.what == Put::What::object && !put.moves) put.id = {process_, put.number, context_.clock.stamp(context_.now)};
+  put.deadline = deadline_after(now, context_.options.put_wait_ns);
   const std::uint64_t number = put.number;
   if (put.moves) moving_.insert(number);
-  if (waits_as_put(put)) due(now + WaitsTold::silent_ns);
+  if (waits_as_put(put)) context_.due(now + WaitsTold::silent_ns);
   puts_.emplace(number, std::move(put));
   work(number, now, effects);
 }
@@ -144,7 +140,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   if (put.owners.empty() && put.what != Put::What::definition) {
     put.last = {Error::not_found,
                 fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
-    put.retry_at = now + options_.retry_ns;
+    put.retry_at = now + context_.options.retry_ns;
   }
   for (const std::string& owner : put.owners) {
     if (put.done.contains(owner) || put.asked.contains(owner)) continue;
@@ -157,10 +153,10 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
     Status status = put_here(put, now, effects);
     if (status)
       put.done.insert(owner);
-    else if (!may_pass(status.error().code))
+    else if (!PoolContext::may_pass(status.error().code))
       return finish(number, std::move(status), effects);
     else {
-      budget_waiting_.emplace(table_.has_room_for_keys(put.place) ? put.place.pool : "", number);
+      budget_waiting_.emplace(context_.table.has_room_for_keys(put.place) ? put.place.pool : "", number);
       put.last = std::move(status).error();
     }
   }
@@ -176,7 +172,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
     }
   }
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, effects);
-  const TimeNs end = deadline_after(put.deadline, options_.ask_wait_ns);
+  const TimeNs end = deadline_after(put.deadline, context_.options.ask_wait_ns);
   // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
   if (now >= put.deadline && (put.asked.empty() || now >= end))
     return finish(number, tl::unexpected(put.last), effects);
@@ -184,9 +180,9 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
 }
 
 void Pools::set_due(const Put& put, TimeNs now) {
-  put_times_.set(
-      put.number,
-      std::min(put.retry_at, now < put.deadline ? put.deadline : deadline_after(put.deadline, options_.ask_wait_ns)));
+  put_times_.set(put.number, std::min(put.retry_at, now < put.deadline
+                                                        ? put.deadline
+                                                        : deadline_after(put.deadline, context_.options.ask_wait_ns)));
 }
 
 void Pools::end_budget_wait(const Put& put) {
@@ -197,7 +193,7 @@ void Pools::end_budget_wait(const Put& put) {
 
 // Those of pools of which bytes became free. Keys are counted over all pools.
 void Pools::take_budget_waiting(std::vector<std::uint64_t>& ready) {
-  auto freed = table_.take_freed();
+  auto freed = context_.table.take_freed();
   freed.emplace("");
   for (const std::string& pool : freed)
     for (auto at = budget_waiting_.lower_bound({pool, 0}); at != budget_waiting_.end() && at->first == pool; ++at)
@@ -211,10 +207,10 @@ Status Pools::put_here(Put& put, TimeNs now, Effects& effects) {
         if (*later == 0) return {};
         stamp_again(put, *later);
       }
-      if (table_.is_durable(put.place.pool)) return put_on_disk(put, now, effects);
-      return table_.put(put.place, put.frame, now, effects, put.id);
+      if (context_.table.is_durable(put.place.pool)) return put_on_disk(put, now, effects);
+      return context_.table.put(put.place, put.frame, now, effects, put.id);
     case Put::What::step_end:
-      return table_.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects);
+      return context_.table.end_step(put.place.pool, put.place.row_key, put.rank, put.ranks, now, effects);
     case Put::What::definition:
       return {};
   }
@@ -226,8 +222,8 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   asking.counter = put.id.counter;
   const std::uint64_t user = put.place.user;
   if (put.what == Put::What::definition) {
-    ask(
-        asking, EntryKind::peer_define, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+    context_.requests.ask(
+        asking, EntryKind::peer_define, deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
         [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDefine{user, text}, payload);
         },
@@ -235,8 +231,8 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
     return;
   }
   if (put.what == Put::What::step_end) {
-    ask(
-        asking, EntryKind::peer_step_end, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
+    context_.requests.ask(
+        asking, EntryKind::peer_step_end, deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
         [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](
             const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
@@ -244,13 +240,13 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
         effects);
     return;
   }
-  if (!put.asked.empty() && put.asked.size() + put.done.size() > put.owners.size()) ++counters_.retries;
-  ++counters_.remote_puts;
-  counters_.remote_bytes += put.frame->bytes;
-  const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - now_, 1);
-  ask(
-      asking, EntryKind::peer_put, deadline_after(put.deadline, options_.ask_wait_ns), put.frame, 0,
-      [place = put.place, owner = table_.user_of(put.place.pool), text = text_of(put.place.pool), id = put.id,
+  if (!put.asked.empty() && put.asked.size() + put.done.size() > put.owners.size()) ++context_.counters.retries;
+  ++context_.counters.remote_puts;
+  context_.counters.remote_bytes += put.frame->bytes;
+  const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - context_.now, 1);
+  context_.requests.ask(
+      asking, EntryKind::peer_put, deadline_after(put.deadline, context_.options.ask_wait_ns), put.frame, 0,
+      [place = put.place, owner = context_.table.user_of(put.place.pool), text = text_of(put.place.pool), id = put.id,
        over = encode_over(put.id.over), moved = put.moves, rows = put.frame->rows, arrow = put.frame->arrow,
        bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user,
@@ -289,10 +285,11 @@ void Pools::on_put_answer(const Asking& asked, Result<std::uint64_t> later, Time
     }
     return work(asked.number, now, effects);
   }
-  if (!may_pass(later.error().code)) return finish(asked.number, tl::unexpected(std::move(later).error()), effects);
+  if (!PoolContext::may_pass(later.error().code))
+    return finish(asked.number, tl::unexpected(std::move(later).error()), effects);
   put.last = std::move(later).error();
-  ++counters_.retries;
-  put.retry_at = now + options_.retry_ns;
+  ++context_.counters.retries;
+  put.retry_at = now + context_.options.retry_ns;
   set_due(put, now);
 }
 
@@ -306,7 +303,7 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
     under_way->second.key_bytes -= put.place.row_key.size();
     if (--under_way->second.count == 0) ends_under_way_.erase(under_way);
   }
-  if (put.what == Put::What::definition && !status && !may_pass(status.error().code))
+  if (put.what == Put::What::definition && !status && !PoolContext::may_pass(status.error().code))
     log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool,
         status.error().message);
   if (put.moves) {
@@ -320,10 +317,10 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   }
   // Some owners have it, and others lack it or have another one that failed as well: they come to one object.
   if (!status && put.what == Put::What::object && !put.moves && !put.kept && !put.done.empty())
-    compare_later(deadline_after(now_, options_.move_retry_ns));
+    compare_later(deadline_after(context_.now, context_.options.move_retry_ns));
   // On disk, it is its service's whether it stays in memory.
-  if (put.kept && status) table_.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
-  if (put.kept) put.kept(status, now_, effects);
+  if (put.kept && status) context_.table.let_go(put.place.pool, {put.place.row_key, put.place.column_key});
+  if (put.kept) put.kept(status, context_.now, effects);
   if (put.token != 0) effects.push_back(service::StoredEffect{put.token, std::move(status)});
 }
 

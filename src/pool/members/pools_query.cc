@@ -39,13 +39,14 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
                 definition->members,
                 definition->name.options.replicas,
                 {},
-                table_.user_of(definition->name.name)};
+                context_.table.user_of(definition->name.name)};
 }
 
 // Rows that this member is to send, or is sending, to their first owners, or that it asks other owners for as their
 // first. While it joins with rows from disk, it does not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {
-  if (joining_until_ != never && definition.members.size() > 1 && !table_.is_empty(definition.name.name)) return true;
+  if (joining_until_ != never && definition.members.size() > 1 && !context_.table.is_empty(definition.name.name))
+    return true;
   const auto concerns = [&](const std::string& row, const std::vector<std::string>& to) {
     const std::vector<std::string> all = owners(definition, row);
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
@@ -72,7 +73,7 @@ Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& e
   if (rows_come(*definition))
     return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members", self_,
                 definition->name.name);
-  auto chosen = table_.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
+  auto chosen = context_.table.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
   if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};
   if (!chosen) return chosen;
   std::erase_if(*chosen, [&](const QuerySource& source) {
@@ -84,16 +85,16 @@ Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& e
 
 void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                        Compose compose, Fetched fetched, TimeNs now, Effects& effects) {
-  now_ = now;
-  ++counters_.remote_gets;
-  const std::uint64_t number = next_number_++;
+  context_.now = now;
+  ++context_.counters.remote_gets;
+  const std::uint64_t number = context_.numbers.take();
   RemoteGet part{.owner = std::move(member), .fetched = true, .tell = std::move(fetched)};
   part.get.user = user;
   RemoteGet& remote = gets_.add(number, std::move(part));
   // The member's own time is over first, and its failure says more.
-  remote.asking = ask(
+  remote.asking = context_.requests.ask(
       {Asking::Kind::get, number, remote.owner}, kind,
-      deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns), nullptr, answer_inbox_bytes,
+      deadline == never ? never : deadline_after(deadline, context_.options.ask_wait_ns), nullptr, answer_inbox_bytes,
       [compose = std::move(compose), number](const service::AskedMemory& memory, std::vector<std::byte>& payload) {
         compose(memory, number, payload);
       },
@@ -121,8 +122,9 @@ void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs n
 }
 
 void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
-  now_ = now;
-  cancel(member, wire::PeerCancel::What::query, number, nullptr, effects);
+  context_.now = now;
+  context_.requests.cancel(member, wire::PeerCancel::What::query, number, nullptr,
+                           deadline_after(now, context_.options.ask_wait_ns), effects);
 }
 
 }  // namespace offpath::pool

@@ -22,7 +22,7 @@ constexpr TimeNs offer_wait_ns = second_ns;  // for the descriptor of an object 
 
 void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
                             Effects& effects) {
-  now_ = now;
+  context_.now = now;
   const auto serve = [&]() -> Status {
     if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
     switch (static_cast<EntryKind>(request.kind)) {
@@ -60,7 +60,8 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
         OFP_ASSERT(!"a request of another service");
     }
   };
-  if (Status served = serve(); !served) refuse(channel, request.ticket, std::move(served).error(), effects);
+  if (Status served = serve(); !served)
+    PoolContext::refuse(channel, request.ticket, std::move(served).error(), effects);
 }
 
 // ---- objects that come here
@@ -90,13 +91,13 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
                 put_counter_max);
   incoming.id = {put.writer, put.number, put.counter, {}, put.moved};
   OFP_ASSIGN(incoming.id.over, decode_over(put.over));
-  clock_ = std::max(clock_, put.counter);
+  context_.clock.saw(put.counter);
   incoming.rows = put.rows;
   incoming.arrow = put.arrow;
   incoming.deadline = deadline_after(now, put.wait_ns);
-  ++counters_.served_puts;
+  ++context_.counters.served_puts;
   if (const auto later = not_wanted(incoming.place, incoming.id)) {
-    if (put.offer != 0) (void)table_.take_offer(channel, put.offer);
+    if (put.offer != 0) (void)context_.table.take_offer(channel, put.offer);
     effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{*later}});
     return {};
   }
@@ -119,15 +120,15 @@ Status Pools::serve_delivery(ChannelNumber channel, const channel::Entry& reques
   incoming.delivery = delivery.delivery;
   incoming.rows = delivery.rows;
   incoming.arrow = delivery.arrow;
-  incoming.deadline = deadline_after(now, options_.put_wait_ns);
+  incoming.deadline = deadline_after(now, context_.options.put_wait_ns);
   waiting_.push_back(std::move(incoming));
   admit_incoming(now, effects);
   return {};
 }
 
 void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
-  now_ = now;
-  table_.on_offer(channel, number, std::move(fd), effects);
+  context_.now = now;
+  context_.table.on_offer(channel, number, std::move(fd), effects);
   if (!waiting_.empty()) admit_incoming(now, effects);
 }
 
@@ -140,11 +141,11 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
     if (begun && !*begun && now >= incoming.deadline)
       begun = tl::unexpected(Failure{Error::timeout, std::move(incoming.last.message)});
     if (begun && !*begun) {
-      due(incoming.deadline);
+      context_.due(incoming.deadline);
       ++i;
       continue;
     }
-    if (!begun) refuse(incoming.object.channel, incoming.ticket, std::move(begun).error(), effects);
+    if (!begun) PoolContext::refuse(incoming.object.channel, incoming.ticket, std::move(begun).error(), effects);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
@@ -152,37 +153,37 @@ void Pools::admit_incoming(TimeNs now, Effects& effects) {
 Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects) {
   OFP_TRY(intake_.may_fit(incoming.object.bytes));
   if (incoming.delivery == 0) {
-    Status room =
-        table_.may_put(incoming.place, incoming.object.bytes + arriving_bytes_[incoming.place.pool], incoming.id);
+    Status room = context_.table.may_put(incoming.place, incoming.object.bytes + arriving_bytes_[incoming.place.pool],
+                                         incoming.id);
     if (!room && (room.error().code == Error::would_block ||
                   (room.error().code == Error::too_large &&
-                   table_.may_put(incoming.place, incoming.object.bytes, incoming.id)))) {
+                   context_.table.may_put(incoming.place, incoming.object.bytes, incoming.id)))) {
       waits_for_budget_ = true;
       incoming.last = std::move(room).error();
       return false;
     }
     if (!room) return tl::unexpected(std::move(room).error());
   }
-  if (incoming.delivery == 0 && table_.is_durable(incoming.place.pool) && table_.disk()->rests(now)) {
-    incoming.last = {Error::no_space, fmt::format("member {}: {}", self_, table_.disk()->failure())};
-    due(table_.disk()->rests_until());
+  if (incoming.delivery == 0 && context_.table.is_durable(incoming.place.pool) && context_.table.disk()->rests(now)) {
+    incoming.last = {Error::no_space, fmt::format("member {}: {}", self_, context_.table.disk()->failure())};
+    context_.due(context_.table.disk()->rests_until());
     return false;
   }
-  const std::uint64_t number = next_number_++;
+  const std::uint64_t number = context_.numbers.take();
   const std::uint64_t token = service::token_of(service::ServiceId::peers, number);
   set_reserve(incoming);
   OFP_ASSIGN(const Intake::Begun begun, intake_.begin(token, incoming.object, now, effects));
   if (begun == Intake::Begun::not_yet) {
-    due(incoming.object.deadline());
+    context_.due(incoming.object.deadline());
     if (incoming.object.reserve) {  // no memory becomes free for others when some of it is back
       waits_for_budget_ = true;
-      due(now + options_.retry_ns);
+      context_.due(now + context_.options.retry_ns);
     }
     incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_,
                                                    incoming.object.bytes)};
     return false;
   }
-  counters_.served_bytes += incoming.object.bytes;
+  context_.counters.served_bytes += incoming.object.bytes;
   if (begun == Intake::Begun::now) {
     arrived(std::move(incoming), intake_.end(token, {}), now, effects);
     return true;
@@ -197,7 +198,7 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
     if (outcome)
       effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{0}});
     else
-      refuse(incoming.object.channel, incoming.ticket, outcome.error(), effects);
+      PoolContext::refuse(incoming.object.channel, incoming.ticket, outcome.error(), effects);
   };
   if (!object) return answer(tl::unexpected(object.error()));
   FramePtr frame = std::move(*object);
@@ -208,7 +209,8 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
       effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{*later}});
       return;
     }
-    if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
+    if (context_.table.is_durable(incoming.place.pool))
+      return keep_arrived(std::move(incoming), std::move(frame), effects);
     return answer(take(incoming.place, std::move(frame), std::move(incoming.id), now, effects));
   }
   RemoteGet* const asked = gets_.find(incoming.delivery);
@@ -226,32 +228,32 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
   OFP_TRY(check_not_local(get.pool));
   OFP_ASSIGN(const Definition* const definition,
              define_of_member(get.pool, get.owner, get.user, Access::read, effects));
-  ++counters_.served_gets;
-  table_.get({.channel = channel,
-              .ticket = request.ticket,
-              .user = static_cast<uid_t>(get.user),
-              .pool = definition->name.name,
-              .keys = {std::string(get.row_key), std::string(get.column_key)},
-              .of_member = true,
-              .inbox = get.inbox,
-              .reader = std::string(get.reader),
-              .delivery = get.delivery,
-              .wait_ns = get.wait_ns,
-              .deadline = deadline_after(now, get.wait_ns)},
-             effects);
+  ++context_.counters.served_gets;
+  context_.table.get({.channel = channel,
+                      .ticket = request.ticket,
+                      .user = static_cast<uid_t>(get.user),
+                      .pool = definition->name.name,
+                      .keys = {std::string(get.row_key), std::string(get.column_key)},
+                      .of_member = true,
+                      .inbox = get.inbox,
+                      .reader = std::string(get.reader),
+                      .delivery = get.delivery,
+                      .wait_ns = get.wait_ns,
+                      .deadline = deadline_after(now, get.wait_ns)},
+                     effects);
   return {};
 }
 
 void Pools::end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects) {
-  for (const FrameTable::Get& get : table_.take_waiting(channel, true, delivery))
-    refuse(get.channel, get.ticket, {Error::cancelled, "the object is not wanted any more"}, effects);
+  for (const FrameTable::Get& get : context_.table.take_waiting(channel, true, delivery))
+    PoolContext::refuse(get.channel, get.ticket, {Error::cancelled, "the object is not wanted any more"}, effects);
 }
 
 void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects) {
-  counters_.served_bytes += frame->bytes;
-  ask(
+  context_.counters.served_bytes += frame->bytes;
+  context_.requests.ask(
       {Asking::Kind::deliver, 0, get.reader, get, frame}, EntryKind::peer_deliver,
-      deadline_after(now_, options_.put_wait_ns), frame, 0,
+      deadline_after(context_.now, context_.options.put_wait_ns), frame, 0,
       [delivery = get.delivery, rows = frame->rows, arrow = frame->arrow, bytes = frame->bytes](
           const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerDeliver message{delivery, rows, arrow, memory.offer, memory.bytes};
@@ -263,7 +265,7 @@ void Pools::deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects
 
 void Pools::on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
                               Effects& effects) {
-  if (!status) return refuse(get.channel, get.ticket, status.error(), effects);
+  if (!status) return PoolContext::refuse(get.channel, get.ticket, status.error(), effects);
   effects.push_back(ReplyEffect{get.channel, get.ticket,
                                 wire::Got{.how = wire::Got::How::delivered,
                                           .arrow = frame.arrow,
@@ -281,8 +283,8 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
   OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
   bool more = false;
-  OFP_ASSIGN(auto items, table_.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
-                                     list.column_glob, list.after, FrameTable::listed_bytes_max, more));
+  OFP_ASSIGN(auto items, context_.table.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
+                                             list.column_glob, list.after, FrameTable::listed_bytes_max, more));
   FrameTable::answer_list(channel, request.ticket, std::move(items), more, effects);
   return {};
 }
@@ -301,7 +303,7 @@ Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, E
         if (followed)
           then.push_back(ReplyEffect{channel, ticket, wire::Done{dropped + *followed}});
         else
-          refuse(channel, ticket, std::move(followed).error(), then);
+          PoolContext::refuse(channel, ticket, std::move(followed).error(), then);
       },
       effects);
   return {};
@@ -314,7 +316,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   OFP_TRY(check_not_local(end.pool));
   OFP_ASSIGN(const Definition* const definition,
              define_of_member(end.pool, end.user, end.user, Access::write, effects));
-  OFP_TRY(table_.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
+  OFP_TRY(context_.table.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};
 }

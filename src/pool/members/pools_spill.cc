@@ -14,19 +14,19 @@ using service::ReplyEffect;
 // ---- puts of durable pools: on disk first, then in the table, then stored
 
 Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
-  const Disk& disk = *table_.disk();
+  const Disk& disk = *context_.table.disk();
   if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", self_);
   if (disk.rests(now)) {
     put.retry_at = disk.rests_until();
     return fail(Error::no_space, "member {}: {}", self_, disk.failure());
   }
   if (!disk.failure().empty() && disk.counters().writing >= disk.writing_max()) {
-    put.retry_at = now + options_.retry_ns;
+    put.retry_at = now + context_.options.retry_ns;
     return fail(Error::no_space, "member {}: {}", self_, disk.failure());
   }
-  OFP_TRY(table_.may_put(put.place, put.frame->bytes, put.id));
+  OFP_TRY(context_.table.may_put(put.place, put.frame->bytes, put.id));
   put.keeping = true;
-  table_.keep(
+  context_.table.keep(
       put.place, put.frame, put.id,
       [this, number = put.number](Result<RecordPtr> file, TimeNs then, Effects& more) {
         on_kept(number, std::move(file), then, more);
@@ -36,27 +36,27 @@ Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
 }
 
 void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   const auto at = puts_.find(number);
   const bool wanted = at != puts_.end() && std::ranges::find(at->second.owners, self_) != at->second.owners.end();
   if (at != puts_.end()) at->second.keeping = false;
   if (!wanted) {  // its time is over, or it belongs to other members now
-    if (file) table_.disk()->remove(*file);
+    if (file) context_.table.disk()->remove(*file);
     return at != puts_.end() ? work(number, now, effects) : void();
   }
   Put& put = at->second;
   if (!file) {
     put.last = {file.error().code, fmt::format("member {}: {}", self_, file.error().message)};
-    put.retry_at = std::max(table_.disk()->rests_until(), now + options_.retry_ns);
+    put.retry_at = std::max(context_.table.disk()->rests_until(), now + context_.options.retry_ns);
     return set_due(put, now);
   }
   std::optional<std::uint64_t> later = not_wanted(put.place, put.id);
   if (later && *later != 0) stamp_again(put, *later);
   const bool stamped_again = (*file)->id.counter != put.id.counter;  // what is on disk says an earlier one
-  if (later || stamped_again) table_.disk()->remove(*file);
+  if (later || stamped_again) context_.table.disk()->remove(*file);
   if (later && *later == 0) put.done.insert(self_);
   if (later || stamped_again) return work(number, now, effects);
-  Status taken = table_.put(put.place, put.frame, now, effects, put.id, *file);
+  Status taken = context_.table.put(put.place, put.frame, now, effects, put.id, *file);
   if (!taken) return finish(number, std::move(taken), effects);
   put.done.insert(self_);
   work(number, now, effects);
@@ -64,15 +64,15 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
 
 void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
   const auto held = std::make_shared<Incoming>(std::move(incoming));
-  table_.keep(
+  context_.table.keep(
       held->place, frame, held->id,
       [this, held, frame](Result<RecordPtr> file, TimeNs then, Effects& more) {
-        now_ = then;
+        context_.now = then;
         const auto kept = [&]() -> Result<std::uint64_t> {
           if (!file)  // the member tries again: a full disk may be emptied
             return fail(Error::no_space, "member {}: {}", self_, file.error().message);
           if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
-            table_.disk()->remove(*file);
+            context_.table.disk()->remove(*file);
             return *later;
           }
           OFP_TRY(take(held->place, frame, held->id, then, more, *file));
@@ -83,7 +83,7 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
         else if (kept)
           more.push_back(ReplyEffect{held->object.channel, held->ticket, wire::Done{*kept}});
         else
-          refuse(held->object.channel, held->ticket, kept.error(), more);
+          PoolContext::refuse(held->object.channel, held->ticket, kept.error(), more);
       },
       effects);
 }
@@ -94,29 +94,29 @@ void Pools::give_away_later(const Place& place) {
   if (known == definitions_.end() || !is_elsewhere(known->second)) return;
   std::vector<std::string> all = owners(known->second, place.row_key);
   if (all.empty() || std::ranges::find(all, self_) != all.end()) return;
-  const TimeNs begin_at = now_ + options_.move_retry_ns;
+  const TimeNs begin_at = context_.now + context_.options.move_retry_ns;
   moves_.add({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, begin_at});
-  due(begin_at);
+  context_.due(begin_at);
 }
 
 // ---- time and completions
 
 void Pools::spill(TimeNs now, Effects& effects) {
-  now_ = now;
-  table_.lighten(now, effects);
+  context_.now = now;
+  context_.table.lighten(now, effects);
 }
 
 void Pools::on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
-  now_ = now;
-  table_.disk()->on_job(token, status, now, effects);
+  context_.now = now;
+  context_.table.disk()->on_job(token, status, now, effects);
 }
 
 // ---- at start
 
 Status Pools::recover(TimeNs now, Effects& effects) {
-  now_ = now;
-  if (table_.disk() == nullptr) return {};
-  OFP_ASSIGN(const std::vector<RecordPtr> all, table_.disk()->scan());
+  context_.now = now;
+  if (context_.table.disk() == nullptr) return {};
+  OFP_ASSIGN(const std::vector<RecordPtr> all, context_.table.disk()->scan());
   std::uint64_t left = 0;
   for (const RecordPtr& record : all) {
     const auto made = define(record->pool, record->pool_user, Access::write, By::disk, effects);
@@ -125,15 +125,15 @@ Status Pools::recover(TimeNs now, Effects& effects) {
       if (left++ == 0) log(LogLevel::error, "{}: {}", record->described(), made.error().message);
       continue;
     }
-    clock_ = std::max(clock_, record->id.counter);
-    table_.recover(record, now);
+    context_.clock.saw(record->id.counter);
+    context_.table.recover(record, now);
   }
-  const FrameTableCounters& counters = table_.counters();
+  const FrameTableCounters& counters = context_.table.counters();
   // One that knows half of the members would send half of its rows to wrong ones.
-  if (!all.empty()) due(joining_until_ = now + options_.join_wait_ns);
+  if (!all.empty()) context_.due(joining_until_ = now + context_.options.join_wait_ns);
   if (!all.empty())
     log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken",
-        table_.disk()->described(), counters.frames, definitions_.size(), counters.bytes, left);
+        context_.table.disk()->described(), counters.frames, definitions_.size(), counters.bytes, left);
   return {};
 }
 
@@ -143,12 +143,12 @@ void Pools::on_unreadable(FrameTable::Get get, Failure why, Effects& effects) {
   log(LogLevel::error, "{}", why.message);
   const auto known = definitions_.find(get.pool);
   if (get.of_member || known == definitions_.end() || known->second.members.size() < 2)
-    return refuse(get.channel, get.ticket, std::move(why), effects);  // a member asks another owner
-  const std::uint64_t number = next_number_++;
+    return PoolContext::refuse(get.channel, get.ticket, std::move(why), effects);  // a member asks another owner
+  const std::uint64_t number = context_.numbers.take();
   RemoteGet remote{.get = std::move(get), .tried = {self_}};
   remote.note(std::move(why));
   gets_.add(number, std::move(remote));
-  ask_next(number, now_, effects);
+  ask_next(number, context_.now, effects);
 }
 
 // What another owner has is put in its place.
@@ -161,20 +161,20 @@ void Pools::on_lost(const RecordPtr& record, Effects& effects) {
 }
 
 void Pools::ask_for_copy(const RecordPtr& record, Effects& effects) {
-  const std::uint64_t number = next_number_++;
+  const std::uint64_t number = context_.numbers.take();
   gets_.add(number, {.get = {.user = record->pool_user,
                              .pool = record->pool.substr(0, record->pool.find('?')),
                              .keys = {record->row, record->column}},
                      .repairs = record,
                      .tried = {self_}});
-  ask_next(number, now_, effects);
+  ask_next(number, context_.now, effects);
 }
 
 void Pools::ask_for_copies_again(TimeNs now, Effects& effects) {
   std::vector<RecordPtr> ready;
   for (auto at = repairs_.begin(); at != repairs_.end();) {
     if (at->second.again_at <= now &&
-        (!definitions_.contains(at->first.first) || table_.holds(at->first.first, at->first.second))) {
+        (!definitions_.contains(at->first.first) || context_.table.holds(at->first.first, at->first.second))) {
       at = repairs_.erase(at);  // dropped, put anew or moved here meanwhile
       continue;
     }
@@ -182,7 +182,7 @@ void Pools::ask_for_copies_again(TimeNs now, Effects& effects) {
       at->second.again_at = never;
       ready.push_back(at->second.lost);
     }
-    due(at->second.again_at);
+    context_.due(at->second.again_at);
     ++at;
   }
   for (const RecordPtr& record : ready) ask_for_copy(record, effects);
@@ -194,12 +194,12 @@ void Pools::end_repair(const RecordPtr& record, const Status& status, bool again
   if (at == repairs_.end()) return;
   if (!status)
     log(LogLevel::warning, "{}: no copy is kept here again{}: {}", record->described(),
-        again ? fmt::format(" yet; it is tried again in {} s", options_.move_retry_ns / second_ns) : "",
+        again ? fmt::format(" yet; it is tried again in {} s", context_.options.move_retry_ns / second_ns) : "",
         status.error().message);
   if (status || !again)
     repairs_.erase(at);
   else
-    due(at->second.again_at = deadline_after(now_, options_.move_retry_ns));
+    context_.due(at->second.again_at = deadline_after(context_.now, context_.options.move_retry_ns));
 }
 
 void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects) {
@@ -209,12 +209,13 @@ void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr fr
   incoming.id = record->id;
   incoming.id.moved = true;  // it was shown once: no trigger calls for it again
   incoming.repairs = record;
-  if (table_.holds(incoming.place.pool, {record->row, record->column}))  // put anew meanwhile
+  if (context_.table.holds(incoming.place.pool, {record->row, record->column}))  // put anew meanwhile
     return end_repair(record, {}, false);
   log(LogLevel::info, "{}: member {} has it, and it is kept here again", record->described(), from);
-  if (table_.is_durable(incoming.place.pool)) return keep_arrived(std::move(incoming), std::move(frame), effects);
+  if (context_.table.is_durable(incoming.place.pool))
+    return keep_arrived(std::move(incoming), std::move(frame), effects);
   taking_moved_ = true;
-  const Status put = table_.put(incoming.place, std::move(frame), now, effects, record->id);
+  const Status put = context_.table.put(incoming.place, std::move(frame), now, effects, record->id);
   taking_moved_ = false;
   end_repair(record, put, true);
 }

@@ -17,7 +17,7 @@ WaitingPut Pools::waiting_put(const Put& put) const {
                      .row = brief(put.place.row_key),
                      .column = brief(put.place.column_key),
                      .members = {},
-                     .since = put.deadline - options_.put_wait_ns,
+                     .since = put.deadline - context_.options.put_wait_ns,
                      .why = put.last.message};
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner) && waiting.members.size() < WaitingPuts::members_listed_max)
@@ -29,7 +29,7 @@ WaitingPut Pools::waiting_put(const Put& put) const {
 WaitingPuts Pools::waiting_puts(TimeNs now) const {
   WaitingPuts all;
   for (const auto& [number, put] : puts_) {
-    if (!waits_as_put(put) || put.deadline - options_.put_wait_ns > now - WaitsTold::silent_ns) continue;
+    if (!waits_as_put(put) || put.deadline - context_.options.put_wait_ns > now - WaitsTold::silent_ns) continue;
     ++all.count;
     if (all.longest.size() < WaitingPuts::listed_max) all.longest.push_back(waiting_put(put));
   }
@@ -41,7 +41,8 @@ TimeNs Pools::tell_of_waits(TimeNs now) {
   const auto first = std::find_if(puts_.upper_bound(waits_told_.number), puts_.end(),
                                   [](const auto& each) { return waits_as_put(each.second); });
   if (first == puts_.end()) return never;
-  const TimeNs at = std::max(first->second.deadline - options_.put_wait_ns + WaitsTold::silent_ns, waits_told_.next_at);
+  const TimeNs at =
+      std::max(first->second.deadline - context_.options.put_wait_ns + WaitsTold::silent_ns, waits_told_.next_at);
   if (now < at) return at;
   const WaitingPut put = waiting_put(first->second);
   log(LogLevel::warning, "pool \"{}\": a put of ({}, {}) has waited {} s for members {}: {}; {} puts wait in all",
@@ -52,8 +53,8 @@ TimeNs Pools::tell_of_waits(TimeNs now) {
 }
 
 void Pools::rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) {
-  const std::int64_t real_ns = options_.real_clock != nullptr ? options_.real_clock() : 0;
-  table_.rank_ended(pool, rank, {client.program, client.host, client.pid, real_ns});
+  const std::int64_t real_ns = context_.options.real_clock != nullptr ? context_.options.real_clock() : 0;
+  context_.table.rank_ended(pool, rank, {client.program, client.host, client.pid, real_ns});
 }
 
 }  // namespace offpath::pool
