@@ -15,13 +15,12 @@ using wire::EntryKind;
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
              std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
              std::function<bool(std::uint64_t)> unused)
-    : context_(options),
+    : context_(options, *this),
       buffers_(std::move(buffers)),
       intake_(
           buffers_, options.object_bytes_max, room,
           [this](ChannelNumber channel, std::uint64_t number) { return context_.table.take_offer(channel, number); },
-          std::move(unused)),
-      alive_{""} {
+          std::move(unused)) {
   context_.table.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
     deliver(get, std::move(frame), effects);
   };
@@ -39,9 +38,8 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> 
 }
 
 void Pools::set_self(std::string name, std::uint64_t process) {
-  self_ = std::move(name);
+  context_.directory.set_self(std::move(name));
   process_ = process;
-  alive_ = {self_};
 }
 
 PoolsCounters Pools::counters() const {
@@ -56,101 +54,30 @@ PoolsCounters Pools::counters() const {
 std::vector<Pools::PoolStatus> Pools::pools() const {
   std::vector<PoolStatus> all;
   for (const FrameTable::PoolStatus& held : context_.table.pools()) {
-    const auto known = definitions_.find(held.name);
-    const std::string text = known != definitions_.end() ? known->second.text : held.name;
+    const Definition* const known = context_.directory.known(held.name);
+    const std::string text = known != nullptr ? known->text : held.name;
     all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, held.arrow_frames,
                    text.substr(std::min(text.size(), held.name.size() + 1)),
-                   known != definitions_.end() ? known->second.members.size() : 1});
+                   known != nullptr ? known->members.size() : 1});
   }
   return all;
 }
 
-// ---- which pools there are, and who has their rows
-
-Result<const Pools::Definition*> Pools::find_definition(std::string_view text, std::optional<uid_t> user) {
-  const auto known = definitions_.find(text.substr(0, text.find('?')));
-  // Without options, or as members say it: nothing has to be compared.
-  if (known != definitions_.end() && (text == known->first || text == known->second.text)) return &known->second;
-  OFP_ASSIGN(const PoolName name, parse_pool_name(text));
-  if (known == definitions_.end()) return nullptr;
-  if (name.has_options && name.options != known->second.name.options) {
-    if (!user || !context_.table.may_use(known->first, *user, Access::read))
-      return fail(Error::exists, "pool \"{}\" is there already, with other options", text);
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
-                known->second.text);
-  }
-  return &known->second;
-}
-
-Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Access access, By by, Effects& effects) {
-  OFP_ASSIGN(const Definition* const known, find_definition(text, user));
-  if (known != nullptr) {
-    OFP_TRY(context_.table.may_use(known->name.name, user, access));
-    Definition& there = definitions_.find(known->name.name)->second;
-    there.named_at = context_.now;
-    return &there;
-  }
-  if (by != By::disk) OFP_TRY(make_room(user));
-  Definition made;
-  OFP_ASSIGN(made.name, parse_pool_name(text));
-  made.text = made.name.text();
-  if (made.name.options.spill != Spill::off && !has_disk())
-    return fail(Error::unsupported,
-                "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
-  made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
-  made.before = made.members;
-  OFP_TRY(context_.table.define(made.name.name, made.name.options, user));
-  made.named_at = context_.now;
-  Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
-  if (definition.name.policy == Policy::local) return &definition;
-  if (const Status any = check_members(definition); !any && by == By::program)
-    log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
-  if (by == By::program) spread(definition, user, context_.now, effects);
-  gets_.pool_made(definition.name.name, context_.now);
-  return &definition;
-}
-
-Result<Pools::Definition*> Pools::define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
-                                                   Access access, Effects& effects) {
-  const auto owner_there = static_cast<uid_t>(owner), acting = static_cast<uid_t>(user);
-  OFP_ASSIGN(const Definition* const known, find_definition(text, acting));
-  if (known == nullptr) OFP_TRY(define(text, owner_there, Access::write, By::member, effects));
-  OFP_ASSIGN(Definition* const here, define(text, acting, access, By::member, effects));
-  if (const uid_t owner_here = context_.table.user_of(here->name.name); owner_here != owner_there)
-    return fail(Error::exists, "pool \"{}\" belongs to user {} at member {}, and to user {} at the member that asks",
-                here->name.name, owner_here, self_, owner_there);
-  return here;
-}
-
-bool Pools::is_elsewhere(const Definition& definition) const noexcept {
-  return definition.name.policy != Policy::local &&
-         (definition.members.size() != 1 || definition.members.front() != self_);
-}
-
-std::vector<std::string> Pools::owners(const Definition& definition, std::string_view row) const {
-  return owners_of(definition.name.policy, definition.name.options.replicas, row, definition.members);
-}
+// ---- members
 
 void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
                        Effects& effects) {
   context_.now = now;
   std::vector<std::string> newcomers;
   for (const std::string& member : alive)
-    if (member != self_ &&
-        (!std::ranges::binary_search(alive_, member) || std::ranges::find(anew, member) != anew.end()))
+    if (member != context_.directory.self() &&
+        (!context_.directory.is_alive(member) || std::ranges::find(anew, member) != anew.end()))
       newcomers.push_back(member);
-  if (alive == alive_ && newcomers.empty()) return;
-  alive_ = std::move(alive);
-  ++view_;
+  if (alive == context_.directory.alive() && newcomers.empty()) return;
+  context_.directory.change_members(std::move(alive));
   view_began_ = context_.clock.stamp(context_.now);
   conflicts_logged_ = 0;
-  for (auto& [name, definition] : definitions_) {
-    if (definition.name.policy == Policy::local) continue;
-    std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
-    note_losses(definition, before);
-    if (joining_until_ == never) definition.before = std::move(before);
-  }
-  for (const auto& [name, definition] : definitions_) {
+  for (const auto& [name, definition] : context_.directory.all()) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
     Put tell;
     tell.what = Put::What::definition;
@@ -158,12 +85,12 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
     tell.owners = newcomers;
     start(std::move(tell), now, effects);
   }
-  if (joining_until_ == never) plan_moves(anew);
+  if (!context_.directory.is_joining()) plan_moves(anew);
   compare_later(deadline_after(now, context_.options.compare_wait_ns));
   for (auto& [number, put] : puts_) {
     if (put.what != Put::What::definition && !put.moves) {
-      const auto at = definitions_.find(put.place.pool);
-      if (at != definitions_.end()) put.owners = owners(at->second, put.place.row_key);
+      const Definition* const at = context_.directory.known(put.place.pool);
+      if (at != nullptr) put.owners = Directory::owners(*at, put.place.row_key);
     }
     for (const std::string& member : anew) put.done.erase(member);
     put.retry_at = now;
@@ -281,13 +208,14 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
         effects);
   if (Status may = check_not_reserved(text); !may)
     return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
-  auto known = find_definition(text, channels_.at(channel).user);
+  auto known = context_.directory.find(text, channels_.at(channel).user);
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)
-    known = define(text, channels_.at(channel).user, Access::read, By::program, effects);
+    known =
+        context_.directory.define(text, channels_.at(channel).user, Access::read, By::program, context_.now, effects);
   if (!known) return PoolContext::refuse(channel, request.ticket, std::move(known).error(), effects);
-  const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
+  const bool local = *known != nullptr ? !context_.directory.is_elsewhere(**known) : text.starts_with("local:/");
   if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
   if (local) return context_.table.on_request(channel, request, now, effects);
   switch (kind) {
@@ -342,15 +270,15 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   std::ranges::sort(ready);
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
-  if (now >= joining_until_) {
-    joining_until_ = never;
+  if (now >= context_.directory.joining_until()) {
+    context_.directory.join_until(never);
     plan_moves({});
   }
   if (now >= compare_at_) compare(now, effects);
   start_moves(now, effects);
   ask_removals_again(now, effects);
   ask_for_copies_again(now, effects);
-  context_.due(std::min(joining_until_, compare_at_));
+  context_.due(std::min(context_.directory.joining_until(), compare_at_));
   context_.due(tell_of_waits(now));
   if (has_room_to_move()) context_.due(moves_.first());  // otherwise when one of those under way is over
 }
@@ -364,6 +292,38 @@ TimeNs Pools::next_deadline() const noexcept {
   if ((waits_for_budget_ || !budget_waiting_.empty()) && freed_seen_ != context_.table.freed())
     return context_.now;  // a drop frees a budget even if readers hold the memory yet
   return std::min({context_.next, put_times_.first(), gets_.next_due(), context_.table.next_deadline()});
+}
+
+// ---- pools that go
+
+// The pools that something under way means.
+void Pools::add_in_use(std::set<std::string_view>& names) const {
+  for (const auto& [number, put] : puts_) names.insert(put.place.pool);
+  for (const auto& [number, remote] : gets_.all()) names.insert(remote.get.pool);
+  for (const auto& [number, gather] : gathers_) names.insert(gather.pool);
+  for (const auto& [number, listing] : listings_) names.insert(listing.pool);
+  for (const auto& [removed, members] : removals_) names.insert(removed.first);
+  for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
+  for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
+  for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
+  for (const auto& [number, move] : reading_) names.insert(move.pool);
+  moves_.add_pools(names);
+}
+
+void Pools::on_pool_gone(const std::string& pool) { arriving_bytes_.erase(pool); }
+
+bool Pools::has_moves(const std::string& pool) const {
+  return any_move(pool, [](const std::string&, const std::vector<std::string>&) { return true; });
+}
+
+// ---- of the configuration
+
+Status Pools::make(const std::string& text, uid_t user, Effects& effects) {
+  OFP_TRY(check_not_reserved(text));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define(text, user, Access::write, By::program, context_.now, effects));
+  definition->stays = true;
+  return {};
 }
 
 }  // namespace offpath::pool

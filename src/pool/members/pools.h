@@ -64,7 +64,7 @@ namespace offpath::pool {
 
 using service::Answer;
 
-class Pools final : public mover::Store, public QueryMembers, public service::Service {
+class Pools final : public mover::Store, public QueryMembers, public service::Service, private Directory::Users {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
@@ -107,7 +107,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     return context_.table.has(pool) ? context_.table.user_of(pool) : own_user_;
   }
   void set_own_user(uid_t user) noexcept { own_user_ = user; }
-  [[nodiscard]] const std::string& self() const noexcept override { return self_; }
+  [[nodiscard]] const std::string& self() const noexcept override { return context_.directory.self(); }
   [[nodiscard]] TimeNs now() const noexcept { return context_.now; }  // of the last event
 
   // ---- asked on this machine otherwise than by a program's channel
@@ -146,7 +146,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   // Sets memory aside for objects that other members keep in the pool here, until unreserve or forget_all (see
   // reserves.h). Error::too_large if all reserves together would exceed their bound.
   [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, Reserves::Stays stays) {
-    return reserves_.add(pool, bytes, std::move(stays), self_);
+    return reserves_.add(pool, bytes, std::move(stays), context_.directory.self());
   }
   void unreserve(const std::string& pool) { reserves_.remove(pool); }
   [[nodiscard]] std::uint64_t reserved() const noexcept { return reserves_.bytes(); }
@@ -225,18 +225,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const;  // waiting.cc
 
  private:
-  struct Definition {
-    PoolName name;
-    std::string text;                  // the name with its options, as members are told it
-    std::vector<std::string> members;  // that live
-    std::vector<std::string> before;   // those before the last change
-    std::vector<std::string> missed;   // that went since rows last had all their copies, as far as this member knows
-    std::vector<std::string> lost;     // that went with rows which no other member has, and are not back
-    std::size_t streams = 0;           // admitted, and not closed
-    bool stays = false;                // while it is a service's, or the configuration's
-    bool dropped = false;              // all that was in it was, and no stream was admitted since
-    TimeNs named_at = 0;
-  };
   // One thing that several members are to have.
   struct Put {
     enum class What { object, step_end, definition } what = What::object;
@@ -344,39 +332,20 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     Listing listing;
   };
 
-  // pools.cc
-  // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
-  // Its options are told in an error only to a user who may use the pool.
-  [[nodiscard]] Result<const Definition*> find_definition(std::string_view text, std::optional<uid_t> user = {});
-  enum class By {
-    program,
-    member,
-    disk
-  };  // who names it: a program's is told to others, and what is on disk counts for no limit
+  // ---- Directory::Users
+  void on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) override;
+  void on_pool_gone(const std::string& pool) override;
+  void add_in_use(std::set<std::string_view>& names) const override;
+  [[nodiscard]] bool has_moves(const std::string& pool) const override;
+
+  using By = Directory::By;
   using Access = FrameTable::Access;
-  // Error::denied: it is there, and the user may not use it so.
-  [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
-  // For `user`, in a pool that is `owner`'s at the asking member. Error::exists: it is another user's here. That stays,
-  // for this member has objects of that user's.
-  [[nodiscard]] Result<Definition*> define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
-                                                     Access access, Effects& effects);
-  [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
-  // Error::not_found: no member has been one of the pool's.
-  [[nodiscard]] Status check_members(const Definition& definition) const;
-  [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
   void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
   void on_removal_answer(const Asking& asked, const Status& status);
   void ask_removals_again(TimeNs now, Effects& effects);
-  [[nodiscard]] const std::string& text_of(const std::string& pool) const {
-    return definitions_.find(pool)->second.text;
-  }  // one that is there
   void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
   void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
-
-  // pools_bounds.cc
-  [[nodiscard]] Status make_room(uid_t user);
-  [[nodiscard]] std::set<std::string_view> in_use() const;
 
   // pools_put.cc
   void start(Put put, TimeNs now, Effects& effects);
@@ -388,7 +357,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   void ask_owner(const Put& put, const std::string& owner, Effects& effects);
   void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
   void stamp_again(Put& put, std::uint64_t later) noexcept;
-  void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
   void finish(std::uint64_t number, Status status, Effects& effects);
 
   // waiting.cc
@@ -412,7 +380,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept;
 
   // pools_query.cc
-  [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
   [[nodiscard]] bool rows_come(const Definition& definition) const;
   void on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
 
@@ -472,7 +439,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
 
   // pools_move.cc
-  void note_losses(Definition& definition, const std::vector<std::string>& before);
   void plan_moves(const std::vector<std::string>& anew);
   void start_moves(TimeNs now, Effects& effects);
   void moved(const Put& put, const Status& status);
@@ -498,10 +464,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   Computes* computes_ = nullptr;
   uid_t own_user_ = 0;
   bool taking_moved_ = false;  // what is put into the table now was in the pool before
-  std::string self_;
   std::uint64_t process_ = 0;
-  std::vector<std::string> alive_;
-  std::map<std::string, Definition, std::less<>> definitions_;
   std::unordered_map<ChannelNumber, Peer> channels_;
   std::map<std::uint64_t, Put> puts_;
   DueTimes<std::uint64_t> put_times_;  // when each is looked at again
@@ -518,7 +481,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
   std::uint64_t freed_seen_ = 0;                          // of the table
   bool waits_for_budget_ = false;                         // some object of another member
-  std::map<uid_t, TimeNs> swept_at_;                      // when nothing of the user's could go
   struct EndsUnderWay {
     std::size_t count = 0;
     std::uint64_t key_bytes = 0;
@@ -527,7 +489,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   std::shared_ptr<ListedBytes::OfUsers> listed_bytes_ = std::make_shared<ListedBytes::OfUsers>();
   std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
 
-  std::uint64_t view_ = 1;              // grows whenever members change
   std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
   std::uint64_t conflicts_logged_ = 0;  // since then
   TimeNs compare_at_ = never;
@@ -540,7 +501,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
 
   Reserves reserves_{context_.options.reserved_bytes_max};
-  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
   // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
   template <class Matches>
   [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {

@@ -52,41 +52,44 @@ std::set<FrameTable::Keys> Pools::tried_again(const std::string& pool) const {
 // Sums, so that the order of objects does not matter.
 const std::map<std::string, Pools::Digests>& Pools::digests_of(const Definition& definition) {
   Compared& compared = compared_[definition.name.name];
-  if (compared.view == view_ && context_.now < deadline_after(compared.at, context_.options.compare_wait_ns))
+  if (compared.view == context_.directory.view() &&
+      context_.now < deadline_after(compared.at, context_.options.compare_wait_ns))
     return compared.digests;
-  compared = {context_.now, view_, {}};
+  compared = {context_.now, context_.directory.view(), {}};
   for (const FrameTable::Held& held : context_.table.held(definition.name.name)) {
     if (!is_compared(definition, held)) continue;
-    const std::vector<std::string> all = owners(definition, held.keys.first);
-    if (std::ranges::find(all, self_) == all.end()) continue;
+    const std::vector<std::string> all = Directory::owners(definition, held.keys.first);
+    if (std::ranges::find(all, context_.directory.self()) == all.end()) continue;
     const std::uint64_t digest = digest_of(held);
     for (const std::string& owner : all)
-      if (owner != self_) compared.digests[owner][part_of(held.keys)] += digest;
+      if (owner != context_.directory.self()) compared.digests[owner][part_of(held.keys)] += digest;
   }
   return compared.digests;
 }
 
 void Pools::compare(TimeNs now, Effects& effects) {
-  if (!reading_.empty() || !moving_.empty() || moves_.first() <= now || joining_until_ != never || comparing_ > 0)
+  if (!reading_.empty() || !moving_.empty() || moves_.first() <= now || context_.directory.is_joining() ||
+      comparing_ > 0)
     return compare_later(now + context_.options.retry_ns);
   compare_at_ = never;
   compared_.clear();
-  for (const auto& [name, definition] : definitions_) {
+  for (const auto& [name, definition] : context_.directory.all()) {
     if (definition.name.policy == Policy::local) continue;
     const std::set<FrameTable::Keys> tried = tried_again(name);
     for (const FrameTable::Held& held : context_.table.held(name)) {
-      std::vector<std::string> all = owners(definition, held.keys.first);
-      if (!all.empty() && std::ranges::find(all, self_) == all.end() && !tried.contains(held.keys))
+      std::vector<std::string> all = Directory::owners(definition, held.keys.first);
+      if (!all.empty() && std::ranges::find(all, context_.directory.self()) == all.end() && !tried.contains(held.keys))
         moves_.add({name, held.keys, std::move(all), true});
     }
     for (const auto& [member, digests] : digests_of(definition)) {
       ++comparing_;
-      Asking asking{Asking::Kind::compare, view_, member};
+      Asking asking{Asking::Kind::compare, context_.directory.view(), member};
       asking.get.pool = name;
       context_.requests.ask(
           std::move(asking), EntryKind::peer_compare, deadline_after(now, context_.options.ask_wait_ns), nullptr, 0,
-          [user = std::uint64_t{context_.table.user_of(name)}, view = view_of(definition), reader = self_,
-           text = definition.text, digests = digests](const service::AskedMemory&, std::vector<std::byte>& payload) {
+          [user = std::uint64_t{context_.table.user_of(name)}, view = Directory::view_of(definition),
+           reader = context_.directory.self(), text = definition.text,
+           digests = digests](const service::AskedMemory&, std::vector<std::byte>& payload) {
             wire::encode(wire::PeerCompare{user, view, reader, text, std::as_bytes(std::span(digests))}, payload);
           },
           effects);
@@ -98,11 +101,12 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
   wire::PeerCompare asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   OFP_TRY(check_not_local(asked.pool));
-  OFP_ASSIGN(const Definition* const definition,
-             define_of_member(asked.pool, asked.user, asked.user, Access::read, effects));
-  if (view_of(*definition) != asked.view)
-    return fail(Error::would_block, "member {} knows of other members of pool \"{}\" than {}", self_,
-                definition->name.name, asked.reader);
+  OFP_ASSIGN(
+      const Definition* const definition,
+      context_.directory.define_of_member(asked.pool, asked.user, asked.user, Access::read, context_.now, effects));
+  if (Directory::view_of(*definition) != asked.view)
+    return fail(Error::would_block, "member {} knows of other members of pool \"{}\" than {}",
+                context_.directory.self(), definition->name.name, asked.reader);
   Digests theirs;
   std::memcpy(theirs.data(), asked.digests.data(), sizeof theirs);
   const auto& all = digests_of(*definition);
@@ -118,16 +122,17 @@ Status Pools::serve_compare(ChannelNumber channel, const channel::Entry& request
 
 void Pools::on_compared(const Asking& asked, Result<std::uint64_t> differs) {
   --comparing_;
-  const auto known = definitions_.find(asked.get.pool);
-  if (asked.number != view_ || known == definitions_.end()) return;  // they are compared again
+  const Definition* const known = context_.directory.known(asked.get.pool);
+  if (asked.number != context_.directory.view() || known == nullptr) return;  // they are compared again
   if (!differs) return compare_later(deadline_after(context_.now, context_.options.move_retry_ns));
   if (*differs == 0) return;
   const std::set<FrameTable::Keys> tried = tried_again(asked.get.pool);
   for (const FrameTable::Held& held : context_.table.held(asked.get.pool)) {
-    if ((*differs >> part_of(held.keys) & 1) == 0 || !is_compared(known->second, held) || tried.contains(held.keys))
+    if ((*differs >> part_of(held.keys) & 1) == 0 || !is_compared(*known, held) || tried.contains(held.keys)) continue;
+    const std::vector<std::string> all = Directory::owners(*known, held.keys.first);
+    if (std::ranges::find(all, context_.directory.self()) == all.end() ||
+        std::ranges::find(all, asked.member) == all.end())
       continue;
-    const std::vector<std::string> all = owners(known->second, held.keys.first);
-    if (std::ranges::find(all, self_) == all.end() || std::ranges::find(all, asked.member) == all.end()) continue;
     moves_.add({asked.get.pool, held.keys, {asked.member}, false});
   }
   context_.due(context_.now);

@@ -34,10 +34,10 @@ void Pools::serve_computes(Computes& computes) {
   computes_ = &computes;
   context_.table.shown = [this](const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame) {
     bool first = !taking_moved_;
-    if (const auto known = definitions_.find(pool);
-        first && known != definitions_.end() && is_elsewhere(known->second)) {
-      const std::vector<std::string> all = owners(known->second, keys.first);
-      first = !all.empty() && all.front() == self_;
+    if (const Definition* const known = context_.directory.known(pool);
+        first && known != nullptr && context_.directory.is_elsewhere(*known)) {
+      const std::vector<std::string> all = Directory::owners(*known, keys.first);
+      first = !all.empty() && all.front() == context_.directory.self();
     }
     computes_->on_shown(pool, keys, frame, first);
   };
@@ -77,8 +77,8 @@ std::uint64_t Pools::ask_compute(std::uint64_t number, const RemoteGet& remote, 
   return context_.requests.ask(
       std::move(asking), EntryKind::peer_compute, deadline, nullptr, inbox_bytes,
       [user = std::uint64_t{remote.get.user}, owner = std::uint64_t{context_.table.user_of(remote.get.pool)}, wait_ns,
-       number, reader = self_, text = text_of(remote.get.pool), keys = remote.get.keys,
-       what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
+       number, reader = context_.directory.self(), text = context_.directory.text_of(remote.get.pool),
+       keys = remote.get.keys, what = remote.computation](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerCompute{user, owner, wait_ns, number, memory.inbox, reader, text, keys.first,
                                        keys.second, what->stores, what->plugin, what->function, what->result_row,
                                        what->result_column, what->arguments},
@@ -93,8 +93,9 @@ Status Pools::serve_compute(ChannelNumber channel, const channel::Entry& request
   OFP_TRY(check_not_reserved(asked.pool));
   OFP_TRY(check_not_local(asked.pool));
   if (computes_ == nullptr) return fail(Error::unsupported, "this agent computes nothing");
-  OFP_ASSIGN(const Definition* const definition,
-             define_of_member(asked.pool, asked.owner, asked.user, Access::read, effects));
+  OFP_ASSIGN(
+      const Definition* const definition,
+      context_.directory.define_of_member(asked.pool, asked.owner, asked.user, Access::read, context_.now, effects));
   FrameTable::Get get{.channel = channel,
                       .ticket = request.ticket,
                       .user = static_cast<uid_t>(asked.user),

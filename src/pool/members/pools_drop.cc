@@ -53,12 +53,12 @@ void Pools::drop_at(std::uint64_t number, const std::string& pool, const FrameTa
                     const std::vector<std::string>& owners, Effects& effects) {
   Following& following = followings_.at(number);
   for (const std::string& owner : owners) {
-    if (owner == self_ || !std::ranges::binary_search(alive_, owner)) continue;
+    if (owner == context_.directory.self() || !context_.directory.is_alive(owner)) continue;
     ++following.open;
     context_.requests.ask(
         {Asking::Kind::follow, number, owner}, EntryKind::peer_drop,
         deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
-        [user = std::uint64_t{following.user}, text = text_of(pool), row = literal_glob(keys.first),
+        [user = std::uint64_t{following.user}, text = context_.directory.text_of(pool), row = literal_glob(keys.first),
          column = literal_glob(keys.second)](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDrop{user, text, row, column}, payload);
         },

@@ -36,8 +36,8 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   if (!drops && list.after > 0 && before.items && before.pool == made.pool && before.row_glob == made.row_glob &&
       before.column_glob == made.column_glob)
     return answer_page(channel, request.ticket, before, list.after, effects);
-  const auto known = definitions_.find(made.pool);
-  if (known == definitions_.end())
+  const Definition* const known = context_.directory.known(made.pool);
+  if (known == nullptr)
     return PoolContext::refuse(channel, request.ticket,
                                {Error::not_found, fmt::format("there is no pool \"{}\"", made.pool)}, effects);
   auto charge = context_.table.charge(made.user, made.pool.size() + made.row_glob.size() + made.column_glob.size());
@@ -46,9 +46,9 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
   made.listed = std::make_shared<ListedBytes>(listed_bytes_, made.user);
   const std::uint64_t number = context_.numbers.take();
   Gather& gather = gathers_.emplace(number, std::move(made)).first->second;
-  std::vector<std::string> members = known->second.members;
+  std::vector<std::string> members = known->members;
   for (const std::string& member : members) {
-    if (member == self_) continue;
+    if (member == context_.directory.self()) continue;
     ++gather.asked;
     if (!drops) {
       ask_page(number, member, 0, now, effects);
@@ -58,7 +58,7 @@ void Pools::gather(ChannelNumber channel, const channel::Entry& request, bool dr
     asking.charge = gather.charge;
     context_.requests.ask(
         std::move(asking), EntryKind::peer_drop, deadline_after(now, context_.options.ask_wait_ns), nullptr, 0,
-        [user = std::uint64_t{gather.user}, text = text_of(gather.pool), row = gather.row_glob,
+        [user = std::uint64_t{gather.user}, text = context_.directory.text_of(gather.pool), row = gather.row_glob,
          column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDrop{user, text, row, column}, payload);
         },
@@ -111,24 +111,24 @@ void Pools::gather_here(std::uint64_t number, Effects& effects) {
 Result<std::uint64_t> Pools::drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
                                        std::string_view column_glob) {
   OFP_ASSIGN(const std::vector<FrameTable::Keys> dropped, context_.table.drop(pool, user, row_glob, column_glob));
-  const auto known = definitions_.find(pool);
+  Definition* const known = context_.directory.known(pool);
   const auto says_all = [](std::string_view glob) { return glob.empty() || glob == "*"; };
-  if (known != definitions_.end() && says_all(row_glob) && says_all(column_glob)) {
-    known->second.lost.clear();  // what is lost was dropped, too
-    known->second.dropped = known->second.streams == 0;
+  if (known != nullptr && says_all(row_glob) && says_all(column_glob)) {
+    known->lost.clear();  // what is lost was dropped, too
+    known->dropped = known->streams == 0;
   }
-  if (known == definitions_.end()) return dropped.size();
+  if (known == nullptr) return dropped.size();
   return static_cast<std::uint64_t>(std::ranges::count_if(dropped, [&](const FrameTable::Keys& keys) {
-    const std::vector<std::string> all = owners(known->second, keys.first);
-    return all.empty() || all.front() == self_;
+    const std::vector<std::string> all = Directory::owners(*known, keys.first);
+    return all.empty() || all.front() == context_.directory.self();
   }));
 }
 
 Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::string_view row_glob,
                                                std::string_view column_glob, uid_t user) {
   OFP_TRY(check_not_reserved(pool));
-  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
-  if (definition != nullptr && is_elsewhere(*definition))
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
+  if (definition != nullptr && context_.directory.is_elsewhere(*definition))
     return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects",
                 definition->name.name, definition->members.size());
   return context_.table.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
@@ -141,7 +141,7 @@ void Pools::ask_page(std::uint64_t number, const std::string& member, std::uint6
   asking.charge = gather.charge;
   context_.requests.ask(
       std::move(asking), EntryKind::peer_list, deadline_after(now, context_.options.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{gather.user}, after, text = text_of(gather.pool), row = gather.row_glob,
+      [user = std::uint64_t{gather.user}, after, text = context_.directory.text_of(gather.pool), row = gather.row_glob,
        column = gather.column_glob](const AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerList{user, after, text, row, column}, payload);
       },

@@ -62,13 +62,13 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
     gets_.take(number);
   };
   if (wanted_later && now >= get.deadline) return give_up();
-  const auto known = definitions_.find(get.pool);
-  if (known == definitions_.end()) {
+  const Definition* const known = context_.directory.known(get.pool);
+  if (known == nullptr) {
     if (!wanted_later) return give_up();
     return gets_.await_pool(number);
   }
-  const Definition& definition = known->second;
-  std::vector<std::string> candidates = owners(definition, get.keys.first);
+  const Definition& definition = *known;
+  std::vector<std::string> candidates = Directory::owners(definition, get.keys.first);
   // All owners are asked before one is waited at: it may have been the last to come.
   remote.waits |= wanted_later && (candidates.size() < 2 || remote.computation);
   const bool waits = remote.waits;
@@ -79,17 +79,17 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   if (!waits || is_here())
     for (std::string& before :
          owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
-      if (std::ranges::binary_search(alive_, before) && std::ranges::find(candidates, before) == candidates.end())
+      if (context_.directory.is_alive(before) && std::ranges::find(candidates, before) == candidates.end())
         candidates.push_back(std::move(before));
   for (const std::string& candidate : candidates) {
     if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
-    if (candidate == self_) {
+    if (candidate == context_.directory.self()) {
       if (!remote.repairs && (is_here() || waits)) {
         RemoteGet here = gets_.take(number);
         if (here.computation) return computes_->begin(std::move(here.get), std::move(here.computation), now, effects);
         return context_.table.get(std::move(here.get), effects);
       }
-      remote.tried.push_back(self_);
+      remote.tried.push_back(context_.directory.self());
       remote.note({Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first),
                                                  brief(get.keys.second))});
       continue;
@@ -109,7 +109,7 @@ void Pools::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
               : deadline_after(now, context_.options.ask_wait_ns),
         nullptr, inbox_bytes,
         [user = std::uint64_t{get.user}, owner = std::uint64_t{context_.table.user_of(get.pool)}, wait, number,
-         reader = self_, text = definition.text,
+         reader = context_.directory.self(), text = definition.text,
          keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerGet{user, owner, wait, number, memory.inbox, reader, text, keys.first, keys.second},
                        payload);
@@ -250,9 +250,9 @@ Result<FramePtr> Pools::frame_of(const RemoteGet& remote, const wire::Got& got, 
 // Members changed: what was asked of one that is no owner any more is asked of one that is.
 void Pools::replan_gets(TimeNs now, Effects& effects) {
   const auto is_owner = [&](const FrameTable::Get& get, const std::string& member) {
-    const auto known = definitions_.find(get.pool);
-    if (known == definitions_.end()) return false;
-    const std::vector<std::string> all = owners(known->second, get.keys.first);
+    const Definition* const known = context_.directory.known(get.pool);
+    if (known == nullptr) return false;
+    const std::vector<std::string> all = Directory::owners(*known, get.keys.first);
     return std::ranges::find(all, member) != all.end();
   };
   std::vector<std::uint64_t> again;
@@ -261,15 +261,16 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
     if (remote.fetched) continue;
     if (remote.asking != 0 && is_owner(remote.get, remote.owner)) continue;
     // Its function may be running: a member that lives answers, or says that it waits for nothing any more.
-    if (remote.asking != 0 && remote.computation && std::ranges::binary_search(alive_, remote.owner)) continue;
+    if (remote.asking != 0 && remote.computation && context_.directory.is_alive(remote.owner)) continue;
     if (remote.asking != 0) context_.requests.forget(std::exchange(remote.asking, 0));
     remote.ask_all_again();
     remote.waits = false;
     again.push_back(number);
   }
   for (FrameTable::Get& get : context_.table.take_waiting([&](const FrameTable::Get& get) {
-         const auto known = definitions_.find(get.pool);
-         return !get.of_member && known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
+         const Definition* const known = context_.directory.known(get.pool);
+         return !get.of_member && known != nullptr && context_.directory.is_elsewhere(*known) &&
+                !is_owner(get, context_.directory.self());
        })) {
     const std::uint64_t number = context_.numbers.take();
     gets_.add(number, {.get = std::move(get)});
@@ -277,8 +278,9 @@ void Pools::replan_gets(TimeNs now, Effects& effects) {
   }
   if (computes_ != nullptr) {
     for (Computes::Waiting& each : computes_->take_waiting([&](const FrameTable::Get& get) {
-           const auto known = definitions_.find(get.pool);
-           return known != definitions_.end() && is_elsewhere(known->second) && !is_owner(get, self_);
+           const Definition* const known = context_.directory.known(get.pool);
+           return known != nullptr && context_.directory.is_elsewhere(*known) &&
+                  !is_owner(get, context_.directory.self());
          })) {
       if (each.get.of_member) {
         PoolContext::refuse(

@@ -23,7 +23,8 @@ constexpr std::size_t removals_max = 1 << 16;  // then the first by name is not 
 
 Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& effects) {
   context_.now = now;
-  OFP_ASSIGN(Definition* const definition, define(text, user, Access::write, By::program, effects));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define(text, user, Access::write, By::program, context_.now, effects));
   definition->stays = true;
   return {};
 }
@@ -43,23 +44,23 @@ void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Eff
   put.place = place;
   put.frame = std::move(object);
   put.kept = std::move(kept);
-  put.owners = owners(definitions_.find(place.pool)->second, place.row_key);
+  put.owners = Directory::owners(*context_.directory.known(place.pool), place.row_key);
   start(std::move(put), now, effects);
 }
 
 void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects) {
   context_.now = now;
   context_.table.remove(pool, keys);
-  const auto known = definitions_.find(pool);
-  if (known == definitions_.end()) return;
+  const Definition* const known = context_.directory.known(pool);
+  if (known == nullptr) return;
   // Those that live, and those that would be owners if all of the pool's members did: their disks have it when they are
   // back.
-  const PoolOptions& options = known->second.name.options;
-  std::vector<std::string> named = options.members, holders = owners(known->second, keys.first);
+  const PoolOptions& options = known->name.options;
+  std::vector<std::string> named = options.members, holders = Directory::owners(*known, keys.first);
   std::ranges::sort(named);
-  for (std::string& each : owners_of(known->second.name.policy, options.replicas, keys.first, named))
+  for (std::string& each : owners_of(known->name.policy, options.replicas, keys.first, named))
     if (std::ranges::find(holders, each) == holders.end()) holders.push_back(std::move(each));
-  std::erase(holders, self_);
+  std::erase(holders, context_.directory.self());
   if (holders.empty()) return;
   const Removed removed{pool, keys};
   if (removals_.size() >= removals_max) removals_.erase(removals_.begin());
@@ -69,12 +70,13 @@ void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs
 }
 
 void Pools::ask_removal(const Removed& removed, const std::string& member, Effects& effects) {
-  if (!std::ranges::binary_search(alive_, member)) return;
+  if (!context_.directory.is_alive(member)) return;
   const auto& [pool, keys] = removed;
   context_.requests.ask(
       {Asking::Kind::removal, 0, member, {.pool = pool, .keys = keys}}, EntryKind::peer_drop,
       deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{context_.table.user_of(pool)}, text = text_of(pool), row = literal_glob(keys.first),
+      [user = std::uint64_t{context_.table.user_of(pool)}, text = context_.directory.text_of(pool),
+       row = literal_glob(keys.first),
        column = literal_glob(keys.second)](const AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerDrop{user, text, row, column}, payload);
       },
@@ -115,9 +117,9 @@ void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
     finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
   for (const FrameTable::Held& held : context_.table.held(pool)) context_.table.remove(pool, held.keys);
   unreserve(pool);
-  if (const auto known = definitions_.find(pool); known != definitions_.end()) {
-    known->second.stays = false;
-    known->second.dropped = true;
+  if (Definition* const known = context_.directory.known(pool); known != nullptr) {
+    known->stays = false;
+    known->dropped = true;
   }
   std::erase_if(removals_, [&](const auto& each) { return each.first.first == pool; });
   context_.counters.removals_waiting = removals_.size();
@@ -136,8 +138,8 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
         },
         effects);
   }
-  const auto known = definitions_.find(pool);
-  if (member.empty() || known == definitions_.end())
+  const Definition* const known = context_.directory.known(pool);
+  if (member.empty() || known == nullptr)
     return done(
         fail(Error::not_found, "pool \"{}\" has no object ({}, {}) here", pool, brief(keys.first), brief(keys.second)),
         now, effects);
@@ -146,8 +148,8 @@ void Pools::read(const std::string& pool, const FrameTable::Keys& keys, const st
   if (!charge) return done(tl::unexpected(std::move(charge).error()), now, effects);
   fetch_part(
       member, user, EntryKind::peer_get, deadline_after(now, context_.options.put_wait_ns), {},
-      [user, keys, text = known->second.text, self = self_](const AskedMemory& memory, std::uint64_t delivery,
-                                                            std::vector<std::byte>& payload) {
+      [user, keys, text = known->text, self = context_.directory.self()](
+          const AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerGet{.user = user,
                                    .owner = user,
                                    .wait_ns = 0,
@@ -172,7 +174,7 @@ void Pools::list_at(const std::string& member, const std::string& pool, const st
                     TimeNs now, Effects& effects) {
   context_.now = now;
   // One that this agent has not met yet is not one that has nothing, though the group says not_found as well.
-  if (!std::ranges::binary_search(alive_, member))
+  if (!context_.directory.is_alive(member))
     return listed(fail(Error::peer_lost, "member {} is not there", member), now, effects);
   const std::uint64_t number = context_.numbers.take();
   listings_.emplace(number, ListingThere{pool, row, {}, std::move(listed)});
@@ -184,7 +186,8 @@ void Pools::ask_listing(std::uint64_t number, const std::string& member, std::ui
   context_.requests.ask(
       {Asking::Kind::listing, number, member}, EntryKind::peer_list,
       deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
-      [user = std::uint64_t{context_.table.user_of(listing.pool)}, after, text = text_of(listing.pool),
+      [user = std::uint64_t{context_.table.user_of(listing.pool)}, after,
+       text = context_.directory.text_of(listing.pool),
        row = listing.row](const AskedMemory&, std::vector<std::byte>& payload) {
         wire::encode(wire::PeerList{user, after, text, row, "*"}, payload);
       },

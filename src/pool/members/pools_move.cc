@@ -23,40 +23,23 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-// As many members as there are copies, gone before the rows of one had been copied anew: what they alone had is lost.
-// Members that are back are what they are: with their disk, or without anything.
-void Pools::note_losses(Definition& definition, const std::vector<std::string>& before) {
-  std::erase_if(definition.lost, [&](const std::string& member) { return contains(definition.members, member); });
-  std::erase_if(definition.missed, [&](const std::string& member) { return contains(definition.members, member); });
-  std::vector<std::string> gone;
-  for (const std::string& member : before)
-    if (!contains(definition.members, member)) gone.push_back(member);
-  if (gone.empty()) return;
-  const auto any = [](const std::string&, const std::vector<std::string>&) { return true; };
-  if (!any_move(definition.name.name, any)) definition.missed.clear();
-  definition.missed.insert(definition.missed.end(), gone.begin(), gone.end());
-  if (definition.missed.size() < definition.name.options.replicas) return;
-  definition.lost.insert(definition.lost.end(), definition.missed.begin(), definition.missed.end());
-  definition.missed.clear();
-}
-
 void Pools::plan_moves(const std::vector<std::string>& anew) {
-  for (const auto& known : definitions_) {
+  for (const auto& known : context_.directory.all()) {
     const std::string& name = known.first;
     const Definition& definition = known.second;
     if (definition.name.policy == Policy::local) continue;
     for (const FrameTable::Held& held : context_.table.held(name)) {
-      const std::vector<std::string> now = owners(definition, held.keys.first);
+      const std::vector<std::string> now = Directory::owners(definition, held.keys.first);
       std::vector<std::string> before =
           owners_of(definition.name.policy, definition.name.options.replicas, held.keys.first, definition.before);
       std::erase_if(before, [&](const std::string& owner) {
         return !contains(definition.members, owner) || contains(anew, owner);
       });
-      const bool stays = contains(now, self_);
+      const bool stays = contains(now, context_.directory.self());
       std::vector<std::string> to;
       for (const std::string& owner : now)
-        if (owner != self_ && (!stays || !contains(before, owner))) to.push_back(owner);
-      const bool first = before.empty() || before.front() == self_;
+        if (owner != context_.directory.self() && (!stays || !contains(before, owner))) to.push_back(owner);
+      const bool first = before.empty() || before.front() == context_.directory.self();
       if (!to.empty() && (first || !stays)) moves_.add({name, held.keys, std::move(to), !stays});
     }
   }
@@ -67,11 +50,11 @@ void Pools::start_moves(TimeNs now, Effects& effects) {
     std::optional<Move> next = moves_.take(now);
     if (!next) return;
     Move& move = *next;
-    const auto known = definitions_.find(move.pool);
+    const Definition* const known = context_.directory.known(move.pool);
     const auto held = context_.table.held(move.pool, move.keys);
-    if (known == definitions_.end() || !held) continue;  // dropped meanwhile
+    if (known == nullptr || !held) continue;  // dropped meanwhile
     if (move.failures > 0) {  // members may have changed since it was planned; what that asks for was planned then
-      const std::vector<std::string> owners_now = owners(known->second, move.keys.first);
+      const std::vector<std::string> owners_now = Directory::owners(*known, move.keys.first);
       std::erase_if(move.to, [&](const std::string& member) { return !contains(owners_now, member); });
       if (move.to.empty()) continue;
     }
@@ -123,11 +106,12 @@ void Pools::start_move(const Move& move, const FrameTable::Held& held, TimeNs no
 void Pools::moved(const Put& put, const Status& status) {
   context_.due(context_.now);  // for the next one
   const FrameTable::Keys keys{put.place.row_key, put.place.column_key};
-  const auto known = definitions_.find(put.place.pool);
+  const Definition* const known = context_.directory.known(put.place.pool);
   if (status) {
     ++context_.counters.moved_rows;
     // again, meanwhile
-    const bool is_owner = known != definitions_.end() && contains(owners(known->second, keys.first), self_);
+    const bool is_owner =
+        known != nullptr && contains(Directory::owners(*known, keys.first), context_.directory.self());
     const PutId* const here = context_.table.id_of(put.place.pool, keys);
     if (!put.drop_after || is_owner || here == nullptr) return;
     if (here->version() == put.id.version())
@@ -156,7 +140,7 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
   if (id.moved && !removals_.empty() && removals_.contains({place.pool, {place.row_key, place.column_key}})) return 0;
   const PutId* const here = context_.table.id_of(place.pool, keys);
   if (here == nullptr) {
-    if (!id.moved) id.view = view_;
+    if (!id.moved) id.view = context_.directory.view();
     return std::nullopt;
   }
   if (*here == id && *here != PutId{})
@@ -172,7 +156,8 @@ std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
   }
   // What was put where nothing was is later than what a move brings from before. What was put since, elsewhere, was put
   // by members that saw others: those here may never have noticed that they were cut off.
-  if (!here->knows(id.version()) && (here->view != view_ || id.counter > view_began_)) note_conflict(place, *here, id);
+  if (!here->knows(id.version()) && (here->view != context_.directory.view() || id.counter > view_began_))
+    note_conflict(place, *here, id);
   context_.table.learn(place.pool, keys, id);
   return 0;
 }

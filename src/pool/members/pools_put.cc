@@ -17,35 +17,27 @@ using wire::EntryKind;
 
 Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
   OFP_TRY(check_not_reserved(pool));
-  OFP_ASSIGN(Definition* const definition, define(pool, user, Access::write, By::program, effects));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define(pool, user, Access::write, By::program, context_.now, effects));
   ++definition->streams;
   definition->dropped = false;
   return definition->name.name;
 }
 
 void Pools::leave(const std::string& pool) {
-  const auto known = definitions_.find(pool);
-  OFP_ASSERT(known != definitions_.end() && known->second.streams > 0);
-  --known->second.streams;
-}
-
-// A member that went may come back. One that never was is not waited for, unless this member has just begun.
-Status Pools::check_members(const Definition& definition) const {
-  if (!definition.members.empty() || !definition.before.empty() || !definition.missed.empty() ||
-      !definition.lost.empty() || joining_until_ != never)
-    return {};
-  return fail(Error::not_found, "pool \"{}\": no member's name matches members={}; the members are {}",
-              definition.name.name, fmt::join(definition.name.options.members, ","), fmt::join(alive_, ", "));
+  Definition* const known = context_.directory.known(pool);
+  OFP_ASSERT(known != nullptr && known->streams > 0);
+  --known->streams;
 }
 
 Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now, Effects& effects) {
   context_.now = now;
-  const auto known = definitions_.find(place.pool);
-  if (known == definitions_.end()) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
-  const Definition& definition = known->second;
-  OFP_TRY(check_members(definition));
+  const Definition* const known = context_.directory.known(place.pool);
+  if (known == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", place.pool);
+  const Definition& definition = *known;
+  OFP_TRY(context_.directory.check_members(definition));
   const PoolOptions& options = definition.name.options;
-  if (!is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
+  if (!context_.directory.is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
     // Numbered, or another put of these keys were taken for this one again.
     const Status status =
         context_.table.put(place, frame, now, effects,
@@ -58,14 +50,16 @@ Result<Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t toke
   put.place = place;
   put.frame = std::move(frame);
   put.token = token;
-  put.owners = is_elsewhere(definition) ? owners(definition, place.row_key) : std::vector{self_};
+  put.owners = context_.directory.is_elsewhere(definition) ? Directory::owners(definition, place.row_key)
+                                                           : std::vector{context_.directory.self()};
   start(std::move(put), now, effects);
   return Stored::later;
 }
 
 Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key,
                              uid_t user) {
-  if (const auto known = definitions_.find(pool); known != definitions_.end() && is_elsewhere(known->second))
+  if (const Definition* const known = context_.directory.known(pool);
+      known != nullptr && context_.directory.is_elsewhere(*known))
     return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
   return context_.table.find(pool, row_key, column_key, user);
 }
@@ -73,11 +67,12 @@ Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key
 Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
                        TimeNs now, Effects& effects) {
   context_.now = now;
-  const auto known = definitions_.find(pool);
-  if (known == definitions_.end()) return {};
-  const Definition& definition = known->second;
-  OFP_TRY(check_members(definition));
-  if (!is_elsewhere(definition)) return context_.table.end_step(pool, row_key, rank, ranks, now, effects);
+  const Definition* const known = context_.directory.known(pool);
+  if (known == nullptr) return {};
+  const Definition& definition = *known;
+  OFP_TRY(context_.directory.check_members(definition));
+  if (!context_.directory.is_elsewhere(definition))
+    return context_.table.end_step(pool, row_key, rank, ranks, now, effects);
   const uid_t user = context_.table.user_of(pool);
   EndsUnderWay& under_way = ends_under_way_[user];
   if (under_way.count >= context_.options.table.user_steps_max)
@@ -97,19 +92,20 @@ Status Pools::end_step(const std::string& pool, const std::string& row_key, std:
   put.place = {pool, row_key, "", context_.table.user_of(pool), 0, false};
   put.rank = rank;
   put.ranks = ranks;
-  put.owners = owners(definition, row_key);
+  put.owners = Directory::owners(definition, row_key);
   start(std::move(put), now, effects);
   return {};
 }
 
 // All members learn of a pool when it is made, so that they agree where its rows lie.
-void Pools::spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects) {
+void Pools::on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) {
   Put tell;
   tell.what = Put::What::definition;
   tell.place = {definition.name.name, "", "", user, 0, false};
-  for (const std::string& member : alive_)
-    if (member != self_) tell.owners.push_back(member);
+  for (const std::string& member : context_.directory.alive())
+    if (by_program && member != context_.directory.self()) tell.owners.push_back(member);
   if (!tell.owners.empty()) start(std::move(tell), now, effects);
+  gets_.pool_made(definition.name.name, now);
 }
 
 // All owners are asked anew: an object of which one has another version is stored nowhere.
@@ -138,13 +134,13 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   put.retry_at = never;
   end_budget_wait(put);
   if (put.owners.empty() && put.what != Put::What::definition) {
-    put.last = {Error::not_found,
-                fmt::format("pool \"{}\": no member that lives is one of its members", text_of(put.place.pool))};
+    put.last = {Error::not_found, fmt::format("pool \"{}\": no member that lives is one of its members",
+                                              context_.directory.text_of(put.place.pool))};
     put.retry_at = now + context_.options.retry_ns;
   }
   for (const std::string& owner : put.owners) {
     if (put.done.contains(owner) || put.asked.contains(owner)) continue;
-    if (owner != self_) {
+    if (owner != context_.directory.self()) {
       if (now >= put.deadline) continue;
       put.asked.insert(owner);
       ask_owner(put, owner, effects);
@@ -162,7 +158,7 @@ void Pools::work(std::uint64_t number, TimeNs now, Effects& effects) {
   }
   bool all = std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
   if (put.what == Put::What::object && !put.moves) {
-    const PoolOptions& options = definitions_.find(put.place.pool)->second.name.options;
+    const PoolOptions& options = context_.directory.known(put.place.pool)->name.options;
     if (put.owners.size() < options.min_copies) {
       all = false;
       put.last = {Error::timeout, fmt::format("pool \"{}\": object ({}, {}) is to have min_copies={} before it is "
@@ -224,7 +220,7 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   if (put.what == Put::What::definition) {
     context_.requests.ask(
         asking, EntryKind::peer_define, deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
-        [user, text = text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) {
+        [user, text = context_.directory.text_of(put.place.pool)](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerDefine{user, text}, payload);
         },
         effects);
@@ -233,8 +229,8 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   if (put.what == Put::What::step_end) {
     context_.requests.ask(
         asking, EntryKind::peer_step_end, deadline_after(context_.now, context_.options.ask_wait_ns), nullptr, 0,
-        [user, rank = put.rank, ranks = put.ranks, text = text_of(put.place.pool), row = put.place.row_key](
-            const AskedMemory&, std::vector<std::byte>& payload) {
+        [user, rank = put.rank, ranks = put.ranks, text = context_.directory.text_of(put.place.pool),
+         row = put.place.row_key](const AskedMemory&, std::vector<std::byte>& payload) {
           wire::encode(wire::PeerStepEnd{user, rank, ranks, text, row}, payload);
         },
         effects);
@@ -246,9 +242,10 @@ void Pools::ask_owner(const Put& put, const std::string& owner, Effects& effects
   const std::int64_t wait_ns = std::max<TimeNs>(put.deadline - context_.now, 1);
   context_.requests.ask(
       asking, EntryKind::peer_put, deadline_after(put.deadline, context_.options.ask_wait_ns), put.frame, 0,
-      [place = put.place, owner = context_.table.user_of(put.place.pool), text = text_of(put.place.pool), id = put.id,
-       over = encode_over(put.id.over), moved = put.moves, rows = put.frame->rows, arrow = put.frame->arrow,
-       bytes = put.frame->bytes, wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
+      [place = put.place, owner = context_.table.user_of(put.place.pool),
+       text = context_.directory.text_of(put.place.pool), id = put.id, over = encode_over(put.id.over),
+       moved = put.moves, rows = put.frame->rows, arrow = put.frame->arrow, bytes = put.frame->bytes,
+       wait_ns](const AskedMemory& memory, std::vector<std::byte>& payload) {
         wire::PeerPut message{.user = place.user,
                               .owner = owner,
                               .writer = id.writer,

@@ -22,20 +22,14 @@ constexpr std::uint32_t answer_inbox_bytes = 16 << 10;  // a larger frame is del
 
 }  // namespace
 
-std::uint64_t Pools::view_of(const Definition& definition) {
-  std::string all;
-  for (const std::string& member : definition.members) all += member + '\n';
-  return hash_of(all);
-}
-
 Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& pool) {
   OFP_TRY(check_not_reserved(pool));
-  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
-  if (definition == nullptr || !is_elsewhere(*definition)) return std::nullopt;
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
+  if (definition == nullptr || !context_.directory.is_elsewhere(*definition)) return std::nullopt;
   if (definition->members.empty())
     return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", definition->text);
   return Spread{definition->text,
-                view_of(*definition),
+                Directory::view_of(*definition),
                 definition->members,
                 definition->name.options.replicas,
                 {},
@@ -45,40 +39,42 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
 // Rows that this member is to send, or is sending, to their first owners, or that it asks other owners for as their
 // first. While it joins with rows from disk, it does not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {
-  if (joining_until_ != never && definition.members.size() > 1 && !context_.table.is_empty(definition.name.name))
+  if (context_.directory.is_joining() && definition.members.size() > 1 &&
+      !context_.table.is_empty(definition.name.name))
     return true;
   const auto concerns = [&](const std::string& row, const std::vector<std::string>& to) {
-    const std::vector<std::string> all = owners(definition, row);
+    const std::vector<std::string> all = Directory::owners(definition, row);
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
   };
   const std::string& name = definition.name.name;
   for (auto at = repairs_.lower_bound({name, {}}); at != repairs_.end() && at->first.first == name; ++at)
-    if (concerns(at->first.second.first, {self_})) return true;
+    if (concerns(at->first.second.first, {context_.directory.self()})) return true;
   return any_move(name, concerns);
 }
 
 std::vector<std::string> Pools::lost(const std::string& pool) const {
-  const auto known = definitions_.find(pool.substr(0, pool.find('?')));
-  return known != definitions_.end() ? known->second.lost : std::vector<std::string>{};
+  const Definition* const known = context_.directory.known(pool.substr(0, pool.find('?')));
+  return known != nullptr ? known->lost : std::vector<std::string>{};
 }
 
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
   OFP_TRY(check_not_local(part.pool));
-  OFP_ASSIGN(const Definition* const definition,
-             define_of_member(part.pool, part.owner, part.user, Access::read, effects));
-  if (view_of(*definition) != part.view)
+  OFP_ASSIGN(
+      const Definition* const definition,
+      context_.directory.define_of_member(part.pool, part.owner, part.user, Access::read, context_.now, effects));
+  if (Directory::view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
-                self_, definition->members.size(), definition->name.name);
+                context_.directory.self(), definition->members.size(), definition->name.name);
   if (rows_come(*definition))
-    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members", self_,
-                definition->name.name);
+    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members",
+                context_.directory.self(), definition->name.name);
   auto chosen = context_.table.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
   if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};
   if (!chosen) return chosen;
   std::erase_if(*chosen, [&](const QuerySource& source) {
-    const std::vector<std::string> all = owners(*definition, source.row_key);
-    return all.empty() || all.front() != self_;
+    const std::vector<std::string> all = Directory::owners(*definition, source.row_key);
+    return all.empty() || all.front() != context_.directory.self();
   });
   return chosen;
 }

@@ -70,7 +70,8 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   wire::PeerPut put{};
   OFP_TRY(wire::decode(request.payload, put));
   OFP_TRY(check_not_local(put.pool));
-  OFP_ASSIGN(Definition* const definition, define_of_member(put.pool, put.owner, put.user, Access::write, effects));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define_of_member(put.pool, put.owner, put.user, Access::write, context_.now, effects));
   definition->dropped = false;
   Incoming incoming;
   incoming.object = {channel,
@@ -165,7 +166,8 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
     if (!room) return tl::unexpected(std::move(room).error());
   }
   if (incoming.delivery == 0 && context_.table.is_durable(incoming.place.pool) && context_.table.disk()->rests(now)) {
-    incoming.last = {Error::no_space, fmt::format("member {}: {}", self_, context_.table.disk()->failure())};
+    incoming.last = {Error::no_space,
+                     fmt::format("member {}: {}", context_.directory.self(), context_.table.disk()->failure())};
     context_.due(context_.table.disk()->rests_until());
     return false;
   }
@@ -179,8 +181,8 @@ Result<bool> Pools::begin_pull(Incoming& incoming, TimeNs now, Effects& effects)
       waits_for_budget_ = true;
       context_.due(now + context_.options.retry_ns);
     }
-    incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes", self_,
-                                                   incoming.object.bytes)};
+    incoming.last = {Error::no_memory, fmt::format("member {} has no memory free for an object of {} bytes",
+                                                   context_.directory.self(), incoming.object.bytes)};
     return false;
   }
   context_.counters.served_bytes += incoming.object.bytes;
@@ -227,7 +229,7 @@ Status Pools::serve_get(ChannelNumber channel, const channel::Entry& request, Ti
   OFP_TRY(wire::decode(request.payload, get));
   OFP_TRY(check_not_local(get.pool));
   OFP_ASSIGN(const Definition* const definition,
-             define_of_member(get.pool, get.owner, get.user, Access::read, effects));
+             context_.directory.define_of_member(get.pool, get.owner, get.user, Access::read, context_.now, effects));
   ++context_.counters.served_gets;
   context_.table.get({.channel = channel,
                       .ticket = request.ticket,
@@ -280,7 +282,7 @@ Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, E
   wire::PeerList list{};
   OFP_TRY(wire::decode(request.payload, list));
   OFP_TRY(check_not_local(list.pool));
-  OFP_ASSIGN(const Definition* const definition, find_definition(list.pool));
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(list.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
   bool more = false;
   OFP_ASSIGN(auto items, context_.table.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
@@ -293,7 +295,7 @@ Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, E
   wire::PeerDrop drop{};
   OFP_TRY(wire::decode(request.payload, drop));
   OFP_TRY(check_not_local(drop.pool));
-  OFP_ASSIGN(const Definition* const definition, find_definition(drop.pool));
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(drop.pool));
   if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
   OFP_ASSIGN(const std::uint64_t dropped,
              drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
@@ -315,7 +317,7 @@ Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& reques
   OFP_TRY(check_not_reserved(end.pool));
   OFP_TRY(check_not_local(end.pool));
   OFP_ASSIGN(const Definition* const definition,
-             define_of_member(end.pool, end.user, end.user, Access::write, effects));
+             context_.directory.define_of_member(end.pool, end.user, end.user, Access::write, context_.now, effects));
   OFP_TRY(context_.table.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
   effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{0}});
   return {};
@@ -325,7 +327,8 @@ Status Pools::serve_definition(const channel::Entry& request, Effects& effects) 
   wire::PeerDefine message{};
   OFP_TRY(wire::decode(request.payload, message));
   OFP_TRY(check_not_local(message.pool));
-  OFP_TRY(define_of_member(message.pool, message.user, message.user, Access::write, effects));
+  OFP_TRY(context_.directory.define_of_member(message.pool, message.user, message.user, Access::write, context_.now,
+                                              effects));
   return {};
 }
 

@@ -15,14 +15,14 @@ using service::ReplyEffect;
 
 Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
   const Disk& disk = *context_.table.disk();
-  if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", self_);
+  if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", context_.directory.self());
   if (disk.rests(now)) {
     put.retry_at = disk.rests_until();
-    return fail(Error::no_space, "member {}: {}", self_, disk.failure());
+    return fail(Error::no_space, "member {}: {}", context_.directory.self(), disk.failure());
   }
   if (!disk.failure().empty() && disk.counters().writing >= disk.writing_max()) {
     put.retry_at = now + context_.options.retry_ns;
-    return fail(Error::no_space, "member {}: {}", self_, disk.failure());
+    return fail(Error::no_space, "member {}: {}", context_.directory.self(), disk.failure());
   }
   OFP_TRY(context_.table.may_put(put.place, put.frame->bytes, put.id));
   put.keeping = true;
@@ -32,13 +32,14 @@ Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
         on_kept(number, std::move(file), then, more);
       },
       effects);
-  return fail(Error::would_block, "{} is writing the object to disk", self_);
+  return fail(Error::would_block, "{} is writing the object to disk", context_.directory.self());
 }
 
 void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects) {
   context_.now = now;
   const auto at = puts_.find(number);
-  const bool wanted = at != puts_.end() && std::ranges::find(at->second.owners, self_) != at->second.owners.end();
+  const bool wanted =
+      at != puts_.end() && std::ranges::find(at->second.owners, context_.directory.self()) != at->second.owners.end();
   if (at != puts_.end()) at->second.keeping = false;
   if (!wanted) {  // its time is over, or it belongs to other members now
     if (file) context_.table.disk()->remove(*file);
@@ -46,7 +47,7 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
   }
   Put& put = at->second;
   if (!file) {
-    put.last = {file.error().code, fmt::format("member {}: {}", self_, file.error().message)};
+    put.last = {file.error().code, fmt::format("member {}: {}", context_.directory.self(), file.error().message)};
     put.retry_at = std::max(context_.table.disk()->rests_until(), now + context_.options.retry_ns);
     return set_due(put, now);
   }
@@ -54,11 +55,11 @@ void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Ef
   if (later && *later != 0) stamp_again(put, *later);
   const bool stamped_again = (*file)->id.counter != put.id.counter;  // what is on disk says an earlier one
   if (later || stamped_again) context_.table.disk()->remove(*file);
-  if (later && *later == 0) put.done.insert(self_);
+  if (later && *later == 0) put.done.insert(context_.directory.self());
   if (later || stamped_again) return work(number, now, effects);
   Status taken = context_.table.put(put.place, put.frame, now, effects, put.id, *file);
   if (!taken) return finish(number, std::move(taken), effects);
-  put.done.insert(self_);
+  put.done.insert(context_.directory.self());
   work(number, now, effects);
 }
 
@@ -70,7 +71,7 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
         context_.now = then;
         const auto kept = [&]() -> Result<std::uint64_t> {
           if (!file)  // the member tries again: a full disk may be emptied
-            return fail(Error::no_space, "member {}: {}", self_, file.error().message);
+            return fail(Error::no_space, "member {}: {}", context_.directory.self(), file.error().message);
           if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
             context_.table.disk()->remove(*file);
             return *later;
@@ -90,10 +91,10 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
 
 // Members may have changed while it was on its way. Not at once: this agent may be the one that has not heard yet.
 void Pools::give_away_later(const Place& place) {
-  const auto known = definitions_.find(place.pool);
-  if (known == definitions_.end() || !is_elsewhere(known->second)) return;
-  std::vector<std::string> all = owners(known->second, place.row_key);
-  if (all.empty() || std::ranges::find(all, self_) != all.end()) return;
+  const Definition* const known = context_.directory.known(place.pool);
+  if (known == nullptr || !context_.directory.is_elsewhere(*known)) return;
+  std::vector<std::string> all = Directory::owners(*known, place.row_key);
+  if (all.empty() || std::ranges::find(all, context_.directory.self()) != all.end()) return;
   const TimeNs begin_at = context_.now + context_.options.move_retry_ns;
   moves_.add({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, begin_at});
   context_.due(begin_at);
@@ -119,9 +120,10 @@ Status Pools::recover(TimeNs now, Effects& effects) {
   OFP_ASSIGN(const std::vector<RecordPtr> all, context_.table.disk()->scan());
   std::uint64_t left = 0;
   for (const RecordPtr& record : all) {
-    const auto made = define(record->pool, record->pool_user, Access::write, By::disk, effects);
+    const auto made =
+        context_.directory.define(record->pool, record->pool_user, Access::write, By::disk, context_.now, effects);
     // With other options by now: the pool is what it was made as first.
-    if (!made && !definitions_.contains(record->pool.substr(0, record->pool.find('?')))) {
+    if (!made && !context_.directory.known(record->pool.substr(0, record->pool.find('?')))) {
       if (left++ == 0) log(LogLevel::error, "{}: {}", record->described(), made.error().message);
       continue;
     }
@@ -130,10 +132,13 @@ Status Pools::recover(TimeNs now, Effects& effects) {
   }
   const FrameTableCounters& counters = context_.table.counters();
   // One that knows half of the members would send half of its rows to wrong ones.
-  if (!all.empty()) context_.due(joining_until_ = now + context_.options.join_wait_ns);
+  if (!all.empty()) {
+    context_.directory.join_until(now + context_.options.join_wait_ns);
+    context_.due(context_.directory.joining_until());
+  }
   if (!all.empty())
     log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken",
-        context_.table.disk()->described(), counters.frames, definitions_.size(), counters.bytes, left);
+        context_.table.disk()->described(), counters.frames, context_.directory.all().size(), counters.bytes, left);
   return {};
 }
 
@@ -141,11 +146,11 @@ Status Pools::recover(TimeNs now, Effects& effects) {
 
 void Pools::on_unreadable(FrameTable::Get get, Failure why, Effects& effects) {
   log(LogLevel::error, "{}", why.message);
-  const auto known = definitions_.find(get.pool);
-  if (get.of_member || known == definitions_.end() || known->second.members.size() < 2)
+  const Definition* const known = context_.directory.known(get.pool);
+  if (get.of_member || known == nullptr || known->members.size() < 2)
     return PoolContext::refuse(get.channel, get.ticket, std::move(why), effects);  // a member asks another owner
   const std::uint64_t number = context_.numbers.take();
-  RemoteGet remote{.get = std::move(get), .tried = {self_}};
+  RemoteGet remote{.get = std::move(get), .tried = {context_.directory.self()}};
   remote.note(std::move(why));
   gets_.add(number, std::move(remote));
   ask_next(number, context_.now, effects);
@@ -154,8 +159,8 @@ void Pools::on_unreadable(FrameTable::Get get, Failure why, Effects& effects) {
 // What another owner has is put in its place.
 void Pools::on_lost(const RecordPtr& record, Effects& effects) {
   const std::string pool = record->pool.substr(0, record->pool.find('?'));
-  const auto known = definitions_.find(pool);
-  if (known == definitions_.end() || known->second.name.options.replicas < 2 || record->hidden) return;
+  const Definition* const known = context_.directory.known(pool);
+  if (known == nullptr || known->name.options.replicas < 2 || record->hidden) return;
   repairs_.insert_or_assign({pool, {record->row, record->column}}, Repair{record});
   ask_for_copy(record, effects);
 }
@@ -166,7 +171,7 @@ void Pools::ask_for_copy(const RecordPtr& record, Effects& effects) {
                              .pool = record->pool.substr(0, record->pool.find('?')),
                              .keys = {record->row, record->column}},
                      .repairs = record,
-                     .tried = {self_}});
+                     .tried = {context_.directory.self()}});
   ask_next(number, context_.now, effects);
 }
 
@@ -174,7 +179,7 @@ void Pools::ask_for_copies_again(TimeNs now, Effects& effects) {
   std::vector<RecordPtr> ready;
   for (auto at = repairs_.begin(); at != repairs_.end();) {
     if (at->second.again_at <= now &&
-        (!definitions_.contains(at->first.first) || context_.table.holds(at->first.first, at->first.second))) {
+        (!context_.directory.known(at->first.first) || context_.table.holds(at->first.first, at->first.second))) {
       at = repairs_.erase(at);  // dropped, put anew or moved here meanwhile
       continue;
     }
