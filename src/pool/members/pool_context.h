@@ -17,6 +17,8 @@
 
 namespace offpath::pool {
 
+using Place = FrameTable::Place;
+
 // Counters that stamp puts: larger than any that was seen, and those of several agents about in the order of their
 // clocks.
 class PutClock {

@@ -96,9 +96,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
     put.retry_at = now;
     set_due(put, now);
   }
-  for (auto& [removed, members] : removals_)
-    for (const std::string& member : newcomers)
-      if (const auto at = members.find(member); at != members.end()) context_.due(at->second = now);
+  removals_.on_newcomers(newcomers, now);
   replan_gets(now, effects);
   on_time(now, effects);
 }
@@ -128,15 +126,15 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::get:
       return on_get_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather:
-      return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
+      return gathers_.on_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::cancel:
       return;
     case Asking::Kind::listing:
-      return on_listing(asked.number, asked.member, std::move(answer), effects);
+      return listings_.on_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::follow:
-      return on_followed(asked.number, answer, effects);
+      return drops_.on_answer(asked.number, answer, effects);
     case Asking::Kind::removal:
-      return on_removal_answer(asked, status());
+      return removals_.on_answer(asked, status(), now);
     case Asking::Kind::deliver:
       return on_deliver_answer(asked.get, *asked.object, status(), effects);
   }
@@ -145,7 +143,7 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
 // ---- requests of programs
 
 void Pools::on_channel_open(ChannelNumber channel, uid_t user) {
-  channels_[channel].user = user;
+  channels_[channel] = user;
   context_.table.on_channel_open(channel, user);
 }
 
@@ -154,7 +152,7 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
   channels_.erase(channel);
   context_.table.on_channel_closed(channel);
   for (const std::uint64_t number : gets_.of_channel(channel)) cancel_at_owner(number, gets_.take(number), effects);
-  std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
+  gathers_.on_channel_closed(channel);
   std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     if (at->second.object.channel == channel) {
@@ -208,12 +206,11 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
         effects);
   if (Status may = check_not_reserved(text); !may)
     return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
-  auto known = context_.directory.find(text, channels_.at(channel).user);
+  auto known = context_.directory.find(text, channels_.at(channel));
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)
-    known =
-        context_.directory.define(text, channels_.at(channel).user, Access::read, By::program, context_.now, effects);
+    known = context_.directory.define(text, channels_.at(channel), Access::read, By::program, context_.now, effects);
   if (!known) return PoolContext::refuse(channel, request.ticket, std::move(known).error(), effects);
   const bool local = *known != nullptr ? !context_.directory.is_elsewhere(**known) : text.starts_with("local:/");
   if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
@@ -222,9 +219,9 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
     case EntryKind::pool_get:
       return get(channel, request, now, effects);
     case EntryKind::pool_list:
-      return gather(channel, request, false, now, effects);
+      return gathers_.begin(channel, channels_.at(channel), request, false, now, effects);
     case EntryKind::pool_drop:
-      return gather(channel, request, true, now, effects);
+      return gathers_.begin(channel, channels_.at(channel), request, true, now, effects);
     case EntryKind::pool_write:
       return PoolContext::refuse(
           channel, request.ticket,
@@ -276,7 +273,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   }
   if (now >= compare_at_) compare(now, effects);
   start_moves(now, effects);
-  ask_removals_again(now, effects);
+  removals_.on_time(now, effects);
   ask_for_copies_again(now, effects);
   context_.due(std::min(context_.directory.joining_until(), compare_at_));
   context_.due(tell_of_waits(now));
@@ -300,9 +297,9 @@ TimeNs Pools::next_deadline() const noexcept {
 void Pools::add_in_use(std::set<std::string_view>& names) const {
   for (const auto& [number, put] : puts_) names.insert(put.place.pool);
   for (const auto& [number, remote] : gets_.all()) names.insert(remote.get.pool);
-  for (const auto& [number, gather] : gathers_) names.insert(gather.pool);
-  for (const auto& [number, listing] : listings_) names.insert(listing.pool);
-  for (const auto& [removed, members] : removals_) names.insert(removed.first);
+  gathers_.add_pools(names);
+  listings_.add_pools(names);
+  removals_.add_pools(names);
   for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
   for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
   for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);

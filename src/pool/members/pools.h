@@ -47,10 +47,13 @@
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
 #include "pool/members/computation.h"
+#include "pool/members/gathers.h"
 #include "pool/members/intake.h"
+#include "pool/members/listings.h"
 #include "pool/members/moves.h"
 #include "pool/members/pool_context.h"
 #include "pool/members/remote_gets.h"
+#include "pool/members/removals.h"
 #include "pool/members/waiting.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
@@ -64,7 +67,11 @@ namespace offpath::pool {
 
 using service::Answer;
 
-class Pools final : public mover::Store, public QueryMembers, public service::Service, private Directory::Users {
+class Pools final : public mover::Store,
+                    public QueryMembers,
+                    public service::Service,
+                    private Directory::Users,
+                    private Drops::UnderWay {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
@@ -140,8 +147,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   // ---- objects of services beside this one, in pools of their own
   using Kept = std::function<void(const Status& status, TimeNs now, Effects& effects)>;
   using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
-  using ListedThere =
-      std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
+  using ListedThere = Listings::Listed;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
   // Sets memory aside for objects that other members keep in the pool here, until unreserve or forget_all (see
   // reserves.h). Error::too_large if all reserves together would exceed their bound.
@@ -231,69 +237,18 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     Place place{};
     FramePtr frame{};  // the object
     std::uint32_t rank = 0, ranks = 0;
-    PutId id{};                                // the object's
-    std::uint64_t token = 0;                   // the mover's; 0: nobody waits for it
-    bool moves = false;                        // to new owners, because members changed
-    bool drop_after = false;                   // and does not stay here
-    std::uint32_t failures = 0;                // of this move before
-    std::vector<std::uint64_t> followed_by{};  // drops of its row meanwhile, of followings_
-    bool keeping = false;                      // it is being written to disk here
-    std::uint64_t number = 0;                  // of this process's puts
-    std::vector<std::string> owners{};         // that are to have it
+    PutId id{};                         // the object's
+    std::uint64_t token = 0;            // the mover's; 0: nobody waits for it
+    bool moves = false;                 // to new owners, because members changed
+    bool drop_after = false;            // and does not stay here
+    std::uint32_t failures = 0;         // of this move before
+    bool keeping = false;               // it is being written to disk here
+    std::uint64_t number = 0;           // of this process's puts
+    std::vector<std::string> owners{};  // that are to have it
     std::set<std::string> done{}, asked{};
     TimeNs retry_at = never, deadline = never;
     Failure last{Error::timeout, "its owners did not answer in time"};
     Kept kept{};  // a service's: how it ended
-  };
-  // Bytes of keys that listings of one user hold, until they have been sent.
-  class ListedBytes {
-   public:
-    using OfUsers = std::map<uid_t, std::uint64_t>;
-    ListedBytes(std::shared_ptr<OfUsers> all, uid_t user) : all_(std::move(all)), user_(user) {}
-    ListedBytes(const ListedBytes&) = delete;
-    ListedBytes& operator=(const ListedBytes&) = delete;
-    ~ListedBytes() {
-      if (const auto at = all_->find(user_); at != all_->end() && (at->second -= bytes_) == 0) all_->erase(at);
-    }
-    // All that the user's listings hold then.
-    std::uint64_t add(std::uint64_t bytes) {
-      bytes_ += bytes;
-      return (*all_)[user_] += bytes;
-    }
-
-   private:
-    std::shared_ptr<OfUsers> all_;
-    uid_t user_;
-    std::uint64_t bytes_ = 0;
-  };
-  struct Gather {
-    ChannelNumber channel;
-    std::uint64_t ticket;
-    uid_t user;
-    bool drops;
-    std::string pool{}, row_glob{}, column_glob{};
-    std::size_t asked = 0;
-    bool found = false;  // some member knows the pool
-    std::map<FrameTable::Keys, FrameTable::Item> items{};
-    std::shared_ptr<ListedBytes> listed{};  // of those
-    std::uint64_t dropped = 0;
-    WaitCharge charge{};
-    std::optional<Failure> failure{};
-  };
-  // A drop that waits for rows on their way (pools_drop.cc).
-  using Followed = std::function<void(Result<std::uint64_t> dropped, Effects& effects)>;
-  struct Following {
-    uid_t user = 0;
-    std::size_t open = 0;
-    std::uint64_t dropped = 0;
-    std::optional<Failure> failure{};
-    Followed over{};
-  };
-  struct Sent {
-    TimeNs at;
-    std::string pool;
-    FrameTable::Keys keys;
-    std::vector<std::string> owners;
   };
   using Digests = std::array<std::uint64_t, wire::compared_parts>;
   // An object that another member put or delivered, and that is pulled from it.
@@ -309,40 +264,23 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     Failure last{};           // why it has none
     RecordPtr repairs{};      // what was lost here, and is kept here again: of no channel
   };
-  // An object of forget, which others have yet: when each is asked again; never while it is asked, or away.
-  using Removed = std::pair<std::string, FrameTable::Keys>;  // the pool's name
-  using Removals = std::map<Removed, std::map<std::string, TimeNs>>;
   // An object that was lost here, and when owners are asked again for a copy; never while one is asked.
   struct Repair {
     RecordPtr lost;
     TimeNs again_at = never;
   };
-  struct Listing {
-    std::string pool, row_glob, column_glob;
-    std::shared_ptr<std::vector<FrameTable::Item>> items;
-    std::shared_ptr<ListedBytes> listed;
-  };
-  struct ListingThere {  // list_at's
-    std::string pool, row;
-    std::vector<FrameTable::Item> items;
-    ListedThere listed;
-  };
-  struct Peer {  // a channel
-    uid_t user = 0;
-    Listing listing;
-  };
-
   // ---- Directory::Users
   void on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) override;
   void on_pool_gone(const std::string& pool) override;
   void add_in_use(std::set<std::string_view>& names) const override;
   [[nodiscard]] bool has_moves(const std::string& pool) const override;
 
+  // ---- Drops::UnderWay
+  [[nodiscard]] std::vector<std::uint64_t> under_way(const std::string& pool, std::string_view row_glob,
+                                                     std::string_view column_glob) const override;
+
   using By = Directory::By;
   using Access = FrameTable::Access;
-  void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
-  void on_removal_answer(const Asking& asked, const Status& status);
-  void ask_removals_again(TimeNs now, Effects& effects);
   void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
   void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
@@ -383,34 +321,11 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] bool rows_come(const Definition& definition) const;
   void on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
 
-  // pools_gather.cc
-  void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);
-  void gather_here(std::uint64_t number, Effects& effects);
-  [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
-                                                std::string_view column_glob);
-  void ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects);
-  void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now,
-                        Effects& effects);
-  void gathered(std::uint64_t number, Effects& effects);
-  static void answer_page(ChannelNumber channel, std::uint64_t ticket, Listing& listing, std::uint64_t after,
-                          Effects& effects);
-
-  // pools_drop.cc
-  void remember_move(const Put& put);
-  void follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob,
-                   Followed over, Effects& effects);
-  void drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys,
-               const std::vector<std::string>& owners, Effects& effects);
-  void on_followed(std::uint64_t number, const Result<Answer>& answer, Effects& effects);
-  void end_following(std::uint64_t number, Effects& effects);
-
   // pools_serve.cc
   [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
   [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
-  [[nodiscard]] Status serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
@@ -435,8 +350,6 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
 
   // pools_keep.cc
   void set_reserve(Incoming& incoming) const;
-  void ask_listing(std::uint64_t number, const std::string& member, std::uint64_t after, Effects& effects);
-  void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
 
   // pools_move.cc
   void plan_moves(const std::vector<std::string>& anew);
@@ -465,18 +378,17 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   uid_t own_user_ = 0;
   bool taking_moved_ = false;  // what is put into the table now was in the pool before
   std::uint64_t process_ = 0;
-  std::unordered_map<ChannelNumber, Peer> channels_;
+  std::unordered_map<ChannelNumber, uid_t> channels_;  // their users
   std::map<std::uint64_t, Put> puts_;
   DueTimes<std::uint64_t> put_times_;  // when each is looked at again
   // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
   std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
   RemoteGets gets_;
-  std::map<std::uint64_t, Gather> gathers_;
-  Removals removals_;
-  std::map<Removed, Repair> repairs_;
-  std::map<std::uint64_t, ListingThere> listings_;
-  std::unordered_map<std::uint64_t, Following> followings_;
-  std::deque<Sent> sent_;                                 // rows that went to new owners not long ago
+  Removals removals_{context_};
+  Listings listings_{context_};
+  Drops drops_{context_, *this};
+  Gathers gathers_{context_, drops_};
+  std::map<std::pair<std::string, FrameTable::Keys>, Repair> repairs_;
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
   std::uint64_t freed_seen_ = 0;                          // of the table
@@ -485,8 +397,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     std::size_t count = 0;
     std::uint64_t key_bytes = 0;
   };
-  std::map<uid_t, EndsUnderWay> ends_under_way_;  // of steps, to other members
-  std::shared_ptr<ListedBytes::OfUsers> listed_bytes_ = std::make_shared<ListedBytes::OfUsers>();
+  std::map<uid_t, EndsUnderWay> ends_under_way_;         // of steps, to other members
   std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
 
   std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree

@@ -49,7 +49,7 @@ void Pools::compute(ChannelNumber channel, const channel::Entry& request, bool l
     return PoolContext::refuse(channel, request.ticket, std::move(status).error(), effects);
   FrameTable::Get get{.channel = channel,
                       .ticket = request.ticket,
-                      .user = channels_.at(channel).user,
+                      .user = channels_.at(channel),
                       .pool = std::string(asked.pool.substr(0, asked.pool.find('?'))),
                       .keys = {std::string(asked.row_key), std::string(asked.column_key)},
                       .wait_ns = asked.wait_ns,

@@ -31,7 +31,7 @@ void Pools::get(ChannelNumber channel, const channel::Entry& request, TimeNs now
   RemoteGet remote;
   remote.get = {.channel = channel,
                 .ticket = request.ticket,
-                .user = channels_.at(channel).user,
+                .user = channels_.at(channel),
                 .pool = name->name,
                 .keys = {std::string(asked.row_key), std::string(asked.column_key)},
                 .wait_ns = asked.wait_ns,

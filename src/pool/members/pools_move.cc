@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "pool/directory/glob.h"
 #include "pool/directory/placement.h"
 #include "pool/members/pools.h"
 
@@ -132,12 +133,23 @@ void Pools::moved(const Put& put, const Status& status) {
               context_.now + context_.options.move_retry_ns});
 }
 
+std::vector<std::uint64_t> Pools::under_way(const std::string& pool, std::string_view row_glob,
+                                            std::string_view column_glob) const {
+  std::vector<std::uint64_t> matching;
+  for (const std::uint64_t number : moving_) {
+    const Place& place = puts_.at(number).place;
+    if (place.pool == pool && glob_matches(row_glob, place.row_key) && glob_matches(column_glob, place.column_key))
+      matching.push_back(number);
+  }
+  return matching;
+}
+
 // ---- which of two objects of the same keys stays
 
 std::optional<std::uint64_t> Pools::not_wanted(const Place& place, PutId& id) {
   const FrameTable::KeysView keys{place.row_key, place.column_key};
   // From a member that has not heard yet that it is no more.
-  if (id.moved && !removals_.empty() && removals_.contains({place.pool, {place.row_key, place.column_key}})) return 0;
+  if (id.moved && removals_.contains(place)) return 0;
   const PutId* const here = context_.table.id_of(place.pool, keys);
   if (here == nullptr) {
     if (!id.moved) id.view = context_.directory.view();

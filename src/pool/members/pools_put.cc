@@ -306,11 +306,7 @@ void Pools::finish(std::uint64_t number, Status status, Effects& effects) {
   if (put.moves) {
     moving_.erase(number);
     moved(put, status);
-    remember_move(put);
-    for (const std::uint64_t following : put.followed_by) {
-      drop_at(following, put.place.pool, {put.place.row_key, put.place.column_key}, put.owners, effects);
-      end_following(following, effects);
-    }
+    drops_.on_move_ended(number, put.place, put.owners, context_.now, effects);
   }
   // Some owners have it, and others lack it or have another one that failed as well: they come to one object.
   if (!status && put.what == Put::What::object && !put.moves && !put.kept && !put.done.empty())

@@ -36,6 +36,16 @@ Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& poo
                 context_.table.user_of(definition->name.name)};
 }
 
+Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::string_view row_glob,
+                                               std::string_view column_glob, uid_t user) {
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
+  if (definition != nullptr && context_.directory.is_elsewhere(*definition))
+    return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects",
+                definition->name.name, definition->members.size());
+  return context_.table.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
+}
+
 // Rows that this member is to send, or is sending, to their first owners, or that it asks other owners for as their
 // first. While it joins with rows from disk, it does not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {

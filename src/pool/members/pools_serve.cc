@@ -45,9 +45,9 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
       case EntryKind::peer_deliver:
         return serve_delivery(channel, request, now, effects);
       case EntryKind::peer_list:
-        return serve_list(channel, request, effects);
+        return listings_.serve(channel, request, effects);
       case EntryKind::peer_drop:
-        return serve_drop(channel, request, effects);
+        return drops_.serve(channel, request, now, effects);
       case EntryKind::peer_compare:
         return serve_compare(channel, request, effects);
       case EntryKind::peer_step_end:
@@ -277,39 +277,6 @@ void Pools::on_deliver_answer(const FrameTable::Get& get, const service::Frame& 
 }
 
 // ---- the rest
-
-Status Pools::serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
-  wire::PeerList list{};
-  OFP_TRY(wire::decode(request.payload, list));
-  OFP_TRY(check_not_local(list.pool));
-  OFP_ASSIGN(const Definition* const definition, context_.directory.find(list.pool));
-  if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", list.pool);
-  bool more = false;
-  OFP_ASSIGN(auto items, context_.table.list(definition->name.name, static_cast<uid_t>(list.user), list.row_glob,
-                                             list.column_glob, list.after, FrameTable::listed_bytes_max, more));
-  FrameTable::answer_list(channel, request.ticket, std::move(items), more, effects);
-  return {};
-}
-
-Status Pools::serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects) {
-  wire::PeerDrop drop{};
-  OFP_TRY(wire::decode(request.payload, drop));
-  OFP_TRY(check_not_local(drop.pool));
-  OFP_ASSIGN(const Definition* const definition, context_.directory.find(drop.pool));
-  if (definition == nullptr) return fail(Error::not_found, "there is no pool \"{}\"", drop.pool);
-  OFP_ASSIGN(const std::uint64_t dropped,
-             drop_here(definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob));
-  follow_rows(
-      definition->name.name, static_cast<uid_t>(drop.user), drop.row_glob, drop.column_glob,
-      [channel, ticket = request.ticket, dropped](Result<std::uint64_t> followed, Effects& then) {
-        if (followed)
-          then.push_back(ReplyEffect{channel, ticket, wire::Done{dropped + *followed}});
-        else
-          PoolContext::refuse(channel, ticket, std::move(followed).error(), then);
-      },
-      effects);
-  return {};
-}
 
 Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
   wire::PeerStepEnd end{};
