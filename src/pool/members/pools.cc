@@ -39,15 +39,15 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> 
 
 void Pools::set_self(std::string name, std::uint64_t process) {
   context_.directory.set_self(std::move(name));
-  process_ = process;
+  puts_.set_process(process);
 }
 
 PoolsCounters Pools::counters() const {
   PoolsCounters all = context_.counters;
   all.puts_waiting = puts_.size();
   all.pulls_waiting = waiting_.size();
-  all.moves_waiting = moves_.size() + reading_.size() + moving_.size() + repairs_.size();
-  all.comparisons_waiting = comparing_ + (compare_at_ != never ? 1 : 0);
+  all.moves_waiting = moves_.size() + repairs_.size();
+  all.comparisons_waiting = comparisons_.waiting();
   return all;
 }
 
@@ -63,6 +63,64 @@ std::vector<Pools::PoolStatus> Pools::pools() const {
   return all;
 }
 
+// ---- Store: streams of programs
+
+Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define(pool, user, Access::write, By::program, context_.now, effects));
+  ++definition->streams;
+  definition->dropped = false;
+  return definition->name.name;
+}
+
+void Pools::leave(const std::string& pool) {
+  Definition* const known = context_.directory.known(pool);
+  OFP_ASSERT(known != nullptr && known->streams > 0);
+  --known->streams;
+}
+
+Result<mover::Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
+                                 Effects& effects) {
+  context_.now = now;
+  return puts_.put(place, std::move(frame), token, now, effects);
+}
+
+Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                             uid_t user) {
+  if (const Definition* const known = context_.directory.known(pool);
+      known != nullptr && context_.directory.is_elsewhere(*known))
+    return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
+  return context_.table.find(pool, row_key, column_key, user);
+}
+
+Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                       TimeNs now, Effects& effects) {
+  context_.now = now;
+  return puts_.end_step(pool, row_key, rank, ranks, now, effects);
+}
+
+void Pools::rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) {
+  const std::int64_t real_ns = context_.options.real_clock != nullptr ? context_.options.real_clock() : 0;
+  context_.table.rank_ended(pool, rank, {client.program, client.host, client.pid, real_ns});
+}
+
+// ---- what parts tell each other of
+
+void Pools::on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) {
+  std::vector<std::string> others = context_.directory.alive();
+  std::erase(others, context_.directory.self());
+  if (by_program && !others.empty()) puts_.define(definition.name.name, user, std::move(others), now, effects);
+  gets_.pool_made(definition.name.name, now);
+}
+
+void Pools::on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) {
+  moves_.on_ended(move, status, now);
+  drops_.on_move_ended(move.number, move.place, move.owners, now, effects);
+}
+
+void Pools::on_put_divided(TimeNs now) { comparisons_.later(deadline_after(now, context_.options.move_retry_ns)); }
+
 // ---- members
 
 void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
@@ -75,27 +133,14 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
       newcomers.push_back(member);
   if (alive == context_.directory.alive() && newcomers.empty()) return;
   context_.directory.change_members(std::move(alive));
-  view_began_ = context_.clock.stamp(context_.now);
-  conflicts_logged_ = 0;
+  versions_.begin_view(context_.clock.stamp(now));
   for (const auto& [name, definition] : context_.directory.all()) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell;
-    tell.what = Put::What::definition;
-    tell.place = {name, "", "", context_.table.user_of(name), 0, false};
-    tell.owners = newcomers;
-    start(std::move(tell), now, effects);
+    puts_.define(name, context_.table.user_of(name), newcomers, now, effects);
   }
-  if (!context_.directory.is_joining()) plan_moves(anew);
-  compare_later(deadline_after(now, context_.options.compare_wait_ns));
-  for (auto& [number, put] : puts_) {
-    if (put.what != Put::What::definition && !put.moves) {
-      const Definition* const at = context_.directory.known(put.place.pool);
-      if (at != nullptr) put.owners = Directory::owners(*at, put.place.row_key);
-    }
-    for (const std::string& member : anew) put.done.erase(member);
-    put.retry_at = now;
-    set_due(put, now);
-  }
+  if (!context_.directory.is_joining()) moves_.plan(anew);
+  comparisons_.later(deadline_after(now, context_.options.compare_wait_ns));
+  puts_.on_members(anew, now);
   removals_.on_newcomers(newcomers, now);
   replan_gets(now, effects);
   on_time(now, effects);
@@ -120,9 +165,9 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
   };
   switch (asked.kind) {
     case Asking::Kind::put:
-      return on_put_answer(asked, done(), now, effects);
+      return puts_.on_answer(asked, done(), now, effects);
     case Asking::Kind::compare:
-      return on_compared(asked, done());
+      return comparisons_.on_answer(asked, done(), now);
     case Asking::Kind::get:
       return on_get_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather:
@@ -258,26 +303,22 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   context_.table.on_time(now, effects);
   context_.next = never;
   waits_for_budget_ = false;
-  std::vector<std::uint64_t> ready = put_times_.take(now);
-  if (std::exchange(freed_seen_, context_.table.freed()) != context_.table.freed()) take_budget_waiting(ready);
-  std::ranges::sort(ready);  // the oldest first
-  ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
-  for (const std::uint64_t number : ready) work(number, now, effects);
-  ready = gets_.take_due(now);
+  puts_.on_time(now, effects);
+  std::vector<std::uint64_t> ready = gets_.take_due(now);
   std::ranges::sort(ready);
   for (const std::uint64_t number : ready) ask_next(number, now, effects);
   admit_incoming(now, effects);
   if (now >= context_.directory.joining_until()) {
     context_.directory.join_until(never);
-    plan_moves({});
+    moves_.plan({});
   }
-  if (now >= compare_at_) compare(now, effects);
-  start_moves(now, effects);
+  comparisons_.on_time(now, effects);
+  moves_.on_time(now, effects);
   removals_.on_time(now, effects);
   ask_for_copies_again(now, effects);
-  context_.due(std::min(context_.directory.joining_until(), compare_at_));
-  context_.due(tell_of_waits(now));
-  if (has_room_to_move()) context_.due(moves_.first());  // otherwise when one of those under way is over
+  context_.due(std::min(context_.directory.joining_until(), comparisons_.at()));
+  context_.due(puts_.tell_of_waits(now));
+  if (moves_.has_room()) context_.due(moves_.first());  // otherwise when one of those under way is over
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
@@ -286,16 +327,16 @@ void Pools::on_memory_freed(TimeNs now, Effects& effects) {
 }
 
 TimeNs Pools::next_deadline() const noexcept {
-  if ((waits_for_budget_ || !budget_waiting_.empty()) && freed_seen_ != context_.table.freed())
+  if ((waits_for_budget_ || puts_.waits_for_budget()) && puts_.has_freed())
     return context_.now;  // a drop frees a budget even if readers hold the memory yet
-  return std::min({context_.next, put_times_.first(), gets_.next_due(), context_.table.next_deadline()});
+  return std::min({context_.next, puts_.next_due(), gets_.next_due(), context_.table.next_deadline()});
 }
 
 // ---- pools that go
 
 // The pools that something under way means.
 void Pools::add_in_use(std::set<std::string_view>& names) const {
-  for (const auto& [number, put] : puts_) names.insert(put.place.pool);
+  puts_.add_pools(names);
   for (const auto& [number, remote] : gets_.all()) names.insert(remote.get.pool);
   gathers_.add_pools(names);
   listings_.add_pools(names);
@@ -303,14 +344,13 @@ void Pools::add_in_use(std::set<std::string_view>& names) const {
   for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
   for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
   for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
-  for (const auto& [number, move] : reading_) names.insert(move.pool);
   moves_.add_pools(names);
 }
 
 void Pools::on_pool_gone(const std::string& pool) { arriving_bytes_.erase(pool); }
 
 bool Pools::has_moves(const std::string& pool) const {
-  return any_move(pool, [](const std::string&, const std::vector<std::string>&) { return true; });
+  return moves_.any(pool, [](const std::string&, const std::vector<std::string>&) { return true; });
 }
 
 // ---- of the configuration

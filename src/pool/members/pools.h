@@ -46,15 +46,17 @@
 #include "channel/ring.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
+#include "pool/members/comparisons.h"
 #include "pool/members/computation.h"
 #include "pool/members/gathers.h"
 #include "pool/members/intake.h"
 #include "pool/members/listings.h"
 #include "pool/members/moves.h"
 #include "pool/members/pool_context.h"
+#include "pool/members/puts.h"
 #include "pool/members/remote_gets.h"
 #include "pool/members/removals.h"
-#include "pool/members/waiting.h"
+#include "pool/members/versions.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
 #include "pool/table/reserves.h"
@@ -71,7 +73,7 @@ class Pools final : public mover::Store,
                     public QueryMembers,
                     public service::Service,
                     private Directory::Users,
-                    private Drops::UnderWay {
+                    private Puts::Ends {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
@@ -145,7 +147,7 @@ class Pools final : public mover::Store,
   }
 
   // ---- objects of services beside this one, in pools of their own
-  using Kept = std::function<void(const Status& status, TimeNs now, Effects& effects)>;
+  using Kept = pool::Kept;
   using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
   using ListedThere = Listings::Listed;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
@@ -228,29 +230,9 @@ class Pools final : public mover::Store,
     std::size_t members;
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
-  [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const;  // waiting.cc
+  [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const { return puts_.waiting(now); }
 
  private:
-  // One thing that several members are to have.
-  struct Put {
-    enum class What { object, step_end, definition } what = What::object;
-    Place place{};
-    FramePtr frame{};  // the object
-    std::uint32_t rank = 0, ranks = 0;
-    PutId id{};                         // the object's
-    std::uint64_t token = 0;            // the mover's; 0: nobody waits for it
-    bool moves = false;                 // to new owners, because members changed
-    bool drop_after = false;            // and does not stay here
-    std::uint32_t failures = 0;         // of this move before
-    bool keeping = false;               // it is being written to disk here
-    std::uint64_t number = 0;           // of this process's puts
-    std::vector<std::string> owners{};  // that are to have it
-    std::set<std::string> done{}, asked{};
-    TimeNs retry_at = never, deadline = never;
-    Failure last{Error::timeout, "its owners did not answer in time"};
-    Kept kept{};  // a service's: how it ended
-  };
-  using Digests = std::array<std::uint64_t, wire::compared_parts>;
   // An object that another member put or delivered, and that is pulled from it.
   struct Incoming {
     Intake::Object object{};
@@ -275,32 +257,15 @@ class Pools final : public mover::Store,
   void add_in_use(std::set<std::string_view>& names) const override;
   [[nodiscard]] bool has_moves(const std::string& pool) const override;
 
-  // ---- Drops::UnderWay
-  [[nodiscard]] std::vector<std::uint64_t> under_way(const std::string& pool, std::string_view row_glob,
-                                                     std::string_view column_glob) const override;
+  // ---- Puts::Ends
+  void on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) override;
+  void on_put_divided(TimeNs now) override;
 
   using By = Directory::By;
   using Access = FrameTable::Access;
   void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
   void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
-
-  // pools_put.cc
-  void start(Put put, TimeNs now, Effects& effects);
-  void work(std::uint64_t number, TimeNs now, Effects& effects);
-  void set_due(const Put& put, TimeNs now);
-  void end_budget_wait(const Put& put);
-  void take_budget_waiting(std::vector<std::uint64_t>& ready);
-  [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
-  void ask_owner(const Put& put, const std::string& owner, Effects& effects);
-  void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
-  void stamp_again(Put& put, std::uint64_t later) noexcept;
-  void finish(std::uint64_t number, Status status, Effects& effects);
-
-  // waiting.cc
-  [[nodiscard]] static bool waits_as_put(const Put& put) noexcept;
-  [[nodiscard]] WaitingPut waiting_put(const Put& put) const;
-  [[nodiscard]] TimeNs tell_of_waits(TimeNs now);
 
   // pools_get.cc
   void get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
@@ -334,13 +299,12 @@ class Pools final : public mover::Store,
                                 Effects& effects);
   void admit_incoming(TimeNs now, Effects& effects);
   [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
+  [[nodiscard]] Status take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
+                            const RecordPtr& file = nullptr);
   void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
 
   // pools_spill.cc
-  [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
-  void on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
   void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
-  void give_away_later(const Place& place);
   void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
   void on_lost(const RecordPtr& record, Effects& effects);
   void ask_for_copy(const RecordPtr& record, Effects& effects);
@@ -351,87 +315,28 @@ class Pools final : public mover::Store,
   // pools_keep.cc
   void set_reserve(Incoming& incoming) const;
 
-  // pools_move.cc
-  void plan_moves(const std::vector<std::string>& anew);
-  void start_moves(TimeNs now, Effects& effects);
-  void moved(const Put& put, const Status& status);
-  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
-  // stamped again. Nothing: it is wanted. Says so if one is given up of which the other does not know.
-  [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
-  [[nodiscard]] Status take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects,
-                            const RecordPtr& file = nullptr);
-  void note_conflict(const Place& place, const PutId& stays, const PutId& goes);
-
-  // pools_compare.cc
-  void compare_later(TimeNs at) noexcept;
-  void compare(TimeNs now, Effects& effects);
-  [[nodiscard]] const std::map<std::string, Digests>& digests_of(const Definition& definition);
-  [[nodiscard]] Status serve_compare(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  void on_compared(const Asking& asked, Result<std::uint64_t> differs);
-  [[nodiscard]] std::set<FrameTable::Keys> tried_again(const std::string& pool) const;
-  [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
-
   PoolContext context_;
   std::shared_ptr<service::BufferCache> buffers_;
   Intake intake_;
   Computes* computes_ = nullptr;
   uid_t own_user_ = 0;
-  bool taking_moved_ = false;  // what is put into the table now was in the pool before
-  std::uint64_t process_ = 0;
   std::unordered_map<ChannelNumber, uid_t> channels_;  // their users
-  std::map<std::uint64_t, Put> puts_;
-  DueTimes<std::uint64_t> put_times_;  // when each is looked at again
-  // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
-  std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
   RemoteGets gets_;
   Removals removals_{context_};
+  Versions versions_{context_, removals_};
+  Puts puts_{context_, versions_, *this};
+  Moves moves_{context_, puts_};
+  Comparisons comparisons_{context_, moves_};
   Listings listings_{context_};
-  Drops drops_{context_, *this};
+  Drops drops_{context_, puts_};
   Gathers gathers_{context_, drops_};
   std::map<std::pair<std::string, FrameTable::Keys>, Repair> repairs_;
   std::deque<Incoming> waiting_;                          // for room
   std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
-  std::uint64_t freed_seen_ = 0;                          // of the table
   bool waits_for_budget_ = false;                         // some object of another member
-  struct EndsUnderWay {
-    std::size_t count = 0;
-    std::uint64_t key_bytes = 0;
-  };
-  std::map<uid_t, EndsUnderWay> ends_under_way_;         // of steps, to other members
-  std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
-
-  std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
-  std::uint64_t conflicts_logged_ = 0;  // since then
-  TimeNs compare_at_ = never;
-  std::size_t comparing_ = 0;  // members that were asked
-  struct Compared {
-    TimeNs at = 0;
-    std::uint64_t view = 0;
-    std::map<std::string, Digests> digests;  // by the member that owns the rows too
-  };
-  std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
+  std::map<std::string, std::uint64_t> arriving_bytes_;   // on their way into pools
 
   Reserves reserves_{context_.options.reserved_bytes_max};
-  // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
-  template <class Matches>
-  [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {
-    const auto of_move = [&](const Move& move) { return matches(move.keys.first, move.to); };
-    return moves_.any(pool, of_move) ||
-           std::ranges::any_of(reading_,
-                               [&](const auto& each) { return each.second.pool == pool && of_move(each.second); }) ||
-           std::ranges::any_of(moving_, [&](std::uint64_t number) {
-             const Put& put = puts_.at(number);
-             return put.place.pool == pool && matches(put.place.row_key, put.owners);
-           });
-  }
-  [[nodiscard]] bool has_room_to_move() const noexcept {
-    return reading_.size() + moving_.size() < context_.options.moves_max;
-  }
-  void start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects);
-  Moves moves_;
-  std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
-  std::set<std::uint64_t> moving_;         // puts that are moves
-  WaitsTold waits_told_;
 };
 
 }  // namespace offpath::pool

@@ -33,7 +33,7 @@ std::uint64_t bytes_beside_keys(const Message& asked) {
 void Pools::serve_computes(Computes& computes) {
   computes_ = &computes;
   context_.table.shown = [this](const std::string& pool, const FrameTable::Keys& keys, const FramePtr& frame) {
-    bool first = !taking_moved_;
+    bool first = !versions_.takes_moved();
     if (const Definition* const known = context_.directory.known(pool);
         first && known != nullptr && context_.directory.is_elsewhere(*known)) {
       const std::vector<std::string> all = Directory::owners(*known, keys.first);

@@ -38,7 +38,7 @@ void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Eff
   put.frame = std::move(object);
   put.kept = std::move(kept);
   put.owners = Directory::owners(*context_.directory.known(place.pool), place.row_key);
-  start(std::move(put), now, effects);
+  puts_.start(std::move(put), now, effects);
 }
 
 void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects) {
@@ -51,11 +51,7 @@ void Pools::forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs
 
 void Pools::forget_all(const std::string& pool, TimeNs now, Effects& effects) {
   context_.now = now;
-  std::vector<std::uint64_t> open;
-  for (const auto& [number, put] : puts_)
-    if (put.kept && put.place.pool == pool) open.push_back(number);
-  for (const std::uint64_t number : open)
-    finish(number, fail(Error::cancelled, "pool \"{}\" was dropped", pool), effects);
+  puts_.cancel_kept(pool, now, effects);
   for (const FrameTable::Held& held : context_.table.held(pool)) context_.table.remove(pool, held.keys);
   unreserve(pool);
   if (Definition* const known = context_.directory.known(pool); known != nullptr) {

@@ -59,7 +59,7 @@ bool Pools::rows_come(const Definition& definition) const {
   const std::string& name = definition.name.name;
   for (auto at = repairs_.lower_bound({name, {}}); at != repairs_.end() && at->first.first == name; ++at)
     if (concerns(at->first.second.first, {context_.directory.self()})) return true;
-  return any_move(name, concerns);
+  return moves_.any(name, concerns);
 }
 
 std::vector<std::string> Pools::lost(const std::string& pool) const {

@@ -49,7 +49,7 @@ void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request
       case EntryKind::peer_drop:
         return drops_.serve(channel, request, now, effects);
       case EntryKind::peer_compare:
-        return serve_compare(channel, request, effects);
+        return comparisons_.serve(channel, request, now, effects);
       case EntryKind::peer_step_end:
         return serve_step_end(channel, request, now, effects);
       case EntryKind::peer_define:
@@ -97,7 +97,7 @@ Status Pools::serve_put(ChannelNumber channel, const channel::Entry& request, Ti
   incoming.arrow = put.arrow;
   incoming.deadline = deadline_after(now, put.wait_ns);
   ++context_.counters.served_puts;
-  if (const auto later = not_wanted(incoming.place, incoming.id)) {
+  if (const auto later = versions_.not_wanted(incoming.place, incoming.id)) {
     if (put.offer != 0) (void)context_.table.take_offer(channel, put.offer);
     effects.push_back(ReplyEffect{channel, request.ticket, wire::Done{*later}});
     return {};
@@ -207,19 +207,30 @@ void Pools::arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effe
   frame->rows = incoming.rows;
   frame->arrow = incoming.arrow;
   if (incoming.delivery == 0) {
-    if (const auto later = not_wanted(incoming.place, incoming.id)) {  // another came while this one was under way
+    if (const auto later =
+            versions_.not_wanted(incoming.place, incoming.id)) {  // another came while this one was under way
       effects.push_back(ReplyEffect{incoming.object.channel, incoming.ticket, wire::Done{*later}});
       return;
     }
     if (context_.table.is_durable(incoming.place.pool))
       return keep_arrived(std::move(incoming), std::move(frame), effects);
-    return answer(take(incoming.place, std::move(frame), std::move(incoming.id), now, effects));
+    return answer(take(incoming.place, std::move(frame), incoming.id, now, effects));
   }
   RemoteGet* const asked = gets_.find(incoming.delivery);
   if (asked == nullptr)
     return answer(fail(Error::not_found, "nobody waits for delivery {} any more", incoming.delivery));
   asked->delivered = std::move(frame);
   answer({});
+}
+
+// What another member has put, and is wanted.
+Status Pools::take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
+                   const RecordPtr& file) {
+  OFP_TRY(versions_.take(place, std::move(frame), id, now, effects, file));
+  if (id.moved)  // other owners may lack it, too
+    comparisons_.later(deadline_after(now, context_.options.compare_wait_ns));
+  moves_.give_away_later(place, now);
+  return {};
 }
 
 // ---- objects that go from here

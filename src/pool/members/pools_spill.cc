@@ -11,58 +11,6 @@ namespace offpath::pool {
 
 using service::ReplyEffect;
 
-// ---- puts of durable pools: on disk first, then in the table, then stored
-
-Status Pools::put_on_disk(Put& put, TimeNs now, Effects& effects) {
-  const Disk& disk = *context_.table.disk();
-  if (put.keeping) return fail(Error::would_block, "{} is still writing the object to disk", context_.directory.self());
-  if (disk.rests(now)) {
-    put.retry_at = disk.rests_until();
-    return fail(Error::no_space, "member {}: {}", context_.directory.self(), disk.failure());
-  }
-  if (!disk.failure().empty() && disk.counters().writing >= disk.writing_max()) {
-    put.retry_at = now + context_.options.retry_ns;
-    return fail(Error::no_space, "member {}: {}", context_.directory.self(), disk.failure());
-  }
-  OFP_TRY(context_.table.may_put(put.place, put.frame->bytes, put.id));
-  put.keeping = true;
-  context_.table.keep(
-      put.place, put.frame, put.id,
-      [this, number = put.number](Result<RecordPtr> file, TimeNs then, Effects& more) {
-        on_kept(number, std::move(file), then, more);
-      },
-      effects);
-  return fail(Error::would_block, "{} is writing the object to disk", context_.directory.self());
-}
-
-void Pools::on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects) {
-  context_.now = now;
-  const auto at = puts_.find(number);
-  const bool wanted =
-      at != puts_.end() && std::ranges::find(at->second.owners, context_.directory.self()) != at->second.owners.end();
-  if (at != puts_.end()) at->second.keeping = false;
-  if (!wanted) {  // its time is over, or it belongs to other members now
-    if (file) context_.table.disk()->remove(*file);
-    return at != puts_.end() ? work(number, now, effects) : void();
-  }
-  Put& put = at->second;
-  if (!file) {
-    put.last = {file.error().code, fmt::format("member {}: {}", context_.directory.self(), file.error().message)};
-    put.retry_at = std::max(context_.table.disk()->rests_until(), now + context_.options.retry_ns);
-    return set_due(put, now);
-  }
-  std::optional<std::uint64_t> later = not_wanted(put.place, put.id);
-  if (later && *later != 0) stamp_again(put, *later);
-  const bool stamped_again = (*file)->id.counter != put.id.counter;  // what is on disk says an earlier one
-  if (later || stamped_again) context_.table.disk()->remove(*file);
-  if (later && *later == 0) put.done.insert(context_.directory.self());
-  if (later || stamped_again) return work(number, now, effects);
-  Status taken = context_.table.put(put.place, put.frame, now, effects, put.id, *file);
-  if (!taken) return finish(number, std::move(taken), effects);
-  put.done.insert(context_.directory.self());
-  work(number, now, effects);
-}
-
 void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
   const auto held = std::make_shared<Incoming>(std::move(incoming));
   context_.table.keep(
@@ -72,7 +20,7 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
         const auto kept = [&]() -> Result<std::uint64_t> {
           if (!file)  // the member tries again: a full disk may be emptied
             return fail(Error::no_space, "member {}: {}", context_.directory.self(), file.error().message);
-          if (const auto later = not_wanted(held->place, held->id)) {  // another came while it was written
+          if (const auto later = versions_.not_wanted(held->place, held->id)) {  // another came while it was written
             context_.table.disk()->remove(*file);
             return *later;
           }
@@ -87,17 +35,6 @@ void Pools::keep_arrived(Incoming incoming, FramePtr frame, Effects& effects) {
           PoolContext::refuse(held->object.channel, held->ticket, kept.error(), more);
       },
       effects);
-}
-
-// Members may have changed while it was on its way. Not at once: this agent may be the one that has not heard yet.
-void Pools::give_away_later(const Place& place) {
-  const Definition* const known = context_.directory.known(place.pool);
-  if (known == nullptr || !context_.directory.is_elsewhere(*known)) return;
-  std::vector<std::string> all = Directory::owners(*known, place.row_key);
-  if (all.empty() || std::ranges::find(all, context_.directory.self()) != all.end()) return;
-  const TimeNs begin_at = context_.now + context_.options.move_retry_ns;
-  moves_.add({place.pool, {place.row_key, place.column_key}, std::move(all), true, 1, begin_at});
-  context_.due(begin_at);
 }
 
 // ---- time and completions
@@ -219,9 +156,7 @@ void Pools::repair(const RecordPtr& record, const std::string& from, FramePtr fr
   log(LogLevel::info, "{}: member {} has it, and it is kept here again", record->described(), from);
   if (context_.table.is_durable(incoming.place.pool))
     return keep_arrived(std::move(incoming), std::move(frame), effects);
-  taking_moved_ = true;
-  const Status put = context_.table.put(incoming.place, std::move(frame), now, effects, record->id);
-  taking_moved_ = false;
+  const Status put = versions_.restore(incoming.place, std::move(frame), record->id, now, effects);
   end_repair(record, put, true);
 }
 
