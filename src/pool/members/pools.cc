@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "pool/directory/placement.h"
 #include "wire/cursor.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::pool {
 
@@ -16,24 +18,21 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> 
              std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
              std::function<bool(std::uint64_t)> unused)
     : context_(options, *this),
-      buffers_(std::move(buffers)),
-      intake_(
-          buffers_, options.object_bytes_max, room,
-          [this](ChannelNumber channel, std::uint64_t number) { return context_.table.take_offer(channel, number); },
-          std::move(unused)) {
+      gets_(context_, remote_, buffers),
+      arrivals_(context_, {versions_, remote_, moves_, comparisons_, reserves_}, buffers, room, std::move(unused)) {
   context_.table.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
-    deliver(get, std::move(frame), effects);
+    gets_.deliver(get, frame, context_.now, effects);
   };
   if (!context_.options.store) return;
-  const auto wanted_here = [this, room, wanted = std::move(wanted)] {
-    const std::uint64_t elsewhere = wanted ? wanted() : 0;
-    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere
-                                                                   : std::max(elsewhere, waiting_.front().object.bytes);
+  const auto wanted_here = [this, wanted = std::move(wanted)] {
+    return std::max(wanted ? wanted() : 0, arrivals_.wanted());
   };
-  context_.table.keep_on(std::make_unique<Disk>(context_.options.store, buffers_), {room, wanted_here});
-  context_.table.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
+  context_.table.keep_on(std::make_unique<Disk>(context_.options.store, std::move(buffers)), {room, wanted_here});
+  context_.table.lost_here = [this](const RecordPtr& record, Effects& effects) {
+    repairs_.on_lost(record, context_.now, effects);
+  };
   context_.table.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
-    on_unreadable(std::move(get), std::move(why), effects);
+    gets_.on_unreadable(std::move(get), std::move(why), context_.now, effects);
   };
 }
 
@@ -45,7 +44,7 @@ void Pools::set_self(std::string name, std::uint64_t process) {
 PoolsCounters Pools::counters() const {
   PoolsCounters all = context_.counters;
   all.puts_waiting = puts_.size();
-  all.pulls_waiting = waiting_.size();
+  all.pulls_waiting = arrivals_.waiting();
   all.moves_waiting = moves_.size() + repairs_.size();
   all.comparisons_waiting = comparisons_.waiting();
   return all;
@@ -111,7 +110,7 @@ void Pools::on_pool_made(const Definition& definition, uid_t user, bool by_progr
   std::vector<std::string> others = context_.directory.alive();
   std::erase(others, context_.directory.self());
   if (by_program && !others.empty()) puts_.define(definition.name.name, user, std::move(others), now, effects);
-  gets_.pool_made(definition.name.name, now);
+  remote_.pool_made(definition.name.name, now);
 }
 
 void Pools::on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) {
@@ -142,7 +141,7 @@ void Pools::on_members(std::vector<std::string> alive, const std::vector<std::st
   comparisons_.later(deadline_after(now, context_.options.compare_wait_ns));
   puts_.on_members(anew, now);
   removals_.on_newcomers(newcomers, now);
-  replan_gets(now, effects);
+  gets_.on_members(now, effects);
   on_time(now, effects);
 }
 
@@ -169,7 +168,7 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::compare:
       return comparisons_.on_answer(asked, done(), now);
     case Asking::Kind::get:
-      return on_get_answer(asked.number, std::move(answer), now, effects);
+      return gets_.on_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather:
       return gathers_.on_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::cancel:
@@ -181,7 +180,7 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
     case Asking::Kind::removal:
       return removals_.on_answer(asked, status(), now);
     case Asking::Kind::deliver:
-      return on_deliver_answer(asked.get, *asked.object, status(), effects);
+      return Gets::on_delivered(asked.get, *asked.object, status(), effects);
   }
 }
 
@@ -196,18 +195,9 @@ void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effect
   context_.now = now;
   channels_.erase(channel);
   context_.table.on_channel_closed(channel);
-  for (const std::uint64_t number : gets_.of_channel(channel)) cancel_at_owner(number, gets_.take(number), effects);
+  gets_.on_channel_closed(channel, now, effects);
   gathers_.on_channel_closed(channel);
-  std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
-  for (auto at = incoming_.begin(); at != incoming_.end();) {
-    if (at->second.object.channel == channel) {
-      arriving_bytes_[at->second.place.pool] -= at->second.object.bytes;
-      intake_.forget(service::token_of(service::ServiceId::peers, at->first));
-      at = incoming_.erase(at);
-    } else {
-      ++at;
-    }
-  }
+  arrivals_.on_channel_closed(channel);
 }
 
 void Pools::on_request(const service::Request& asked, TimeNs now, Effects& effects) {
@@ -240,7 +230,7 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::release || kind == EntryKind::push_lease)
     return context_.table.on_request(channel, request, now, effects);
-  if (kind == EntryKind::pool_cancel) return cancel_get(channel, request, effects);
+  if (kind == EntryKind::pool_cancel) return gets_.cancel(channel, request, now, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
@@ -258,11 +248,12 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
     known = context_.directory.define(text, channels_.at(channel), Access::read, By::program, context_.now, effects);
   if (!known) return PoolContext::refuse(channel, request.ticket, std::move(known).error(), effects);
   const bool local = *known != nullptr ? !context_.directory.is_elsewhere(**known) : text.starts_with("local:/");
-  if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
+  if (kind == EntryKind::pool_compute)
+    return gets_.compute(channel, channels_.at(channel), request, local, now, effects);
   if (local) return context_.table.on_request(channel, request, now, effects);
   switch (kind) {
     case EntryKind::pool_get:
-      return get(channel, request, now, effects);
+      return gets_.get(channel, channels_.at(channel), request, now, effects);
     case EntryKind::pool_list:
       return gathers_.begin(channel, channels_.at(channel), request, false, now, effects);
     case EntryKind::pool_drop:
@@ -276,6 +267,93 @@ void Pools::on_request(ChannelNumber channel, const channel::Entry& request, Tim
     default:
       OFP_ASSERT(!"a request of another service");
   }
+}
+
+// ---- requests of members: their bytes are decoded and checked like those of any program; that they act for users is
+// taken from agents of this agent's own user only
+
+void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                            Effects& effects) {
+  context_.now = now;
+  const auto serve = [&]() -> Status {
+    if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+    switch (static_cast<EntryKind>(request.kind)) {
+      case EntryKind::peer_put:
+        return arrivals_.serve_put(channel, request, now, effects);
+      case EntryKind::peer_get:
+        return gets_.serve(channel, request, now, effects);
+      case EntryKind::peer_compute:
+        return gets_.serve_compute(channel, request, now, effects);
+      case EntryKind::peer_cancel:
+        return gets_.serve_cancel(channel, request, effects);
+      case EntryKind::peer_deliver:
+        return arrivals_.serve_delivery(channel, request, now, effects);
+      case EntryKind::peer_list:
+        return listings_.serve(channel, request, effects);
+      case EntryKind::peer_drop:
+        return drops_.serve(channel, request, now, effects);
+      case EntryKind::peer_compare:
+        return comparisons_.serve(channel, request, now, effects);
+      case EntryKind::peer_step_end:
+        return serve_step_end(channel, request, now, effects);
+      case EntryKind::peer_define:
+        return serve_definition(request, effects).map([&] {
+          effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{0}});
+        });
+      default:
+        OFP_ASSERT(!"a request of another service");
+    }
+  };
+  if (Status served = serve(); !served)
+    PoolContext::refuse(channel, request.ticket, std::move(served).error(), effects);
+}
+
+Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PeerStepEnd end{};
+  OFP_TRY(wire::decode(request.payload, end));
+  OFP_TRY(check_not_reserved(end.pool));
+  OFP_TRY(check_not_local(end.pool));
+  OFP_ASSIGN(const Definition* const definition,
+             context_.directory.define_of_member(end.pool, end.user, end.user, Access::write, context_.now, effects));
+  OFP_TRY(context_.table.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
+  effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{0}});
+  return {};
+}
+
+Status Pools::serve_definition(const channel::Entry& request, Effects& effects) {
+  wire::PeerDefine message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  OFP_TRY(check_not_local(message.pool));
+  OFP_TRY(context_.directory.define_of_member(message.pool, message.user, message.user, Access::write, context_.now,
+                                              effects));
+  return {};
+}
+
+// ---- of services beside this one
+
+void Pools::serve_computes(Computes& computes) {
+  gets_.serve_computes(computes);
+  context_.table.shown = [this, &computes](const std::string& pool, const FrameTable::Keys& keys,
+                                           const FramePtr& frame) {
+    bool first = !versions_.takes_moved();
+    if (const Definition* const known = context_.directory.known(pool);
+        first && known != nullptr && context_.directory.is_elsewhere(*known)) {
+      const std::vector<std::string> all = Directory::owners(*known, keys.first);
+      first = !all.empty() && all.front() == context_.directory.self();
+    }
+    computes.on_shown(pool, keys, frame, first);
+  };
+}
+
+void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.answer(get, frame, effects);
+}
+
+void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
+                  TimeNs now, Effects& effects) {
+  context_.now = now;
+  gets_.fetch(std::move(get), std::move(member), kind, deadline, std::move(compose), effects);
 }
 
 // ---- time and completions
@@ -292,22 +370,16 @@ void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effe
   context_.now = now;
   if (service::service_of(token) == service::ServiceId::pool)
     return context_.table.on_job(token, std::move(status), effects);
-  auto node = incoming_.extract(service::number_of(token));
-  if (!node) return;
-  arriving_bytes_[node.mapped().place.pool] -= node.mapped().object.bytes;
-  arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
+  arrivals_.on_pulled(token, status, now, effects);
 }
 
 void Pools::on_time(TimeNs now, Effects& effects) {
   context_.now = now;
   context_.table.on_time(now, effects);
   context_.next = never;
-  waits_for_budget_ = false;
   puts_.on_time(now, effects);
-  std::vector<std::uint64_t> ready = gets_.take_due(now);
-  std::ranges::sort(ready);
-  for (const std::uint64_t number : ready) ask_next(number, now, effects);
-  admit_incoming(now, effects);
+  gets_.on_time(now, effects);
+  arrivals_.on_time(now, effects);
   if (now >= context_.directory.joining_until()) {
     context_.directory.join_until(never);
     moves_.plan({});
@@ -315,7 +387,7 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   comparisons_.on_time(now, effects);
   moves_.on_time(now, effects);
   removals_.on_time(now, effects);
-  ask_for_copies_again(now, effects);
+  repairs_.on_time(now, effects);
   context_.due(std::min(context_.directory.joining_until(), comparisons_.at()));
   context_.due(puts_.tell_of_waits(now));
   if (moves_.has_room()) context_.due(moves_.first());  // otherwise when one of those under way is over
@@ -323,13 +395,13 @@ void Pools::on_time(TimeNs now, Effects& effects) {
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
   context_.now = now;
-  admit_incoming(now, effects);
+  arrivals_.admit(now, effects);
 }
 
 TimeNs Pools::next_deadline() const noexcept {
-  if ((waits_for_budget_ || puts_.waits_for_budget()) && puts_.has_freed())
+  if ((arrivals_.waits_for_budget() || puts_.waits_for_budget()) && puts_.has_freed())
     return context_.now;  // a drop frees a budget even if readers hold the memory yet
-  return std::min({context_.next, puts_.next_due(), gets_.next_due(), context_.table.next_deadline()});
+  return std::min({context_.next, puts_.next_due(), remote_.next_due(), context_.table.next_deadline()});
 }
 
 // ---- pools that go
@@ -337,17 +409,16 @@ TimeNs Pools::next_deadline() const noexcept {
 // The pools that something under way means.
 void Pools::add_in_use(std::set<std::string_view>& names) const {
   puts_.add_pools(names);
-  for (const auto& [number, remote] : gets_.all()) names.insert(remote.get.pool);
+  gets_.add_pools(names);
   gathers_.add_pools(names);
   listings_.add_pools(names);
   removals_.add_pools(names);
   for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
-  for (const Incoming& incoming : waiting_) names.insert(incoming.place.pool);
-  for (const auto& [number, incoming] : incoming_) names.insert(incoming.place.pool);
+  arrivals_.add_pools(names);
   moves_.add_pools(names);
 }
 
-void Pools::on_pool_gone(const std::string& pool) { arriving_bytes_.erase(pool); }
+void Pools::on_pool_gone(const std::string& pool) { arrivals_.on_pool_gone(pool); }
 
 bool Pools::has_moves(const std::string& pool) const {
   return moves_.any(pool, [](const std::string&, const std::vector<std::string>&) { return true; });
@@ -360,6 +431,54 @@ Status Pools::make(const std::string& text, uid_t user, Effects& effects) {
   OFP_ASSIGN(Definition* const definition,
              context_.directory.define(text, user, Access::write, By::program, context_.now, effects));
   definition->stays = true;
+  return {};
+}
+
+void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.on_offer(channel, number, std::move(fd), effects);
+  if (arrivals_.is_waiting()) arrivals_.admit(now, effects);
+}
+
+// ---- with a disk
+
+void Pools::spill(TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.lighten(now, effects);
+}
+
+void Pools::on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.disk()->on_job(token, status, now, effects);
+}
+
+// ---- at start
+
+Status Pools::recover(TimeNs now, Effects& effects) {
+  context_.now = now;
+  if (context_.table.disk() == nullptr) return {};
+  OFP_ASSIGN(const std::vector<RecordPtr> all, context_.table.disk()->scan());
+  std::uint64_t left = 0;
+  for (const RecordPtr& record : all) {
+    const auto made = context_.directory.define(record->pool, record->pool_user, FrameTable::Access::write, By::disk,
+                                                context_.now, effects);
+    // With other options by now: the pool is what it was made as first.
+    if (!made && !context_.directory.known(record->pool.substr(0, record->pool.find('?')))) {
+      if (left++ == 0) log(LogLevel::error, "{}: {}", record->described(), made.error().message);
+      continue;
+    }
+    context_.clock.saw(record->id.counter);
+    context_.table.recover(record, now);
+  }
+  const FrameTableCounters& counters = context_.table.counters();
+  // One that knows half of the members would send half of its rows to wrong ones.
+  if (!all.empty()) {
+    context_.directory.join_until(now + context_.options.join_wait_ns);
+    context_.due(context_.directory.joining_until());
+  }
+  if (!all.empty())
+    log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken",
+        context_.table.disk()->described(), counters.frames, context_.directory.all().size(), counters.bytes, left);
   return {};
 }
 

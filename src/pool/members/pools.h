@@ -46,16 +46,18 @@
 #include "channel/ring.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
+#include "pool/members/arrivals.h"
 #include "pool/members/comparisons.h"
 #include "pool/members/computation.h"
 #include "pool/members/gathers.h"
-#include "pool/members/intake.h"
+#include "pool/members/gets.h"
 #include "pool/members/listings.h"
 #include "pool/members/moves.h"
 #include "pool/members/pool_context.h"
 #include "pool/members/puts.h"
 #include "pool/members/remote_gets.h"
 #include "pool/members/removals.h"
+#include "pool/members/repairs.h"
 #include "pool/members/versions.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
@@ -137,8 +139,7 @@ class Pools final : public mover::Store,
 
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
-  using ComposeFetch =
-      std::function<void(const service::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+  using ComposeFetch = Gets::Compose;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
              TimeNs now, Effects& effects);
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
@@ -196,7 +197,7 @@ class Pools final : public mover::Store,
 
   void on_time(TimeNs now, Effects& effects) override;
   // To be told when memory becomes free.
-  [[nodiscard]] bool waits_for_memory() const noexcept override { return !waiting_.empty(); }
+  [[nodiscard]] bool waits_for_memory() const noexcept override { return arrivals_.is_waiting(); }
   void on_memory_freed(TimeNs now, Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
 
@@ -233,24 +234,6 @@ class Pools final : public mover::Store,
   [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const { return puts_.waiting(now); }
 
  private:
-  // An object that another member put or delivered, and that is pulled from it.
-  struct Incoming {
-    Intake::Object object{};
-    std::uint64_t ticket = 0;
-    Place place{};  // of a put
-    PutId id{};
-    std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
-    std::uint64_t rows = 0;
-    bool arrow = false;
-    TimeNs deadline = never;  // for room
-    Failure last{};           // why it has none
-    RecordPtr repairs{};      // what was lost here, and is kept here again: of no channel
-  };
-  // An object that was lost here, and when owners are asked again for a copy; never while one is asked.
-  struct Repair {
-    RecordPtr lost;
-    TimeNs again_at = never;
-  };
   // ---- Directory::Users
   void on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) override;
   void on_pool_gone(const std::string& pool) override;
@@ -263,65 +246,17 @@ class Pools final : public mover::Store,
 
   using By = Directory::By;
   using Access = FrameTable::Access;
-  void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
-  void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
-
-  // pools_get.cc
-  void get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
-  void on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
-  void replan_gets(TimeNs now, Effects& effects);
-  [[nodiscard]] Result<FramePtr> frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox);
-
-  // pools_compute.cc
-  void compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects);
-  [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
-                                          std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects);
-  [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                     Effects& effects);
-  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept;
-
   // pools_query.cc
   [[nodiscard]] bool rows_come(const Definition& definition) const;
-  void on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
 
-  // pools_serve.cc
-  [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  [[nodiscard]] Status serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                      Effects& effects);
   [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
-  void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
-  static void on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
-                                Effects& effects);
-  void admit_incoming(TimeNs now, Effects& effects);
-  [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
-  [[nodiscard]] Status take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
-                            const RecordPtr& file = nullptr);
-  void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
-
-  // pools_spill.cc
-  void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
-  void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
-  void on_lost(const RecordPtr& record, Effects& effects);
-  void ask_for_copy(const RecordPtr& record, Effects& effects);
-  void ask_for_copies_again(TimeNs now, Effects& effects);
-  void end_repair(const RecordPtr& record, const Status& status, bool again);
-  void repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects);
-
-  // pools_keep.cc
-  void set_reserve(Incoming& incoming) const;
 
   PoolContext context_;
-  std::shared_ptr<service::BufferCache> buffers_;
-  Intake intake_;
-  Computes* computes_ = nullptr;
-  uid_t own_user_ = 0;
   std::unordered_map<ChannelNumber, uid_t> channels_;  // their users
-  RemoteGets gets_;
+  uid_t own_user_ = 0;
+  Reserves reserves_{context_.options.reserved_bytes_max};
   Removals removals_{context_};
   Versions versions_{context_, removals_};
   Puts puts_{context_, versions_, *this};
@@ -330,13 +265,10 @@ class Pools final : public mover::Store,
   Listings listings_{context_};
   Drops drops_{context_, puts_};
   Gathers gathers_{context_, drops_};
-  std::map<std::pair<std::string, FrameTable::Keys>, Repair> repairs_;
-  std::deque<Incoming> waiting_;                          // for room
-  std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
-  bool waits_for_budget_ = false;                         // some object of another member
-  std::map<std::string, std::uint64_t> arriving_bytes_;   // on their way into pools
-
-  Reserves reserves_{context_.options.reserved_bytes_max};
+  RemoteGets remote_;
+  Gets gets_;
+  Arrivals arrivals_;
+  Repairs repairs_{context_, versions_, gets_, arrivals_};
 };
 
 }  // namespace offpath::pool

@@ -23,13 +23,6 @@ Status Pools::open(const std::string& text, uid_t user, TimeNs now, Effects& eff
   return {};
 }
 
-void Pools::set_reserve(Incoming& incoming) const {
-  const Reserves::SetAside* const reserve = reserves_.find(incoming.place.pool);
-  if (reserve == nullptr || incoming.delivery != 0) return;
-  incoming.object.reserve = reserve->memory;
-  incoming.object.stays = reserve->stays(incoming.place.column_key);
-}
-
 void Pools::keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
   context_.now = now;
   removals_.erase(place.pool, {place.row_key, place.column_key});

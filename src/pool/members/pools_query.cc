@@ -16,12 +16,6 @@ namespace offpath::pool {
 
 using wire::EntryKind;
 
-namespace {
-
-constexpr std::uint32_t answer_inbox_bytes = 16 << 10;  // a larger frame is delivered
-
-}  // namespace
-
 Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& pool) {
   OFP_TRY(check_not_reserved(pool));
   OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
@@ -57,8 +51,8 @@ bool Pools::rows_come(const Definition& definition) const {
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
   };
   const std::string& name = definition.name.name;
-  for (auto at = repairs_.lower_bound({name, {}}); at != repairs_.end() && at->first.first == name; ++at)
-    if (concerns(at->first.second.first, {context_.directory.self()})) return true;
+  if (repairs_.any(name, [&](const std::string& row) { return context_.directory.is_first_owner(definition, row); }))
+    return true;
   return moves_.any(name, concerns);
 }
 
@@ -70,9 +64,9 @@ std::vector<std::string> Pools::lost(const std::string& pool) const {
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
   OFP_TRY(check_not_local(part.pool));
-  OFP_ASSIGN(
-      const Definition* const definition,
-      context_.directory.define_of_member(part.pool, part.owner, part.user, Access::read, context_.now, effects));
+  OFP_ASSIGN(const Definition* const definition,
+             context_.directory.define_of_member(part.pool, part.owner, part.user, FrameTable::Access::read,
+                                                 context_.now, effects));
   if (Directory::view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
                 context_.directory.self(), definition->members.size(), definition->name.name);
@@ -92,39 +86,8 @@ Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& e
 void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                        Compose compose, Fetched fetched, TimeNs now, Effects& effects) {
   context_.now = now;
-  ++context_.counters.remote_gets;
-  const std::uint64_t number = context_.numbers.take();
-  RemoteGet part{.owner = std::move(member), .fetched = true, .tell = std::move(fetched)};
-  part.get.user = user;
-  RemoteGet& remote = gets_.add(number, std::move(part));
-  // The member's own time is over first, and its failure says more.
-  remote.asking = context_.requests.ask(
-      {Asking::Kind::get, number, remote.owner}, kind,
-      deadline == never ? never : deadline_after(deadline, context_.options.ask_wait_ns), nullptr, answer_inbox_bytes,
-      [compose = std::move(compose), number](const service::AskedMemory& memory, std::vector<std::byte>& payload) {
-        compose(memory, number, payload);
-      },
-      effects, std::move(body));
-}
-
-void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
-  const RemoteGet remote = gets_.take(number);
-  const auto reply = [&]() -> Result<Reply> {
-    if (!answer) return tl::unexpected(std::move(answer).error());
-    if (answer->kind == wire::ReplyKind::done) {
-      wire::Done done{};
-      OFP_TRY(wire::decode(answer->payload, done));
-      return Reply{nullptr, done.value};
-    }
-    if (answer->kind != wire::ReplyKind::got)
-      return fail(Error::protocol, "member {} answered a query with reply kind {}", remote.owner,
-                  static_cast<int>(answer->kind));
-    wire::Got got{};
-    OFP_TRY(wire::decode(answer->payload, got));
-    OFP_ASSIGN(FramePtr frame, frame_of(remote, got, answer->inbox));
-    return Reply{std::move(frame), 0};
-  };
-  remote.tell(reply(), now, effects);
+  gets_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched),
+                   effects);
 }
 
 void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
