@@ -19,7 +19,8 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> 
              std::function<bool(std::uint64_t)> unused)
     : context_(options, *this),
       gets_(context_, remote_, buffers),
-      arrivals_(context_, {versions_, remote_, moves_, comparisons_, reserves_}, buffers, room, std::move(unused)) {
+      arrivals_(context_, {versions_, remote_, moves_, comparisons_, kept_.reserves()}, buffers, room,
+                std::move(unused)) {
   context_.table.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
     gets_.deliver(get, frame, context_.now, effects);
   };
@@ -331,6 +332,12 @@ Status Pools::serve_definition(const channel::Entry& request, Effects& effects) 
 
 // ---- of services beside this one
 
+void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.requests.cancel(member, wire::PeerCancel::What::query, number, nullptr,
+                           deadline_after(now, context_.options.ask_wait_ns), effects);
+}
+
 void Pools::serve_computes(Computes& computes) {
   gets_.serve_computes(computes);
   context_.table.shown = [this, &computes](const std::string& pool, const FrameTable::Keys& keys,
@@ -348,12 +355,6 @@ void Pools::serve_computes(Computes& computes) {
 void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
   context_.now = now;
   context_.table.answer(get, frame, effects);
-}
-
-void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
-                  TimeNs now, Effects& effects) {
-  context_.now = now;
-  gets_.fetch(std::move(get), std::move(member), kind, deadline, std::move(compose), effects);
 }
 
 // ---- time and completions
@@ -413,7 +414,7 @@ void Pools::add_in_use(std::set<std::string_view>& names) const {
   gathers_.add_pools(names);
   listings_.add_pools(names);
   removals_.add_pools(names);
-  for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
+  for (const auto& [pool, reserve] : kept_.reserves().pools()) names.insert(pool);
   arrivals_.add_pools(names);
   moves_.add_pools(names);
 }
