@@ -74,7 +74,7 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
-  cores_ = cores_told();
+  learn();
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake)
@@ -86,8 +86,13 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
   spread();
 }
 
-void SocketArea::spread() {
+void SocketArea::learn() noexcept {
   cores_ = cores_told();
+  linked_ = word(memory_, wire::tcp_word::linked).load(std::memory_order_acquire) != 0;
+}
+
+void SocketArea::spread() {
+  learn();
   shared_->first_free.fill(nobody);
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
@@ -190,7 +195,7 @@ bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
       shared_->wishes[core] -
           word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) <
-      layout_.wish_slots;
+      layout_.wish_slots - (linked_ ? wire::tcp_sleep_slots : 0);
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
@@ -203,9 +208,10 @@ bool SocketArea::room_anywhere() const noexcept {
 
 void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
   std::uint64_t& wishes = shared_->wishes[core];
-  std::memcpy(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) +
-                  wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes,
-              &wish, sizeof wish);
+  TcpWish* const slot = reinterpret_cast<TcpWish*>(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) +
+                                                   wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes);
+  std::memcpy(slot, &wish, sizeof wish);
+  if (linked_) slot->stamp = wire::tcp_stamp(wish, wishes);
   word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes).store(++wishes, std::memory_order_release);
   ++shared_->posted;
 }
@@ -498,8 +504,27 @@ bool SocketArea::fall_asleep() {
     }
     return something;
   };
-  return flag(memory_, wire::tcp_word::process_asleep(process_))
-      .fall_asleep(look, shared_->waits_for_room != 0 ? 2 : 1);
+  const bool for_room = shared_->waits_for_room != 0;
+  const SleepFlag own = flag(memory_, wire::tcp_word::process_asleep(process_));
+  if (!own.fall_asleep(look, for_room ? 2 : 1)) return false;
+  if (!linked_ || post_sleep(for_room)) return true;
+  own.clear();
+  return false;
+}
+
+// Over a link the agent does not see the flag. The reserve of the ring is full: the agent is about to take from it.
+bool SocketArea::post_sleep(bool for_room) noexcept {
+  if (shared_->wishes[0] - word(memory_, wire::tcp_word::wishes_taken).load(std::memory_order_acquire) >=
+      layout_.wish_slots)
+    return false;
+  TcpWish wish{};
+  wish.kind = TcpWishKind::sleep;
+  wish.listener = process_;
+  wish.position = shared_->news_taken[0];
+  wish.flags = for_room ? 2 : 1;
+  post(0, wish);
+  tell_agent();
+  return true;
 }
 
 void SocketArea::stay_awake() {

@@ -157,6 +157,8 @@ class SocketArea {
   void set_changed(std::uint32_t number, Handle handle) noexcept;
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
   [[nodiscard]] std::uint32_t cores_told() const noexcept;
+  void learn() noexcept;
+  [[nodiscard]] bool post_sleep(bool for_room) noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
   [[nodiscard]] Seats& seats(Handle listener, std::uint32_t core) const noexcept;
@@ -196,6 +198,7 @@ class SocketArea {
   std::uint64_t kept_bytes_;
   Wake wake_;
   std::uint32_t process_ = 0, cores_ = 1;
+  bool linked_ = false;  // the agent reaches the area over a link
   Shared* shared_;
 };
 

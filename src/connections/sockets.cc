@@ -32,7 +32,8 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
                              wire::tcp_area_version,
                              layout.wish_slots,
                              layout.news_slots,
-                             layout.flows},
+                             layout.flows,
+                             0},
                payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;

@@ -1,9 +1,11 @@
 """Settings for the end-to-end tests."""
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,16 +30,49 @@ def pair() -> Iterator[NetworkPair]:
         yield made
 
 
-@pytest.fixture(params=[1, 2], ids=["1-core", "2-cores"])
-def cores(request: pytest.FixtureRequest) -> int:
-    """Of the agent that ``served`` is, for connections."""
-    return int(request.param)
+class Place(NamedTuple):
+    """Where programs' connections are: an agent with so many cores for them, here or beyond a relay and a link."""
+
+    cores: int
+    linked: bool
+
+
+PLACES = {"1-core": Place(1, False), "2-cores": Place(2, False), "over-a-link": Place(1, True)}
+
+
+@pytest.fixture(params=list(PLACES.values()), ids=list(PLACES))
+def place(request: pytest.FixtureRequest) -> Place:
+    where: Place = request.param
+    return where
 
 
 @pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair, cores: int) -> Iterator[AgentProcess]:
-    """An agent at tmp_path/agent.sock that has the device in ``near``; its pages are at tmp_path/http.sock."""
-    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24", "--set", f"tcp.cores={cores}"]
-    settings += ["--set", "tcp.flows_of_program=8192", "--http", f"unix:{tmp_path}/http.sock"]
-    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
-        yield running
+def cores(place: Place) -> int:
+    """Of the agent that ``served`` is, for connections."""
+    return place.cores
+
+
+def with_device(cores: int) -> list[str]:
+    settings = ["tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", f"tcp.cores={cores}"]
+    return [word for each in [*settings, "tcp.flows_of_program=8192"] for word in ("--set", each)]
+
+
+@pytest.fixture
+def served(tmp_path: Path, pair: NetworkPair, place: Place, cores: int) -> Iterator[AgentProcess]:
+    """An agent that has the device in ``near``; its pages are at tmp_path/http.sock. Programs connect to
+    tmp_path/agent.sock: this agent, or one that relays to it over tcp:."""
+    pages = ["--http", f"unix:{tmp_path}/http.sock"]
+    if not place.linked:
+        with agent(tmp_path, *with_device(cores), *pages, http=False, launcher=pair.near_command()) as running:
+            yield running
+        return
+    key, card = tmp_path / "link.key", tmp_path / "card"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    card.mkdir()
+    listens = ["--listen", "tcp:127.0.0.1:0", "--key", str(key)]
+    with agent(card, *with_device(cores), *pages, *listens, http=False, launcher=pair.near_command()) as running:
+        device = f"tcp.device=agent:{running.ready['address']}"
+        relay = ["--set", device, "--key", str(key)]
+        with agent(tmp_path, *relay, http=False, launcher=pair.near_command()):
+            yield running
