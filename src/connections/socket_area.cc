@@ -195,7 +195,7 @@ bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
       shared_->wishes[core] -
           word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) <
-      layout_.wish_slots - (linked_ ? wire::tcp_sleep_slots : 0);
+      layout_.wish_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
@@ -512,16 +512,22 @@ bool SocketArea::fall_asleep() {
   return false;
 }
 
-// Over a link the agent does not see the flag. The reserve of the ring is full: the agent is about to take from it.
+// Over a link the agent does not see the flag. False: the reserve of the ring is full, and the agent is about to take
+// from it.
 bool SocketArea::post_sleep(bool for_room) noexcept {
+  Process& own = process(process_);
+  const std::uint64_t flags = for_room ? 2 : 1,
+                      woken = word(memory_, wire::tcp_word::process_woken(process_)).load(std::memory_order_acquire);
+  if (own.slept_flags == flags && own.slept_position == shared_->news_taken[0] && own.slept_woken == woken) return true;
   if (shared_->wishes[0] - word(memory_, wire::tcp_word::wishes_taken).load(std::memory_order_acquire) >=
       layout_.wish_slots)
     return false;
   TcpWish wish{};
   wish.kind = TcpWishKind::sleep;
   wish.listener = process_;
-  wish.position = shared_->news_taken[0];
-  wish.flags = for_room ? 2 : 1;
+  own.slept_position = wish.position = shared_->news_taken[0];
+  own.slept_woken = woken;
+  own.slept_flags = wish.flags = static_cast<std::uint16_t>(flags);
   post(0, wish);
   tell_agent();
   return true;

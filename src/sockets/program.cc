@@ -200,16 +200,19 @@ void Program::give_back() {
 void Program::rest() {
   if (may_give_back_.load()) give_back();
   const bool listens = listeners_.load() > 0 || area().is_giving_back();
+  bool sleeps = true;
   if (listens) {
     take_in();
     told();
-    if (!fall_asleep()) return;
+    sleeps = fall_asleep();
   }
   pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0},
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
-  const timespec look{1, 0};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, may_give_back_.load() ? &look : nullptr,
+  // An agent that ended may leave what lets nobody sleep: its end shows here.
+  const timespec at_once{0, 0}, look{1, 0};
+  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3},
+                                  !sleeps ? &at_once : may_give_back_.load() ? &look : nullptr,
                                   static_cast<const sigset_t*>(nullptr)));
   // First: of those that are taken away some may have been meant for others, whom awake() tells then.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};

@@ -70,9 +70,9 @@ def served(tmp_path: Path, pair: NetworkPair, place: Place, cores: int) -> Itera
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
     card.mkdir()
-    listens = ["--listen", "tcp:127.0.0.1:0", "--key", str(key)]
+    listens = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(key)]
     with agent(card, *with_device(cores), *pages, *listens, http=False, launcher=pair.near_command()) as running:
         device = f"tcp.device=agent:{running.ready['address']}"
-        relay = ["--set", device, "--key", str(key)]
+        relay = ["--set", device, "--key-file", str(key)]
         with agent(tmp_path, *relay, http=False, launcher=pair.near_command()):
             yield running

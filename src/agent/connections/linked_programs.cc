@@ -36,7 +36,15 @@ Result<tcp::TcpService::Memory> LinkedPrograms::open(std::uint64_t program, chan
   return [memory] { return memory->bytes(); };
 }
 
-void LinkedPrograms::close(std::uint64_t program) { programs_.erase(program); }
+void LinkedPrograms::close(std::uint64_t program) {
+  if (const auto gone = programs_.extract(program)) past_ += gone.mapped().mirror->counters();
+}
+
+tcp::AreaMirrorCounters LinkedPrograms::counters() const {
+  tcp::AreaMirrorCounters sum = past_;
+  for (const auto& [number, program] : programs_) sum += program.mirror->counters();
+  return sum;
+}
 
 void LinkedPrograms::look(std::uint64_t program, TimeNs now) {
   if (const auto at = programs_.find(program); at != programs_.end()) at->second.mirror->look(now);

@@ -32,6 +32,9 @@ class LinkedPrograms {
   bool poll(TimeNs now);
   [[nodiscard]] bool may_sleep() const;
 
+  // Of all programs since the start.
+  [[nodiscard]] tcp::AreaMirrorCounters counters() const;
+
   struct Ended {
     std::uint64_t program;
     Failure why;
@@ -61,6 +64,7 @@ class LinkedPrograms {
   std::map<std::uint64_t, Transfer> transfers_;  // by token
   std::uint64_t next_token_ = 1;
   std::vector<Ended> ended_;
+  tcp::AreaMirrorCounters past_;  // of programs that have ended
 };
 
 }  // namespace offpath::agent

@@ -300,6 +300,7 @@ void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> a
   gathered->all.device = settings_.device;
   gathered->all.slow_path_is_there = slow_path_.is_there();
   gathered->all.slow_path = slow_path_.counters();
+  gathered->all.link = linked_.counters();
   if (cores_.empty()) return answer(with_channels(std::move(gathered->all)), now);
   for (const auto& core : cores_) {
     core->ask_status([this, gathered, answer](TcpStatus status, TimeNs at) {

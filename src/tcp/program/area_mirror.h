@@ -32,6 +32,16 @@ struct AreaMirrorCounters {
   std::uint64_t looks = 0, fetches = 0, chains = 0;  // reads of commands; reads of payload; chains of writes
   std::uint64_t fetched_bytes = 0, pushed_bytes = 0;
   std::uint64_t wakes = 0;
+
+  AreaMirrorCounters& operator+=(const AreaMirrorCounters& other) noexcept {
+    looks += other.looks;
+    fetches += other.fetches;
+    chains += other.chains;
+    fetched_bytes += other.fetched_bytes;
+    pushed_bytes += other.pushed_bytes;
+    wakes += other.wakes;
+    return *this;
+  }
 };
 
 class AreaMirror {

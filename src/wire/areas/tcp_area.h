@@ -159,8 +159,7 @@ struct TcpWish {
 };
 static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
 
-// Over how many slots commands may run ahead of what the agent has taken, beyond which a program waits for room: over a
-// link, the rest of the ring is left to commands `sleep`.
+// Over a link, so many slots of the ring and one for each process are left to commands `sleep`.
 inline constexpr std::uint32_t tcp_sleep_slots = 8;
 
 // The stamp of the command at `position` of its ring. An entry of which only a part was read, or one of an earlier lap,
