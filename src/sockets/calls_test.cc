@@ -11,8 +11,8 @@
 
 namespace offpath::sockets {
 
+using wire::TcpCommandKind;
 using wire::TcpError;
-using wire::TcpWishKind;
 
 namespace {
 
@@ -195,7 +195,7 @@ TEST_F(Calls, ShutdownEndsOneWayAtATime) {
   Handle handle = 0;
   const int fd = connected(handle);
   ASSERT_EQ(::shutdown(fd, SHUT_WR), 0);
-  agent().await(TcpWishKind::finish, handle);
+  agent().await(TcpCommandKind::finish, handle);
   EXPECT_EQ(error_of(::send(fd, "x", 1, MSG_NOSIGNAL)), EPIPE);
   agent().arrive(handle, "still");
   EXPECT_EQ(read_from(fd), "still");
@@ -208,7 +208,7 @@ TEST_F(Calls, ShutdownEndsOneWayAtATime) {
 TEST_F(Calls, ACloseReleasesOrResets) {
   Handle released = 0, unread = 0, lingers = 0;
   ::close(connected(released));
-  agent().await(TcpWishKind::release, released);
+  agent().await(TcpCommandKind::release, released);
   const int with_bytes = connected(unread);
   agent().arrive(unread, "x");
   while (::recv(with_bytes, nullptr, 0, MSG_PEEK) != 0) {
@@ -216,12 +216,12 @@ TEST_F(Calls, ACloseReleasesOrResets) {
   char byte;
   ASSERT_EQ(::recv(with_bytes, &byte, 1, MSG_PEEK), 1);
   ::close(with_bytes);
-  agent().await(TcpWishKind::abort, unread);  // the peer has to know that it was not read
+  agent().await(TcpCommandKind::abort, unread);  // the peer has to know that it was not read
   const int resets = connected(lingers);
   const linger none{1, 0};
   ASSERT_EQ(::setsockopt(resets, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
   ::close(resets);
-  agent().await(TcpWishKind::abort, lingers);
+  agent().await(TcpCommandKind::abort, lingers);
 }
 
 // ---- listeners
@@ -249,7 +249,7 @@ TEST_F(Calls, AcceptNamesThePeerAndGivesTheListenersSettings) {
   agent().arrive(handle, "hello");
   EXPECT_EQ(read_from(made), "hello");
   ::close(fd);
-  agent().await(TcpWishKind::release, listening);
+  agent().await(TcpCommandKind::release, listening);
 }
 
 TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {
@@ -259,7 +259,7 @@ TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {
   ASSERT_EQ(connect(fd, "10.9.0.1", 80), 0);
   EXPECT_EQ(option(fd, IPPROTO_TCP, TCP_KEEPIDLE), 77);
   EXPECT_EQ(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-  agent().await(TcpWishKind::options, agent().last_connected());
+  agent().await(TcpCommandKind::options, agent().last_connected());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 namespace offpath::sockets {
 namespace {
 
-using wire::TcpWishKind;
+using wire::TcpCommandKind;
 
 class DescriptorsTest : public Offloaded {
  protected:
@@ -45,29 +45,29 @@ TEST_F(DescriptorsTest, CopiesNameOneSocketUntilTheLastIsClosed) {
   EXPECT_EQ(descriptors().of(*socket_at(fd)).size(), 6u);
   ::close(fd);
   for (const int copy : copies) {
-    EXPECT_FALSE(agent().has_wished(TcpWishKind::release, handle));
+    EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
     agent().arrive(handle, "x");
     EXPECT_EQ(receive(copy), "x");
     ::close(copy);
     EXPECT_FALSE(is_offloaded(copy));
   }
-  agent().await(TcpWishKind::release, handle);
+  agent().await(TcpCommandKind::release, handle);
 }
 
 TEST_F(DescriptorsTest, ANumberThatIsTakenNamesTheNewOneAlone) {
   Handle first = 0, second = 0;
   const int one = connected(first), two = connected(second);
   ASSERT_EQ(::dup2(one, two), two);
-  agent().await(TcpWishKind::release, second);
+  agent().await(TcpCommandKind::release, second);
   EXPECT_EQ(socket_at(two), socket_at(one));
   int pipes[2];
   ASSERT_EQ(::pipe(pipes), 0);
   for (const int fd : pipes) keep(fd);
   ASSERT_EQ(::dup2(pipes[0], one), one);
   EXPECT_FALSE(is_offloaded(one));
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, first));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, first));
   ASSERT_EQ(::dup2(pipes[0], two), two);
-  agent().await(TcpWishKind::release, first);
+  agent().await(TcpCommandKind::release, first);
 }
 
 TEST_F(DescriptorsTest, BlockingIsTheSocketsNotTheDescriptors) {
@@ -90,9 +90,9 @@ TEST_F(DescriptorsTest, AClosedRangeEndsItsSockets) {
   EXPECT_EQ(::fcntl(400, F_GETFD), FD_CLOEXEC);
   ASSERT_EQ(::close_range(400, 402, 0), 0);
   for (const int fd : {400, 401, 402}) EXPECT_FALSE(is_open(fd) || is_offloaded(fd)) << fd;
-  agent().await(TcpWishKind::release, inside);
+  agent().await(TcpCommandKind::release, inside);
   EXPECT_TRUE(is_offloaded(two));
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, outside));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, outside));
 }
 
 TEST_F(DescriptorsTest, TheLibrarysOwnAreNotTheProgramsToClose) {
@@ -161,13 +161,13 @@ TEST_F(DescriptorsTest, AForkedChildHoldsTheSocketToo) {
   EXPECT_EQ(status, 0);
   agent().await_processes(before + 1);
   EXPECT_EQ(agent().offered(handle), "hello");
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, handle));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
   agent().arrive(handle, "parent");
   EXPECT_EQ(receive(fd), "parent");
   ::close(fd);
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, handle));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
   ::close(copy);
-  agent().await(TcpWishKind::release, handle);
+  agent().await(TcpCommandKind::release, handle);
 }
 
 }  // namespace

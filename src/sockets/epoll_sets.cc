@@ -28,11 +28,11 @@ constexpr TimeNs spin_ns = 20 * microsecond_ns, short_wait_ns = 60 * microsecond
 constexpr int short_waits_before_spin = 4, short_waits_max = 8;
 
 // Others on the core have their turn meanwhile: they may be who is waited for.
-bool spin_for_news(TimeNs until) {
+bool spin_for_events(TimeNs until) {
   constexpr int looks = 20;
   do {
     for (int i = 0; i < looks; ++i) {
-      if (program().area().has_news()) return true;
+      if (program().area().has_events()) return true;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
@@ -343,12 +343,12 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
     }
     if (count > 0 || over) return count;
     const TimeNs began = now;
-    if (set->short_waits >= short_waits_before_spin && spin_for_news(began + spin_ns)) {
+    if (set->short_waits >= short_waits_before_spin && spin_for_events(began + spin_ns)) {
       now = monotonic_ns();
       continue;
     }
     if (!program().fall_asleep()) {
-      now = monotonic_ns();  // news may be of sockets that this set does not watch, and go on for ever
+      now = monotonic_ns();  // events may be of sockets that this set does not watch, and go on for ever
       continue;
     }
     lock.lock();

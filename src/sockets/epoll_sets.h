@@ -1,5 +1,5 @@
 // Epoll over offloaded sockets, without the kernel: which set watches which socket, and what is to be told. Whoever
-// takes news in puts the watches of that socket in their sets' queues; a wait looks there first, and sleeps in the
+// takes events in puts the watches of that socket in their sets' queues; a wait looks there first, and sleeps in the
 // kernel's epoll only when there is nothing: with the descriptors that are the kernel's, the one by which the agent
 // wakes this program, and one of the set's own, by which other threads do.
 //

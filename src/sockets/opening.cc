@@ -129,7 +129,7 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
-  area->set_wishes(*handle, socket->wishes());
+  area->set_flow_settings(*handle, socket->flow_settings());
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
   const timeval limit = socket->send_timeout;
@@ -167,7 +167,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
         listener.hide_readable(fd, area);
         Use socket = program().make(*flow, false);
         static_cast<Settings&>(*socket) = listener;
-        area.set_wishes(*flow, socket->wishes());
+        area.set_flow_settings(*flow, socket->flow_settings());
         const int made = socket->take(std::move(*ends));
         program().show(*socket);
         program().show_changed();

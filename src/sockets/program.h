@@ -48,7 +48,7 @@ class Program {
   [[nodiscard]] Use make(SocketArea::Handle handle, bool listener);
   void end(Socket& socket);
   void show(Socket& socket);
-  // Whoever asked the area for anything may have taken in news about any socket, and is the only one who knows.
+  // Whoever asked the area for anything may have taken in events about any socket, and is the only one who knows.
   void show_changed();
   // The newest, and what else the agent has told is shown.
   [[nodiscard]] Result<SocketArea::Look> look(SocketArea::Handle handle);

@@ -42,7 +42,7 @@ class Readiness : public Offloaded {
     EXPECT_EQ(told_of, static_cast<std::uint64_t>(fd) << 32 | 7);
     return events[0].events;
   }
-  // What is told next, however long that takes. The library's own thread may have taken the news in, and not have told
+  // What is told next, however long that takes. The library's own thread may have taken the events in, and not have told
   // the set yet, as the kernel's sets learn of a change after its sockets.
   static std::uint32_t told_next(int set, int fd) { return told(set, fd, -1); }
   static void fill(int fd) {

@@ -56,7 +56,7 @@ void Socket::make_all(MutableBytes memory) noexcept {
 }
 
 int Socket::take(Ends ends) {
-  const std::lock_guard lock(showing_);  // a thread that takes in news may know the socket already, and show it
+  const std::lock_guard lock(showing_);  // a thread that takes in events may know the socket already, and show it
   own().signal = std::exchange(ends.own_, -1);
   shown_ = readable_ = full_ = finished_ = closed_ = false;
   non_blocking = (ends.flags_ & SOCK_NONBLOCK) != 0;

@@ -4,7 +4,7 @@
 // Its descriptors are one end of a pair of Unix sockets; this library holds the other, in every process that has the
 // socket. Once somebody asks the kernel what can be done with one, the pair shows it: readable is a byte that lies
 // there to be read, not writable is a full buffer, and an end of the peer's is a shutdown of the other end. So poll and
-// select, with whatever descriptors, are the kernel's own. Who took news in shows what can be done now; who finds that
+// select, with whatever descriptors, are the kernel's own. Who took events in shows what can be done now; who finds that
 // nothing can be done hides it. What epoll is told is told without the pair (epoll_sets.h), and a socket that nobody
 // asked the kernel about shows nothing. Close-on-exec is that of the descriptor.
 #pragma once
@@ -82,7 +82,7 @@ struct Socket : Settings {
   int send_buffer = 0, receive_buffer = 0;
 
   [[nodiscard]] OwnPart& own() const noexcept;
-  [[nodiscard]] channel::FlowWishes wishes() const noexcept {
+  [[nodiscard]] channel::FlowSettings flow_settings() const noexcept {
     return {.gathers = cork != 0,
             .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),
             .keepalive_idle_s = static_cast<std::uint16_t>(keepalive != 0 ? keepalive_idle_s : 0),

@@ -7,12 +7,12 @@
 //   in, from the peer to the program:   read <= received <= allowed      <= read + receive ring
 //
 //   position      moved by      when                                           reported to, and how
-//   offered       program       a call of send has copied bytes into the ring  agent: TcpWishKind::offer
+//   offered       program       a call of send has copied bytes into the ring  agent: TcpCommandKind::offer
 //   sent          stack         a segment has left                             not reported
-//   acknowledged  peer          an acknowledgement arrived                     program: TcpNews::acknowledged
-//   received      peer          all bytes before it have arrived in the ring   program: TcpNews::received
+//   acknowledged  peer          an acknowledgement arrived                     program: TcpEvent::acknowledged
+//   received      peer          all bytes before it have arrived in the ring   program: TcpEvent::received
 //   read          program       a call of receive has copied bytes out         not reported: see `allowed`
-//   allowed       program       a quarter of the ring was read                 agent: TcpWishKind::allow
+//   allowed       program       a quarter of the ring was read                 agent: TcpCommandKind::allow
 //
 // Three parties keep copies of their own, because none of them may use another one's values without a check:
 //

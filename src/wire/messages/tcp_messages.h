@@ -14,7 +14,7 @@ namespace offpath::wire {
 struct TcpOpen {
   BufferRef memory;  // a whole segment
   std::uint32_t version;
-  std::uint32_t wish_slots, news_slots, flows;
+  std::uint32_t command_slots, event_slots, flows;
 };
 
 // Ends its connections, as the program's end does. Done.
