@@ -1,8 +1,8 @@
 // Gives pages of receive rings back.
 //
-// The agent may write arriving data to any part of a ring that it was allowed to. So pages are taken away only where it
-// stores nothing: of closed connections, or while their window is shut (TcpCommandKind::shut). A peer that sends in that
-// moment has to retransmit, so this is for idle connections. Busy streams are left alone.
+// The agent may write arriving data to any allowed part of a ring. So pages are given back only where it stores none:
+// of closed connections, or while their window is shut (TcpCommandKind::shut). A peer that sends meanwhile has to
+// retransmit, so this is for idle connections, not for busy streams.
 #include <sys/mman.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a socket is and was told to be: options, names, FIONREAD. What is not known is refused, not ignored.
+// Options, addresses and FIONREAD. Unknown options are refused, not ignored.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -66,7 +66,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-// What the agent told with the last event.
+// As of the last event.
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
   tcp_info info{};
@@ -108,7 +108,7 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-// Within bounds, and told to the agent.
+// A number within bounds, which the agent is told.
 int take_number(Socket& socket, int& setting, const void* from, socklen_t length, int least, int most) {
   int value = 0;
   if (take(value, from, length) != 0) return -1;
@@ -137,7 +137,7 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
   }
 }
 
-// Rings do not change their size: a buffer's is what it was, as the kernel has its limits too.
+// Rings do not change their size: a new buffer size is accepted without effect, as beyond the kernel's limits.
 int set_socket_option(Socket& socket, int name, const void* from, socklen_t length) {
   int ignored = 0;
   switch (name) {

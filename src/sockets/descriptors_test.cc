@@ -1,4 +1,4 @@
-// Descriptors of one socket, of this library's own, and of a forked child: with a double of the agent.
+// Descriptors of a socket, of this library, and of a forked child, against a fake agent.
 #include "sockets/descriptors.h"
 
 #include <fcntl.h>
@@ -101,7 +101,7 @@ TEST_F(DescriptorsTest, TheLibrarysOwnAreNotTheProgramsToClose) {
   const int own = program().wake_fd();
   EXPECT_EQ(error_of(::close(own)), EBADF);
   EXPECT_EQ(error_of(::dup2(STDERR_FILENO, own)), EBUSY);
-  // Around it, as programs do before they start others.
+  // Closes all numbers around it, as programs do before they start others.
   const int before = ::fcntl(STDERR_FILENO, F_DUPFD, own - 1);
   ASSERT_EQ(::close_range(static_cast<unsigned>(own) - 1, static_cast<unsigned>(own), 0), 0);
   EXPECT_FALSE(before == own - 1 && is_open(before));
@@ -109,7 +109,7 @@ TEST_F(DescriptorsTest, TheLibrarysOwnAreNotTheProgramsToClose) {
   if (before != own - 1) ::close(before);
 }
 
-// The other end of a socket's pair goes elsewhere, for the program may have its number.
+// The library's end of a socket's pair moves away when the program takes its number.
 TEST_F(DescriptorsTest, ASocketsOtherEndMakesWay) {
   Handle handle = 0;
   const int fd = connected(handle);
@@ -121,7 +121,7 @@ TEST_F(DescriptorsTest, ASocketsOtherEndMakesWay) {
   EXPECT_TRUE(own_descriptors().has(socket_at(fd)->own().signal.load()));
   agent().arrive(handle, "x");
   pollfd watched{fd, POLLIN, 0};
-  EXPECT_EQ(::poll(&watched, 1, -1), 1);  // and shows what can be done from there
+  EXPECT_EQ(::poll(&watched, 1, -1), 1);  // it shows readiness from there
   ::close(signal);
 }
 
@@ -130,7 +130,7 @@ TEST(OwnDescriptorsTest, TheNextOneIsFoundInAnyWord) {
   EXPECT_EQ(own.next(0), static_cast<unsigned>(OwnDescriptors::numbers));
   for (const int fd : {3, 63, 64, 1000, OwnDescriptors::numbers - 1}) own.add(fd);
   own.add(-1);
-  own.add(OwnDescriptors::numbers);  // beyond: not one of the library's
+  own.add(OwnDescriptors::numbers);  // beyond the limit: not counted as the library's
   EXPECT_FALSE(own.has(-1));
   EXPECT_FALSE(own.has(OwnDescriptors::numbers));
   const unsigned found[] = {own.next(0), own.next(4), own.next(64), own.next(65), own.next(1001)};
