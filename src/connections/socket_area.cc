@@ -167,8 +167,14 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
   // Handles of a process that died before it released them.
   for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
   cell(handle).allowed = receive_bytes_;
+  set_read(handle, 0);
   cell(handle).next = nobody;
   return handle;
+}
+
+void SocketArea::set_read(Handle handle, std::uint64_t position) noexcept {
+  cell(handle).read = position;
+  word(memory_, layout_.reads() + handle * sizeof(std::uint64_t)).store(position, std::memory_order_release);
 }
 
 void SocketArea::free_handle(Handle handle) noexcept {

@@ -47,9 +47,10 @@ class SocketArea {
   };
   // Whether calls would block, and the state of a flow.
   struct Look {
-    bool connected, readable, writable;  // after the end or a failure both are true: the calls report it
-    bool finished;                       // the peer has finished sending
-    bool closed;                         // both sides have finished, or there is an error: no more data either way
+    bool connected;
+    bool readable, writable;  // after the end or a failure both are true: the calls report it. See is_writable()
+    bool finished;            // the peer has finished sending
+    bool closed;              // both sides have finished, or there is an error: no more data either way
     wire::TcpError error;
     Endpoint local, remote;
     std::uint64_t unread, unacknowledged;
@@ -165,6 +166,7 @@ class SocketArea {
   [[nodiscard]] std::optional<Handle> take_handle(std::uint32_t core) noexcept;
   void free_handle(Handle handle) noexcept;
   void name_rings(Handle handle, wire::TcpCommand& command) const noexcept;
+  void set_read(Handle handle, std::uint64_t position) noexcept;
   [[nodiscard]] bool room(std::uint32_t core) const noexcept;
   [[nodiscard]] bool room_anywhere() const noexcept;
   void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;

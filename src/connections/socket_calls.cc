@@ -155,7 +155,7 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
     copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
   }
   if (reading.peeks) return taken;
-  flow->read += taken;
+  set_read(handle, flow->read + taken);
   // The agent need not hear of every read: the peer has the rest of the window.
   if (!flow->shutting && flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
     owe(handle, owed_allow);
@@ -267,8 +267,7 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   look.unacknowledged = at.unacknowledged();
   look.readable =
       closed || look.finished || look.unread > 0 || (at.is == Cell::Is::listener && oldest_waiting(handle) != nobody);
-  look.writable =
-      closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
+  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && at.is_writable(send_bytes_));
   look.error = at.error;
   look.acknowledged = at.acknowledged;
   look.round_trip_us = at.round_trip_us;

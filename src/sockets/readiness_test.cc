@@ -45,12 +45,14 @@ class Readiness : public Offloaded {
   // The next reported events, however long that takes. The library's thread may have taken in an event that the set
   // does not have yet; the kernel's sets, too, learn of a change after its sockets.
   static std::uint32_t told_next(int set, int fd) { return told(set, fd, -1); }
-  static void fill(int fd) {
+  // Returns the size of the ring.
+  static std::size_t fill(int fd) {
     agent().acknowledge(false);
     const std::string much(1 << 20, 'x');
-    while (::send(fd, much.data(), much.size(), MSG_DONTWAIT) > 0) {
-    }
+    ssize_t sent = 0;
+    for (ssize_t more; (more = ::send(fd, much.data(), much.size(), MSG_DONTWAIT)) > 0;) sent += more;
     EXPECT_EQ(errno, EAGAIN);
+    return static_cast<std::size_t>(sent);
   }
   static void drain(int fd) {
     char bytes[4096];
@@ -81,6 +83,27 @@ TEST_F(Readiness, PollSaysWhatCanBeDone) {
   EXPECT_EQ(poll(fd), all);
   agent().fail(handle, TcpError::reset);
   EXPECT_EQ(poll(fd, 0, true) & POLLHUP, POLLHUP);
+}
+
+// As in the kernel: with less, a program that polls before it writes would block in the write, or be woken for each
+// acknowledgement.
+TEST_F(Readiness, AThirdOfTheBufferIsRoom) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  const int level = epoll_over(fd, EPOLLOUT), edge = epoll_over(fd, EPOLLOUT | EPOLLET);
+  EXPECT_EQ(told_next(edge, fd), std::uint32_t{EPOLLOUT});
+  const std::size_t ring = fill(fd);
+  const auto writable = [&] { return std::tuple(poll(fd, POLLOUT), told(level, fd)); };
+  EXPECT_EQ(writable(), std::tuple(0, 0u));
+  agent().acknowledge(handle, ring / 3 - 1);
+  program().take_in();
+  EXPECT_EQ(writable(), std::tuple(0, 0u));
+  EXPECT_EQ(told(edge, fd), 0u);
+  EXPECT_EQ(::send(fd, "xyz", 3, MSG_DONTWAIT), 3);  // there is room all the same
+  agent().acknowledge(handle, 4);
+  EXPECT_EQ(poll(fd, POLLOUT, true), POLLOUT);
+  EXPECT_EQ(told_next(level, fd), std::uint32_t{EPOLLOUT});
+  EXPECT_EQ(told_next(edge, fd), std::uint32_t{EPOLLOUT});
 }
 
 TEST_F(Readiness, AListenerIsReadableWhileSomebodyWaits) {

@@ -49,6 +49,10 @@ Result<bool> ProgramArea::take(wire::TcpCommand& command) {
   return true;
 }
 
+std::uint64_t ProgramArea::read_position(std::uint32_t handle) const noexcept {
+  return word(layout_.reads() + handle * sizeof(std::uint64_t));
+}
+
 Result<bool> ProgramArea::post(const wire::TcpEvent& event, std::uint64_t concerned) {
   const std::uint64_t taken = word(own(wire::tcp_word::events_taken)), waiting = events_ - taken;
   if (waiting > layout_.event_slots)

@@ -30,6 +30,8 @@ class ProgramArea {
 
   // True if a command was read. Its contents are not validated yet.
   [[nodiscard]] Result<bool> take(wire::TcpCommand& command);
+  // The position up to which the program says that it has read the flow's bytes; any value is possible.
+  [[nodiscard]] std::uint64_t read_position(std::uint32_t handle) const noexcept;
   // False if there is no room. `concerned`: bits of the processes to wake.
   [[nodiscard]] Result<bool> post(const wire::TcpEvent& event, std::uint64_t concerned);
 

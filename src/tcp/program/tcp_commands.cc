@@ -15,7 +15,6 @@ using wire::TcpCommandKind;
 using wire::TcpError;
 namespace event = wire::tcp_event;
 
-constexpr unsigned commands_of_a_round = 256;  // then the next program has its turn
 constexpr std::uint16_t privileged_ports = 1024;
 
 FlowOptions options_of(const TcpCommand& command) noexcept {
@@ -96,7 +95,7 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
         return {};  // the connection is gone; the program may not have seen that event yet
       if (held.is == Held::Is::flow && command.kind == TcpCommandKind::shut)
         return shut(program, command.handle), Status();
-      if (held.is == Held::Is::flow) return for_flow(held, command, now);
+      if (held.is == Held::Is::flow) return for_flow(program, held, command, now);
       if (held.is == Held::Is::claiming) return for_claiming(held, command);
       if (!ends)
         return fail(Error::protocol, "command {} for handle {}, which is not a flow", static_cast<int>(command.kind),
@@ -279,7 +278,7 @@ Status TcpService::check_position(const Held& held, const TcpCommand& command) {
   return {};
 }
 
-Status TcpService::for_flow(Held& held, const TcpCommand& command, TimeNs now) {
+Status TcpService::for_flow(Program& program, Held& held, const TcpCommand& command, TimeNs now) {
   OFP_TRY(check_position(held, command));
   switch (command.kind) {
     case TcpCommandKind::offer:
@@ -294,7 +293,11 @@ Status TcpService::for_flow(Held& held, const TcpCommand& command, TimeNs now) {
       stack_->finish(held.id);
       return {};
     case TcpCommandKind::release:
-      stack_->release(held.id, now);
+      // Bytes may have arrived that the program did not know of.
+      if (is_read(program, command.handle))
+        stack_->release(held.id, now);
+      else
+        stack_->abort(held.id, now);
       return {};
     case TcpCommandKind::abort:
       stack_->abort(held.id, now);

@@ -99,24 +99,39 @@ TcpService::Held* TcpService::held_of(Program* program, std::uint64_t tag, FlowI
 }
 
 void TcpService::leave(Program& program, TimeNs now) {
-  for (Held& held : program.held) {
+  for (std::uint32_t handle = 0; handle < program.held.size(); ++handle) {
+    const Held& held = program.held[handle];
     if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
     if (held.is != Held::Is::flow) continue;
-    // The memory is gone that a retransmission would need: only a flow whose bytes were all acknowledged ends with FIN.
     const Flow* flow = stack_->flow(held.id);
-    if (flow != nullptr && flow->acknowledged == held.offered)
+    // The memory is gone that a retransmission would need: only a flow whose bytes were all acknowledged ends with FIN.
+    if (flow != nullptr && flow->acknowledged == held.offered && is_read(program, handle))
       stack_->release(held.id, now, false);
     else
       stack_->abort(held.id, now);
   }
 }
 
+bool TcpService::is_read(const Program& program, std::uint32_t handle) const noexcept {
+  const Flow* const flow = stack_->flow(program.held[handle].id);
+  if (flow == nullptr || program.area.memory().empty()) return true;
+  return program.area.read_position(handle) >= flow->received;
+}
+
+// A program that is killed leaves commands behind that it gave before: bytes offered there are sent or reset.
 void TcpService::close(std::uint64_t number, TimeNs now) {
   Program* program = find(number);
   if (program == nullptr) return;
-  leave(*program, now);
-  places_[program->place] = nullptr;
-  programs_.erase(number);
+  const std::uint32_t rounds = program->area.layout().command_slots / commands_of_a_round + 1;
+  for (std::uint32_t i = 0; i < rounds && !program->area.memory().empty() && take_commands(*program, now); ++i) {
+  }
+  remove(*program, now);
+}
+
+void TcpService::remove(Program& program, TimeNs now) {
+  leave(program, now);
+  places_[program.place] = nullptr;
+  programs_.erase(program.number);
 }
 
 Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
@@ -146,7 +161,8 @@ void TcpService::end(Program& program, Failure why) {
 }
 
 void TcpService::finish_ended(TimeNs now) {
-  for (const std::uint64_t number : std::exchange(to_end_, {})) close(number, now);
+  for (const std::uint64_t number : std::exchange(to_end_, {}))
+    if (Program* const program = find(number)) remove(*program, now);
 }
 
 void TcpService::attach(TimeNs now) {
@@ -350,7 +366,9 @@ bool TcpService::write_events(Program& program) {
       told.window = flow->congestion.window;
       if ((told.what & event::accepted) != 0) told.begun = flow->slow->begun;
     }
-    const auto posted = program.area.post(told, held.holders);
+    // No process waits for an acknowledgement that leaves too little room to be called writable.
+    const bool wakes = told.what != event::acknowledged || held.is_writable(held.send_bytes);
+    const auto posted = program.area.post(told, wakes ? held.holders : 0);
     if (!posted) {
       end(program, posted.error());
       return true;

@@ -173,8 +173,12 @@ class TcpService final : public Owner {
   void end(Program& program, Failure why);
   void finish_ended(TimeNs now);
   void leave(Program& program, TimeNs now);
+  // Whether the program has read all bytes of its flow. A peer has to learn it if not (RFC 2525, 2.17).
+  [[nodiscard]] bool is_read(const Program& program, std::uint32_t handle) const noexcept;
+  void remove(Program& program, TimeNs now);
 
   // tcp_commands.cc
+  static constexpr unsigned commands_of_a_round = 256;  // then the next program has its turn
   bool take_commands(Program& program, TimeNs now);
   [[nodiscard]] Status take(Program& program, const wire::TcpCommand& command, TimeNs now);
   [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpCommand& command) const;
@@ -184,7 +188,7 @@ class TcpService final : public Owner {
   void connect_now(Program& program, std::uint32_t handle, TimeNs now);
   [[nodiscard]] Status for_claiming(Held& held, const wire::TcpCommand& command) const;
   [[nodiscard]] static Status check_position(const Held& held, const wire::TcpCommand& command);
-  [[nodiscard]] Status for_flow(Held& held, const wire::TcpCommand& command, TimeNs now);
+  [[nodiscard]] Status for_flow(Program& program, Held& held, const wire::TcpCommand& command, TimeNs now);
   void shut(Program& program, std::uint32_t handle);
   void give_back(Program& program, std::uint32_t handle);
   // Charges this ring's pages to the user; they stay charged until the program closes. Returns false if the limit is

@@ -248,6 +248,16 @@ void AreaAgent::acknowledge(bool at_once) {
   wake_program();
 }
 
+void AreaAgent::acknowledge(Handle handle, std::uint64_t bytes) {
+  const std::lock_guard lock(lock_);
+  serve();
+  Flow& flow = flows_[handle];
+  OFP_ASSERT(flow.known.acknowledged + bytes <= flow.offered);
+  flow.known.acknowledged += bytes;
+  tell(handle, event::acknowledged);
+  wake_program();
+}
+
 // ---- what the program commanded
 
 void AreaAgent::await(TcpCommandKind kind, Handle handle) {

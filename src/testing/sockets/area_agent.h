@@ -41,7 +41,8 @@ class AreaAgent {
   void arrive(Handle flow, std::string_view bytes);
   void end_stream(Handle flow);  // the peer's FIN
   void fail(Handle flow, wire::TcpError error);
-  void acknowledge(bool at_once);  // from now on what is offered; true: and what was offered so far
+  void acknowledge(bool at_once);                      // from now on what is offered; true: and what was offered so far
+  void acknowledge(Handle flow, std::uint64_t bytes);  // that many more
 
   // ---- what the program commanded
   // Waits until it has given this command for the handle.

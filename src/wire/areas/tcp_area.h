@@ -11,6 +11,7 @@
 //   + processes * 64         TcpCommand slots  program
 //   + command_slots * 64     TcpEvent slots    agent
 //   + event_slots * 64       the same two of every other core; unused where the agent has fewer cores
+//   reads()                  words, by handle  program     the position `read` of each flow (tcp_positions.h)
 //   own()                    the program's     program; the agent writes arriving data to the receive rings
 //
 // Cores. The agent announces its number of cores at the start (in core 0's line). A flow stays on one core: its
@@ -42,7 +43,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 5;
+inline constexpr std::uint32_t tcp_area_version = 6;
 inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
@@ -194,9 +195,10 @@ struct TcpAreaLayout {
   [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) const noexcept {
     return core * (std::uint64_t{command_slots} + event_slots) * slot_bytes;
   }
+  [[nodiscard]] constexpr std::uint64_t reads() const noexcept { return commands + of_core(tcp_cores_max); }
   // The rest of the area, from there on, is the program's.
   [[nodiscard]] constexpr std::uint64_t own() const noexcept {
-    return align_up(commands + of_core(tcp_cores_max), page_bytes);
+    return align_up(reads() + flows * sizeof(std::uint64_t), page_bytes);
   }
 };
 
