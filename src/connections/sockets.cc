@@ -30,8 +30,8 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   std::vector<std::byte> payload;
   wire::encode(wire::TcpOpen{{.region = region, .length = layout.bytes},
                              wire::tcp_area_version,
-                             layout.wish_slots,
-                             layout.news_slots,
+                             layout.command_slots,
+                             layout.event_slots,
                              layout.flows,
                              0},
                payload);

@@ -1,4 +1,4 @@
-// What a socket is and was told to be: options, names, FIONREAD. What is not known is refused, not ignored.
+// Options, addresses and FIONREAD. Unknown options are refused, not ignored.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -66,7 +66,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-// What the agent told with the last news about it.
+// As of the last event.
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
   tcp_info info{};
@@ -108,13 +108,13 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-// Within bounds, and told to the agent.
-int take_wish(Socket& socket, int& wish, const void* from, socklen_t length, int least, int most) {
+// A number within bounds, which the agent is told.
+int take_number(Socket& socket, int& setting, const void* from, socklen_t length, int least, int most) {
   int value = 0;
   if (take(value, from, length) != 0) return -1;
   if (value < least || value > most) return failed(EINVAL);
-  wish = value;
-  if (!socket.listener) program().area().set_wishes(socket.handle, socket.wishes());
+  setting = value;
+  if (!socket.listener) program().area().set_flow_settings(socket.handle, socket.flow_settings());
   return 0;
 }
 
@@ -123,26 +123,26 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
     case TCP_NODELAY:
       return take(socket.no_delay, from, length);
     case TCP_CORK:
-      return take_wish(socket, socket.cork, from, length, INT_MIN, INT_MAX);
+      return take_number(socket, socket.cork, from, length, INT_MIN, INT_MAX);
     case TCP_KEEPIDLE:
-      return take_wish(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
+      return take_number(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
     case TCP_KEEPINTVL:
-      return take_wish(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
+      return take_number(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
     case TCP_KEEPCNT:
-      return take_wish(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
+      return take_number(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
     case TCP_USER_TIMEOUT:
-      return take_wish(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
+      return take_number(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
     default:
       return failed(ENOPROTOOPT);
   }
 }
 
-// Rings do not change their size: a buffer's is what it was, as the kernel has its limits too.
+// Rings do not change their size: a new buffer size is accepted without effect, as beyond the kernel's limits.
 int set_socket_option(Socket& socket, int name, const void* from, socklen_t length) {
   int ignored = 0;
   switch (name) {
     case SO_KEEPALIVE:
-      return take_wish(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
+      return take_number(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
     case SO_REUSEADDR:
       return take(socket.reuse_address, from, length);
     case SO_SNDBUF:

@@ -57,8 +57,7 @@ Use Descriptors::find(int fd) noexcept {
   }
 }
 
-// Who watches a socket is told nothing of it once its last descriptor is closed, though another thread may be at it
-// still.
+// Epoll reports a socket no longer once its last descriptor is closed, even while a call of another thread uses it.
 Use Descriptors::exchange(int fd, Use use) noexcept {
   if (use) use->own().descriptors.fetch_add(1);
   use.socket_ = at_[fd].exchange(use.socket_);

@@ -1,5 +1,5 @@
-// Sockets that stay the kernel's, counted by the reason. At exit the program says on stderr how many there were, where
-// OFFPATH_SOCKETS_REPORT is 1.
+// Counts sockets that are left to the kernel, by reason. With OFFPATH_SOCKETS_REPORT=1 the program writes the counts to
+// stderr when it exits.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ void count_left(Left why) noexcept;
 void count_offloaded() noexcept;
 [[nodiscard]] std::string report();  // one line
 
-// While this library opens sockets of its own, in this thread.
+// While one exists, sockets of this thread are this library's own and are not counted.
 class OwnSockets {
  public:
   OwnSockets() noexcept;

@@ -1,5 +1,5 @@
-// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until it listens or connects; then it is
-// decided.
+// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until listen or connect decides whether it
+// is offloaded.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -20,10 +20,10 @@ namespace offpath::sockets {
 
 namespace {
 
-// The stack gathers what lies in a ring, so it need not wait for small pieces to become large ones.
+// The stack sends what is in a ring in large segments, so flows need no Nagle algorithm.
 constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 
-// Each has its memory beforehand, so they are an eighth of all.
+// Accept slots have their memory in advance, so a backlog takes at most an eighth of all connections.
 [[nodiscard]] int backlog_max() { return static_cast<int>(program().policy().sockets / 8); }
 
 template <class Value>
@@ -38,7 +38,7 @@ Value option_of(int fd, int level, int name) {
   return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
 }
 
-// What was set before, at the kernel's socket or at the one whose place this takes.
+// Takes over options that were set before, on the kernel's socket or on the offloaded one that this replaces.
 void take_options(Socket& socket, int fd) {
   if (const Use before = descriptors().find(fd)) {
     static_cast<Settings&>(socket) = *before;
@@ -74,16 +74,16 @@ int errno_of(const Failure& why) {
   }
 }
 
-// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is, nor
-// what the agent served.
+// Whether a socket that the policy names is left to the kernel because there is no agent. Never for a socket bound to
+// the agent's address, or one that the agent served before.
 [[nodiscard]] bool falls_back(int fd) {
   if (!program().policy().falls_back || descriptors().bound(fd) || descriptors().find(fd)) return false;
   count_left(Left::no_agent);
   return true;
 }
 
-// The descriptor names it from now on; where another socket was, all its descriptors do, and who watches that one
-// watches this.
+// The descriptor names `socket` from now on. If it named another offloaded socket, all descriptors of that one follow,
+// and its watches watch `socket`.
 void put(int fd, Use socket) {
   if (const Use before = descriptors().find(fd)) {
     epoll_sets().move(*before, *socket);
@@ -114,7 +114,7 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   return 0;
 }
 
-// What came of a connection that was waited for. Of one that failed the next call of connect begins another.
+// How a connection attempt ended. After a failure the next connect begins anew.
 int outcome(Socket& socket, int otherwise) {
   const int code = take_error(socket, otherwise);
   if (code == 0) return 0;
@@ -129,7 +129,7 @@ int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, s
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
-  area->set_wishes(*handle, socket->wishes());
+  area->set_flow_settings(*handle, socket->flow_settings());
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
   const timeval limit = socket->send_timeout;
@@ -156,7 +156,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
   if (program().left_out()) return failed(EOPNOTSUPP);
   if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return failed(EINVAL);
   SocketArea& area = program().area();
-  std::optional<Ends> ends;  // before a connection is taken: who has no descriptor for it leaves it where it is
+  std::optional<Ends> ends;  // made first: without a descriptor for it, the connection stays in the backlog
   for (;;) {
     const auto look = program().look(listener.handle);
     if (program().lost()) return failed(ENETDOWN);
@@ -167,7 +167,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
         listener.hide_readable(fd, area);
         Use socket = program().make(*flow, false);
         static_cast<Settings&>(*socket) = listener;
-        area.set_wishes(*flow, socket->wishes());
+        area.set_flow_settings(*flow, socket->flow_settings());
         const int made = socket->take(std::move(*ends));
         program().show(*socket);
         program().show_changed();
@@ -204,7 +204,7 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
   return made;
 }
 
-// The agent's own address is none of this machine's, so the kernel would refuse it.
+// The kernel would refuse the agent's address, which is not this machine's.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   const auto at = read_address(address, length);
   if (!at || at->address == 0 || at->address != program().policy().own || !is_tcp(fd))

@@ -37,7 +37,7 @@ void say(std::string_view what, const Failure& why) {
 }
 
 [[gnu::destructor]] void at_exit() {
-  if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets, which are left now
+  if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets
   program().leave();
   const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
   if (wanted != nullptr && std::string_view(wanted) == "1" && !program().policy().agent.empty())
@@ -46,7 +46,7 @@ void say(std::string_view what, const Failure& why) {
 
 }  // namespace
 
-// Never destroyed: other threads of the program may be in a call while it exits.
+// Never destroyed: other threads may be in a call while the program exits.
 Program& program() noexcept {
   static Program* const only = new Program;
   return *only;
@@ -96,7 +96,7 @@ void Program::begin(std::unique_ptr<channel::Sockets> connections) {
   own_ = std::make_unique<OwnPart[]>(options().flows);
   connections_->renumber(out_of_the_way);
   memory_fd_ = out_of_the_way(
-      kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel has its own, and no use for it
+      kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel needs its own no more
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), memory_fd_}) own_descriptors().add(fd);
   area_.store(&connections_->area(), std::memory_order_release);
   start_listening();
@@ -137,7 +137,7 @@ void Program::awake() {
     keep_others_asleep();
 }
 
-// The agent has cleared the word for all of them, and what it told is not theirs alone.
+// The agent has cleared the word, which all sleeping threads share. Takes in events until it can be set again.
 void Program::keep_others_asleep() {
   while (!area().fall_asleep()) take_in();
 }
@@ -186,7 +186,7 @@ void Program::listen_to_agent() {
   while (!lost()) rest();
 }
 
-// Rings that are not read from any more: once a second, until none is left.
+// Gives memory of idle receive rings back: once a second, until none is left.
 void Program::give_back() {
   const TimeNs now = monotonic_ns();
   if (now - gave_back_at_ < second_ns) return;
@@ -214,7 +214,7 @@ void Program::rest() {
   static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3},
                                   !sleeps ? &at_once : may_give_back_.load() ? &look : nullptr,
                                   static_cast<const sigset_t*>(nullptr)));
-  // First: of those that are taken away some may have been meant for others, whom awake() tells then.
+  // Before awake(): some discarded datagrams may have been for other threads, which awake() then serves.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
   if (listens) awake();
   std::uint64_t ignored;
@@ -292,7 +292,7 @@ void Program::show(Socket& socket) {
 void Program::show_changed() {
   if (!area().has_changed()) return;
   while (const auto handle = area().take_changed()) {
-    if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise, who makes it looks afterwards
+    if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise its creator shows it
   }
   if (awaited_.load() > 0) told();
 }
@@ -319,7 +319,7 @@ SocketArea::Look Program::decided(SocketArea::Handle handle) {
 
 void Program::leave() {
   if (area_.load() == nullptr || left_out() || lost()) return;
-  if (!area().depart()) return;  // others of its processes live on, and with them what was sent
+  if (!area().depart()) return;  // other processes still have the connections and deliver their data
   const Listening here(*this);
   const TimeNs deadline = monotonic_ns() + leave_wait_ns;
   for (;;) {

@@ -16,7 +16,7 @@ namespace offpath::sockets {
 
 namespace {
 
-// More than a Unix socket with the smallest buffer holds back before it says that it is full.
+// More than a Unix socket with the smallest buffer takes before it is full.
 constexpr std::size_t filling_bytes = 4096;
 constexpr int smallest_buffer = 1;  // the kernel rounds up
 
@@ -56,7 +56,7 @@ void Socket::make_all(MutableBytes memory) noexcept {
 }
 
 int Socket::take(Ends ends) {
-  const std::lock_guard lock(showing_);  // a thread that takes in news may know the socket already, and show it
+  const std::lock_guard lock(showing_);  // a thread that takes in events may already show the socket
   own().signal = std::exchange(ends.own_, -1);
   shown_ = readable_ = full_ = finished_ = closed_ = false;
   non_blocking = (ends.flags_ & SOCK_NONBLOCK) != 0;
@@ -133,7 +133,7 @@ void Socket::hide_readable(int fd, const SocketArea& area) {
   if (!shown_ || !readable_) return;
   const auto look = area.known(handle);
   if (!look || look->readable) return;
-  char bytes[16];  // one, or more after the death of a process that had shown another
+  char bytes[16];  // one byte; more if a process died after it had written another
   kernel::recv(fd, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT));
   readable_ = false;
 }
@@ -148,14 +148,14 @@ void Socket::hide_writable(int fd, const SocketArea& area) {
 
 void Socket::fill(int fd) {
   const char bytes[filling_bytes]{};
-  full_ = true;  // first: who dies in between leaves no end that is full for ever
+  full_ = true;  // first: a process that dies in between must not leave a full end that no one empties
   kernel::send(fd, static_cast<const void*>(bytes), sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void Socket::end_signal() {
   const std::lock_guard lock(showing_);
   OwnPart& mine = own();
-  const int ended = mine.signal.exchange(-1);  // first: once it is closed, the number may be another socket's
+  const int ended = mine.signal.exchange(-1);  // before close: afterwards another socket may get the number
   own_descriptors().remove(ended);
   if (ended >= 0) kernel::close(ended);
   mine.shows = false;

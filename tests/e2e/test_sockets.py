@@ -435,9 +435,9 @@ OPTIONS = """
 import errno, socket, struct, sys
 TCP = socket.IPPROTO_TCP
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-wishes = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2, socket.TCP_CORK: 1}
-assert [s.getsockopt(TCP, name) for name in wishes] == [7200, 75, 9, 0]
-for name, value in wishes.items():
+options = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2, socket.TCP_CORK: 1}
+assert [s.getsockopt(TCP, name) for name in options] == [7200, 75, 9, 0]
+for name, value in options.items():
     s.setsockopt(TCP, name, value)
     assert s.getsockopt(TCP, name) == value
 for value in (0, 30000, 0):

@@ -96,7 +96,7 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
     return fail(Error::invalid,
                 "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
                 asked.memory.offset);
-  const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
+  const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.empty()) return open_linked(channel, asked, who);
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
@@ -118,7 +118,7 @@ Status TcpPrograms::open_linked(channel::AgentEnd& channel, const wire::TcpOpen&
     return fail(Error::unsupported,
                 "programs on other machines need an agent with one core for TCP (tcp.cores); this one has {}",
                 settings_.cores);
-  const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
+  const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   // A relay of root or of the agent's own user says what the program may do; another one is no more than its user.
   who.privileged = who.privileged && asked.privileged != 0;
   who.linked = true;
@@ -204,8 +204,8 @@ void TcpPrograms::react(TimeNs now) {
   if (!trace_) return static_cast<void>(service_.react(now));
   const tcp::TcpServiceCounters before = service_.counters();
   service_.react(now);
-  if (service_.counters().wishes != before.wishes) trace_->note(tcp::StageTrace::Stage::wished);
-  if (service_.counters().news != before.news) trace_->note(tcp::StageTrace::Stage::told);
+  if (service_.counters().commands != before.commands) trace_->note(tcp::StageTrace::Stage::commanded);
+  if (service_.counters().events != before.events) trace_->note(tcp::StageTrace::Stage::told);
 }
 
 void TcpPrograms::wake_programs() {
@@ -220,7 +220,7 @@ void TcpPrograms::wake_programs() {
 bool TcpPrograms::poll(TimeNs now) {
   bool worked = hear_cores(now);
   service_.attach(now);
-  const std::uint64_t wishes = service_.counters().wishes;
+  const std::uint64_t commands = service_.counters().commands;
   worked |= station_->poll(now);
   wake_programs();
   worked |= linked_.poll(now);
@@ -232,7 +232,7 @@ bool TcpPrograms::poll(TimeNs now) {
     if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
   tell_cores();  // after ended programs: their ports may be given to others
   worked |= std::exchange(slow_path_worked_, false);
-  return worked || !ended.empty() || service_.counters().wishes != wishes;
+  return worked || !ended.empty() || service_.counters().commands != commands;
 }
 
 bool TcpPrograms::fall_asleep(TimeNs now) {

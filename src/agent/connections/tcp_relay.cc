@@ -76,7 +76,7 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
     return fail(Error::invalid,
                 "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
                 asked.memory.offset);
-  const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
+  const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   OFP_TRY(wire::check_tcp_area(layout));
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.size() < layout.bytes)

@@ -49,13 +49,13 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
 };
 
 inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
-    {"without_seat", value<&tcp::TcpServiceCounters::without_seat>, "tcp_without_seat_total",
+    {"without_seat", value<&tcp::TcpServiceCounters::without_accept_slot>, "tcp_without_seat_total",
      "Connections from peers that had to wait because the program accepted none."},
     {"without_memory", value<&tcp::TcpServiceCounters::without_memory>, "tcp_without_memory_total",
      "Connections that were refused or had to wait because receive buffers had reached their memory limit."},
-    {"wishes", value<&tcp::TcpServiceCounters::wishes>, "tcp_wishes_total",
+    {"wishes", value<&tcp::TcpServiceCounters::commands>, "tcp_wishes_total",
      "Commands of programs for their connections."},
-    {"news", value<&tcp::TcpServiceCounters::news>, "tcp_news_total",
+    {"news", value<&tcp::TcpServiceCounters::events>, "tcp_news_total",
      "Events sent to programs about their connections."},
     {"programs_refused", value<&tcp::TcpServiceCounters::programs_refused>},
     {"programs_ended", value<&tcp::TcpServiceCounters::programs_ended>, "tcp_programs_ended_total",

@@ -264,7 +264,7 @@ void write_tcp(Json& json, const AgentStatus& status) {
   for (const auto& each : tcp.programs) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners)
-        .member("seats", each.seats)
+        .member("seats", each.accept_slots)
         .member("receive_bytes", each.receive_bytes)
         .end_object();
   }

@@ -12,10 +12,9 @@ namespace offpath::tcp {
 namespace {
 
 using wire::TcpAreaLayout;
-using wire::TcpNews;
-using wire::TcpWish;
-using wire::TcpWishKind;
-namespace news = wire::tcp_news;
+using wire::TcpEvent;
+using wire::TcpCommand;
+using wire::TcpCommandKind;
 namespace area_word = wire::tcp_word;
 
 constexpr std::uint64_t kept_touched_bytes = 16 << 10;  // less than this is not worth a system call
@@ -90,15 +89,15 @@ void AreaMirror::begin_look() {
   look_again_ = false;
   looking_ = true;
   look_count_ = std::clamp<std::uint64_t>(tail_ - fetched_, look_slots, look_slots_max);
-  look_count_ = std::min<std::uint64_t>(look_count_, layout_.wish_slots);
+  look_count_ = std::min<std::uint64_t>(look_count_, layout_.command_slots);
   constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
-  const std::uint64_t first = fetched_ % layout_.wish_slots, till_end = layout_.wish_slots - first;
+  const std::uint64_t first = fetched_ % layout_.command_slots, till_end = layout_.command_slots - first;
   std::byte* const slots = looked_.data() + sizeof(wire::TcpProgramLine);
   std::vector<Piece> pieces{{area_word::program_line, looked_.data(), sizeof(wire::TcpProgramLine)}};
   const std::uint64_t straight = std::min(look_count_, till_end);
-  pieces.push_back({TcpAreaLayout::wishes + first * slot, slots, straight * slot});
+  pieces.push_back({TcpAreaLayout::commands + first * slot, slots, straight * slot});
   if (straight < look_count_)
-    pieces.push_back({TcpAreaLayout::wishes, slots + straight * slot, (look_count_ - straight) * slot});
+    pieces.push_back({TcpAreaLayout::commands, slots + straight * slot, (look_count_ - straight) * slot});
   look_token_ = begin(false, std::move(pieces));
   ++counters_.looks;
 }
@@ -107,15 +106,15 @@ Status AreaMirror::on_look(TimeNs now) {
   looking_ = false;
   wire::TcpProgramLine line;
   std::memcpy(&line, looked_.data(), sizeof line);
-  const std::uint64_t sure = std::exchange(tail_, std::max(tail_, line.wishes));
-  if (line.wishes < sure || line.wishes - word(area_word::wishes_taken) > layout_.wish_slots)
-    return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", line.wishes,
-                layout_.wish_slots, word(area_word::wishes_taken));
-  set_word(area_word::news_taken, line.news_taken);
+  const std::uint64_t sure = std::exchange(tail_, std::max(tail_, line.commands));
+  if (line.commands < sure || line.commands - word(area_word::commands_taken) > layout_.command_slots)
+    return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", line.commands,
+                layout_.command_slots, word(area_word::commands_taken));
+  set_word(area_word::events_taken, line.events_taken);
   Batch batch;
   std::vector<Piece> payload;
   for (std::uint64_t i = 0; i < look_count_ && fetched_ < tail_; ++i) {
-    TcpWish command;
+    TcpCommand command;
     std::memcpy(&command, looked_.data() + sizeof line + i * TcpAreaLayout::slot_bytes, sizeof command);
     if (command.stamp != wire::tcp_stamp(command, fetched_)) {
       // Read before the program had written it? Then it was not yet known to be there when the look began.
@@ -141,8 +140,8 @@ Status AreaMirror::on_look(TimeNs now) {
   return {};
 }
 
-Status AreaMirror::take(const TcpWish& command, std::vector<Piece>& payload) {
-  if (command.kind == TcpWishKind::sleep) {
+Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) {
+  if (command.kind == TcpCommandKind::sleep) {
     if (command.listener >= wire::tcp_processes_max)
       return fail(Error::protocol, "process {} sleeps; there are at most {}", command.listener,
                   wire::tcp_processes_max);
@@ -151,22 +150,22 @@ Status AreaMirror::take(const TcpWish& command, std::vector<Piece>& payload) {
   }
   if (command.handle >= flows_.size()) return {};  // TcpService refuses it
   Flow& flow = flows_[command.handle];
-  if (command.kind == TcpWishKind::seat || command.kind == TcpWishKind::connect) {
+  if (command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect) {
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.send_at, command.send_bytes));
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.receive_at, command.receive_bytes));
     if (flow.leaving) give_back(flow);
     flow = {command.send_at, command.receive_at, command.send_bytes, command.receive_bytes};
-  } else if (command.kind == TcpWishKind::offer) {
+  } else if (command.kind == TcpCommandKind::offer) {
     fetch(flow, command.position, payload);
   }
   return {};
 }
 
 // A wake that is due for an event which was on its way when the process looked is not lost: its position shows it.
-void AreaMirror::take_sleep(const TcpWish& command) {
+void AreaMirror::take_sleep(const TcpCommand& command) {
   const bool waits_for_room = command.flags == 2;
-  if (command.position != word(area_word::news)) return wake(command.listener);
-  if (waits_for_room && word(area_word::wishes_taken) != taken_pushed_) {
+  if (command.position != word(area_word::events)) return wake(command.listener);
+  if (waits_for_room && word(area_word::commands_taken) != taken_pushed_) {
     tells_room_ = true;
     return wake(command.listener);
   }
@@ -189,10 +188,10 @@ void AreaMirror::add_ring(std::vector<Piece>& pieces, std::uint64_t ring_at, std
 
 void AreaMirror::publish() {
   while (!batches_.empty() && batches_.front().fetch == 0) {
-    for (const TcpWish& command : batches_.front().commands)
-      std::memcpy(memory_.data() + TcpAreaLayout::wishes + published_++ % layout_.wish_slots * TcpAreaLayout::slot_bytes,
+    for (const TcpCommand& command : batches_.front().commands)
+      std::memcpy(memory_.data() + TcpAreaLayout::commands + published_++ % layout_.command_slots * TcpAreaLayout::slot_bytes,
                   &command, sizeof command);
-    set_word(area_word::wishes, published_);
+    set_word(area_word::commands, published_);
     batches_.pop_front();
   }
 }
@@ -200,36 +199,36 @@ void AreaMirror::publish() {
 // ---- events
 
 bool AreaMirror::has_to_write() const noexcept {
-  return word(area_word::news) != news_pushed_ || !to_wake_.empty() || tells_room_ ||
-         word(area_word::wishes_taken) - taken_pushed_ >= layout_.wish_slots / 4;
+  return word(area_word::events) != events_pushed_ || !to_wake_.empty() || tells_room_ ||
+         word(area_word::commands_taken) - taken_pushed_ >= layout_.command_slots / 4;
 }
 
 void AreaMirror::begin_chain(TimeNs now) {
   Chain chain;
   std::vector<Piece> pieces;
   constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
-  const std::uint64_t posted = word(area_word::news), first = news_pushed_;
+  const std::uint64_t posted = word(area_word::events), first = events_pushed_;
   std::uint64_t bytes = 0;
-  while (news_pushed_ != posted && bytes < chain_bytes_max) {
-    TcpNews event;
-    std::memcpy(&event, memory_.data() + layout_.news() + news_pushed_ % layout_.news_slots * slot, sizeof event);
+  while (events_pushed_ != posted && bytes < chain_bytes_max) {
+    TcpEvent event;
+    std::memcpy(&event, memory_.data() + layout_.events() + events_pushed_ % layout_.event_slots * slot, sizeof event);
     bytes += add_event(event, chain, pieces);
-    ++news_pushed_;
+    ++events_pushed_;
   }
   counters_.pushed_bytes += bytes;
-  if (news_pushed_ != first) {
-    const std::uint64_t at_slot = first % layout_.news_slots, count = news_pushed_ - first,
-                        straight = std::min(count, layout_.news_slots - at_slot);
-    const std::uint64_t from = layout_.news() + at_slot * slot;
+  if (events_pushed_ != first) {
+    const std::uint64_t at_slot = first % layout_.event_slots, count = events_pushed_ - first,
+                        straight = std::min(count, layout_.event_slots - at_slot);
+    const std::uint64_t from = layout_.events() + at_slot * slot;
     pieces.push_back({from, memory_.data() + from, straight * slot});
     if (straight < count)
-      pieces.push_back({layout_.news(), memory_.data() + layout_.news(), (count - straight) * slot});
+      pieces.push_back({layout_.events(), memory_.data() + layout_.events(), (count - straight) * slot});
     active_at_ = now;
     if (watch_ == Watch::armed) watch_ = Watch::watching;
   }
   chain.arms = watch_ == Watch::arming;
   // A process is woken for all that was written before: with the last of the events that were posted.
-  const bool wakes = news_pushed_ == posted;
+  const bool wakes = events_pushed_ == posted;
   if (wakes)
     for (const std::uint32_t process : to_wake_) chain.woken.push_back(++woken_[process]);
   auto& kept = chains_.emplace(next_token_, std::move(chain)).first->second;  // where its words stay
@@ -237,10 +236,10 @@ void AreaMirror::begin_chain(TimeNs now) {
     word = value;
     pieces.push_back({offset, reinterpret_cast<std::byte*>(&word), sizeof word});
   };
-  if (const std::uint64_t taken = word(area_word::wishes_taken); taken != taken_pushed_)
-    add_word(area_word::wishes_taken, kept.words[1], taken_pushed_ = taken);
+  if (const std::uint64_t taken = word(area_word::commands_taken); taken != taken_pushed_)
+    add_word(area_word::commands_taken, kept.words[1], taken_pushed_ = taken);
   tells_room_ = false;
-  if (news_pushed_ != first) add_word(area_word::news, kept.words[0], news_pushed_);
+  if (events_pushed_ != first) add_word(area_word::events, kept.words[0], events_pushed_);
   if (const bool sleeps = kept.arms || (flag_set_ && watch_ != Watch::watching); sleeps != flag_set_ || kept.arms)
     add_word(area_word::agent_asleep, kept.words[2], (flag_set_ = sleeps) ? 1 : 0);
   for (std::size_t i = 0; i < kept.woken.size(); ++i)
@@ -252,7 +251,7 @@ void AreaMirror::begin_chain(TimeNs now) {
 }
 
 // Adds the payload that the event reports. Returns its bytes.
-std::uint64_t AreaMirror::add_event(const TcpNews& event, Chain& chain, std::vector<Piece>& pieces) {
+std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::vector<Piece>& pieces) {
   if (event.handle >= flows_.size()) return 0;
   Flow& flow = flows_[event.handle];
   std::uint64_t bytes = 0;
@@ -262,7 +261,7 @@ std::uint64_t AreaMirror::add_event(const TcpNews& event, Chain& chain, std::vec
     add_ring(pieces, flow.receive_at, flow.receive_bytes, flow.pushed, event.received);
     flow.pushed = event.received;
   }
-  if ((event.what & news::gone) != 0 && flow.receive_bytes != 0) {
+  if ((event.what & wire::tcp_event::gone) != 0 && flow.receive_bytes != 0) {
     flow.leaving = true;
     chain.gone.push_back(event.handle);
   }

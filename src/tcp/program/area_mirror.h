@@ -92,7 +92,7 @@ class AreaMirror {
     bool leaving = false;                             // its end is on the way to the program; its memory is given back
   };
   struct Batch {
-    std::vector<wire::TcpWish> commands;
+    std::vector<wire::TcpCommand> commands;
     std::uint64_t fetch = 0;  // token of the read of their payload; 0: all is there
   };
   struct Chain {
@@ -107,13 +107,13 @@ class AreaMirror {
   [[nodiscard]] std::uint64_t begin(bool writes, std::vector<Piece> pieces);
   void begin_look();
   [[nodiscard]] Status on_look(TimeNs now);
-  [[nodiscard]] Status take(const wire::TcpWish& command, std::vector<Piece>& payload);
-  void take_sleep(const wire::TcpWish& command);
+  [[nodiscard]] Status take(const wire::TcpCommand& command, std::vector<Piece>& payload);
+  void take_sleep(const wire::TcpCommand& command);
   void fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload);
   void publish();
   [[nodiscard]] bool has_to_write() const noexcept;
   void begin_chain(TimeNs now);
-  std::uint64_t add_event(const wire::TcpNews& event, Chain& chain, std::vector<Piece>& pieces);
+  std::uint64_t add_event(const wire::TcpEvent& event, Chain& chain, std::vector<Piece>& pieces);
   void add_ring(std::vector<Piece>& pieces, std::uint64_t at, std::uint32_t ring_bytes, std::uint64_t from,
                 std::uint64_t to);
   void on_written(Chain chain);
@@ -132,7 +132,7 @@ class AreaMirror {
   std::deque<Batch> batches_;
 
   std::map<std::uint64_t, Chain> chains_;  // under way, by token
-  std::uint64_t news_pushed_ = 0, taken_pushed_ = 0;
+  std::uint64_t events_pushed_ = 0, taken_pushed_ = 0;
   std::map<std::uint32_t, std::uint64_t> woken_;  // how often each process was woken
   std::vector<std::uint32_t> to_wake_;
   bool tells_room_ = false;  // a process waits for room in the ring of commands

@@ -7,8 +7,8 @@
 namespace offpath::tcp {
 namespace {
 
-using wire::TcpWish;
-using wire::TcpWishKind;
+using wire::TcpCommand;
+using wire::TcpCommandKind;
 constexpr std::uint16_t port = 8000;
 constexpr TimeNs latency = 2 * microsecond_ns;
 
@@ -49,8 +49,8 @@ class Linked : public testing::Test {
         60 * second_ns));
     EXPECT_EQ(got, sent);
   }
-  Status after(const TcpWish& command) {
-    linked.program().write_wish(command);
+  Status after(const TcpCommand& command) {
+    linked.program().write_command(command);
     linked.mirror().look(world.now);
     world.run_until([&] { return !linked.status(); }, millisecond_ns);
     return linked.status();
@@ -130,9 +130,9 @@ TEST_F(Linked, AProcessThatWaitsForRoomIsWoken) {
   SocketArea::Handle last = near;
   const auto fill = [&] {
     for (int i = 0; i < 2'000; ++i) {
-      channel::FlowWishes wishes;
-      wishes.user_timeout_ms = static_cast<std::uint32_t>(i + 1);
-      client().set_wishes(last, wishes);
+      channel::FlowSettings settings;
+      settings.user_timeout_ms = static_cast<std::uint32_t>(i + 1);
+      client().set_flow_settings(last, settings);
     }
   };
   fill();
@@ -149,8 +149,8 @@ TEST_F(Linked, ACommandWithoutItsStampEndsTheProgram) {
   connect();
   rest();
   const std::uint64_t looks = linked.mirror().counters().looks;
-  TcpWish command{};
-  command.kind = TcpWishKind::offer;
+  TcpCommand command{};
+  command.kind = TcpCommandKind::offer;
   const Status ended = after(command);
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, Error::protocol);
@@ -160,13 +160,13 @@ TEST_F(Linked, ACommandWithoutItsStampEndsTheProgram) {
 TEST_F(Linked, InvalidPlacesEndTheProgram) {
   connect();
   rest();
-  TcpWish command{};
-  command.kind = TcpWishKind::connect;
+  TcpCommand command{};
+  command.kind = TcpCommandKind::connect;
   command.handle = 9;
   command.send_at = linked.program().layout.bytes - 512;
   command.send_bytes = command.receive_bytes = 1024;
   command.receive_at = linked.program().layout.own();
-  const std::uint64_t position = linked.word(wire::tcp_word::wishes);
+  const std::uint64_t position = linked.word(wire::tcp_word::commands);
   command.stamp = wire::tcp_stamp(command, position);
   const Status ended = after(command);
   ASSERT_FALSE(ended);
@@ -176,7 +176,7 @@ TEST_F(Linked, InvalidPlacesEndTheProgram) {
 TEST_F(Linked, APositionBeyondTheRingEndsTheProgram) {
   connect();
   rest();
-  linked.word(wire::tcp_word::wishes) += linked.program().layout.wish_slots + 1;
+  linked.word(wire::tcp_word::commands) += linked.program().layout.command_slots + 1;
   linked.mirror().look(world.now);
   world.run_until([&] { return !linked.status(); }, millisecond_ns);
   EXPECT_EQ(linked.status().error().code, Error::protocol);

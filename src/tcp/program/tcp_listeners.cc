@@ -8,12 +8,12 @@ namespace offpath::tcp {
 
 namespace {
 using wire::TcpError;
-namespace news = wire::tcp_news;
+namespace event = wire::tcp_event;
 }  // namespace
 
 void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
-  if (cores_ == 1) return tell(program, handle, news::listening);
+  if (cores_ == 1) return tell(program, handle, event::listening);
   ask_others(program, handle,
              {.kind = CoreMessage::Kind::listen,
               .program = program.number,
@@ -25,14 +25,14 @@ void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptio
 
 void TcpService::stop(Program& program, std::uint32_t handle) {
   stop_here(program, handle);
-  if (cores_ == 1) return tell(program, handle, news::gone);
+  if (cores_ == 1) return tell(program, handle, event::gone);
   program.held[handle].is = Held::Is::stopping;
   ask_others(program, handle, {.kind = CoreMessage::Kind::stop, .program = program.number, .handle = handle});
 }
 
 void TcpService::stop_here(Program& program, std::uint32_t handle) {
   stack_->stop_listening(program.held[handle].port);
-  while (!program.held[handle].seats.empty()) give_back(program, *program.held[handle].seats.begin());
+  while (!program.held[handle].accept_slots.empty()) give_back(program, *program.held[handle].accept_slots.begin());
   program.held[handle].is = Held::Is::free;
 }
 
@@ -82,10 +82,10 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
              program.held[handle].awaited > 0);  // each core that was asked answers once
   Held& held = program.held[handle];
   if (--held.awaited > 0) return;
-  if (held.is == Held::Is::listener) return tell(program, handle, news::listening);
+  if (held.is == Held::Is::listener) return tell(program, handle, event::listening);
   OFP_ASSERT(held.is == Held::Is::stopping);
   held.is = Held::Is::free;
-  tell(program, handle, news::gone);
+  tell(program, handle, event::gone);
 }
 
 // ---- ports that programs name for connections
@@ -130,8 +130,8 @@ void TcpService::on_answer(const CoreMessage& message, Program& program, TimeNs 
   held.is = Held::Is::free;
   held.claims = message.kind == CoreMessage::Kind::granted;
   if (given_up) unclaim(program, held);
-  if (given_up) return tell(program, message.handle, news::gone);
-  if (!held.claims) return tell(program, message.handle, news::closed | news::gone, TcpError::address_in_use);
+  if (given_up) return tell(program, message.handle, event::gone);
+  if (!held.claims) return tell(program, message.handle, event::closed | event::gone, TcpError::address_in_use);
   connect_now(program, message.handle, now);
   if (held.is != Held::Is::flow) return;
   if (held.offered > 0) stack_->offer(held.id, held.offered, now);

@@ -49,10 +49,10 @@ struct TestProgram {
   TestProgram& operator=(const TestProgram&) = delete;
 
   // Writes an entry behind the program's own back.
-  void write_wish(const wire::TcpWish& wish, std::uint32_t core = 0) {
-    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data() + wire::tcp_word::of_core(core))->wishes;
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout.of_core(core) + tail % layout.wish_slots * 64,
-                &wish, sizeof wish);
+  void write_command(const wire::TcpCommand& command, std::uint32_t core = 0) {
+    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data() + wire::tcp_word::of_core(core))->commands;
+    std::memcpy(memory.data() + wire::TcpAreaLayout::commands + layout.of_core(core) + tail % layout.command_slots * 64,
+                &command, sizeof command);
     ++tail;
   }
 
@@ -168,7 +168,7 @@ class TestPrograms : public VirtualTime {
     bool worked = false;
     for (End& end : ends) {
       end.service.attach(now);
-      const auto said = [&] { return end.service.counters().wishes + end.service.counters().news; };
+      const auto said = [&] { return end.service.counters().commands + end.service.counters().events; };
       const std::uint64_t before = said();
       worked |= end.station->poll(now) || said() != before;
       for (auto& each : end.service.take_ended()) end.ended.push_back(std::move(each));

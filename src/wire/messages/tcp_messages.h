@@ -14,7 +14,7 @@ namespace offpath::wire {
 struct TcpOpen {
   BufferRef memory;  // a whole segment
   std::uint32_t version;
-  std::uint32_t wish_slots, news_slots, flows;
+  std::uint32_t command_slots, event_slots, flows;
   // Over a link, from a relay of the agent's own user or root: whether the program may listen on ports below 1024.
   // Otherwise that follows from the user of the channel.
   std::uint8_t privileged;
