@@ -135,7 +135,7 @@ enum class TcpCommandKind : std::uint8_t {
   shut = 11,
   // listener, position, flags: the process `listener` sleeps, and has taken the events before `position`. flags are
   // those of TcpProcessLine::asleep. Over a link only; otherwise the line alone says it
-  sleep = 12,
+  sleep = 13,
 };
 
 inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of commands
