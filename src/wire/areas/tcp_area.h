@@ -110,7 +110,8 @@ static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
 
 enum class TcpCommandKind : std::uint8_t {
-  // handle, port, the smallest receive_bytes of an accept slot. Event: listening, or closed and gone with an error
+  // handle, port, flags, the smallest receive_bytes of an accept slot; listener: a handle that has the port by `bind`,
+  // or tcp_no_handle. Event: listening, or closed and gone with an error
   listen = 1,
   accept_slot = 2,  // handle, listener, rings: the listener's next connection becomes this flow. Event: accepted
   connect = 3,      // handle, port (0: any), remote_address, remote_port, rings. Event: connected, or closed and gone
@@ -125,9 +126,11 @@ enum class TcpCommandKind : std::uint8_t {
   // handle: the agent stores no more bytes until the next `allow`, so the program may give pages of the receive ring
   // back. Event: received, with `shut`
   shut = 11,
+  bind = 12,  // handle, port (0: any), flags: keeps the port. Event: listening, or closed and gone with an error
 };
 
-inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of commands
+// Flags of commands. The last two are those of socket options and concern ports.
+inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2, tcp_reuse_port = 4, tcp_reuse_address = 8;
 
 struct TcpCommand {
   TcpCommandKind kind;
