@@ -213,12 +213,15 @@ bool SocketArea::room_anywhere() const noexcept {
   return there;
 }
 
-void SocketArea::post(std::uint32_t core, const TcpCommand& command) noexcept {
+void SocketArea::post(std::uint32_t core, TcpCommand command) noexcept {
   std::uint64_t& commands = shared_->commands[core];
-  TcpCommand* const slot = reinterpret_cast<TcpCommand*>(memory_.data() + TcpAreaLayout::commands + layout_.of_core(core) +
-                                                   commands % layout_.command_slots * TcpAreaLayout::slot_bytes);
-  std::memcpy(slot, &command, sizeof command);
-  if (linked_) slot->stamp = wire::tcp_stamp(command, commands);
+  if (linked_) {
+    if (wire::is_of_flow(command.kind)) command.send_at = cell(command.handle).read;
+    command.stamp = wire::tcp_stamp(command, commands);
+  }
+  std::memcpy(memory_.data() + TcpAreaLayout::commands + layout_.of_core(core) +
+                  commands % layout_.command_slots * TcpAreaLayout::slot_bytes,
+              &command, sizeof command);
   word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands).store(++commands, std::memory_order_release);
   ++shared_->posted;
 }

@@ -72,8 +72,12 @@ class SocketArea {
   [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
   [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores_ == 1 ? 0 : handle % cores_; }
 
-  // look() shows whether the agent granted it. `flags`: wire::tcp_no_delay.
-  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0);
+  // look() shows whether the agent granted it, and the port. `flags`: wire::tcp_no_delay, tcp_reuse_port,
+  // tcp_reuse_address.
+  [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = 0);  // 0: any port
+  // `bound`: a handle of bind() that has the port.
+  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0,
+                                      Handle bound = wire::tcp_no_handle);
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
   // These return would_block instead of waiting.
   [[nodiscard]] Result<Handle> accept(Handle listener);
@@ -171,10 +175,11 @@ class SocketArea {
   void set_read(Handle handle, std::uint64_t position) noexcept;
   [[nodiscard]] bool room(std::uint32_t core) const noexcept;
   [[nodiscard]] bool room_anywhere() const noexcept;
-  void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;
+  void post(std::uint32_t core, wire::TcpCommand command) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
+  [[nodiscard]] Result<Handle> take_port(const wire::TcpCommand& command, std::uint32_t backlog);
   void fill_accept_slots(Handle listener) noexcept;
   void fill_accept_slots(Handle listener, std::uint32_t core) noexcept;
   void set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept;

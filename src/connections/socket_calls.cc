@@ -41,26 +41,43 @@ tl::unexpected<Failure> failure_of(TcpError error) {
 
 }  // namespace
 
-Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
+Result<SocketArea::Handle> SocketArea::bind(std::uint16_t port, std::uint16_t flags) {
+  const Lock lock(*this);
+  TcpCommand command{};
+  command.kind = TcpCommandKind::bind;
+  command.port = port;
+  command.flags = flags;
+  return take_port(command, 0);
+}
+
+Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags,
+                                              Handle bound) {
   const Lock lock(*this);
   if (port == 0) return fail(Error::invalid, "a listener needs a port");
+  TcpCommand command{};
+  command.kind = TcpCommandKind::listen;
+  command.port = port;
+  command.flags = flags;
+  command.listener = bound;
+  command.receive_bytes = receive_bytes_;
+  return take_port(command, std::clamp(backlog, 1u, layout_.flows));
+}
+
+// A port that is only bound is a listener without accept slots.
+Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::uint32_t backlog) {
   if (!room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(next_core());
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& listener = cell(*handle);
   listener.is = Cell::Is::listener;
   listener.listens = true;
-  listener.port = port;
+  listener.port = asked.port;
   listener.serial = ++shared_->listeners;
-  listener.backlog = std::clamp(backlog, 1u, layout_.flows);
+  listener.backlog = backlog;
   for (std::uint32_t core = 0; core < cores_; ++core) accept_slots(*handle, core) = {0, nobody, nobody};
   hold(process_, *handle);
-  TcpCommand command{};
-  command.kind = TcpCommandKind::listen;
+  TcpCommand command = asked;
   command.handle = *handle;
-  command.port = port;
-  command.flags = flags;
-  command.receive_bytes = receive_bytes_;
   post(0, command);
   fill_accept_slots(*handle);
   tell_agent();

@@ -51,6 +51,8 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.keepalive, to, length);
     case SO_REUSEADDR:
       return give(socket.reuse_address, to, length);
+    case SO_REUSEPORT:
+      return give(socket.reuse_port, to, length);
     case SO_SNDBUF:
       return give(socket.send_buffer, to, length);
     case SO_RCVBUF:
@@ -145,6 +147,8 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
       return take_number(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
     case SO_REUSEADDR:
       return take(socket.reuse_address, from, length);
+    case SO_REUSEPORT:
+      return take(socket.reuse_port, from, length);
     case SO_SNDBUF:
     case SO_RCVBUF:
       return take(ignored, from, length);

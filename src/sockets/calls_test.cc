@@ -252,6 +252,30 @@ TEST_F(Calls, AcceptNamesThePeerAndGivesTheListenersSettings) {
   agent().await(TcpCommandKind::release, listening);
 }
 
+TEST_F(Calls, BindSaysThatTheAgentRefusesThePort) {
+  const int fd = tcp();
+  agent().fail_next_connection(TcpError::address_in_use);
+  EXPECT_EQ(error_of(bind(fd, "10.9.0.2", listened_port)), EADDRINUSE);
+  EXPECT_EQ(bind(fd, "10.9.0.2", listened_port), 0);
+  EXPECT_EQ(error_of(bind(fd, "10.9.0.2", listened_port)), EINVAL);
+  const int copy = keep(::dup(fd));
+  ::close(fd);
+  EXPECT_EQ(::listen(copy, 1), 0);
+  EXPECT_TRUE(is_offloaded(copy));
+}
+
+TEST_F(Calls, AnyPortOfTheAgentsAddressIsTheAgents) {
+  const int fd = tcp();
+  ASSERT_EQ(bind(fd, "10.9.0.2", 0), 0);
+  EXPECT_FALSE(is_offloaded(fd));
+  sockaddr_in own{};
+  socklen_t length = sizeof own;
+  ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length), 0);
+  EXPECT_EQ(ntohs(own.sin_port), AreaAgent::chosen_port);
+  ASSERT_EQ(::listen(fd, 1), 0);
+  EXPECT_TRUE(is_offloaded(fd));
+}
+
 TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {
   const int fd = tcp();
   ASSERT_EQ(set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 77), 0);

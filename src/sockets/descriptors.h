@@ -42,12 +42,19 @@ class Descriptors {
   // A kernel socket that the program bound to the agent's address, at this port.
   void note_bound(int fd, std::uint16_t port) noexcept;
   [[nodiscard]] std::optional<std::uint16_t> bound(int fd) const noexcept;
+  // A kernel socket that was bound, with the agent's port that it will listen on.
+  void keep_port(int fd, Use port) noexcept;
+  [[nodiscard]] Use port_of(int fd) noexcept;                     // empty if it has none
+  void copy_bound(int made, int fd) noexcept;                     // dup
   [[nodiscard]] std::vector<int> of(const Socket& socket) const;  // scans all descriptors: for rare calls
   void count_again() noexcept;  // in a forked child, where calls of the parent's other threads do not run
 
  private:
   [[nodiscard]] Use exchange(int fd, Use use) noexcept;
+  [[nodiscard]] Use find(const std::atomic<Socket*>& place) noexcept;
+  void forget_bound(int fd) noexcept;
   std::atomic<Socket*> at_[numbers];
+  std::atomic<Socket*> ports_[numbers];
   std::atomic<std::uint32_t> bound_[numbers];  // the port, and 1 more
 };
 

@@ -23,7 +23,9 @@ int also_at(int made, int fd) {
   if (!program().vforked()) epoll_sets().also_at(made, fd);
   Use use = descriptors().find(fd);
   if (!use || program().vforked()) {
-    if (descriptors().find(made) && !program().vforked()) static_cast<void>(descriptors().remove(made));
+    if (program().vforked()) return made;
+    if (descriptors().find(made)) static_cast<void>(descriptors().remove(made));
+    descriptors().copy_bound(made, fd);
     return made;
   }
   descriptors().put(made, std::move(use));

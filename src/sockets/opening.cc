@@ -52,6 +52,7 @@ void take_options(Socket& socket, int fd) {
   socket.user_timeout_ms = option_of<int>(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
   socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
+  socket.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
   const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
   socket.resets = linger_time.l_onoff != 0 && linger_time.l_linger == 0;
   socket.receive_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_RCVTIMEO);
@@ -98,11 +99,55 @@ void put(int fd, Use socket) {
   count_offloaded();
 }
 
+// The options of a socket that decide who shares its port.
+std::uint16_t reuse_of(int fd) {
+  Settings settings;
+  if (const Use socket = descriptors().find(fd)) {
+    settings = *socket;
+  } else {
+    settings.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
+    settings.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
+  }
+  return static_cast<std::uint16_t>((settings.reuse_address != 0 ? wire::tcp_reuse_address : 0) |
+                                    (settings.reuse_port != 0 ? wire::tcp_reuse_port : 0));
+}
+
+// Whether a bind is for a listener that would be offloaded. Of the agent's own address any port is the agent's.
+bool binds_at_agent(SocketArea::Endpoint at) {
+  const Policy& policy = program().policy();
+  if (at.address != 0 && at.address == policy.own) return at.port == 0 || policy.listens(at.address, at.port);
+  return at.address == 0 && at.port != 0 && policy.listens(at.address, at.port);
+}
+
+// Asks the agent for the port, so that a conflict shows at bind. Without an agent listen and connect fail.
+int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, socklen_t length) {
+  const bool own = at.address != 0;
+  if (descriptors().port_of(fd)) return failed(EINVAL);
+  SocketArea* const area = program().open();
+  Use port;
+  if (area != nullptr) {
+    const auto handle = area->bind(at.port, reuse_of(fd));
+    if (!handle) return failed(errno_of(handle.error()));
+    port = program().make(*handle, true);
+    const auto look = program().decided(*handle);
+    if (look.closed) return failed(sockets::errno_of(look.error));
+    at.port = look.local.port;
+    port->bound = at;
+  }
+  if (own)
+    descriptors().note_bound(fd, at.port);
+  else if (kernel::bind(fd, address, length) != 0)
+    return -1;
+  if (port) descriptors().keep_port(fd, std::move(port));
+  return 0;
+}
+
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
-  const auto handle =
-      area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())), flow_flags);
+  const Use port = descriptors().port_of(fd);
+  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())),
+                                   flow_flags | reuse_of(fd), port ? port->handle : wire::tcp_no_handle);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
@@ -125,7 +170,9 @@ int outcome(Socket& socket, int otherwise) {
 int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, socklen_t length) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::connect(fd, address, length) : failed(ENETDOWN);
-  const auto handle = area->connect(to, descriptors().bound(fd).value_or(0), flow_flags);
+  const Use bound = descriptors().port_of(fd);
+  const std::uint16_t port = bound ? bound->bound.port : descriptors().bound(fd).value_or(0);
+  const auto handle = area->connect(to, port, flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
@@ -207,8 +254,10 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
 // The kernel would refuse the agent's address, which is not this machine's.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   const auto at = read_address(address, length);
-  if (!at || at->address == 0 || at->address != program().policy().own || !is_tcp(fd))
-    return kernel::bind(fd, address, length);
+  if (!at || program().policy().agent.empty() || !is_tcp(fd)) return kernel::bind(fd, address, length);
+  if (binds_at_agent(*at) && !program().left_out() && !program().vforked())
+    return bind_at_agent(fd, *at, address, length);
+  if (at->address == 0 || at->address != program().policy().own) return kernel::bind(fd, address, length);
   descriptors().note_bound(fd, at->port);
   return 0;
 }
@@ -229,6 +278,7 @@ OFP_CALL int listen(int fd, int backlog) noexcept {
   if (kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
   SocketArea::Endpoint at{ntohl(name.sin_addr.s_addr), ntohs(name.sin_port)};
   if (const auto port = descriptors().bound(fd)) at = {program().policy().own, *port};
+  if (const Use port = descriptors().port_of(fd)) return offload_listener(fd, port->bound, backlog);
   if (at.port == 0 || !program().policy().listens(at.address, at.port)) {
     count_left(Policy::is_loopback(at.address) ? Left::loopback : Left::not_named);
     return kernel::listen(fd, backlog);

@@ -250,6 +250,7 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.unconnected = socket.reads_ended = false;
   socket.times_full = 0;
   socket.bound = {};
+  socket.inode = 0;
   socket.send_buffer = static_cast<int>(send_ring_bytes);
   socket.receive_buffer = static_cast<int>(receive_ring_bytes);
   socket.own().users = 1;

@@ -41,7 +41,7 @@ inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // th
 struct Settings {
   bool resets = false;  // SO_LINGER with time 0
   timeval receive_timeout{}, send_timeout{};
-  int no_delay = 0, cork = 0, reuse_address = 0;
+  int no_delay = 0, cork = 0, reuse_address = 0, reuse_port = 0;
   int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;  // as in the kernel
   int user_timeout_ms = 0;
 };

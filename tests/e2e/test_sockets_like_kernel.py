@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from agent_process import AgentProcess
+from agent_process import AgentProcess, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
 
@@ -188,3 +188,163 @@ def test_room_to_write_is_a_third_of_the_buffer(place: Place) -> None:
         finally:
             peer.kill()
             peer.wait()
+
+
+BINDS = """
+import errno, socket, sys
+address = sys.argv[1]
+
+
+def made(*options):
+    s = socket.socket()
+    for option in options:
+        s.setsockopt(socket.SOL_SOCKET, option, 1)
+    return s
+
+
+def outcome(call, *words):
+    try:
+        call(*words)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "done"
+
+
+def report(what, *results):
+    print(what, *results, flush=True)
+
+
+first, second = made(), made()
+report("bind", outcome(first.bind, (address, 7603)), outcome(second.bind, (address, 7603)))
+report("the same again", outcome(first.bind, (address, 7604)))
+report("listen", outcome(first.listen), outcome(made(socket.SO_REUSEADDR).bind, (address, 7603)))
+first.close()
+report("after its close", outcome(second.bind, (address, 7603)), outcome(second.listen))
+second.close()
+
+bound = made()
+bound.bind((address, 7605))
+copy = bound.dup()
+bound.close()
+report("a copy", outcome(made().bind, (address, 7605)), outcome(copy.listen), copy.getsockname()[1])
+copy.close()
+report("after the copy", outcome(made().bind, (address, 7605)))
+
+one, two = made(socket.SO_REUSEADDR), made(socket.SO_REUSEADDR)
+report("reuse address", outcome(one.bind, (address, 7606)), outcome(two.bind, (address, 7606)))
+report("both listen", outcome(one.listen), outcome(two.listen))
+
+one, two = made(socket.SO_REUSEPORT), made(socket.SO_REUSEPORT)
+report("reuse port", outcome(one.bind, (address, 7607)), outcome(two.bind, (address, 7607)))
+report("both listen", outcome(one.listen), outcome(two.listen), one.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
+report("without the option", outcome(made().bind, (address, 7607)))
+
+held = made()
+held.bind((address, 7608))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+BINDS_PRINTS = [
+    "bind done EADDRINUSE",
+    "the same again EINVAL",
+    "listen done EADDRINUSE",
+    "after its close done done",
+    "a copy EADDRINUSE done 7605",
+    "after the copy done",
+    "reuse address done done",
+    "both listen done EADDRINUSE",
+    "reuse port done done",
+    "both listen done done 1",
+    "without the option EADDRINUSE",
+    "ready",
+]
+BINDS_ONCE = """
+import errno, socket, sys
+s = socket.socket()
+try:
+    s.bind((sys.argv[1], 7608))
+    print("done")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its-address", "every-address"])
+def test_bind_says_that_a_port_is_taken(place: Place, own: bool) -> None:
+    address = place.address if own else "0.0.0.0"
+    program = place.start(BINDS, address)
+    try:
+        assert [line_of(program) for _ in BINDS_PRINTS] == BINDS_PRINTS
+        another = place.start(BINDS_ONCE, address)  # another program, while the first has it
+        assert line_of(another) == "EADDRINUSE"
+        another.wait(timeout=20)
+    finally:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    assert until(lambda: line_of(place.start(BINDS_ONCE, address)) == "done")
+
+
+ANY_PORT = """
+import socket, sys
+s = socket.socket()
+s.bind((sys.argv[1], 0))
+s.listen()
+print("ready", flush=True)
+print(s.getsockname()[1], flush=True)
+while True:
+    c, _ = s.accept()
+    c.sendall(b"hello")
+    c.close()
+"""
+SAYS_WHAT_IT_HEARS = """
+import socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20)
+print(s.recv(5).decode())
+"""
+
+
+def test_any_port_of_an_address_is_one_that_peers_reach(place: Place) -> None:
+    with place.running(ANY_PORT, place.address) as server:
+        assert place.peer(SAYS_WHAT_IT_HEARS, line_of(server)) == "hello"
+
+
+WORKERS_WITH_LISTENERS_OF_THEIR_OWN = """
+import os, socket, sys
+
+
+def bound():
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind(("0.0.0.0", 7609))
+    return s
+
+
+first = bound()
+for worker in range(4):
+    said, says = os.pipe()
+    if os.fork() == 0:
+        s = bound()
+        s.listen()
+        os.write(says, b"x")
+        while True:
+            c, _ = s.accept()
+            c.sendall(b"%d" % worker)
+            c.close()
+    os.close(says)
+    assert os.read(said, 1) == b"x"
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+ASKS_OFTEN = """
+import socket, sys
+heard = set()
+for _ in range(100):
+    with socket.create_connection((sys.argv[1], 7609), timeout=20) as s:
+        heard.add(s.recv(1))
+print(len(heard))
+"""
+
+
+def test_workers_with_listeners_of_their_own_share_a_port(place: Place) -> None:
+    with place.running(WORKERS_WITH_LISTENERS_OF_THEIR_OWN):
+        assert place.peer(ASKS_OFTEN) == "4"

@@ -72,11 +72,11 @@ class HostileProgram {
         *reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::commands));
     const std::uint64_t next = words.load();
     wire::TcpCommand made{};
-    made.kind = static_cast<wire::TcpCommandKind>(1 + below(below(100) == 0 ? 20 : 10));
+    made.kind = static_cast<wire::TcpCommandKind>(1 + below(below(100) == 0 ? 20 : 12));
     made.handle = static_cast<std::uint32_t>(below(200) == 0 ? anything() : below(layout_.flows));
     if (below(500) != 0) made.handle = made.handle / cores_ * cores_ + core;
-    if (core != 0 && made.kind == wire::TcpCommandKind::listen && below(100) != 0)
-      made.kind = wire::TcpCommandKind::accept_slot;
+    const bool of_port = made.kind == wire::TcpCommandKind::listen || made.kind == wire::TcpCommandKind::bind;
+    if (core != 0 && of_port && below(100) != 0) made.kind = wire::TcpCommandKind::accept_slot;
     made.listener = static_cast<std::uint32_t>(below(8));
     made.port = static_cast<std::uint16_t>(below(4) == 0 ? 7000 : 20'000 + below(1000));  // another's, sometimes
     made.remote_address = static_cast<std::uint32_t>(below(2) == 0 ? 0x0a090001 : anything());

@@ -251,17 +251,17 @@ TEST(TcpCoresSim, RubbishOnOneCoreEndsThatProgramOnAll) {
         ++written;
         const auto core = static_cast<std::uint32_t>(random() % 3);
         wire::TcpCommand command{};
-        command.kind = static_cast<wire::TcpCommandKind>(written < 150 ? 1 + random() % 10 : random() % 20);
+        command.kind = static_cast<wire::TcpCommandKind>(written < 150 ? 1 + random() % 12 : random() % 20);
         command.handle = static_cast<std::uint32_t>(random() % 16);
-        if (written < 150 && command.kind != wire::TcpCommandKind::listen)
-          command.handle = command.handle / 3 * 3 + core;
+        const bool of_port = command.kind == wire::TcpCommandKind::listen || command.kind == wire::TcpCommandKind::bind;
+        if (written < 150 && !of_port) command.handle = command.handle / 3 * 3 + core;
         command.listener = static_cast<std::uint32_t>(random() % 4);
         command.port = static_cast<std::uint16_t>(random() % 2 == 0 ? port : 7001 + random() % 4);
         command.remote_address = TestNetwork::address(0).value;
         command.remote_port = 9;
         command.send_bytes = command.receive_bytes = 4096;
         command.send_at = command.receive_at = hostile.layout.own();
-        hostile.write_command(command, command.kind == wire::TcpCommandKind::listen && written < 150 ? 0 : core);
+        hostile.write_command(command, of_port && written < 150 ? 0 : core);
       }
       return service.act();
     };

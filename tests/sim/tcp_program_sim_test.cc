@@ -114,7 +114,7 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
           for (std::uint64_t& word : words) word = random() >> (random() % 64);
           std::memcpy(&command, words.data(), sizeof command);
           // Some of it makes sense, or what follows would never be reached.
-          command.kind = static_cast<wire::TcpCommandKind>(random() % 11);
+          command.kind = static_cast<wire::TcpCommandKind>(random() % 13);
           command.handle = static_cast<std::uint32_t>(random() % 9);
           if (random() % 2 == 0) command.send_bytes = command.receive_bytes = 4096;
           if (random() % 2 == 0) command.send_at = command.receive_at = program.layout.own() + random() % 8192;

@@ -154,10 +154,14 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.send_at, command.send_bytes));
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.receive_at, command.receive_bytes));
     if (flow.leaving) give_back(flow);
+    set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), 0);
     flow = {command.send_at, command.receive_at, command.send_bytes, command.receive_bytes};
-  } else if (command.kind == TcpCommandKind::offer) {
-    fetch(flow, command.position, payload);
+    return {};
   }
+  // TcpService asks what was read when the connection ends.
+  if (flow.receive_bytes != 0 && wire::is_of_flow(command.kind))
+    set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
+  if (command.kind == TcpCommandKind::offer) fetch(flow, command.position, payload);
   return {};
 }
 

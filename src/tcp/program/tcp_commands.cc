@@ -16,6 +16,7 @@ using wire::TcpError;
 namespace event = wire::tcp_event;
 
 constexpr std::uint16_t privileged_ports = 1024;
+constexpr std::uint16_t reuse_flags = wire::tcp_reuse_port | wire::tcp_reuse_address;
 
 FlowOptions options_of(const TcpCommand& command) noexcept {
   FlowOptions options;
@@ -69,14 +70,16 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
                 program.area.layout().flows);
   if (command.handle >= program.held.size()) program.held.resize(command.handle + 1);
   Held& held = program.held[command.handle];
-  const bool begins = command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::accept_slot ||
-                      command.kind == TcpCommandKind::connect;
-  if (command.kind == TcpCommandKind::listen ? core_ != 0 : begins && command.handle % cores_ != core_)
+  const bool of_port = command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::bind;
+  const bool begins = of_port || command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect;
+  if (of_port ? core_ != 0 : begins && command.handle % cores_ != core_)
     return fail(Error::protocol, "command {} for handle {} was given to core {} of {}, which is not its core",
                 static_cast<int>(command.kind), command.handle, core_, cores_);
   if (begins && (held.is != Held::Is::free || held.listed))
     return fail(Error::protocol, "a command that begins handle {}, which is in use", command.handle);
   switch (command.kind) {
+    case TcpCommandKind::bind:
+      return bind(program, held, command), Status();
     case TcpCommandKind::listen:
       return listen(program, held, command);
     case TcpCommandKind::accept_slot:
@@ -104,7 +107,11 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
       if (held.is == Held::Is::listener && core_ != 0)
         return fail(Error::protocol, "a command for listener {} was given to core {} instead of 0", command.handle,
                     core_);
-      if (held.is == Held::Is::listener)
+      if (held.is == Held::Is::bound) {
+        leave_port(program, command.handle);
+        held.is = Held::Is::free;
+        tell(program, command.handle, event::gone);
+      } else if (held.is == Held::Is::listener)
         stop(program, command.handle);
       else
         give_back(program, command.handle);
@@ -163,20 +170,31 @@ Status TcpService::listen(Program& program, Held& held, const TcpCommand& comman
     return fail(Error::protocol, "handle {}: a listener whose flows have rings of {} bytes", command.handle,
                 command.receive_bytes);
   held.port = command.port;
+  held.reuse = command.flags & reuse_flags;
   const auto refuse = [&](TcpError error) -> Status {
     tell(program, command.handle, event::closed | event::gone, error);
     return {};
   };
   if (command.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
-  if (is_claimed_by_others(program, command.port)) return refuse(TcpError::address_in_use);
-  if (const Status listens =
-          stack_->listen(command.port, tag_of(program, command.handle), command.receive_bytes, options_of(command));
-      !listens)
-    return refuse(error_of(listens.error().code));
-  held.is = Held::Is::listener;
+  if (command.port == 0 || !may_have(program, command.port, held.reuse, command.listener))
+    return refuse(TcpError::address_in_use);
   held.receive_bytes = command.receive_bytes;
+  OFP_TRY(listen_here(program, command.handle, options_of(command)));
+  held.is = Held::Is::listener;
   listens(program, command.handle, options_of(command));
   return {};
+}
+
+void TcpService::bind(Program& program, Held& held, const TcpCommand& command) {
+  held.port = command.port != 0 ? command.port : free_port();
+  held.reuse = command.flags & reuse_flags;
+  const auto refuse = [&](TcpError error) { tell(program, command.handle, event::closed | event::gone, error); };
+  if (held.port == 0) return refuse(TcpError::address_in_use);
+  if (held.port < privileged_ports && !program.who.privileged) return refuse(TcpError::denied);
+  if (!may_have(program, held.port, held.reuse, wire::tcp_no_handle)) return refuse(TcpError::address_in_use);
+  held.is = Held::Is::bound;
+  program.ports[held.port].push_back(command.handle);
+  tell(program, command.handle, event::listening);
 }
 
 Status TcpService::add_accept_slot(Program& program, Held& held, const TcpCommand& command) {

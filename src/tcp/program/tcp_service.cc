@@ -253,19 +253,9 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
 std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
   Program* program = program_of(listener_tag);
   if (program == nullptr) return std::nullopt;
-  Held& listener = program->held[listener_tag & 0xffff];
-  if (listener.accept_slots.empty()) {
-    ++counters_.without_accept_slot;
-    return std::nullopt;
-  }
-  const auto slot = std::ranges::find_if(listener.accept_slots,
-                                         [&](std::uint32_t each) { return charge(*program, program->held[each]); });
-  if (slot == listener.accept_slots.end()) {
-    ++counters_.without_memory;
-    return std::nullopt;
-  }
+  const auto slot = slot_of(*program, program->held[listener_tag & 0xffff].port);
+  if (!slot) return std::nullopt;
   const std::uint32_t handle = *slot;
-  listener.accept_slots.erase(slot);
   Held& held = program->held[handle];
   held.is = Held::Is::flow;
   held.id = flow;

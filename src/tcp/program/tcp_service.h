@@ -123,15 +123,16 @@ class TcpService final : public Owner {
  private:
   // The object behind a handle. A free one may still have events to deliver.
   struct Held : wire::TcpPositionsOut, wire::TcpPositionsIn {
-    // stopping: waits for the other cores' answers. claiming: waits for core 0's decision about the port.
-    enum class Is : std::uint8_t { free, listener, stopping, accept_slot, claiming, flow } is = Is::free;
+    // bound: has a port, on core 0. stopping: waits for the other cores' answers. claiming: waits for core 0's decision
+    // about the port.
+    enum class Is : std::uint8_t { free, bound, listener, stopping, accept_slot, claiming, flow } is = Is::free;
     std::uint8_t events = 0;
     wire::TcpError error = wire::TcpError::none;
-    bool listed = false;    // in Program::listed
-    std::uint8_t shut = 0;  // bits of wire::tcp_shut not yet delivered
-    bool claims = false;    // core 0 keeps its port for it
-    bool finishes = false;  // claiming: FIN follows as soon as the flow exists
-    std::uint16_t port = 0;
+    bool listed = false;                // in Program::listed
+    std::uint8_t shut = 0;              // bits of wire::tcp_shut not yet delivered
+    bool claims = false;                // core 0 keeps its port for it
+    bool finishes = false;              // claiming: FIN follows as soon as the flow exists
+    std::uint16_t port = 0, reuse = 0;  // reuse: of a port, flags of its command
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
@@ -159,6 +160,8 @@ class TcpService final : public Owner {
     std::uint64_t charged_bytes = 0;
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
+    // Handles that listen on a port, and on core 0 those that are bound to it. Several may share it (SO_REUSEPORT).
+    std::map<std::uint16_t, std::vector<std::uint32_t>> ports{};
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;  // a search; not for the path of a segment
@@ -184,6 +187,7 @@ class TcpService final : public Owner {
   [[nodiscard]] Status take(Program& program, const wire::TcpCommand& command, TimeNs now);
   [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpCommand& command) const;
   [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpCommand& command);
+  void bind(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status add_accept_slot(Program& program, Held& held, const wire::TcpCommand& command);
   [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpCommand& command, TimeNs now);
   void connect_now(Program& program, std::uint32_t handle, TimeNs now);
@@ -200,6 +204,13 @@ class TcpService final : public Owner {
   void listens(Program& program, std::uint32_t handle, const FlowOptions& options);
   void stop(Program& program, std::uint32_t handle);
   void stop_here(Program& program, std::uint32_t handle);
+  [[nodiscard]] Status listen_here(Program& program, std::uint32_t handle, const FlowOptions& options);
+  void leave_port(Program& program, std::uint32_t handle);
+  // Whether a handle with these flags may have the port; `except` has it already.
+  [[nodiscard]] bool may_have(const Program& program, std::uint16_t port, std::uint16_t reuse,
+                              std::uint32_t except) const;
+  [[nodiscard]] std::uint16_t free_port();  // 0: there is none
+  [[nodiscard]] std::optional<std::uint32_t> slot_of(Program& program, std::uint16_t port);
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
   // Whether the program may connect from this port, which is then kept for it.
@@ -224,6 +235,7 @@ class TcpService final : public Owner {
   std::vector<std::uint64_t> to_end_;  // programs to end in this round: their flows end between looks at programs
   std::vector<Wake> wakes_;
   std::vector<CoreMessage> messages_;
+  std::uint16_t last_port_ = 0;  // that free_port() found
   TcpServiceCounters counters_;
 };
 

@@ -20,6 +20,8 @@ Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receiv
   return {};
 }
 
+void Stack::retag_listener(std::uint16_t port, std::uint64_t tag) { listeners_.retag(port, tag); }
+
 void Stack::stop_listening(std::uint16_t port) {
   if (listeners_.remove(port) && other_.slow != nullptr) other_.slow->stop_listening(port);
 }

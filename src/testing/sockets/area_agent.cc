@@ -134,11 +134,18 @@ void AreaAgent::tell(Handle handle, std::uint8_t what, TcpError error) {
 
 void AreaAgent::take(const TcpCommand& command) {
   const Handle handle = command.handle;
-  if (command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::accept_slot ||
-      command.kind == TcpCommandKind::connect)
+  if (command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::bind ||
+      command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect)
     std::erase_if(commands_, [&](const auto& each) { return each.second == handle; });  // a handle that is used again
   commands_.emplace_back(command.kind, handle);
   switch (command.kind) {
+    case TcpCommandKind::bind: {
+      flows_[handle] = {};
+      flows_[handle].known.port = command.port != 0 ? command.port : chosen_port;
+      const TcpError error = std::exchange(next_error_, TcpError::none);
+      return error == TcpError::none ? tell(handle, event::listening)
+                                     : tell(handle, event::closed | event::gone, error);
+    }
     case TcpCommandKind::listen:
       flows_[handle] = {};
       flows_[handle].known.port = command.port;

@@ -23,6 +23,7 @@ class AreaAgent {
  public:
   using Handle = channel::SocketArea::Handle;
   static constexpr std::uint32_t address = 0x0a090002;  // 10.9.0.2, the agent's own
+  static constexpr std::uint16_t chosen_port = 49'152;  // for bind with port 0
 
   explicit AreaAgent(const channel::SocketOptions& options);
   ~AreaAgent();

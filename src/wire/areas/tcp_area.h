@@ -118,7 +118,8 @@ static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
 
 enum class TcpCommandKind : std::uint8_t {
-  // handle, port, the smallest receive_bytes of an accept slot. Event: listening, or closed and gone with an error
+  // handle, port, flags, the smallest receive_bytes of an accept slot; listener: a handle that has the port by `bind`,
+  // or tcp_no_handle. Event: listening, or closed and gone with an error
   listen = 1,
   accept_slot = 2,  // handle, listener, rings: the listener's next connection becomes this flow. Event: accepted
   connect = 3,      // handle, port (0: any), remote_address, remote_port, rings. Event: connected, or closed and gone
@@ -133,12 +134,19 @@ enum class TcpCommandKind : std::uint8_t {
   // handle: the agent stores no more bytes until the next `allow`, so the program may give pages of the receive ring
   // back. Event: received, with `shut`
   shut = 11,
+  bind = 12,  // handle, port (0: any), flags: keeps the port. Event: listening, or closed and gone with an error
   // listener, position, flags: the process `listener` sleeps, and has taken the events before `position`. flags are
   // those of TcpProcessLine::asleep. Over a link only; otherwise the line alone says it
   sleep = 13,
 };
 
-inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of commands
+// Commands for a connection that exists.
+[[nodiscard]] constexpr bool is_of_flow(TcpCommandKind kind) noexcept {
+  return kind >= TcpCommandKind::offer && kind <= TcpCommandKind::shut;
+}
+
+// Flags of commands. The last two are those of socket options and concern ports.
+inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2, tcp_reuse_port = 4, tcp_reuse_address = 8;
 
 struct TcpCommand {
   TcpCommandKind kind;
@@ -149,7 +157,9 @@ struct TcpCommand {
   std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
   std::uint16_t remote_port;
   std::uint16_t flags;    // of connect, listen (for its flows) and options
-  std::uint64_t send_at;  // rings, from the start of the area
+  // rings, from the start of the area. With every later command of a flow, send_at is the position of bytes that the
+  // program has read
+  std::uint64_t send_at;
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
