@@ -215,9 +215,7 @@ Status Agent::join_parts() {
            tcp_->on_request(channel, request, {user, user == 0 || user == geteuid()}, now);
          },
          [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); },
-         [this](std::uint64_t token, Status status, TimeNs now) {
-           tcp_->on_transfer(token, std::move(status), now);
-         }});
+         [this](std::uint64_t token, Status status, TimeNs now) { tcp_->on_transfer(token, std::move(status), now); }});
     loop_->add(*tcp_);
   }
   if (tcp_relay_) {

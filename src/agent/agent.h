@@ -113,7 +113,7 @@ class Agent {
   std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<AlarmWatch> alarms_;
   std::unique_ptr<SampleRecords> records_;
-  std::unique_ptr<TcpPrograms> tcp_;    // null: there is no device
+  std::unique_ptr<TcpPrograms> tcp_;     // null: there is no device
   std::unique_ptr<TcpRelay> tcp_relay_;  // null: no other agent has the connections of programs here
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;

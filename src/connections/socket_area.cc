@@ -200,8 +200,8 @@ void SocketArea::clear(Handle handle) noexcept {
 
 bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
-      shared_->commands[core] -
-          word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken).load(std::memory_order_acquire) <
+      shared_->commands[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken)
+                                    .load(std::memory_order_acquire) <
       layout_.command_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
@@ -532,7 +532,8 @@ bool SocketArea::post_sleep(bool for_room) noexcept {
   Process& own = process(process_);
   const std::uint64_t flags = for_room ? 2 : 1,
                       woken = word(memory_, wire::tcp_word::process_woken(process_)).load(std::memory_order_acquire);
-  if (own.slept_flags == flags && own.slept_position == shared_->events_taken[0] && own.slept_woken == woken) return true;
+  if (own.slept_flags == flags && own.slept_position == shared_->events_taken[0] && own.slept_woken == woken)
+    return true;
   if (shared_->commands[0] - word(memory_, wire::tcp_word::commands_taken).load(std::memory_order_acquire) >=
       layout_.command_slots)
     return false;

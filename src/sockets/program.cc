@@ -212,7 +212,9 @@ void Program::rest() {
   // An agent that ended may leave what lets nobody sleep: its end shows here.
   const timespec at_once{0, 0}, look{1, 0};
   static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3},
-                                  !sleeps ? &at_once : may_give_back_.load() ? &look : nullptr,
+                                  !sleeps                 ? &at_once
+                                  : may_give_back_.load() ? &look
+                                                          : nullptr,
                                   static_cast<const sigset_t*>(nullptr)));
   // Before awake(): some discarded datagrams may have been for other threads, which awake() then serves.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};

@@ -69,9 +69,7 @@ def silent_server(pair: NetworkPair) -> Iterator[None]:
     server.wait()
 
 
-@pytest.mark.parametrize(
-    "end", ["card", "relay", "link"]
-)
+@pytest.mark.parametrize("end", ["card", "relay", "link"])
 @pytest.mark.usefixtures("silent_server")
 def test_connections_end_with_either_agent_and_with_the_link(
     tmp_path: Path, pair: NetworkPair, machines: Machines, end: str
@@ -129,7 +127,9 @@ def test_an_agent_that_is_not_there_is_named(tmp_path: Path, pair: NetworkPair, 
 
 
 # Connects, and does nothing for as long as its input is open.
-IDLE = "import socket, sys; s = socket.create_connection((sys.argv[1], 8009)); print('up', flush=True); sys.stdin.read()"
+IDLE = (
+    "import socket, sys; s = socket.create_connection((sys.argv[1], 8009)); print('up', flush=True); sys.stdin.read()"
+)
 
 
 @pytest.mark.usefixtures("silent_server")

@@ -255,7 +255,8 @@ constexpr ConfigKey keys[] = {
      "A program's own memory for its connections. Only the part that it uses is occupied.", mebibyte, 64 * tebibyte},
     {"tcp.receive_memory_max", ConfigType::bytes, "16GiB",
      "Memory of all programs together that the agent may fill with data from peers: the receive buffers of "
-     "connections, counted until their program has closed them.",
+     "connections, counted until their program has closed them; of programs on other machines also the send buffers, "
+     "which the agent has a copy of.",
      mebibyte, 64 * tebibyte},
     {"tcp.receive_memory_of_user", ConfigType::bytes, "64TiB",
      "The part of tcp.receive_memory_max for programs of one user.", mebibyte, 64 * tebibyte},

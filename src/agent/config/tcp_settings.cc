@@ -61,9 +61,8 @@ Status check_relay(const Config& config, const TcpSettings& settings) {
 // The kind of device: the prefix of tcp.device.
 Status parse_device(const Config& config, TcpSettings& settings) {
   using Kind = TcpSettings::Kind;
-  for (const auto& [beginning, kind] : {std::pair<std::string_view, Kind>{"tap:", Kind::tap},
-                                      {"dpdk:", Kind::dpdk},
-                                      {"agent:", Kind::agent}}) {
+  for (const auto& [beginning, kind] :
+       {std::pair<std::string_view, Kind>{"tap:", Kind::tap}, {"dpdk:", Kind::dpdk}, {"agent:", Kind::agent}}) {
     if (!settings.device.starts_with(beginning)) continue;
     settings.device.erase(0, beginning.size());
     settings.kind = kind;

@@ -13,8 +13,7 @@ namespace offpath::agent {
 class LinkedPrograms::Memory {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Memory>> make(std::uint64_t bytes) {
-    void* const data =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes", bytes));
     return std::shared_ptr<Memory>(new Memory({static_cast<std::byte*>(data), bytes}));
   }
@@ -87,7 +86,8 @@ bool LinkedPrograms::carry(std::uint64_t number, Program& program) {
     transfers_.emplace(token, Transfer{number, each.token, program.memory, program.mirror});
     if (each.writes) {
       std::vector<link::WritePiece> pieces;
-      for (const auto& [offset, memory, length] : each.pieces) pieces.push_back({program.region, offset, memory, length});
+      for (const auto& [offset, memory, length] : each.pieces)
+        pieces.push_back({program.region, offset, memory, length});
       program.channel->push(token, std::move(pieces));
       continue;
     }

@@ -74,9 +74,8 @@ void ProgramSockets::wake(std::uint64_t program, std::uint32_t process) const {
 }
 
 Status ProgramSockets::watch(std::uint64_t program, std::uint32_t process, Process sockets) {
-  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN, [this, program, process](std::uint32_t, TimeNs now) {
-    on_readable(program, process, now);
-  }));
+  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN,
+                      [this, program, process](std::uint32_t, TimeNs now) { on_readable(program, process, now); }));
   owner_.on_socket(program, process, sockets.wake);
   programs_.at(program).processes.insert_or_assign(process, std::move(sockets));
   return {};

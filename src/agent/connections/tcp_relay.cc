@@ -80,8 +80,9 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
   OFP_TRY(wire::check_tcp_area(layout));
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.size() < layout.bytes)
-    return fail(Error::unsupported, "the agent cannot map the memory of this program: connections need a relay on the "
-                                    "program's machine");
+    return fail(Error::unsupported,
+                "the agent cannot map the memory of this program: connections need a relay on the "
+                "program's machine");
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
   const std::uint64_t number = ++last_number_;
   Program& program = programs_[number];
@@ -130,9 +131,8 @@ void TcpRelay::on_opened(std::uint64_t number, std::unique_ptr<Far> far, Status 
   if (status) status = serve(number, program);
   if (status) return channel->reply(wire::ReplyKind::done, ticket, wire::Done{wire::tcp_area_version});
   leave(number);
-  const Failure why{status.error().code,
-                    fmt::format("the agent at {}, which has the connections: {}", options_.agent.text(),
-                                status.error().message)};
+  const Failure why{status.error().code, fmt::format("the agent at {}, which has the connections: {}",
+                                                     options_.agent.text(), status.error().message)};
   channel->reply_failure(ticket, wire::any_reply, why);
 }
 

@@ -12,9 +12,9 @@ namespace offpath::tcp {
 namespace {
 
 using wire::TcpAreaLayout;
-using wire::TcpEvent;
 using wire::TcpCommand;
 using wire::TcpCommandKind;
+using wire::TcpEvent;
 namespace area_word = wire::tcp_word;
 
 constexpr std::uint64_t kept_touched_bytes = 16 << 10;  // less than this is not worth a system call
@@ -185,7 +185,8 @@ void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& p
 
 void AreaMirror::add_ring(std::vector<Piece>& pieces, std::uint64_t ring_at, std::uint32_t ring_bytes,
                           std::uint64_t from, std::uint64_t to) {
-  const std::uint64_t first = from & (ring_bytes - 1), straight = std::min<std::uint64_t>(to - from, ring_bytes - first);
+  const std::uint64_t first = from & (ring_bytes - 1),
+                      straight = std::min<std::uint64_t>(to - from, ring_bytes - first);
   pieces.push_back({ring_at + first, memory_.data() + ring_at + first, straight});
   if (straight < to - from) pieces.push_back({ring_at, memory_.data() + ring_at, to - from - straight});
 }
@@ -193,8 +194,9 @@ void AreaMirror::add_ring(std::vector<Piece>& pieces, std::uint64_t ring_at, std
 void AreaMirror::publish() {
   while (!batches_.empty() && batches_.front().fetch == 0) {
     for (const TcpCommand& command : batches_.front().commands)
-      std::memcpy(memory_.data() + TcpAreaLayout::commands + published_++ % layout_.command_slots * TcpAreaLayout::slot_bytes,
-                  &command, sizeof command);
+      std::memcpy(
+          memory_.data() + TcpAreaLayout::commands + published_++ % layout_.command_slots * TcpAreaLayout::slot_bytes,
+          &command, sizeof command);
     set_word(area_word::commands, published_);
     batches_.pop_front();
   }

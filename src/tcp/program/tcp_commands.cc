@@ -148,9 +148,9 @@ bool TcpService::charge(Program& program, const Held& held) {
   std::uint64_t bytes = 0;
   for (const auto& [first, end] : rings) {
     if (program.charged.size() < static_cast<std::size_t>(end)) program.charged.resize(static_cast<std::size_t>(end));
-    bytes += static_cast<std::uint64_t>(
-                 std::count(program.charged.begin() + first, program.charged.begin() + end, false)) *
-             block_bytes;
+    bytes +=
+        static_cast<std::uint64_t>(std::count(program.charged.begin() + first, program.charged.begin() + end, false)) *
+        block_bytes;
   }
   if (bytes == 0) return true;
   std::uint64_t of_user = bytes, of_all = bytes;

@@ -5,8 +5,8 @@
 #include <deque>
 #include <random>
 
-#include "testing/tcp/programs.h"
 #include "tcp/program/area_mirror.h"
+#include "testing/tcp/programs.h"
 
 namespace offpath::tcp {
 

@@ -156,7 +156,7 @@ struct TcpCommand {
   std::uint64_t position;
   std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
   std::uint16_t remote_port;
-  std::uint16_t flags;    // of connect, listen (for its flows) and options
+  std::uint16_t flags;  // of connect, listen (for its flows) and options
   // rings, from the start of the area. With every later command of a flow, send_at is the position of bytes that the
   // program has read
   std::uint64_t send_at;
