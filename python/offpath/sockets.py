@@ -60,9 +60,9 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
 
 def relay_to(agent: str) -> Agent:
     """An agent on this machine that relays programs' connections to ``agent``, which is on another one or on this
-    machine's card: tcp:, tls:, verbs: or doca:HOST:PORT. Its keys are those of OFFPATH_KEY_FILE and OFFPATH_TLS_CA_FILE.
-    Use its ``address`` for ``environment``. It ends with the last process that inherits from this one. Raises AgentError
-    with the end of its log."""
+    machine's card: tcp:, tls:, verbs: or doca:HOST:PORT. Its keys are those of OFFPATH_KEY_FILE and
+    OFFPATH_TLS_CA_FILE. Use its ``address`` for ``environment``. It ends with the last process that inherits from this
+    one. Raises AgentError with the end of its log."""
     settings: dict[str, Any] = {"tcp.device": f"agent:{agent}"}
     for key, variable in {"security.key_file": "OFFPATH_KEY_FILE", "group.tls_ca": "OFFPATH_TLS_CA_FILE"}.items():
         if value := os.environ.get(variable):

@@ -1,5 +1,6 @@
 """Offloaded sockets of programs here over an agent beyond a link (``tcp.device = "agent:…"``): the command line, ends
-of either agent, silence, and what crosses the link. The other tests of sockets run over a link as well (conftest.py)."""
+of either agent and of the link, and what crosses it. The other tests of sockets run over a link as well, see
+conftest.py."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from typing import NamedTuple
 
 import pytest
 from agent_process import AgentProcess, agent, pages_of, run_agent, until
-from conftest import with_device
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
 from offpath import sockets
+
+from conftest import with_device
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
