@@ -5,14 +5,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules these tests share
 
 from agent_process import AgentProcess, agent
-from network_pair import AGENT_ADDRESS, NetworkPair, network_pair
+from network_pair import NetworkPair, network_pair
+from offloading_agents import SETUPS, Setup, with_device
 
 
 @pytest.fixture
@@ -30,39 +30,24 @@ def pair() -> Iterator[NetworkPair]:
         yield made
 
 
-class Place(NamedTuple):
-    """Where programs' connections are: an agent with so many cores for them, here or beyond a relay and a link."""
-
-    cores: int
-    linked: bool
-
-
-PLACES = {"1-core": Place(1, False), "2-cores": Place(2, False), "over-a-link": Place(1, True)}
-
-
-@pytest.fixture(params=list(PLACES.values()), ids=list(PLACES))
-def place(request: pytest.FixtureRequest) -> Place:
-    where: Place = request.param
-    return where
+@pytest.fixture(params=list(SETUPS.values()), ids=list(SETUPS))
+def setup(request: pytest.FixtureRequest) -> Setup:
+    which: Setup = request.param
+    return which
 
 
 @pytest.fixture
-def cores(place: Place) -> int:
+def cores(setup: Setup) -> int:
     """Of the agent that ``served`` is, for connections."""
-    return place.cores
-
-
-def with_device(cores: int) -> list[str]:
-    settings = ["tcp.device=near", f"tcp.address={AGENT_ADDRESS}/24", f"tcp.cores={cores}"]
-    return [word for each in [*settings, "tcp.flows_of_program=8192"] for word in ("--set", each)]
+    return setup.cores
 
 
 @pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair, place: Place, cores: int) -> Iterator[AgentProcess]:
+def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Iterator[AgentProcess]:
     """An agent that has the device in ``near``; its pages are at tmp_path/http.sock. Programs connect to
     tmp_path/agent.sock: this agent, or one that relays to it over tcp:."""
     pages = ["--http", f"unix:{tmp_path}/http.sock"]
-    if not place.linked:
+    if not setup.linked:
         with agent(tmp_path, *with_device(cores), *pages, http=False, launcher=pair.near_command()) as running:
             yield running
         return
