@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 #include <thread>
 
@@ -33,14 +34,14 @@ constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
 void say(std::string_view what, const Failure& why) {
+  note_failure(why.message);
   std::fprintf(stderr, "offpath sockets: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
 }
 
 [[gnu::destructor]] void at_exit() {
   if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets
   program().leave();
-  const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
-  if (wanted != nullptr && std::string_view(wanted) == "1" && !program().policy().agent.empty())
+  if (!program().policy().agent.empty() && is_to_report())
     std::fprintf(stderr, "offpath sockets: %s\n", report().c_str());
 }
 
@@ -209,8 +210,18 @@ void Program::rest() {
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
   const timespec look{1, 0};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, may_give_back_.load() ? &look : nullptr,
-                                  static_cast<const sigset_t*>(nullptr)));
+  const int ready = kernel::ppoll(&descriptors[0], nfds_t{3}, may_give_back_.load() ? &look : nullptr,
+                                  static_cast<const sigset_t*>(nullptr));
+  if (ready < 0 && errno != EINTR) {
+    // Below three allowed descriptors (RLIMIT_NOFILE) the kernel refuses the call. Reading them does not block. Wakes
+    // of other threads stay.
+    const timespec pause{0, 10 * millisecond_ns};
+    ::nanosleep(&pause, nullptr);
+    char byte;
+    const bool gone = ::recv(wake_fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    descriptors[0].revents = listens || gone ? POLLIN : 0;
+    descriptors[1].revents = descriptors[2].revents = POLLIN;
+  }
   // Before awake(): some discarded datagrams may have been for other threads, which awake() then serves.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
   if (listens) awake();

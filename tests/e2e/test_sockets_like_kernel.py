@@ -348,3 +348,92 @@ print(len(heard))
 def test_workers_with_listeners_of_their_own_share_a_port(place: Place) -> None:
     with place.running(WORKERS_WITH_LISTENERS_OF_THEIR_OWN):
         assert place.peer(ASKS_OFTEN) == "4"
+
+
+HINTS = """
+import socket
+listener = socket.create_server(("0.0.0.0", 7610))
+print("ready", flush=True)
+c, _ = listener.accept()
+for level, name, value in (
+    (socket.IPPROTO_IP, socket.IP_TOS, 0x10),
+    (socket.SOL_SOCKET, socket.SO_PRIORITY, 3),
+    (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1),
+):
+    c.setsockopt(level, name, value)
+    assert c.getsockopt(level, name) == value, name
+c.sendall(b"hello")
+"""
+
+
+def test_options_that_only_hint_are_accepted(place: Place) -> None:
+    with place.running(HINTS):
+        assert place.peer(SAYS_WHAT_IT_HEARS, "7610") == "hello"
+
+
+# As programs that confine themselves do, after they have accepted a connection.
+MAY_OPEN_NOTHING = """
+import resource, select, socket, time
+listener = socket.create_server(("0.0.0.0", 7611))
+print("ready", flush=True)
+c, _ = listener.accept()
+resource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))
+for number in range(3):
+    began, used = time.monotonic(), time.process_time()
+    if number == 1:  # readiness is shown at the descriptor
+        wait = select.poll()
+        wait.register(c, select.POLLIN)
+        assert wait.poll(20000)
+    assert c.recv(1) == b"x"
+    assert time.process_time() - used < (time.monotonic() - began) / 2  # it slept
+    c.sendall(b"y")
+"""
+SENDS_NOW_AND_THEN = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], 7611), timeout=20)
+for _ in range(3):
+    time.sleep(0.5)
+    s.sendall(b"x")
+    assert s.recv(1) == b"y"
+print("done")
+"""
+
+
+def test_a_program_that_may_open_no_descriptor_waits_without_spinning(place: Place) -> None:
+    with place.running(MAY_OPEN_NOTHING):
+        assert place.peer(SENDS_NOW_AND_THEN) == "done"
+
+
+UVLOOP_ECHO = """
+import asyncio, sys
+import uvloop
+
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def main():
+    server = await asyncio.start_server(echo, "0.0.0.0", 7612)
+    print("ready", flush=True)
+    await server.serve_forever()
+
+
+uvloop.run(main())
+"""
+ASKS_FOR_ECHOES = """
+import socket, sys
+made = [socket.create_connection((sys.argv[1], 7612), timeout=20) for _ in range(20)]
+for number, each in enumerate(made):
+    each.sendall(b"%4d" % number)
+print(all(each.recv(4, socket.MSG_WAITALL) == b"%4d" % number for number, each in enumerate(made)))
+"""
+
+
+# libuv has an io_uring carry its calls of epoll_ctl.
+def test_an_event_loop_of_libuv_serves(place: Place) -> None:
+    with place.running(UVLOOP_ECHO):
+        assert place.peer(ASKS_FOR_ECHOES) == "True"
