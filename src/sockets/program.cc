@@ -236,6 +236,17 @@ void Program::rest() {
   if (!cleared) lose(cleared.error());
 }
 
+void Program::confine() noexcept {
+  if (area_.load() == nullptr || left_out() || vforked() || confined_.exchange(true)) return;
+  // A write to a descriptor whose other end is closed would kill the program; its own sends still do (transfer.cc).
+  struct sigaction action{};
+  if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
+    if (const int own = own_[handle].signal.load(); own >= 0)
+      kernel::fcntl(own, F_SETFL, kernel::fcntl(own, F_GETFL) | O_NONBLOCK);
+  connections_->write_wakes();
+}
+
 void Program::lose(const Failure& why) {
   say("every connection is lost", why);
   lost_ = true;

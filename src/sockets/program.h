@@ -95,6 +95,11 @@ class Program {
   // The program puts a descriptor of its own at this number. False: this library needs the number.
   [[nodiscard]] bool make_way(int number);
 
+  // The program is about to set a seccomp filter, which allows read and write, futex and ppoll at least. This library's
+  // own descriptors need no other calls afterwards.
+  void confine() noexcept;
+  [[nodiscard]] bool confined() const noexcept { return confined_.load(std::memory_order_relaxed); }
+
   // From now on events of this socket are taken in even while no call waits.
   void listen_for(Socket& socket);
 
@@ -125,7 +130,7 @@ class Program {
   void keep_others_asleep();
 
   Policy policy_;
-  std::atomic<bool> left_out_ = false;
+  std::atomic<bool> left_out_ = false, confined_ = false;
   std::optional<channel::Sockets::Newcomer> newcomer_;  // between before_fork and its end
   std::mutex executing_;
   std::mutex forking_;

@@ -437,3 +437,60 @@ print(all(each.recv(4, socket.MSG_WAITALL) == b"%4d" % number for number, each i
 def test_an_event_loop_of_libuv_serves(place: Place) -> None:
     with place.running(UVLOOP_ECHO):
         assert place.peer(ASKS_FOR_ECHOES) == "True"
+
+
+# As the process of sshd that speaks to peers before they are known: a filter kills it for calls that it does not need.
+# The child is to have all that Python needs by then.
+CONFINED = """
+import ctypes, os, platform, resource, select, socket, struct
+listener = socket.create_server(("0.0.0.0", 7613))
+print("ready", flush=True)
+c, _ = listener.accept()
+FORBIDDEN = {"x86_64": [44, 45, 46, 47, 53, 299, 307, 232, 281], "aarch64": [206, 207, 211, 212, 199, 243, 269, 22]}
+
+
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+
+def confine():
+    calls = FORBIDDEN[platform.machine()]
+    load, is_equal, give = 0x20, 0x15, 0x06
+    code = [(load, 0, 0, 0)]
+    code += [(is_equal, len(calls) - at, 0, call) for at, call in enumerate(calls)]
+    code += [(give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x80000000)]  # allow; kill the process
+    words = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))
+    program = Program(len(code), ctypes.addressof(words))
+    assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, ctypes.get_errno()
+
+
+child = os.fork()
+if child == 0:
+    wait = select.poll()
+    wait.register(c, select.POLLIN)
+    confine()
+    for _ in range(3):
+        assert wait.poll(20000)
+        os.write(c.fileno(), os.read(c.fileno(), 4))
+    os._exit(7)
+c.close()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+ASKS_THE_CONFINED = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], 7613), timeout=20)
+for _ in range(3):
+    time.sleep(0.1)
+    s.sendall(b"ping")
+    assert s.recv(4, socket.MSG_WAITALL) == b"ping"
+print(s.recv(1))
+"""
+
+
+def test_a_process_with_a_seccomp_filter_reads_and_writes(place: Place) -> None:
+    with place.running(CONFINED) as server:
+        assert place.peer(ASKS_THE_CONFINED) == "b''"
+        assert line_of(server) == "7"
