@@ -210,8 +210,10 @@ void Program::rest() {
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
   const timespec look{1, 0};
-  const int ready = kernel::ppoll(&descriptors[0], nfds_t{3}, may_give_back_.load() ? &look : nullptr,
-                                  static_cast<const sigset_t*>(nullptr));
+  const bool looks_again = may_give_back_.load() || main_thread_.watches();
+  const int ready =
+      kernel::ppoll(&descriptors[0], nfds_t{3}, looks_again ? &look : nullptr, static_cast<const sigset_t*>(nullptr));
+  if (main_thread_.was_killed()) end_with_main_thread();
   if (ready < 0 && errno != EINTR) {
     // Below three allowed descriptors (RLIMIT_NOFILE) the kernel refuses the call. Reading them does not block. Wakes
     // of other threads stay.
@@ -245,6 +247,18 @@ void Program::confine() noexcept {
     if (const int own = own_[handle].signal.load(); own >= 0)
       kernel::fcntl(own, F_SETFL, kernel::fcntl(own, F_GETFL) | O_NONBLOCK);
   connections_->write_wakes();
+  main_thread_.begin();
+  wake_thread();
+}
+
+// As the kernel ends a process whose only thread a filter kills.
+void Program::end_with_main_thread() noexcept {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGSYS);
+  ::signal(SIGSYS, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(SIGSYS);
 }
 
 void Program::lose(const Failure& why) {

@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "sockets/descriptors.h"
 #include "sockets/policy.h"
+#include "sockets/thread_watch.h"
 
 namespace offpath::sockets {
 
@@ -108,6 +109,7 @@ class Program {
   void start_listening();
   void listen_to_agent();
   void rest();
+  void end_with_main_thread() noexcept;
   void lose(const Failure& why);
   void told();
   // Exists while a thread waits for told_.
@@ -131,6 +133,7 @@ class Program {
 
   Policy policy_;
   std::atomic<bool> left_out_ = false, confined_ = false;
+  ThreadWatch main_thread_;                             // once it is confined
   std::optional<channel::Sockets::Newcomer> newcomer_;  // between before_fork and its end
   std::mutex executing_;
   std::mutex forking_;

@@ -442,11 +442,13 @@ def test_an_event_loop_of_libuv_serves(place: Place) -> None:
 # As the process of sshd that speaks to peers before they are known: a filter kills it for calls that it does not need.
 # The child is to have all that Python needs by then.
 CONFINED = """
-import ctypes, os, platform, resource, select, socket, struct
+import ctypes, os, platform, resource, select, socket, struct, sys
+how = sys.argv[1]
 listener = socket.create_server(("0.0.0.0", 7613))
 print("ready", flush=True)
 c, _ = listener.accept()
-FORBIDDEN = {"x86_64": [44, 45, 46, 47, 53, 299, 307, 232, 281], "aarch64": [206, 207, 211, 212, 199, 243, 269, 22]}
+FORBIDDEN = {"x86_64": [110, 44, 45, 46, 47, 53, 299, 307, 232, 281],
+             "aarch64": [173, 206, 207, 211, 212, 199, 243, 269, 22]}
 
 
 class Program(ctypes.Structure):
@@ -458,7 +460,7 @@ def confine():
     load, is_equal, give = 0x20, 0x15, 0x06
     code = [(load, 0, 0, 0)]
     code += [(is_equal, len(calls) - at, 0, call) for at, call in enumerate(calls)]
-    code += [(give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x80000000)]  # allow; kill the process
+    code += [(give, 0, 0, 0x7FFF0000), (give, 0, 0, 0)]  # allow; kill the thread
     words = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
@@ -475,6 +477,8 @@ if child == 0:
     for _ in range(3):
         assert wait.poll(20000)
         os.write(c.fileno(), os.read(c.fileno(), 4))
+    if how == "killed":
+        ctypes.CDLL(None).getppid()
     os._exit(7)
 c.close()
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -490,7 +494,9 @@ print(s.recv(1))
 """
 
 
-def test_a_process_with_a_seccomp_filter_reads_and_writes(place: Place) -> None:
-    with place.running(CONFINED) as server:
+# "killed": by a call that the filter forbids, which its parent learns.
+@pytest.mark.parametrize(("how", "ends"), [("exits", "7"), ("killed", str(-signal.SIGSYS))])
+def test_a_process_with_a_seccomp_filter_reads_and_writes(place: Place, how: str, ends: str) -> None:
+    with place.running(CONFINED, how) as server:
         assert place.peer(ASKS_THE_CONFINED) == "b''"
-        assert line_of(server) == "7"
+        assert line_of(server) == ends
