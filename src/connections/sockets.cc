@@ -47,9 +47,11 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
 SocketArea::Wake Sockets::waker() const {
   return [this](std::uint32_t core) {
     const auto which = static_cast<std::uint8_t>(core);
-    static_cast<void>(
-        ::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough wakes to
-                                                                                  // read
+    // If the socket is full, the agent has enough wakes to read.
+    if (writes_wakes_.load(std::memory_order_relaxed))
+      static_cast<void>(::write(wake_.get(), &which, sizeof which));
+    else
+      static_cast<void>(::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));
   };
 }
 

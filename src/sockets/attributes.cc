@@ -1,4 +1,4 @@
-// Options, addresses and FIONREAD. Unknown options are refused, not ignored.
+// Options, addresses and FIONREAD. Options that only hint are kept without effect; unknown ones are refused.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -53,6 +53,8 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.reuse_address, to, length);
     case SO_REUSEPORT:
       return give(socket.reuse_port, to, length);
+    case SO_PRIORITY:
+      return give(socket.priority, to, length);
     case SO_SNDBUF:
       return give(socket.send_buffer, to, length);
     case SO_RCVBUF:
@@ -93,6 +95,8 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.no_delay, to, length);
     case TCP_CORK:
       return give(socket.cork, to, length);
+    case TCP_QUICKACK:
+      return give(socket.quick_ack, to, length);
     case TCP_KEEPIDLE:
       return give(socket.keepalive_idle_s, to, length);
     case TCP_KEEPINTVL:
@@ -124,6 +128,8 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
   switch (name) {
     case TCP_NODELAY:
       return take(socket.no_delay, from, length);
+    case TCP_QUICKACK:
+      return take(socket.quick_ack, from, length);
     case TCP_CORK:
       return take_number(socket, socket.cork, from, length, INT_MIN, INT_MAX);
     case TCP_KEEPIDLE:
@@ -149,6 +155,8 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
       return take(socket.reuse_address, from, length);
     case SO_REUSEPORT:
       return take(socket.reuse_port, from, length);
+    case SO_PRIORITY:
+      return take(socket.priority, from, length);
     case SO_SNDBUF:
     case SO_RCVBUF:
       return take(ignored, from, length);
@@ -165,6 +173,15 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
     default:
       return failed(ENOPROTOOPT);
   }
+}
+
+// A number of one byte or of four, as in ip(7).
+int set_ip_option(Socket& socket, int name, const void* from, socklen_t length) {
+  if (name != IP_TOS) return failed(ENOPROTOOPT);
+  if (length >= sizeof(int)) return take(socket.type_of_service, from, length);
+  if (length == 0) return failed(EINVAL);
+  socket.type_of_service = *static_cast<const unsigned char*>(from);
+  return 0;
 }
 
 int name_of(const Socket& socket, bool peer, sockaddr* to, socklen_t* length) {
@@ -185,6 +202,7 @@ OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::getsockopt(fd, level, name, to, length);
   if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
+  if (level == IPPROTO_IP && name == IP_TOS) return give(socket->type_of_service, to, length);
   return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
 }
 
@@ -192,6 +210,7 @@ OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::setsockopt(fd, level, name, from, length);
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
+  if (level == IPPROTO_IP) return set_ip_option(*socket, name, from, length);
   return level == IPPROTO_TCP ? set_tcp_option(*socket, name, from, length) : failed(ENOPROTOOPT);
 }
 

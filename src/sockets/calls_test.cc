@@ -147,7 +147,7 @@ TEST_F(Calls, WhatASocketIsNotIsRefused) {
   EXPECT_EQ(read_from(listening), "errno " + std::to_string(ENOTCONN));
   EXPECT_EQ(error_of(::send(connection, "x", 1, MSG_OOB)), EOPNOTSUPP);
   EXPECT_EQ(error_of(set(connection, SOL_SOCKET, SO_MARK, 1)), ENOPROTOOPT);
-  EXPECT_EQ(error_of(set(connection, IPPROTO_IP, IP_TOS, 1)), ENOPROTOOPT);
+  EXPECT_EQ(error_of(set(connection, IPPROTO_IP, IP_TTL, 1)), ENOPROTOOPT);
   EXPECT_EQ(error_of(set(connection, IPPROTO_TCP, TCP_KEEPCNT, 0)), EINVAL);
   EXPECT_EQ(error_of(::shutdown(connection, 17)), EINVAL);
 }
@@ -274,6 +274,18 @@ TEST_F(Calls, AnyPortOfTheAgentsAddressIsTheAgents) {
   EXPECT_EQ(ntohs(own.sin_port), AreaAgent::chosen_port);
   ASSERT_EQ(::listen(fd, 1), 0);
   EXPECT_TRUE(is_offloaded(fd));
+}
+
+TEST_F(Calls, OptionsThatOnlyHintAreAccepted) {
+  const int before = tcp();
+  ASSERT_EQ(set(before, IPPROTO_IP, IP_TOS, 0x10), 0);
+  ASSERT_EQ(connect(before, "10.9.0.1", 80), 0);
+  EXPECT_EQ(option(before, IPPROTO_IP, IP_TOS), 0x10);
+  EXPECT_EQ(set(before, SOL_SOCKET, SO_PRIORITY, 3), 0);
+  EXPECT_EQ(option(before, SOL_SOCKET, SO_PRIORITY), 3);
+  const unsigned char low_delay = 0x08;
+  EXPECT_EQ(::setsockopt(before, IPPROTO_IP, IP_TOS, &low_delay, 1), 0);
+  EXPECT_EQ(option(before, IPPROTO_IP, IP_TOS), 0x08);
 }
 
 TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {

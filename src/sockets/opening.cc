@@ -53,6 +53,8 @@ void take_options(Socket& socket, int fd) {
   socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
   socket.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
+  socket.type_of_service = option_of<int>(fd, IPPROTO_IP, IP_TOS);
+  socket.priority = option_of<int>(fd, SOL_SOCKET, SO_PRIORITY);
   const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
   socket.resets = linger_time.l_onoff != 0 && linger_time.l_linger == 0;
   socket.receive_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_RCVTIMEO);

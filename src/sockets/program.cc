@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 #include <thread>
 
@@ -33,14 +34,14 @@ constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
 void say(std::string_view what, const Failure& why) {
+  note_failure(why.message);
   std::fprintf(stderr, "offpath sockets: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
 }
 
 [[gnu::destructor]] void at_exit() {
   if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets
   program().leave();
-  const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
-  if (wanted != nullptr && std::string_view(wanted) == "1" && !program().policy().agent.empty())
+  if (!program().policy().agent.empty() && is_to_report())
     std::fprintf(stderr, "offpath sockets: %s\n", report().c_str());
 }
 
@@ -211,11 +212,20 @@ void Program::rest() {
                           {connections_->notice_fd(), POLLIN, 0}};
   // An agent that ended may leave what lets nobody sleep: its end shows here.
   const timespec at_once{0, 0}, look{1, 0};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3},
-                                  !sleeps                 ? &at_once
-                                  : may_give_back_.load() ? &look
-                                                          : nullptr,
-                                  static_cast<const sigset_t*>(nullptr)));
+  const bool looks_again = may_give_back_.load() || main_thread_.watches();
+  const timespec* const limit = !sleeps ? &at_once : looks_again ? &look : nullptr;
+  const int ready = kernel::ppoll(&descriptors[0], nfds_t{3}, limit, static_cast<const sigset_t*>(nullptr));
+  if (main_thread_.was_killed()) end_with_main_thread();
+  if (ready < 0 && errno != EINTR) {
+    // Below three allowed descriptors (RLIMIT_NOFILE) the kernel refuses the call. Reading them does not block. Wakes
+    // of other threads stay.
+    const timespec pause{0, 10 * millisecond_ns};
+    ::nanosleep(&pause, nullptr);
+    char byte;
+    const bool gone = ::recv(wake_fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    descriptors[0].revents = listens || gone ? POLLIN : 0;
+    descriptors[1].revents = descriptors[2].revents = POLLIN;
+  }
   // Before awake(): some discarded datagrams may have been for other threads, which awake() then serves.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
   if (listens) awake();
@@ -228,6 +238,29 @@ void Program::rest() {
     told();
   }
   if (!cleared) lose(cleared.error());
+}
+
+void Program::confine() noexcept {
+  if (area_.load() == nullptr || left_out() || vforked() || confined_.exchange(true)) return;
+  // A write to a descriptor whose other end is closed would kill the program; its own sends still do (transfer.cc).
+  struct sigaction action{};
+  if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
+    if (const int own = own_[handle].signal.load(); own >= 0)
+      kernel::fcntl(own, F_SETFL, kernel::fcntl(own, F_GETFL) | O_NONBLOCK);
+  connections_->write_wakes();
+  main_thread_.begin();
+  wake_thread();
+}
+
+// As the kernel ends a process whose only thread a filter kills.
+void Program::end_with_main_thread() noexcept {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGSYS);
+  ::signal(SIGSYS, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(SIGSYS);
 }
 
 void Program::lose(const Failure& why) {

@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "sockets/descriptors.h"
 #include "sockets/policy.h"
+#include "sockets/thread_watch.h"
 
 namespace offpath::sockets {
 
@@ -95,6 +96,11 @@ class Program {
   // The program puts a descriptor of its own at this number. False: this library needs the number.
   [[nodiscard]] bool make_way(int number);
 
+  // The program is about to set a seccomp filter, which allows read and write, futex and ppoll at least. This library's
+  // own descriptors need no other calls afterwards.
+  void confine() noexcept;
+  [[nodiscard]] bool confined() const noexcept { return confined_.load(std::memory_order_relaxed); }
+
   // From now on events of this socket are taken in even while no call waits.
   void listen_for(Socket& socket);
 
@@ -103,6 +109,7 @@ class Program {
   void start_listening();
   void listen_to_agent();
   void rest();
+  void end_with_main_thread() noexcept;
   void lose(const Failure& why);
   void told();
   // Exists while a thread waits for told_.
@@ -125,7 +132,8 @@ class Program {
   void keep_others_asleep();
 
   Policy policy_;
-  std::atomic<bool> left_out_ = false;
+  std::atomic<bool> left_out_ = false, confined_ = false;
+  ThreadWatch main_thread_;                             // once it is confined
   std::optional<channel::Sockets::Newcomer> newcomer_;  // between before_fork and its end
   std::mutex executing_;
   std::mutex forking_;

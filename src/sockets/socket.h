@@ -44,6 +44,7 @@ struct Settings {
   int no_delay = 0, cork = 0, reuse_address = 0, reuse_port = 0;
   int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;  // as in the kernel
   int user_timeout_ms = 0;
+  int type_of_service = 0, priority = 0, quick_ack = 1;  // hints: kept for getsockopt, without effect
 };
 
 // The pair of a future socket.

@@ -580,3 +580,28 @@ def test_redis_serves_and_its_benchmark_asks(tmp_path: Path, pair: NetworkPair, 
         for each in (near, far):
             each.kill()
             each.wait()
+
+
+# In a program of several processes, too.
+IS_REFUSED = """
+import os, socket
+for number in range(3):
+    if os.fork() == 0:
+        socket.socket(socket.AF_INET6).close()
+        raise SystemExit
+    os.wait()
+try:
+    socket.create_connection(("203.0.113.1", 7), 5)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_why_there_is_no_agent_is_said_once_and_reported(tmp_path: Path, pair: NetworkPair) -> None:
+    env = sockets.environment(f"unix:{tmp_path}/agent.sock", report=True)
+    done = fetch(pair.near_command(sys.executable, "-c", IS_REFUSED), env)
+    assert done.stdout == b"Network is down\n", done
+    reason, report = done.stderr.decode().splitlines()
+    assert reason.startswith(f"offpath sockets: no connections over unix:{tmp_path}/agent.sock: "), reason
+    assert report.startswith("offpath sockets: 0 offloaded, 3 left to the kernel (IPv6); "), report
+    assert report.endswith(reason.split(": ", 3)[-1]), report

@@ -348,3 +348,155 @@ print(len(heard))
 def test_workers_with_listeners_of_their_own_share_a_port(place: Place) -> None:
     with place.running(WORKERS_WITH_LISTENERS_OF_THEIR_OWN):
         assert place.peer(ASKS_OFTEN) == "4"
+
+
+HINTS = """
+import socket
+listener = socket.create_server(("0.0.0.0", 7610))
+print("ready", flush=True)
+c, _ = listener.accept()
+for level, name, value in (
+    (socket.IPPROTO_IP, socket.IP_TOS, 0x10),
+    (socket.SOL_SOCKET, socket.SO_PRIORITY, 3),
+    (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1),
+):
+    c.setsockopt(level, name, value)
+    assert c.getsockopt(level, name) == value, name
+c.sendall(b"hello")
+"""
+
+
+def test_options_that_only_hint_are_accepted(place: Place) -> None:
+    with place.running(HINTS):
+        assert place.peer(SAYS_WHAT_IT_HEARS, "7610") == "hello"
+
+
+# As programs that confine themselves do, after they have accepted a connection.
+MAY_OPEN_NOTHING = """
+import resource, select, socket, time
+listener = socket.create_server(("0.0.0.0", 7611))
+print("ready", flush=True)
+c, _ = listener.accept()
+resource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))
+for number in range(3):
+    began, used = time.monotonic(), time.process_time()
+    if number == 1:  # readiness is shown at the descriptor
+        wait = select.poll()
+        wait.register(c, select.POLLIN)
+        assert wait.poll(20000)
+    assert c.recv(1) == b"x"
+    assert time.process_time() - used < (time.monotonic() - began) / 2  # it slept
+    c.sendall(b"y")
+"""
+SENDS_NOW_AND_THEN = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], 7611), timeout=20)
+for _ in range(3):
+    time.sleep(0.5)
+    s.sendall(b"x")
+    assert s.recv(1) == b"y"
+print("done")
+"""
+
+
+def test_a_program_that_may_open_no_descriptor_waits_without_spinning(place: Place) -> None:
+    with place.running(MAY_OPEN_NOTHING):
+        assert place.peer(SENDS_NOW_AND_THEN) == "done"
+
+
+UVLOOP_ECHO = """
+import asyncio, sys
+import uvloop
+
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def main():
+    server = await asyncio.start_server(echo, "0.0.0.0", 7612)
+    print("ready", flush=True)
+    await server.serve_forever()
+
+
+uvloop.run(main())
+"""
+ASKS_FOR_ECHOES = """
+import socket, sys
+made = [socket.create_connection((sys.argv[1], 7612), timeout=20) for _ in range(20)]
+for number, each in enumerate(made):
+    each.sendall(b"%4d" % number)
+print(all(each.recv(4, socket.MSG_WAITALL) == b"%4d" % number for number, each in enumerate(made)))
+"""
+
+
+# libuv has an io_uring carry its calls of epoll_ctl.
+def test_an_event_loop_of_libuv_serves(place: Place) -> None:
+    with place.running(UVLOOP_ECHO):
+        assert place.peer(ASKS_FOR_ECHOES) == "True"
+
+
+# As the process of sshd that speaks to peers before they are known: a filter kills it for calls that it does not need.
+# The child is to have all that Python needs by then.
+CONFINED = """
+import ctypes, os, platform, resource, select, socket, struct, sys
+how = sys.argv[1]
+listener = socket.create_server(("0.0.0.0", 7613))
+print("ready", flush=True)
+c, _ = listener.accept()
+FORBIDDEN = {"x86_64": [110, 44, 45, 46, 47, 53, 299, 307, 232, 281],
+             "aarch64": [173, 206, 207, 211, 212, 199, 243, 269, 22]}
+
+
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+
+def confine():
+    calls = FORBIDDEN[platform.machine()]
+    load, is_equal, give = 0x20, 0x15, 0x06
+    code = [(load, 0, 0, 0)]
+    code += [(is_equal, len(calls) - at, 0, call) for at, call in enumerate(calls)]
+    code += [(give, 0, 0, 0x7FFF0000), (give, 0, 0, 0)]  # allow; kill the thread
+    words = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))
+    program = Program(len(code), ctypes.addressof(words))
+    assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, ctypes.get_errno()
+
+
+child = os.fork()
+if child == 0:
+    wait = select.poll()
+    wait.register(c, select.POLLIN)
+    confine()
+    for _ in range(3):
+        assert wait.poll(20000)
+        os.write(c.fileno(), os.read(c.fileno(), 4))
+    if how == "killed":
+        ctypes.CDLL(None).getppid()
+    os._exit(7)
+c.close()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+ASKS_THE_CONFINED = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], 7613), timeout=20)
+for _ in range(3):
+    time.sleep(0.1)
+    s.sendall(b"ping")
+    assert s.recv(4, socket.MSG_WAITALL) == b"ping"
+print(s.recv(1))
+"""
+
+
+# "killed": by a call that the filter forbids, which its parent learns.
+@pytest.mark.parametrize(("how", "ends"), [("exits", "7"), ("killed", str(-signal.SIGSYS))])
+def test_a_process_with_a_seccomp_filter_reads_and_writes(place: Place, how: str, ends: str) -> None:
+    with place.running(CONFINED, how) as server:
+        assert place.peer(ASKS_THE_CONFINED) == "b''"
+        assert line_of(server) == ends
