@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "base/log.h"
-#include "pool/directory/placement.h"
 #include "wire/cursor.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
 
 namespace offpath::pool {
 
-using service::FailEffect;
 using wire::EntryKind;
 
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
@@ -342,12 +340,10 @@ void Pools::serve_computes(Computes& computes) {
   gets_.serve_computes(computes);
   context_.table.shown = [this, &computes](const std::string& pool, const FrameTable::Keys& keys,
                                            const FramePtr& frame) {
-    bool first = !versions_.takes_moved();
-    if (const Definition* const known = context_.directory.known(pool);
-        first && known != nullptr && context_.directory.is_elsewhere(*known)) {
-      const std::vector<std::string> all = Directory::owners(*known, keys.first);
-      first = !all.empty() && all.front() == context_.directory.self();
-    }
+    const Definition* const known = context_.directory.known(pool);
+    const bool elsewhere = known != nullptr && context_.directory.is_elsewhere(*known);
+    const bool first =
+        !versions_.takes_moved() && (!elsewhere || context_.directory.is_first_owner(*known, keys.first));
     computes.on_shown(pool, keys, frame, first);
   };
 }
@@ -394,6 +390,12 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   if (moves_.has_room()) context_.due(moves_.first());  // otherwise when one of those under way is over
 }
 
+void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.on_offer(channel, number, std::move(fd), effects);
+  if (arrivals_.is_waiting()) arrivals_.admit(now, effects);
+}
+
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
   context_.now = now;
   arrivals_.admit(now, effects);
@@ -433,12 +435,6 @@ Status Pools::make(const std::string& text, uid_t user, Effects& effects) {
              context_.directory.define(text, user, Access::write, By::program, context_.now, effects));
   definition->stays = true;
   return {};
-}
-
-void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
-  context_.now = now;
-  context_.table.on_offer(channel, number, std::move(fd), effects);
-  if (arrivals_.is_waiting()) arrivals_.admit(now, effects);
 }
 
 // ---- with a disk

@@ -23,9 +23,6 @@
 // where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,7 +30,6 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "base/clock.h"
