@@ -201,6 +201,17 @@ TEST_F(Parts, ARemovalIsAskedAgainUntilItIsConfirmedOrTheMemberIsBack) {
   EXPECT_EQ(context_.counters.removals_waiting, 0u);
 }
 
+TEST_F(Parts, ARemovalWaitsForNoMemberThatIsNamedByAPattern) {
+  for (const char* text : {"local:/mine", "hash:/all"}) {
+    ASSERT_TRUE(context_.directory.define(text, user, Directory::Access::write, Directory::By::disk, 0, effects_));
+    const Definition& pool = *context_.directory.known(text);
+    std::string row = "r";
+    while (Directory::owners(pool, row).front() != "a") row += "r";
+    removals_.add(pool, {row, "c"}, now_, effects_);
+    EXPECT_EQ(context_.counters.removals_waiting, 0u) << text;
+  }
+}
+
 TEST_F(Parts, AListingOfAMemberEndsWithItsLastPage) {
   Rows rows;
   Error why{};

@@ -13,6 +13,7 @@ void Removals::add(const Definition& pool, const FrameTable::Keys& keys, TimeNs 
   // back.
   const PoolOptions& options = pool.name.options;
   std::vector<std::string> named = options.members, holders = Directory::owners(pool, keys.first);
+  std::erase_if(named, [](const std::string& each) { return glob_prefix(each) != each; });  // a pattern names nobody
   std::ranges::sort(named);
   for (std::string& each : owners_of(pool.name.policy, options.replicas, keys.first, named))
     if (std::ranges::find(holders, each) == holders.end()) holders.push_back(std::move(each));
