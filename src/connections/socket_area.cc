@@ -74,7 +74,7 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
-  cores_ = cores_told();
+  learn();
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake)
@@ -86,8 +86,13 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
   spread();
 }
 
-void SocketArea::spread() {
+void SocketArea::learn() noexcept {
   cores_ = cores_told();
+  linked_ = word(memory_, wire::tcp_word::linked).load(std::memory_order_acquire) != 0;
+}
+
+void SocketArea::spread() {
+  learn();
   shared_->first_free.fill(nobody);
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
@@ -197,7 +202,7 @@ bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
       shared_->commands[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken)
                                     .load(std::memory_order_acquire) <
-      layout_.command_slots;
+      layout_.command_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
@@ -208,8 +213,12 @@ bool SocketArea::room_anywhere() const noexcept {
   return there;
 }
 
-void SocketArea::post(std::uint32_t core, const TcpCommand& command) noexcept {
+void SocketArea::post(std::uint32_t core, TcpCommand command) noexcept {
   std::uint64_t& commands = shared_->commands[core];
+  if (linked_) {
+    if (wire::is_of_flow(command.kind)) command.send_at = cell(command.handle).read;
+    command.stamp = wire::tcp_stamp(command, commands);
+  }
   std::memcpy(memory_.data() + TcpAreaLayout::commands + layout_.of_core(core) +
                   commands % layout_.command_slots * TcpAreaLayout::slot_bytes,
               &command, sizeof command);
@@ -509,8 +518,34 @@ bool SocketArea::fall_asleep() {
     }
     return something;
   };
-  return flag(memory_, wire::tcp_word::process_asleep(process_))
-      .fall_asleep(look, shared_->waits_for_room != 0 ? 2 : 1);
+  const bool for_room = shared_->waits_for_room != 0;
+  const SleepFlag own = flag(memory_, wire::tcp_word::process_asleep(process_));
+  if (!own.fall_asleep(look, for_room ? 2 : 1)) return false;
+  if (!linked_ || post_sleep(for_room)) return true;
+  own.clear();
+  return false;
+}
+
+// Over a link the agent does not see the flag. False: the reserve of the ring is full, and the agent is about to take
+// from it.
+bool SocketArea::post_sleep(bool for_room) noexcept {
+  Process& own = process(process_);
+  const std::uint64_t flags = for_room ? 2 : 1,
+                      woken = word(memory_, wire::tcp_word::process_woken(process_)).load(std::memory_order_acquire);
+  if (own.slept_flags == flags && own.slept_position == shared_->events_taken[0] && own.slept_woken == woken)
+    return true;
+  if (shared_->commands[0] - word(memory_, wire::tcp_word::commands_taken).load(std::memory_order_acquire) >=
+      layout_.command_slots)
+    return false;
+  TcpCommand command{};
+  command.kind = TcpCommandKind::sleep;
+  command.listener = process_;
+  own.slept_position = command.position = shared_->events_taken[0];
+  own.slept_woken = woken;
+  own.slept_flags = command.flags = static_cast<std::uint16_t>(flags);
+  post(0, command);
+  tell_agent();
+  return true;
 }
 
 void SocketArea::stay_awake() {

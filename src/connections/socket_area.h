@@ -162,6 +162,8 @@ class SocketArea {
   void set_changed(std::uint32_t number, Handle handle) noexcept;
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
   [[nodiscard]] std::uint32_t cores_told() const noexcept;
+  void learn() noexcept;
+  [[nodiscard]] bool post_sleep(bool for_room) noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
   [[nodiscard]] AcceptSlots& accept_slots(Handle listener, std::uint32_t core) const noexcept;
@@ -173,7 +175,7 @@ class SocketArea {
   void set_read(Handle handle, std::uint64_t position) noexcept;
   [[nodiscard]] bool room(std::uint32_t core) const noexcept;
   [[nodiscard]] bool room_anywhere() const noexcept;
-  void post(std::uint32_t core, const wire::TcpCommand& command) noexcept;
+  void post(std::uint32_t core, wire::TcpCommand command) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
@@ -203,6 +205,7 @@ class SocketArea {
   std::uint64_t kept_bytes_;
   Wake wake_;
   std::uint32_t process_ = 0, cores_ = 1;
+  bool linked_ = false;  // the agent reaches the area over a link
   Shared* shared_;
 };
 

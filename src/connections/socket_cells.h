@@ -44,6 +44,8 @@ struct alignas(64) SocketArea::Process {
   enum class Is : std::uint32_t { free, alive, leaving } is;
   std::uint32_t told;  // another process took in an event for this one
   std::uint64_t changed;
+  // Over a link: what the agent knows of its sleep. As long as it has not woken the process since, it knows it still.
+  std::uint64_t slept_position, slept_woken, slept_flags;
 };
 
 struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {

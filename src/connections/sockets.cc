@@ -32,7 +32,8 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
                              wire::tcp_area_version,
                              layout.command_slots,
                              layout.event_slots,
-                             layout.flows},
+                             layout.flows,
+                             0},
                payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;
@@ -139,7 +140,10 @@ Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, co
                                                   const SocketOptions& options, TimeNs deadline) {
   OFP_ASSIGN(const link::Address where, link::Address::parse(address));
   if (where.kind != link::Address::Kind::unix_socket)
-    return fail(Error::unsupported, "connections need an agent on this machine (unix:/path), not {}", address);
+    return fail(Error::unsupported,
+                "connections need an agent on this machine (unix:/path), not {}: start the program by `offpath sockets "
+                "--agent {} -- PROGRAM`, which starts one that relays to it",
+                address, address);
   link::HostOptions host;
   host.name = name;
   OFP_ASSIGN(auto link, link::connect(where, host, deadline));

@@ -201,18 +201,20 @@ void Program::give_back() {
 void Program::rest() {
   if (may_give_back_.load()) give_back();
   const bool listens = listeners_.load() > 0 || area().is_giving_back();
+  bool sleeps = true;
   if (listens) {
     take_in();
     told();
-    if (!fall_asleep()) return;
+    sleeps = fall_asleep();
   }
   pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0},
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
-  const timespec look{1, 0};
+  // An agent that ended may leave what lets nobody sleep: its end shows here.
+  const timespec at_once{0, 0}, look{1, 0};
   const bool looks_again = may_give_back_.load() || main_thread_.watches();
-  const int ready =
-      kernel::ppoll(&descriptors[0], nfds_t{3}, looks_again ? &look : nullptr, static_cast<const sigset_t*>(nullptr));
+  const timespec* const limit = !sleeps ? &at_once : looks_again ? &look : nullptr;
+  const int ready = kernel::ppoll(&descriptors[0], nfds_t{3}, limit, static_cast<const sigset_t*>(nullptr));
   if (main_thread_.was_killed()) end_with_main_thread();
   if (ready < 0 && errno != EINTR) {
     // Below three allowed descriptors (RLIMIT_NOFILE) the kernel refuses the call. Reading them does not block. Wakes

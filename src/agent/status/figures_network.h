@@ -77,6 +77,26 @@ inline constexpr Figure<tcp::SlowPathCounters> slow_path_figures[] = {
      "outcome", "dropped"},
 };
 
+inline constexpr std::string_view operations_help =
+    "Operations of links to programs on other machines, by what they carry: a look for commands, payload to send, or "
+    "received payload and events.";
+inline constexpr std::string_view linked_bytes_help =
+    "Payload over links to programs on other machines, by where it goes.";
+inline constexpr Figure<tcp::AreaMirrorCounters> linked_figures[] = {
+    {"looks", value<&tcp::AreaMirrorCounters::looks>, "tcp_linked_operations_total", operations_help, "carries",
+     "commands"},
+    {"fetches", value<&tcp::AreaMirrorCounters::fetches>, "tcp_linked_operations_total", operations_help, "carries",
+     "payload"},
+    {"chains", value<&tcp::AreaMirrorCounters::chains>, "tcp_linked_operations_total", operations_help, "carries",
+     "events"},
+    {"fetched_bytes", value<&tcp::AreaMirrorCounters::fetched_bytes>, "tcp_linked_bytes_total", linked_bytes_help, "to",
+     "network"},
+    {"pushed_bytes", value<&tcp::AreaMirrorCounters::pushed_bytes>, "tcp_linked_bytes_total", linked_bytes_help, "to",
+     "program"},
+    {"wakes", value<&tcp::AreaMirrorCounters::wakes>, "tcp_linked_wakes_total",
+     "Wakes of sleeping processes on other machines."},
+};
+
 inline constexpr std::string_view core_segments_help = "TCP segments, by the agent's core.";
 inline constexpr Figure<TcpStatus::Core> core_figures[] = {
     {"flows", value<&TcpStatus::Core::flows>, "tcp_core_flows", "TCP connections, by the agent's core."},

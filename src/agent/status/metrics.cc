@@ -172,6 +172,7 @@ void add_tcp(Families& families, const AgentStatus& status) {
   add_figures(families, stack_figures, tcp.stack);
   add_figures(families, tcp_service_figures, tcp.service);
   add_figures(families, slow_path_figures, tcp.slow_path);
+  add_figures(families, linked_figures, tcp.link);
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
     families.add("tcp_dropped_frames_total", "Dropped frames, by reason.", tcp.stack.drops[i],
                  {{"reason", std::string(tcp::drop_text(static_cast<tcp::Drop>(i)))}});

@@ -64,6 +64,7 @@ bool TcpService::take_commands(Program& program, TimeNs now) {
 }
 
 Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now) {
+  if (command.kind == TcpCommandKind::sleep) return {};  // concerns the link to the program alone (area_mirror.h)
   if (command.handle >= program.area.layout().flows)
     return fail(Error::protocol, "a command for handle {}; there are {} handles", command.handle,
                 program.area.layout().flows);
@@ -116,23 +117,16 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
         give_back(program, command.handle);
       return {};
     }
+    case TcpCommandKind::sleep:
+      return {};
   }
   return fail(Error::protocol, "a command has the unknown kind {}", static_cast<int>(command.kind));
 }
 
 Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& command) const {
   const wire::TcpAreaLayout& layout = program.area.layout();
-  const auto check = [&](std::uint64_t at, std::uint32_t bytes) -> Status {
-    if (!std::has_single_bit(bytes) || bytes < wire::tcp_ring_bytes_min || bytes > wire::tcp_ring_bytes_max)
-      return fail(Error::protocol, "handle {}: a ring of {} bytes; powers of two from {} to {} are allowed",
-                  command.handle, bytes, wire::tcp_ring_bytes_min, wire::tcp_ring_bytes_max);
-    if (at < layout.own() || at > layout.bytes || bytes > layout.bytes - at)
-      return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, outside the area from {} to {}",
-                  command.handle, bytes, at, layout.own(), layout.bytes);
-    return {};
-  };
-  OFP_TRY(check(command.send_at, command.send_bytes));
-  OFP_TRY(check(command.receive_at, command.receive_bytes));
+  OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.send_at, command.send_bytes));
+  OFP_TRY(wire::check_tcp_ring(layout, command.handle, command.receive_at, command.receive_bytes));
   held.send_at = command.send_at;
   held.send_bytes = command.send_bytes;
   held.receive_at = command.receive_at;
@@ -142,12 +136,22 @@ Status TcpService::take_rings(Program& program, Held& held, const TcpCommand& co
 
 bool TcpService::charge(Program& program, const Held& held) {
   constexpr std::uint64_t block_bytes = 64 << 10;
-  const std::uint64_t first = held.receive_at / block_bytes,
-                      end = (held.receive_at + held.receive_bytes + block_bytes - 1) / block_bytes;
-  if (program.charged.size() < end) program.charged.resize(end);
-  const auto from = program.charged.begin() + static_cast<std::ptrdiff_t>(first),
-             to = program.charged.begin() + static_cast<std::ptrdiff_t>(end);
-  const auto bytes = static_cast<std::uint64_t>(std::count(from, to, false)) * block_bytes;
+  struct Blocks {
+    std::ptrdiff_t first, end;
+  };
+  const auto blocks_of = [](std::uint64_t at, std::uint64_t length) {
+    return Blocks{static_cast<std::ptrdiff_t>(at / block_bytes),
+                  static_cast<std::ptrdiff_t>((at + length + block_bytes - 1) / block_bytes)};
+  };
+  std::vector<Blocks> rings{blocks_of(held.receive_at, held.receive_bytes)};
+  if (program.who.linked) rings.push_back(blocks_of(held.send_at, held.send_bytes));
+  std::uint64_t bytes = 0;
+  for (const auto& [first, end] : rings) {
+    if (program.charged.size() < static_cast<std::size_t>(end)) program.charged.resize(static_cast<std::size_t>(end));
+    bytes +=
+        static_cast<std::uint64_t>(std::count(program.charged.begin() + first, program.charged.begin() + end, false)) *
+        block_bytes;
+  }
   if (bytes == 0) return true;
   std::uint64_t of_user = bytes, of_all = bytes;
   for (const auto& [number, each] : programs_) {
@@ -155,7 +159,8 @@ bool TcpService::charge(Program& program, const Held& held) {
     if (each.who.user == program.who.user) of_user += each.charged_bytes;
   }
   if (of_user > limits_.receive_bytes_of_user_max / cores_ || of_all > limits_.receive_bytes_max / cores_) return false;
-  std::fill(from, to, true);
+  for (const auto& [first, end] : rings)
+    std::fill(program.charged.begin() + first, program.charged.begin() + end, true);
   program.charged_bytes += bytes;
   return true;
 }

@@ -60,6 +60,7 @@ class TcpService final : public Owner {
   struct Who {
     std::uint32_t user = 0;
     bool privileged = false;
+    bool linked = false;  // on another machine: the area is the agent's copy, so its send rings are charged as well
   };
   // `number` names the program and is never reused. Error: the program has an area already, there are too many
   // programs, the area is too large, or its memory is not mapped.

@@ -118,7 +118,7 @@ struct Talker {
   }
 };
 
-class TestPrograms final : public VirtualTime {
+class TestPrograms : public VirtualTime {
  public:
   struct End {
     explicit End(const TcpServiceLimits& limits) : service(limits) {}
@@ -163,7 +163,7 @@ class TestPrograms final : public VirtualTime {
 
   End ends[2];
 
- private:
+ protected:
   bool poll() override {
     bool worked = false;
     for (End& end : ends) {
@@ -180,6 +180,7 @@ class TestPrograms final : public VirtualTime {
     return std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline());
   }
 
+ private:
   std::unique_ptr<const CongestionControl> congestion_;
   std::unique_ptr<MemoryPort> one_, two_;
   std::uint64_t last_number_ = 0;

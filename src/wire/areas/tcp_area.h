@@ -34,9 +34,11 @@
 // that are woken for a flow's events are those of its last `holders` command, or all.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/bytes.h"
 #include "base/status.h"
@@ -58,7 +60,8 @@ struct alignas(64) TcpAgentLine {
   std::uint64_t asleep;   // 1: the agent wants a wake after the next command
   std::uint64_t cores;    // in core 0's line, from the start
   std::uint64_t address;  // likewise, if there are several: the agent's own address, 10.0.0.1 is 0x0a000001
-  std::uint64_t zero[4];
+  std::uint64_t linked;   // likewise, by the relay: 1, the agent reaches the area over a link
+  std::uint64_t zero[3];
 };
 static_assert(sizeof(TcpAgentLine) == 64);
 
@@ -71,7 +74,8 @@ static_assert(sizeof(TcpEventLine) == 64);
 struct alignas(64) TcpProcessLine {
   // 1: the process wants a wake after the next event that concerns it; 2: also after commands were taken
   std::uint64_t asleep;
-  std::uint64_t zero[7];
+  std::uint64_t woken;  // over a link: how often the agent has woken the process
+  std::uint64_t zero[6];
 };
 static_assert(sizeof(TcpProcessLine) == 64);
 
@@ -101,10 +105,14 @@ inline constexpr std::uint64_t process_lines = 4096;
 [[nodiscard]] constexpr std::uint64_t process_asleep(std::uint32_t process) noexcept {
   return process_lines + process * sizeof(TcpProcessLine) + offsetof(TcpProcessLine, asleep);
 }
+[[nodiscard]] constexpr std::uint64_t process_woken(std::uint32_t process) noexcept {
+  return process_lines + process * sizeof(TcpProcessLine) + offsetof(TcpProcessLine, woken);
+}
 inline constexpr std::uint64_t commands_taken = agent_line + offsetof(TcpAgentLine, commands_taken);
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
 inline constexpr std::uint64_t cores = agent_line + offsetof(TcpAgentLine, cores);
 inline constexpr std::uint64_t address = agent_line + offsetof(TcpAgentLine, address);
+inline constexpr std::uint64_t linked = agent_line + offsetof(TcpAgentLine, linked);
 inline constexpr std::uint64_t events = event_line + offsetof(TcpEventLine, events);
 static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
@@ -127,7 +135,15 @@ enum class TcpCommandKind : std::uint8_t {
   // back. Event: received, with `shut`
   shut = 11,
   bind = 12,  // handle, port (0: any), flags: keeps the port. Event: listening, or closed and gone with an error
+  // listener, position, flags: the process `listener` sleeps, and has taken the events before `position`. flags are
+  // those of TcpProcessLine::asleep. Over a link only; otherwise the line alone says it
+  sleep = 13,
 };
+
+// Commands for a connection that exists.
+[[nodiscard]] constexpr bool is_of_flow(TcpCommandKind kind) noexcept {
+  return kind >= TcpCommandKind::offer && kind <= TcpCommandKind::shut;
+}
 
 // Flags of commands. The last two are those of socket options and concern ports.
 inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2, tcp_reuse_port = 4, tcp_reuse_address = 8;
@@ -140,17 +156,37 @@ struct TcpCommand {
   std::uint64_t position;
   std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
   std::uint16_t remote_port;
-  std::uint16_t flags;    // of connect, listen (for its flows) and options
-  std::uint64_t send_at;  // rings, from the start of the area
+  std::uint16_t flags;  // of connect, listen (for its flows) and options
+  // rings, from the start of the area. With every later command of a flow, send_at is the position of bytes that the
+  // program has read
+  std::uint64_t send_at;
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
   std::uint32_t listener;
   std::uint16_t keepalive_idle_s, keepalive_interval_s;
   std::uint32_t user_timeout_ms;  // TCP_USER_TIMEOUT; 0: none
-  std::uint32_t zero;
+  std::uint32_t stamp;            // over a link: tcp_stamp() of the rest
 };
 static_assert(sizeof(TcpCommand) == 64 && alignof(TcpCommand) == 8);
+
+// Over a link, so many slots of the ring and one for each process are left to commands `sleep`.
+inline constexpr std::uint32_t tcp_sleep_slots = 8;
+
+// The stamp of the command at `position` of its ring. An entry of which only a part was read, or one of an earlier lap,
+// has another one (but for one case in 2^32).
+[[nodiscard]] inline std::uint32_t tcp_stamp(const TcpCommand& command, std::uint64_t position) noexcept {
+  TcpCommand stamped = command;
+  stamped.stamp = 0;
+  std::array<std::uint64_t, 8> words;
+  std::memcpy(words.data(), &stamped, sizeof stamped);
+  std::uint64_t sum = (position + 1) * 0x9e3779b97f4a7c15;
+  for (const std::uint64_t word : words) {
+    sum = (sum ^ word) * 0xff51afd7ed558ccd;
+    sum ^= sum >> 32;
+  }
+  return static_cast<std::uint32_t>(sum >> 16) | 1u;  // never 0, which an unused slot has
+}
 
 // Bits of TcpEvent::what: everything new since the last event. A flow has one entry in the ring at a time, or more if
 // the earlier one was taken. With tcp_no_handle as handle, the entry says that the process in `listener` has ended.
@@ -208,6 +244,18 @@ struct TcpAreaLayout {
 inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp_flows_max = 1u << 16;
 inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
                                tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
+
+// Checks the ring of a handle that a program's command names.
+[[nodiscard]] inline Status check_tcp_ring(const TcpAreaLayout& layout, std::uint32_t handle, std::uint64_t at,
+                                           std::uint32_t bytes) {
+  if (!std::has_single_bit(bytes) || bytes < tcp_ring_bytes_min || bytes > tcp_ring_bytes_max)
+    return fail(Error::protocol, "handle {}: a ring of {} bytes; powers of two from {} to {} are allowed", handle,
+                bytes, tcp_ring_bytes_min, tcp_ring_bytes_max);
+  if (at < layout.own() || at > layout.bytes || bytes > layout.bytes - at)
+    return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, outside the area from {} to {}", handle, bytes,
+                at, layout.own(), layout.bytes);
+  return {};
+}
 
 // Checks a layout that another process requested.
 [[nodiscard]] inline Status check_tcp_area(const TcpAreaLayout& layout) {
