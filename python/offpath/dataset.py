@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from .errors import Unsupported
+from .errors import SchemaError, Unsupported
 from .expression import Aggregates, Part, encode, parts_of
 
 # Asks the agents: filter, columns and aggregates of a query; the answer table by table, one at least.
@@ -196,7 +196,7 @@ class Plan:
             names += columns
         wanted = set(schema.names if None in names else names)
         chosen = [field for field in schema if field.name in wanted]
-        if not chosen:  # rows alone: the narrowest column tells how many there are
+        if not chosen and len(schema) > 0:  # rows alone: the narrowest column tells how many there are
             chosen = [min(schema, key=width_of)]
         self.schema = pa.schema(chosen, schema.metadata)
         self.columns = self.schema.names
@@ -280,7 +280,9 @@ class AgentDataset(ds.FileSystemDataset):
 
         def batches() -> Iterator[pa.RecordBatch]:
             for table in self._ask(plan.pushed, plan.columns, None):
-                yield from table.cast(plan.schema).to_batches()
+                if table.schema.types != plan.schema.types:
+                    raise SchemaError(f"{self.name} has other columns than when this dataset was made: make a new one")
+                yield from table.cast(plan.schema).to_batches()  # nullability and metadata alone
 
         return ds.Scanner.from_batches(batches(), schema=plan.schema, columns=columns, filter=plan.remaining, **options)
 
