@@ -337,7 +337,7 @@ GROUPS = {
     "Sift": ("stage", "sifts"),
     "Functions": ("compute", "trigger", "computes", "plugin", "plugin_call"),
     "Tasks": ("task", "message"),
-    "TCP": ("tcp", "stack", "tcp_service", "slow_path", "core"),
+    "TCP": ("tcp", "stack", "tcp_service", "slow_path", "linked", "core"),
     "Exchanges": ("exchange", "exchange_status", "grant", "exchanges"),
     "Samples": ("sample", "datagram", "host", "sampled", "cost"),
     "Alarms": ("alarms",),

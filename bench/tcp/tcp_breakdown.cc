@@ -29,8 +29,8 @@ using Stage = StageTrace::Stage;
 
 constexpr std::size_t message_bytes = BusyConnections::message_bytes;
 constexpr std::array stage_names{"client's send, to the agent's receive",
-                                 "the agent's receive, to the program's news",
-                                 "news, to the end of the program's read",
+                                 "the agent's receive, to the program's event",
+                                 "event, to the end of the program's read",
                                  "the program, between read and send",
                                  "the program's send, to the agent's look",
                                  "the agent's look, to the frame's leaving",
@@ -100,11 +100,12 @@ bool stages_of(TimeNs sent, const std::array<std::uint64_t, 2>& stamps, TimeNs b
   const auto read = static_cast<TimeNs>(stamps[0]), answered = static_cast<TimeNs>(stamps[1]);
   const TimeNs received = first_after(records, Stage::received, sent),
                told = first_after(records, Stage::told, received);
-  const TimeNs left = first_after(records, Stage::sent, answered), wished = last_before(records, Stage::wished, left);
+  const TimeNs left = first_after(records, Stage::sent, answered),
+               commanded = last_before(records, Stage::commanded, left);
   // A stage is recorded after it ends: a waiting thread on another core may already have continued, and have read the
   // trace.
-  const std::array<TimeNs, stages + 1> times{sent,     received, std::min(told, read), read,
-                                             answered, wished,   std::min(left, back), back};
+  const std::array<TimeNs, stages + 1> times{sent,     received,  std::min(told, read), read,
+                                             answered, commanded, std::min(left, back), back};
   if (!std::ranges::is_sorted(times)) return false;
   for (std::size_t i = 0; i < stages; ++i) echo.spent[i] = double(times[i + 1] - times[i]);
   echo.whole = double(back - sent);

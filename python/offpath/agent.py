@@ -57,6 +57,7 @@ class Agent:
     ):
         self._process = process
         self._directory = directory
+        self._lifeline_fd = lifeline_fd
         self.address: str = ready["address"]
         self.addresses: list[str] = ready["addresses"]
         self.http_address: str = ready["http"]
@@ -147,6 +148,10 @@ class Agent:
     def kill(self) -> None:
         """Ends the agent at once, as a crash would."""
         kill_process(self._process)
+
+    def outlive(self) -> None:
+        """Keeps the agent also while programs run that this one executes, or becomes: until the last of them ends."""
+        os.set_inheritable(self._lifeline_fd, True)
 
     def stop(self, timeout: float = 5.0) -> None:
         """Asks the agent to end and waits for it; may be called again."""

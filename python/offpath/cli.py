@@ -186,6 +186,9 @@ def sockets_command(command: Annotated[
         return
     said = read_policy(policy) if policy is not None else Policy()
     where = required_agent(agent or said.agent)
+    if not where.startswith("unix:"):
+        relay = sockets.relay_to(where)  # ends with this object until the program has taken this one's place
+        where = relay.address
     environment = sockets.environment(
         where,
         address=address or said.address,

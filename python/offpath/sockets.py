@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .agent import Agent
 from .errors import AgentError, Error
 
 if TYPE_CHECKING:
@@ -55,6 +56,20 @@ def environment(agent: str, *, address: str | None = None, listen: str | None = 
     others = made.get("LD_PRELOAD")
     made["LD_PRELOAD"] = f"{find_library()}:{others}" if others else str(find_library())
     return made
+
+
+def relay_to(agent: str) -> Agent:
+    """An agent on this machine that relays programs' connections to ``agent``, which is on another one or on this
+    machine's card: tcp:, tls:, verbs: or doca:HOST:PORT. Its keys are those of OFFPATH_KEY_FILE and
+    OFFPATH_TLS_CA_FILE. Use its ``address`` for ``environment``. It ends with the last process that inherits from this
+    one. Raises AgentError with the end of its log."""
+    settings: dict[str, Any] = {"tcp.device": f"agent:{agent}"}
+    for key, variable in {"security.key_file": "OFFPATH_KEY_FILE", "group.tls_ca": "OFFPATH_TLS_CA_FILE"}.items():
+        if value := os.environ.get(variable):
+            settings[key] = value
+    relay = Agent.start(memory="1MiB", settings=settings)
+    relay.outlive()
+    return relay
 
 
 def connections_in(status: dict[str, Any]) -> list[dict[str, Any]]:

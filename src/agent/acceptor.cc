@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "agent/status/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "link/handshake/job_labels.h"
 
 namespace offpath::agent {

@@ -106,7 +106,9 @@ Status Agent::prepare(const Confine& confine) {
     OFP_ASSIGN(http_socket, link::listen_at(*settings_.http, false));
   }
   OFP_TRY(open_disk());
-  if (settings_.tcp) {
+  if (settings_.tcp && settings_.tcp->kind == TcpSettings::Kind::agent) {
+    OFP_TRY(make_relay(received));
+  } else if (settings_.tcp) {
     settings_.tcp->loop = settings_.loop;
     // while this process still has the privileges
     auto opened = TcpPrograms::make(*loop_, *settings_.tcp, received, monotonic_ns());
@@ -212,8 +214,21 @@ Status Agent::join_parts() {
         {[this](channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now) {
            tcp_->on_request(channel, request, {user, user == 0 || user == geteuid()}, now);
          },
-         [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); }});
+         [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_->on_channel_closed(channel, ended, now); },
+         [this](std::uint64_t token, Status status, TimeNs now) { tcp_->on_transfer(token, std::move(status), now); }});
     loop_->add(*tcp_);
+  }
+  if (tcp_relay_) {
+    tcp_relay_->on_ended = [this](std::uint64_t channel, Failure why) {
+      dispatcher_->close_channel(channel, std::move(why));
+    };
+    dispatcher_->serve_tcp(
+        {[this](channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now) {
+           tcp_relay_->on_request(channel, request, user, user == 0 || user == geteuid(), now);
+         },
+         [this](std::uint64_t channel, bool ended, TimeNs now) { tcp_relay_->on_channel_closed(channel, ended, now); },
+         {}});
+    loop_->add(*tcp_relay_);
   }
   make_group();
   dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());

@@ -25,6 +25,7 @@
 #include "agent/acceptor.h"
 #include "agent/config/settings.h"
 #include "agent/connections/tcp_programs.h"
+#include "agent/connections/tcp_relay.h"
 #include "agent/http_server.h"
 #include "agent/plugin_processes.h"
 #include "agent/signals.h"
@@ -94,6 +95,7 @@ class Agent {
   [[nodiscard]] Status read_trees();
   [[nodiscard]] Status meet_others();
   void make_group();
+  [[nodiscard]] Status make_relay(std::shared_ptr<ReceivedFds> received);
   void leave_group();
   void publish(std::optional<TcpStatus> tcp, TimeNs now);
   void close_channels();
@@ -111,7 +113,8 @@ class Agent {
   std::unique_ptr<Samplers> samplers_;
   std::unique_ptr<AlarmWatch> alarms_;
   std::unique_ptr<SampleRecords> records_;
-  std::unique_ptr<TcpPrograms> tcp_;  // null: there is no device
+  std::unique_ptr<TcpPrograms> tcp_;     // null: there is no device
+  std::unique_ptr<TcpRelay> tcp_relay_;  // null: no other agent has the connections of programs here
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<loop::Mailbox<int>> status_requests_;
   std::unique_ptr<StatusBoard> board_;

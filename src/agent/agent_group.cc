@@ -88,4 +88,17 @@ void Agent::leave_group() {
   }
 }
 
+// The other agent is reached as members of the group are.
+Status Agent::make_relay(std::shared_ptr<ReceivedFds> received) {
+  TcpRelayOptions options;
+  OFP_ASSIGN(options.agent, link::Address::parse(settings_.tcp->device));
+  options.host.layout = {.request_slots = 1024, .reply_slots = 256, .streams_max = 1};
+  options.host.key_file = settings_.key_file;
+  options.host.tls_ca_file = settings_.group_tls_ca_file;
+  options.programs_max = settings_.tcp->limits.programs_max;
+  tcp_relay_ = std::make_unique<TcpRelay>(*loop_, std::move(options), std::move(received));
+  log(LogLevel::info, "tcp: connections of programs are those of the agent at {}", settings_.tcp->device);
+  return {};
+}
+
 }  // namespace offpath::agent

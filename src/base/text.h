@@ -1,8 +1,11 @@
-// Text that people and other programs write: trimming blanks, and parsing a number that fills the whole text.
+// Text that people and other programs write: trimming blanks, parsing a number that fills the whole text, and making
+// text of any bytes safe to print.
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -24,5 +27,13 @@ template <class Number>
   if (error != std::errc() || rest != end) return std::nullopt;
   return number;
 }
+
+inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+FFFD
+
+// Bytes of the well-formed UTF-8 character at the beginning of `text`, or 0.
+[[nodiscard]] std::size_t character_bytes(std::string_view text) noexcept;
+
+// The text, with control characters and bytes outside well-formed UTF-8 replaced. At most three times as long.
+[[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace offpath

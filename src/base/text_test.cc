@@ -19,3 +19,10 @@ TEST(Text, ANumberIsAllOfTheText) {
   for (const char* text : {"", "42 ", " 42", "42x", "0x2a", "-1", "4294967296"})
     EXPECT_FALSE(number_of<std::uint32_t>(text)) << text;
 }
+
+TEST(Text, PrintableKeepsLettersOfEveryAlphabet) {
+  EXPECT_EQ(printable("lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E"), "lmp \xC3\xA4\xE2\x82\xAC\xF0\x9F\x90\x8E");
+  EXPECT_EQ(printable("a\nb\x7F\xC2\x85"),
+            "a\xEF\xBF\xBD"
+            "b\xEF\xBF\xBD\xEF\xBF\xBD");
+}

@@ -130,12 +130,13 @@ bool AgentEnd::take_completion(std::uint64_t token, Status status, TimeNs now) {
       finish_pulls(now);
       return true;
     }
+    case Operation::fetch:
     case Operation::push: {
       const auto push = std::ranges::find(pushes_, number, &std::pair<std::uint64_t, std::uint64_t>::first);
       OFP_ASSERT(push != pushes_.end());
       const std::uint64_t owner = push->second;
       pushes_.erase(push);
-      ++counters_.pushes;
+      if (static_cast<Operation>(token >> 56) == Operation::push) ++counters_.pushes;
       events_.on_transfer(*this, owner, std::move(status), now);
       return true;
     }
@@ -394,6 +395,11 @@ void AgentEnd::pull(std::uint64_t token, std::vector<link::ReadPiece> pieces) {
   const bool empty = pieces.empty();
   pulls_.push_back(
       {.number = next_pull_++, .token = token, .pieces = std::move(pieces), .all_posted = empty, .status = {}});
+}
+
+void AgentEnd::fetch(std::uint64_t token, std::span<const link::ReadPiece> pieces) {
+  pushes_.emplace_back(next_push_, token);
+  link_->read(token_of(Operation::fetch, next_push_++), pieces);
 }
 
 void AgentEnd::push(std::uint64_t token, std::vector<link::WritePiece> pieces) {

@@ -101,6 +101,8 @@ class AgentEnd {
   void hold_requests(bool held) noexcept { held_ = held; }
   // Pulls of one channel are served in order. The channel uses `pieces` until on_transfer.
   void pull(std::uint64_t token, std::vector<link::ReadPiece> pieces);
+  // A small read at once, beside the pulls. The memory stays until on_transfer.
+  void fetch(std::uint64_t token, std::span<const link::ReadPiece> pieces);
   // Writes to segments of the host, before any later reply or line.
   void push(std::uint64_t token, std::vector<link::WritePiece> pieces);
   // Cancels the part that is not posted; on_transfer follows with Error::cancelled. Posted slices finish first.
@@ -237,7 +239,7 @@ class AgentEnd {
   std::deque<Pull> pulls_;
   std::uint64_t next_pull_ = 0;
   unsigned slices_outstanding_ = 0;
-  std::deque<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> pushes_;  // {number, token}; and of reads by fetch()
   std::uint64_t next_push_ = 0;
   std::vector<link::ReadPiece> slice_;  // these two are reused
   std::array<link::LinkEvent, 32> events_taken_;

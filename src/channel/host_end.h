@@ -97,6 +97,8 @@ class HostEnd {
   [[nodiscard]] bool idle(RangeName range);
 
   [[nodiscard]] Result<RegionId> allocate(std::uint64_t length, TimeNs deadline);
+  // A segment of memory that was mapped elsewhere, as a multiple of pages. Not over a Unix socket, which needs a memfd.
+  [[nodiscard]] Result<RegionId> adopt(link::SegmentMemory memory, TimeNs deadline);
   [[nodiscard]] MutableBytes segment(RegionId region);
   [[nodiscard]] int segment_fd(RegionId region);  // its memfd; -1: none
   void free(RegionId region);
@@ -258,6 +260,7 @@ class HostEnd {
     return wire::is_segment(id) ? segments_ : ranges_;
   }
   [[nodiscard]] Region* find(RegionId id) noexcept;
+  [[nodiscard]] Result<RegionId> announce_segment(link::SegmentMemory memory, TimeNs deadline);
   [[nodiscard]] Result<RangeName> announce_locked(Lock& lock, RegionId id, const void* base, std::uint64_t length,
                                                   TimeNs deadline);
   [[nodiscard]] Result<RangeName> announce_new(Lock& lock, const void* base, std::uint64_t length, TimeNs deadline);

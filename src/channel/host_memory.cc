@@ -210,6 +210,16 @@ Result<RegionId> HostEnd::allocate(std::uint64_t length, TimeNs deadline) {
   if (length == 0 || length > wire::region_bytes_max)
     return fail(Error::invalid, "a segment of {} bytes; from 1 to {} are allowed", length, wire::region_bytes_max);
   OFP_ASSIGN(link::SegmentMemory memory, link_->allocate(align_up(length, page_bytes)));
+  return announce_segment(std::move(memory), deadline);
+}
+
+Result<RegionId> HostEnd::adopt(link::SegmentMemory memory, TimeNs deadline) {
+  Lock lock(mutex_);
+  OFP_TRY(usable());
+  return announce_segment(std::move(memory), deadline);
+}
+
+Result<RegionId> HostEnd::announce_segment(link::SegmentMemory memory, TimeNs deadline) {
   const RegionId id = unused(segments_, wire::segment_flag);
   OFP_TRY(link_->announce_segment(id, memory, deadline));
   Region& region = segments_[id & ~wire::segment_flag];

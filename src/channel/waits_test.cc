@@ -237,7 +237,7 @@ TEST_P(Waits, TakeInRepliesThatHoldUpTheAgent) {
 }
 
 // A full ring has room for one wake request; threads that found no room ask again then.
-TEST_P(Waits, WithoutRoomForTheWishAreWokenWhenThereIs) {
+TEST_P(Waits, WithoutRoomToAskAreWokenWhenThereIs) {
   const std::uint64_t ticket = post();
   agent->hold_requests(true);
   while (host->has_room(0)) post();

@@ -11,11 +11,11 @@
 namespace offpath::channel {
 
 using wire::TcpAreaLayout;
+using wire::TcpCommand;
+using wire::TcpCommandKind;
 using wire::TcpError;
-using wire::TcpNews;
-using wire::TcpWish;
-using wire::TcpWishKind;
-namespace news = wire::tcp_news;
+using wire::TcpEvent;
+namespace event = wire::tcp_event;
 
 namespace {
 
@@ -31,19 +31,19 @@ SleepFlag flag(MutableBytes memory, std::uint64_t offset) noexcept { return Slee
 
 namespace {
 constexpr std::uint64_t cell_bytes = 128, line_bytes = 64;
-// For a listener: its seats on each core.
-constexpr std::uint64_t seats_bytes = 12 * wire::tcp_cores_max;
+// For a listener: its accept slots on each core.
+constexpr std::uint64_t accept_slots_bytes = 12 * wire::tcp_cores_max;
 [[nodiscard]] std::uint32_t words_of(const TcpAreaLayout& layout) noexcept { return (layout.flows + 63) / 64; }
 // For a process: its entry, and two bits for each handle.
 [[nodiscard]] std::uint64_t process_bytes(const TcpAreaLayout& layout) noexcept {
   return line_bytes + align_up(16ull * words_of(layout), line_bytes);
 }
 [[nodiscard]] std::uint64_t cells_at(const TcpAreaLayout& layout) noexcept { return layout.own() + page_bytes; }
-[[nodiscard]] std::uint64_t seats_at(const TcpAreaLayout& layout) noexcept {
+[[nodiscard]] std::uint64_t accept_slots_at(const TcpAreaLayout& layout) noexcept {
   return cells_at(layout) + layout.flows * cell_bytes;
 }
 [[nodiscard]] std::uint64_t processes_at(const TcpAreaLayout& layout) noexcept {
-  return align_up(seats_at(layout) + layout.flows * seats_bytes, page_bytes);
+  return align_up(accept_slots_at(layout) + layout.flows * accept_slots_bytes, page_bytes);
 }
 [[nodiscard]] std::uint64_t kept_at(const TcpAreaLayout& layout) noexcept {
   return align_up(processes_at(layout) + wire::tcp_processes_max * process_bytes(layout), page_bytes);
@@ -70,11 +70,11 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
       wake_(std::move(wake)),
       process_(process) {
   static_assert(sizeof(Shared) <= page_bytes && sizeof(Cell) == cell_bytes && sizeof(Process) == line_bytes &&
-                wire::tcp_cores_max * sizeof(Seats) == seats_bytes);
+                wire::tcp_cores_max * sizeof(AcceptSlots) == accept_slots_bytes);
   OFP_ASSERT(memory.size() >= layout_.bytes && std::has_single_bit(send_bytes_) &&
              std::has_single_bit(receive_bytes_) && process < wire::tcp_processes_max);
   shared_ = std::launder(reinterpret_cast<Shared*>(memory_.data() + layout_.own()));
-  cores_ = cores_told();
+  learn();
 }
 
 SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake wake)
@@ -86,8 +86,13 @@ SocketArea::SocketArea(MutableBytes memory, const SocketOptions& options, Wake w
   spread();
 }
 
-void SocketArea::spread() {
+void SocketArea::learn() noexcept {
   cores_ = cores_told();
+  linked_ = word(memory_, wire::tcp_word::linked).load(std::memory_order_acquire) != 0;
+}
+
+void SocketArea::spread() {
+  learn();
   shared_->first_free.fill(nobody);
   for (Handle handle = layout_.flows; handle-- > 0;) free_handle(handle);
 }
@@ -119,8 +124,9 @@ std::uint64_t& SocketArea::changed_word(std::uint32_t number, Handle handle) con
 
 std::uint32_t SocketArea::group_of_handles() const noexcept { return (words_of(layout_) + 63) / 64 * 64; }
 
-SocketArea::Seats& SocketArea::seats(Handle listener, std::uint32_t core) const noexcept {
-  return reinterpret_cast<Seats*>(memory_.data() + seats_at(layout_) + listener * seats_bytes)[core];
+SocketArea::AcceptSlots& SocketArea::accept_slots(Handle listener, std::uint32_t core) const noexcept {
+  return reinterpret_cast<AcceptSlots*>(memory_.data() + accept_slots_at(layout_) +
+                                        listener * accept_slots_bytes)[core];
 }
 
 // Among the first waiting connections of each core, the one that began first: cores report independently, and a program
@@ -128,7 +134,7 @@ SocketArea::Seats& SocketArea::seats(Handle listener, std::uint32_t core) const 
 SocketArea::Handle SocketArea::oldest_waiting(Handle listener) const noexcept {
   Handle oldest = nobody;
   for (std::uint32_t core = 0; core < cores_; ++core) {
-    const Handle first = seats(listener, core).first_waiting;
+    const Handle first = accept_slots(listener, core).first_waiting;
     if (first != nobody && (oldest == nobody || cell(first).begun < cell(oldest).begun)) oldest = first;
   }
   return oldest;
@@ -166,8 +172,14 @@ std::optional<SocketArea::Handle> SocketArea::take_handle(std::uint32_t core) no
   // Handles of a process that died before it released them.
   for (std::uint32_t each = 0; each < shared_->processes; ++each) held_word(each, handle) &= ~(1ull << handle % 64);
   cell(handle).allowed = receive_bytes_;
+  set_read(handle, 0);
   cell(handle).next = nobody;
   return handle;
+}
+
+void SocketArea::set_read(Handle handle, std::uint64_t position) noexcept {
+  cell(handle).read = position;
+  word(memory_, layout_.reads() + handle * sizeof(std::uint64_t)).store(position, std::memory_order_release);
 }
 
 void SocketArea::free_handle(Handle handle) noexcept {
@@ -188,9 +200,9 @@ void SocketArea::clear(Handle handle) noexcept {
 
 bool SocketArea::room(std::uint32_t core) const noexcept {
   const bool there =
-      shared_->wishes[core] -
-          word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes_taken).load(std::memory_order_acquire) <
-      layout_.wish_slots;
+      shared_->commands[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken)
+                                    .load(std::memory_order_acquire) <
+      layout_.command_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
@@ -201,12 +213,16 @@ bool SocketArea::room_anywhere() const noexcept {
   return there;
 }
 
-void SocketArea::post(std::uint32_t core, const TcpWish& wish) noexcept {
-  std::uint64_t& wishes = shared_->wishes[core];
-  std::memcpy(memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core) +
-                  wishes % layout_.wish_slots * TcpAreaLayout::slot_bytes,
-              &wish, sizeof wish);
-  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::wishes).store(++wishes, std::memory_order_release);
+void SocketArea::post(std::uint32_t core, TcpCommand command) noexcept {
+  std::uint64_t& commands = shared_->commands[core];
+  if (linked_) {
+    if (wire::is_of_flow(command.kind)) command.send_at = cell(command.handle).read;
+    command.stamp = wire::tcp_stamp(command, commands);
+  }
+  std::memcpy(memory_.data() + TcpAreaLayout::commands + layout_.of_core(core) +
+                  commands % layout_.command_slots * TcpAreaLayout::slot_bytes,
+              &command, sizeof command);
+  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands).store(++commands, std::memory_order_release);
   ++shared_->posted;
 }
 
@@ -216,7 +232,8 @@ void SocketArea::tell_agent() noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core) {
     const std::uint64_t lines = wire::tcp_word::of_core(core);
     if (flag(memory_, lines + wire::tcp_word::agent_asleep).value() == 0) continue;
-    if (word(memory_, lines + wire::tcp_word::wishes_taken).load(std::memory_order_relaxed) != shared_->wishes[core])
+    if (word(memory_, lines + wire::tcp_word::commands_taken).load(std::memory_order_relaxed) !=
+        shared_->commands[core])
       tell_core(core);
   }
 }
@@ -226,12 +243,12 @@ void SocketArea::tell_core(std::uint32_t core) noexcept {
   wake_(core);
 }
 
-void SocketArea::name_rings(Handle handle, TcpWish& wish) const noexcept {
-  wish.handle = handle;
-  wish.send_at = static_cast<std::uint64_t>(ring(handle, false) - memory_.data());
-  wish.receive_at = static_cast<std::uint64_t>(ring(handle, true) - memory_.data());
-  wish.send_bytes = send_bytes_;
-  wish.receive_bytes = receive_bytes_;
+void SocketArea::name_rings(Handle handle, TcpCommand& command) const noexcept {
+  command.handle = handle;
+  command.send_at = static_cast<std::uint64_t>(ring(handle, false) - memory_.data());
+  command.receive_at = static_cast<std::uint64_t>(ring(handle, true) - memory_.data());
+  command.send_bytes = send_bytes_;
+  command.receive_bytes = receive_bytes_;
 }
 
 void SocketArea::owe(Handle handle, std::uint8_t what) noexcept {
@@ -246,34 +263,34 @@ bool SocketArea::settle(Handle handle) noexcept {
   Cell& owing = cell(handle);
   constexpr struct {
     Owed owed;
-    TcpWishKind kind;
-  } order[] = {{owed_allow, TcpWishKind::allow},     {owed_finish, TcpWishKind::finish},
-               {owed_release, TcpWishKind::release}, {owed_abort, TcpWishKind::abort},
-               {owed_holders, TcpWishKind::holders}, {owed_options, TcpWishKind::options}};
+    TcpCommandKind kind;
+  } order[] = {{owed_allow, TcpCommandKind::allow},     {owed_finish, TcpCommandKind::finish},
+               {owed_release, TcpCommandKind::release}, {owed_abort, TcpCommandKind::abort},
+               {owed_holders, TcpCommandKind::holders}, {owed_options, TcpCommandKind::options}};
   for (const auto& each : order) {
     if ((owing.owed & each.owed) == 0) continue;
     const std::uint32_t core = ring_of(handle);
     if (!room(core)) return false;
-    TcpWish wish{};
-    wish.kind = each.kind;
-    wish.handle = handle;
+    TcpCommand command{};
+    command.kind = each.kind;
+    command.handle = handle;
     if (each.owed == owed_allow) {
       set_shutting(handle, false);  // first, so that pages are no longer given back
-      wish.position = owing.allowed = owing.read + receive_bytes_;
+      command.position = owing.allowed = owing.read + receive_bytes_;
     }
     if (each.owed == owed_holders) {
       owing.woken = owing.holders == 1 ? owing.holder : every_process;
-      wish.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
+      command.position = owing.woken == every_process ? ~0ull : wire::tcp_process_bit(owing.woken);
     }
     if (each.owed == owed_options) {
-      wish.flags = static_cast<std::uint16_t>((owing.wishes.gathers ? 0 : wire::tcp_no_delay) |
-                                              (owing.wishes.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
-      wish.keepalive_idle_s = owing.wishes.keepalive_idle_s;
-      wish.keepalive_interval_s = owing.wishes.keepalive_interval_s;
-      wish.keepalive_probes = owing.wishes.keepalive_probes;
-      wish.user_timeout_ms = owing.wishes.user_timeout_ms;
+      command.flags = static_cast<std::uint16_t>((owing.settings.gathers ? 0 : wire::tcp_no_delay) |
+                                                 (owing.settings.keepalive_idle_s != 0 ? wire::tcp_keepalive : 0));
+      command.keepalive_idle_s = owing.settings.keepalive_idle_s;
+      command.keepalive_interval_s = owing.settings.keepalive_interval_s;
+      command.keepalive_probes = owing.settings.keepalive_probes;
+      command.user_timeout_ms = owing.settings.user_timeout_ms;
     }
-    post(core, wish);
+    post(core, command);
     owing.owed &= static_cast<std::uint8_t>(~each.owed);
   }
   return true;
@@ -282,13 +299,13 @@ bool SocketArea::settle(Handle handle) noexcept {
 void SocketArea::settle() noexcept {
   for (Handle handle = 0; shared_->owing > 0 && handle < layout_.flows && room_anywhere(); ++handle)
     if (cell(handle).owed != 0 && settle(handle)) --shared_->owing;
-  for (Handle handle = 0; handle < layout_.flows && may_fill_seats(); ++handle)
-    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_seats(handle);
+  for (Handle handle = 0; handle < layout_.flows && may_fill_accept_slots(); ++handle)
+    if (cell(handle).is == Cell::Is::listener && cell(handle).lacks != 0) fill_accept_slots(handle);
 }
 
-// Whether a listener lacks accept slots (`seats`) on some core while handles and room are free: only then a look at all
-// cells pays.
-bool SocketArea::may_fill_seats() const noexcept {
+// Whether a listener lacks accept slots on some core while handles and room are free: only then a look at all cells
+// pays.
+bool SocketArea::may_fill_accept_slots() const noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core)
     if (shared_->lacking[core] > 0 && shared_->first_free[core] != nobody && room(core)) return true;
   return false;
@@ -305,36 +322,36 @@ void SocketArea::set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexc
 }
 
 // Connections are spread unevenly, so each core gets one and a half times its share.
-std::uint32_t SocketArea::seats_of_core(const Cell& listener) const noexcept {
+std::uint32_t SocketArea::accept_slots_of_core(const Cell& listener) const noexcept {
   return std::min(listener.backlog, (3 * listener.backlog + 2 * cores_ - 1) / (2 * cores_));
 }
 
 // Other cores have the listener once they have its command.
-void SocketArea::fill_seats(Handle handle) noexcept {
+void SocketArea::fill_accept_slots(Handle handle) noexcept {
   Cell& listener = cell(handle);
-  const std::uint32_t wanted = seats_of_core(listener);
-  const std::uint32_t listening = (listener.told & news::listening) != 0 ? cores_ : 1;
+  const std::uint32_t wanted = accept_slots_of_core(listener);
+  const std::uint32_t listening = (listener.told & event::listening) != 0 ? cores_ : 1;
   for (std::uint32_t core = 0; core < listening && !listener.gone && !listener.stopped; ++core) {
-    fill_seats(handle, core);
-    set_lacks(listener, core, seats(handle, core).count < wanted);
+    fill_accept_slots(handle, core);
+    set_lacks(listener, core, accept_slots(handle, core).count < wanted);
   }
 }
 
-void SocketArea::fill_seats(Handle handle, std::uint32_t core) noexcept {
+void SocketArea::fill_accept_slots(Handle handle, std::uint32_t core) noexcept {
   const Cell& listener = cell(handle);
-  const std::uint32_t wanted = seats_of_core(listener);
-  while (seats(handle, core).count < wanted && room(core)) {
-    const auto seat = take_handle(core);
-    if (!seat) break;
-    cell(*seat).is = Cell::Is::seat;
-    cell(*seat).listener = handle;
-    cell(*seat).serial = listener.serial;
-    TcpWish wish{};
-    wish.kind = TcpWishKind::seat;
-    wish.listener = handle;
-    name_rings(*seat, wish);
-    post(core, wish);
-    ++seats(handle, core).count;
+  const std::uint32_t wanted = accept_slots_of_core(listener);
+  while (accept_slots(handle, core).count < wanted && room(core)) {
+    const auto slot = take_handle(core);
+    if (!slot) break;
+    cell(*slot).is = Cell::Is::accept_slot;
+    cell(*slot).listener = handle;
+    cell(*slot).serial = listener.serial;
+    TcpCommand command{};
+    command.kind = TcpCommandKind::accept_slot;
+    command.listener = handle;
+    name_rings(*slot, command);
+    post(core, command);
+    ++accept_slots(handle, core).count;
   }
 }
 
@@ -364,10 +381,10 @@ std::optional<SocketArea::Handle> SocketArea::take_changed() {
   return std::nullopt;
 }
 
-bool SocketArea::has_news() const noexcept {
+bool SocketArea::has_events() const noexcept {
   for (std::uint32_t core = 0; core < cores_; ++core)
-    if (word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
-        std::atomic_ref<std::uint64_t>(shared_->news_taken[core]).load(std::memory_order_relaxed))
+    if (word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::events).load(std::memory_order_acquire) !=
+        std::atomic_ref<std::uint64_t>(shared_->events_taken[core]).load(std::memory_order_relaxed))
       return true;
   return std::atomic_ref<std::uint32_t>(process(process_).told).load(std::memory_order_relaxed) != 0;
 }
@@ -382,17 +399,17 @@ bool SocketArea::undelivered() {
   for (Handle handle = 0; handle < layout_.flows; ++handle) {
     const Cell& each = cell(handle);
     const bool lives =
-        (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & news::closed) == 0;
+        (each.is == Cell::Is::flow || each.is == Cell::Is::ending) && !each.gone && (each.told & event::closed) == 0;
     if (lives && each.acknowledged < each.offered) return true;
   }
   return false;
 }
 
-bool SocketArea::is_seat_of(const Cell& seat, const Cell& listener) noexcept {
-  return listener.is == Cell::Is::listener && listener.serial == seat.serial;
+bool SocketArea::is_accept_slot_of(const Cell& slot, const Cell& listener) noexcept {
+  return listener.is == Cell::Is::listener && listener.serial == slot.serial;
 }
 
-void SocketArea::take(const TcpNews& told) noexcept {
+void SocketArea::take(const TcpEvent& told) noexcept {
   if (told.handle == wire::tcp_no_handle && told.listener < shared_->processes) return let_go_of_all(told.listener);
   if (told.handle >= layout_.flows) return;
   Cell& about = cell(told.handle);
@@ -400,22 +417,23 @@ void SocketArea::take(const TcpNews& told) noexcept {
   mark_changed(told.handle);
   about.told |= told.what;
   if (told.error != TcpError::none) about.error = told.error;
-  if ((told.what & (news::connected | news::accepted | news::listening)) != 0) {
+  if ((told.what & (event::connected | event::accepted | event::listening)) != 0) {
     about.port = told.port;
     about.local_address = told.local_address;
     about.remote_address = told.remote_address;
     about.remote_port = told.remote_port;
   }
-  if ((told.what & news::listening) != 0 && cores_ > 1 && about.is == Cell::Is::listener) fill_seats(told.handle);
-  if ((told.what & news::accepted) != 0 && about.is == Cell::Is::seat) {
+  if ((told.what & event::listening) != 0 && cores_ > 1 && about.is == Cell::Is::listener)
+    fill_accept_slots(told.handle);
+  if ((told.what & event::accepted) != 0 && about.is == Cell::Is::accept_slot) {
     about.is = Cell::Is::flow;
     about.next = nobody;
     about.begun = told.begun;
-    if (!is_seat_of(about, cell(about.listener))) {  // the listener was closed meanwhile
+    if (!is_accept_slot_of(about, cell(about.listener))) {  // the listener was closed meanwhile
       end(told.handle, true);
     } else {
       mark_changed(about.listener);
-      Seats& there = seats(about.listener, core_of(told.handle));
+      AcceptSlots& there = accept_slots(about.listener, core_of(told.handle));
       (there.first_waiting == nobody ? there.first_waiting : cell(there.last_waiting).next) = told.handle;
       there.last_waiting = told.handle;
     }
@@ -427,38 +445,39 @@ void SocketArea::take(const TcpNews& told) noexcept {
   }
   about.received = std::clamp(told.received, about.received, about.read + receive_bytes_);
   about.acknowledged = std::clamp(told.acknowledged, about.acknowledged, about.offered);
-  if (told.shut != 0 && about.shutting && (told.what & news::gone) == 0) {
+  if (told.shut != 0 && about.shutting && (told.what & event::gone) == 0) {
     if (told.shut == wire::tcp_shut::done && about.read == about.received) free_pages(told.handle);
     owe(told.handle, owed_allow);
   }
-  if ((told.what & news::gone) == 0) return;
+  if ((told.what & event::gone) == 0) return;
   about.gone = true;
   set_shutting(told.handle, false);
   if (about.owed != 0) --shared_->owing;
   about.owed = 0;
-  if (about.is == Cell::Is::seat && is_seat_of(about, cell(about.listener)) && !cell(about.listener).gone) {
-    --seats(about.listener, core_of(told.handle)).count;
+  if (about.is == Cell::Is::accept_slot && is_accept_slot_of(about, cell(about.listener)) &&
+      !cell(about.listener).gone) {
+    --accept_slots(about.listener, core_of(told.handle)).count;
     set_lacks(cell(about.listener), core_of(told.handle), true);
   }
   if (about.is == Cell::Is::listener) dismiss(told.handle);
-  if (about.is == Cell::Is::seat || about.is == Cell::Is::ending) free_handle(told.handle);
+  if (about.is == Cell::Is::accept_slot || about.is == Cell::Is::ending) free_handle(told.handle);
 }
 
 bool SocketArea::take_all(std::uint32_t core) noexcept {
   const std::uint64_t lines = wire::tcp_word::of_core(core);
-  const std::uint64_t posted = word(memory_, lines + wire::tcp_word::news).load(std::memory_order_acquire);
-  std::uint64_t& taken = shared_->news_taken[core];
+  const std::uint64_t posted = word(memory_, lines + wire::tcp_word::events).load(std::memory_order_acquire);
+  std::uint64_t& taken = shared_->events_taken[core];
   if (posted == taken) return false;
   while (taken != posted) {
-    TcpNews told;
+    TcpEvent told;
     std::memcpy(&told,
-                memory_.data() + layout_.news() + layout_.of_core(core) +
-                    taken % layout_.news_slots * TcpAreaLayout::slot_bytes,
+                memory_.data() + layout_.events() + layout_.of_core(core) +
+                    taken % layout_.event_slots * TcpAreaLayout::slot_bytes,
                 sizeof told);
     take(told);
     ++taken;
   }
-  word(memory_, lines + wire::tcp_word::news_taken).store(taken, std::memory_order_release);
+  word(memory_, lines + wire::tcp_word::events_taken).store(taken, std::memory_order_release);
   fence_before_look();
   if (flag(memory_, lines + wire::tcp_word::agent_asleep).value() == 2) tell_core(core);
   return true;
@@ -492,14 +511,41 @@ bool SocketArea::fall_asleep() {
     const std::uint32_t waited = std::exchange(shared_->waits_for_room, 0);
     for (std::uint32_t core = 0; core < cores_; ++core) {
       if ((waited >> core & 1) != 0) something = room(core) || something;
-      something = something ||
-                  word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::news).load(std::memory_order_acquire) !=
-                      shared_->news_taken[core];
+      something =
+          something ||
+          word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::events).load(std::memory_order_acquire) !=
+              shared_->events_taken[core];
     }
     return something;
   };
-  return flag(memory_, wire::tcp_word::process_asleep(process_))
-      .fall_asleep(look, shared_->waits_for_room != 0 ? 2 : 1);
+  const bool for_room = shared_->waits_for_room != 0;
+  const SleepFlag own = flag(memory_, wire::tcp_word::process_asleep(process_));
+  if (!own.fall_asleep(look, for_room ? 2 : 1)) return false;
+  if (!linked_ || post_sleep(for_room)) return true;
+  own.clear();
+  return false;
+}
+
+// Over a link the agent does not see the flag. False: the reserve of the ring is full, and the agent is about to take
+// from it.
+bool SocketArea::post_sleep(bool for_room) noexcept {
+  Process& own = process(process_);
+  const std::uint64_t flags = for_room ? 2 : 1,
+                      woken = word(memory_, wire::tcp_word::process_woken(process_)).load(std::memory_order_acquire);
+  if (own.slept_flags == flags && own.slept_position == shared_->events_taken[0] && own.slept_woken == woken)
+    return true;
+  if (shared_->commands[0] - word(memory_, wire::tcp_word::commands_taken).load(std::memory_order_acquire) >=
+      layout_.command_slots)
+    return false;
+  TcpCommand command{};
+  command.kind = TcpCommandKind::sleep;
+  command.listener = process_;
+  own.slept_position = command.position = shared_->events_taken[0];
+  own.slept_woken = woken;
+  own.slept_flags = command.flags = static_cast<std::uint16_t>(flags);
+  post(0, command);
+  tell_agent();
+  return true;
 }
 
 void SocketArea::stay_awake() {

@@ -30,12 +30,12 @@ struct SocketOptions {
 };
 
 // Options that a program may set for a flow at any time.
-struct FlowWishes {
+struct FlowSettings {
   bool gathers = false;  // Nagle's algorithm: no small segment while another is unacknowledged
   std::uint8_t keepalive_probes = 9;
   std::uint16_t keepalive_idle_s = 0, keepalive_interval_s = 75;  // idle 0: no keepalive
   std::uint32_t user_timeout_ms = 0;                              // without an acknowledgement; 0: the agent's
-  friend bool operator==(const FlowWishes&, const FlowWishes&) = default;
+  friend bool operator==(const FlowSettings&, const FlowSettings&) = default;
 };
 
 class SocketArea {
@@ -47,9 +47,10 @@ class SocketArea {
   };
   // Whether calls would block, and the state of a flow.
   struct Look {
-    bool connected, readable, writable;  // after the end or a failure both are true: the calls report it
-    bool finished;                       // the peer has finished sending
-    bool closed;                         // both sides have finished, or there is an error: no more data either way
+    bool connected;
+    bool readable, writable;  // after the end or a failure both are true: the calls report it. See is_writable()
+    bool finished;            // the peer has finished sending
+    bool closed;              // both sides have finished, or there is an error: no more data either way
     wire::TcpError error;
     Endpoint local, remote;
     std::uint64_t unread, unacknowledged;
@@ -71,8 +72,12 @@ class SocketArea {
   [[nodiscard]] std::uint32_t cores() const noexcept { return cores_; }
   [[nodiscard]] std::uint32_t core_of(Handle handle) const noexcept { return cores_ == 1 ? 0 : handle % cores_; }
 
-  // look() shows whether the agent granted it. `flags`: wire::tcp_no_delay.
-  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0);
+  // look() shows whether the agent granted it, and the port. `flags`: wire::tcp_no_delay, tcp_reuse_port,
+  // tcp_reuse_address.
+  [[nodiscard]] Result<Handle> bind(std::uint16_t port, std::uint16_t flags = 0);  // 0: any port
+  // `bound`: a handle of bind() that has the port.
+  [[nodiscard]] Result<Handle> listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags = 0,
+                                      Handle bound = wire::tcp_no_handle);
   [[nodiscard]] Result<Handle> connect(Endpoint remote, std::uint16_t local_port = 0, std::uint16_t flags = 0);
   // These return would_block instead of waiting.
   [[nodiscard]] Result<Handle> accept(Handle listener);
@@ -96,11 +101,11 @@ class SocketArea {
   [[nodiscard]] Result<Look> look(Handle handle);
   // The state as of the events taken in so far; asking changes nothing.
   [[nodiscard]] Result<Look> known(Handle handle) const;
-  void set_wishes(Handle flow, const FlowWishes& wishes);
+  void set_flow_settings(Handle flow, const FlowSettings& settings);
 
   // Without the lock, so possibly outdated: whether the agent has sent an event, and whether take_changed() has a
   // result.
-  [[nodiscard]] bool has_news() const noexcept;
+  [[nodiscard]] bool has_events() const noexcept;
   [[nodiscard]] bool has_changed() const noexcept;
   // A connection or listener that this process holds and that had an event since its last mention here, whichever
   // process took the event in.
@@ -137,7 +142,7 @@ class SocketArea {
   struct Shared;
   struct Cell;
   struct Process;
-  struct Seats;
+  struct AcceptSlots;
   class Lock;
   [[nodiscard]] Result<Look> known_locked(Handle handle) const;
 
@@ -157,29 +162,33 @@ class SocketArea {
   void set_changed(std::uint32_t number, Handle handle) noexcept;
   [[nodiscard]] std::byte* ring(Handle handle, bool receives) const noexcept;
   [[nodiscard]] std::uint32_t cores_told() const noexcept;
+  void learn() noexcept;
+  [[nodiscard]] bool post_sleep(bool for_room) noexcept;
   [[nodiscard]] std::uint32_t next_core() noexcept;
   [[nodiscard]] std::uint32_t ring_of(Handle handle) const noexcept;
-  [[nodiscard]] Seats& seats(Handle listener, std::uint32_t core) const noexcept;
+  [[nodiscard]] AcceptSlots& accept_slots(Handle listener, std::uint32_t core) const noexcept;
   [[nodiscard]] Handle oldest_waiting(Handle listener) const noexcept;
-  [[nodiscard]] std::uint32_t seats_of_core(const Cell& listener) const noexcept;
+  [[nodiscard]] std::uint32_t accept_slots_of_core(const Cell& listener) const noexcept;
   [[nodiscard]] std::optional<Handle> take_handle(std::uint32_t core) noexcept;
   void free_handle(Handle handle) noexcept;
-  void name_rings(Handle handle, wire::TcpWish& wish) const noexcept;
+  void name_rings(Handle handle, wire::TcpCommand& command) const noexcept;
+  void set_read(Handle handle, std::uint64_t position) noexcept;
   [[nodiscard]] bool room(std::uint32_t core) const noexcept;
   [[nodiscard]] bool room_anywhere() const noexcept;
-  void post(std::uint32_t core, const wire::TcpWish& wish) noexcept;
+  void post(std::uint32_t core, wire::TcpCommand command) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;
-  void fill_seats(Handle listener) noexcept;
-  void fill_seats(Handle listener, std::uint32_t core) noexcept;
+  [[nodiscard]] Result<Handle> take_port(const wire::TcpCommand& command, std::uint32_t backlog);
+  void fill_accept_slots(Handle listener) noexcept;
+  void fill_accept_slots(Handle listener, std::uint32_t core) noexcept;
   void set_lacks(Cell& listener, std::uint32_t core, bool lacks) noexcept;
-  [[nodiscard]] bool may_fill_seats() const noexcept;
+  [[nodiscard]] bool may_fill_accept_slots() const noexcept;
   void dismiss(Handle listener) noexcept;
-  [[nodiscard]] static bool is_seat_of(const Cell& seat, const Cell& listener) noexcept;
+  [[nodiscard]] static bool is_accept_slot_of(const Cell& slot, const Cell& listener) noexcept;
   void mark_changed(Handle handle) noexcept;
   void clear(Handle handle) noexcept;
-  void take(const wire::TcpNews& news) noexcept;
+  void take(const wire::TcpEvent& event) noexcept;
   bool take_all() noexcept;
   bool take_all(std::uint32_t core) noexcept;
   void end(Handle handle, bool abort) noexcept;
@@ -196,6 +205,7 @@ class SocketArea {
   std::uint64_t kept_bytes_;
   Wake wake_;
   std::uint32_t process_ = 0, cores_ = 1;
+  bool linked_ = false;  // the agent reaches the area over a link
   Shared* shared_;
 };
 

@@ -10,10 +10,10 @@
 
 namespace offpath::channel {
 
+using wire::TcpCommand;
+using wire::TcpCommandKind;
 using wire::TcpError;
-using wire::TcpWish;
-using wire::TcpWishKind;
-namespace news = wire::tcp_news;
+namespace event = wire::tcp_event;
 
 namespace {
 
@@ -41,28 +41,45 @@ tl::unexpected<Failure> failure_of(TcpError error) {
 
 }  // namespace
 
-Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags) {
+Result<SocketArea::Handle> SocketArea::bind(std::uint16_t port, std::uint16_t flags) {
+  const Lock lock(*this);
+  TcpCommand command{};
+  command.kind = TcpCommandKind::bind;
+  command.port = port;
+  command.flags = flags;
+  return take_port(command, 0);
+}
+
+Result<SocketArea::Handle> SocketArea::listen(std::uint16_t port, std::uint32_t backlog, std::uint16_t flags,
+                                              Handle bound) {
   const Lock lock(*this);
   if (port == 0) return fail(Error::invalid, "a listener needs a port");
+  TcpCommand command{};
+  command.kind = TcpCommandKind::listen;
+  command.port = port;
+  command.flags = flags;
+  command.listener = bound;
+  command.receive_bytes = receive_bytes_;
+  return take_port(command, std::clamp(backlog, 1u, layout_.flows));
+}
+
+// A port that is only bound is a listener without accept slots.
+Result<SocketArea::Handle> SocketArea::take_port(const TcpCommand& asked, std::uint32_t backlog) {
   if (!room(0)) return fail(Error::would_block, "the agent has not taken earlier commands");
   const auto handle = take_handle(next_core());
   if (!handle) return fail(Error::no_space, "all {} connections are in use", layout_.flows);
   Cell& listener = cell(*handle);
   listener.is = Cell::Is::listener;
   listener.listens = true;
-  listener.port = port;
+  listener.port = asked.port;
   listener.serial = ++shared_->listeners;
-  listener.backlog = std::clamp(backlog, 1u, layout_.flows);
-  for (std::uint32_t core = 0; core < cores_; ++core) seats(*handle, core) = {0, nobody, nobody};
+  listener.backlog = backlog;
+  for (std::uint32_t core = 0; core < cores_; ++core) accept_slots(*handle, core) = {0, nobody, nobody};
   hold(process_, *handle);
-  TcpWish wish{};
-  wish.kind = TcpWishKind::listen;
-  wish.handle = *handle;
-  wish.port = port;
-  wish.flags = flags;
-  wish.receive_bytes = receive_bytes_;
-  post(0, wish);
-  fill_seats(*handle);
+  TcpCommand command = asked;
+  command.handle = *handle;
+  post(0, command);
+  fill_accept_slots(*handle);
   tell_agent();
   return *handle;
 }
@@ -84,14 +101,14 @@ Result<SocketArea::Handle> SocketArea::connect(Endpoint remote, std::uint16_t lo
   flow.remote_address = remote.address;
   flow.remote_port = remote.port;
   hold(process_, *handle);
-  TcpWish wish{};
-  wish.kind = TcpWishKind::connect;
-  wish.port = local_port;
-  wish.remote_address = remote.address;
-  wish.remote_port = remote.port;
-  wish.flags = flags;
-  name_rings(*handle, wish);
-  post(core, wish);
+  TcpCommand command{};
+  command.kind = TcpCommandKind::connect;
+  command.port = local_port;
+  command.remote_address = remote.address;
+  command.remote_port = remote.port;
+  command.flags = flags;
+  name_rings(*handle, command);
+  post(core, command);
   name_holders(*handle);
   tell_agent();
   return *handle;
@@ -103,15 +120,15 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
   OFP_ASSIGN(Cell* const listener, find(handle, true));
   const Handle flow = oldest_waiting(handle);
   if (flow == nobody) {
-    if ((listener->told & news::closed) != 0) return failure_of(listener->error);
+    if ((listener->told & event::closed) != 0) return failure_of(listener->error);
     return fail(Error::would_block, "no connection is waiting");
   }
-  Seats& there = seats(handle, core_of(flow));
+  AcceptSlots& there = accept_slots(handle, core_of(flow));
   there.first_waiting = std::exchange(cell(flow).next, nobody);
   --there.count;
   hold(process_, flow);
   name_holders(flow);
-  fill_seats(handle);
+  fill_accept_slots(handle);
   tell_agent();
   return flow;
 }
@@ -119,10 +136,10 @@ Result<SocketArea::Handle> SocketArea::accept(Handle handle) {
 Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
   const Lock lock(*this);
   OFP_ASSIGN(Cell* const flow, find(handle));
-  if (flow->unacknowledged() == send_bytes_ || (flow->told & (news::connected | news::accepted)) == 0) take_all();
-  if ((flow->told & news::closed) != 0) return failure_of(flow->error);
+  if (flow->unacknowledged() == send_bytes_ || (flow->told & (event::connected | event::accepted)) == 0) take_all();
+  if ((flow->told & event::closed) != 0) return failure_of(flow->error);
   if (flow->finishing) return fail(Error::closed, "the end of this stream has already been sent");
-  if ((flow->told & (news::connected | news::accepted)) == 0)
+  if ((flow->told & (event::connected | event::accepted)) == 0)
     return fail(Error::would_block, "the connection is not established yet");
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), send_bytes_ - (flow->unacknowledged()));
   if (bytes.empty()) return 0;
@@ -130,11 +147,11 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
     return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
   copy_into_ring({ring(handle, false), send_bytes_}, flow->offered, bytes.first(taken));
   flow->offered += taken;
-  TcpWish wish{};
-  wish.kind = TcpWishKind::offer;
-  wish.handle = handle;
-  wish.position = flow->offered;
-  post(core_of(handle), wish);
+  TcpCommand command{};
+  command.kind = TcpCommandKind::offer;
+  command.handle = handle;
+  command.position = flow->offered;
+  post(core_of(handle), command);
   tell_agent();
   return taken;
 }
@@ -147,15 +164,15 @@ Result<std::size_t> SocketArea::receive(Handle handle, MutableBytes bytes, const
                                                                                  // meanwhile
   const std::size_t taken = std::min<std::uint64_t>(bytes.size(), flow->received - at);
   if (taken == 0 && !bytes.empty()) {
-    if ((flow->told & news::finished) != 0) return 0;
-    if ((flow->told & news::closed) != 0) return failure_of(flow->error);
+    if ((flow->told & event::finished) != 0) return 0;
+    if ((flow->told & event::closed) != 0) return failure_of(flow->error);
     return fail(Error::would_block, "no data has arrived");
   }
   if (!reading.discards) {
     copy_out_of_ring({ring(handle, true), receive_bytes_}, at, bytes.first(taken));
   }
   if (reading.peeks) return taken;
-  flow->read += taken;
+  set_read(handle, flow->read + taken);
   // The agent need not hear of every read: the peer has the rest of the window.
   if (!flow->shutting && flow->read + receive_bytes_ - flow->allowed >= receive_bytes_ / 4) {
     owe(handle, owed_allow);
@@ -192,13 +209,13 @@ bool SocketArea::stop(Handle handle) {
   if (handle >= layout_.flows || !is_held(process_, handle)) return false;
   Cell& at = cell(handle);
   const bool listens = at.is == Cell::Is::listener;
-  const std::uint8_t decided = listens ? news::closed : news::closed | news::connected | news::accepted;
+  const std::uint8_t decided = listens ? event::closed : event::closed | event::connected | event::accepted;
   if ((!listens && at.is != Cell::Is::flow) || (at.told & decided) != 0) return false;
   if (listens)
     dismiss(handle);
   else
     at.error = TcpError::reset;
-  at.told |= news::closed;
+  at.told |= event::closed;
   mark_changed(handle);
   owe(handle, listens ? owed_release : owed_abort);
   at.stopped = true;  // last: if this process dies before it, another one repeats the command, which is harmless
@@ -212,7 +229,7 @@ void SocketArea::dismiss(Handle handle) noexcept {
   listener.serial = ++shared_->listeners;  // connections under way to the old listener are dropped
   for (std::uint32_t core = 0; core < cores_; ++core) {
     set_lacks(listener, core, false);
-    for (Handle flow = std::exchange(seats(handle, core).first_waiting, nobody);
+    for (Handle flow = std::exchange(accept_slots(handle, core).first_waiting, nobody);
          flow != nobody;) {  // nobody will accept them: resets them
       const Handle next = cell(flow).next;
       end(flow, true);
@@ -233,11 +250,11 @@ void SocketArea::end(Handle handle, bool abort) noexcept {
   owe(handle, abort || ends.read < ends.received ? owed_abort : owed_release);
 }
 
-void SocketArea::set_wishes(Handle handle, const FlowWishes& wishes) {
+void SocketArea::set_flow_settings(Handle handle, const FlowSettings& settings) {
   const Lock lock(*this);
   const auto flow = find(handle);
-  if (!flow || (*flow)->gone || (*flow)->wishes == wishes) return;
-  (*flow)->wishes = wishes;
+  if (!flow || (*flow)->gone || (*flow)->settings == settings) return;
+  (*flow)->settings = settings;
   owe(handle, owed_options);
   tell_agent();
 }
@@ -257,18 +274,17 @@ Result<SocketArea::Look> SocketArea::known_locked(Handle handle) const {
   if (handle >= layout_.flows || (cell(handle).is != Cell::Is::flow && cell(handle).is != Cell::Is::listener))
     return fail(Error::invalid, "handle {} is neither a connection nor a listener", handle);
   const Cell& at = cell(handle);
-  const bool closed = (at.told & news::closed) != 0;
+  const bool closed = (at.told & event::closed) != 0;
   Look look{};
-  look.connected = (at.told & (news::connected | news::accepted | news::listening)) != 0 && !closed;
+  look.connected = (at.told & (event::connected | event::accepted | event::listening)) != 0 && !closed;
   look.closed = closed;
-  look.finished = (at.told & news::finished) != 0;
+  look.finished = (at.told & event::finished) != 0;
   look.unread = at.received - at.read;
   look.received = at.received;
   look.unacknowledged = at.unacknowledged();
   look.readable =
       closed || look.finished || look.unread > 0 || (at.is == Cell::Is::listener && oldest_waiting(handle) != nobody);
-  look.writable =
-      closed || at.finishing || (at.is == Cell::Is::flow && look.connected && look.unacknowledged < send_bytes_);
+  look.writable = closed || at.finishing || (at.is == Cell::Is::flow && look.connected && at.is_writable(send_bytes_));
   look.error = at.error;
   look.acknowledged = at.acknowledged;
   look.round_trip_us = at.round_trip_us;

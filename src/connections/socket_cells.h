@@ -23,8 +23,8 @@ inline constexpr std::uint16_t every_process = 0xffff;
 
 struct SocketArea::Shared {
   ProcessMutex lock;
-  std::uint64_t posted;                                               // commands, to all cores together
-  std::array<std::uint64_t, wire::tcp_cores_max> wishes, news_taken;  // by core
+  std::uint64_t posted;                                                   // commands, to all cores together
+  std::array<std::uint64_t, wire::tcp_cores_max> commands, events_taken;  // by core
   std::array<Handle, wire::tcp_cores_max> first_free;
   std::uint32_t turn;                                      // the core for the next connection
   std::uint32_t owing;                                     // cells whose command found no room
@@ -44,10 +44,12 @@ struct alignas(64) SocketArea::Process {
   enum class Is : std::uint32_t { free, alive, leaving } is;
   std::uint32_t told;  // another process took in an event for this one
   std::uint64_t changed;
+  // Over a link: what the agent knows of its sleep. As long as it has not woken the process since, it knows it still.
+  std::uint64_t slept_position, slept_woken, slept_flags;
 };
 
 struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsIn {
-  enum class Is : std::uint8_t { free, listener, seat, flow, ending } is;
+  enum class Is : std::uint8_t { free, listener, accept_slot, flow, ending } is;
   std::uint8_t told;  // events so far
   std::uint8_t owed;
   wire::TcpError error;
@@ -57,7 +59,7 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   std::uint16_t port, remote_port, mss;
   bool shutting;  // the agent was asked to shut the window, and not to open it again
   std::uint32_t local_address, remote_address;
-  std::uint32_t listener;               // of an accept slot (`seat`)
+  std::uint32_t listener;               // of an accept slot
   Handle next;                          // free cells; flows that wait to be accepted
   std::uint32_t backlog;                // of a listener
   std::uint32_t round_trip_us, window;  // of a flow, from its last event
@@ -68,14 +70,14 @@ struct alignas(64) SocketArea::Cell : wire::TcpPositionsOut, wire::TcpPositionsI
   // every_process.
   std::uint16_t holders, holder, woken;
   std::uint16_t lacks;  // of a listener: bits of the cores on which it has too few accept slots
-  FlowWishes wishes;
+  FlowSettings settings;
   // The receive ring of this handle, which stays when the handle is reused: bytes that may have pages, and the flow's
   // `received` (its lower half) when they were counted.
   std::uint32_t used, counted;
 };
 
 // A listener's state on one core: the numbers of accept slots and of waiting flows, and the latter's list.
-struct SocketArea::Seats {
+struct SocketArea::AcceptSlots {
   std::uint32_t count;
   Handle first_waiting, last_waiting;
 };

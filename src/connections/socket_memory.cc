@@ -1,8 +1,8 @@
 // Gives pages of receive rings back.
 //
-// The agent may write arriving data to any part of a ring that it was allowed to. So pages are taken away only where it
-// stores nothing: of closed connections, or while their window is shut (TcpWishKind::shut). A peer that sends in that
-// moment has to retransmit, so this is for idle connections. Busy streams are left alone.
+// The agent may write arriving data to any allowed part of a ring. So pages are given back only where it stores none:
+// of closed connections, or while their window is shut (TcpCommandKind::shut). A peer that sends meanwhile has to
+// retransmit, so this is for idle connections, not for busy streams.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -12,9 +12,9 @@
 
 namespace offpath::channel {
 
-using wire::TcpWish;
-using wire::TcpWishKind;
-namespace news = wire::tcp_news;
+using wire::TcpCommand;
+using wire::TcpCommandKind;
+namespace event = wire::tcp_event;
 
 namespace {
 constexpr std::uint32_t kept_bytes_max = 64 << 10;      // of a ring
@@ -51,20 +51,20 @@ bool SocketArea::give_back(Handle handle) noexcept {
   const bool is_idle = count_used(handle);
   if (at.used <= kept_bytes_max) return false;
   // The peer sends no more, or the connection is over: nothing is stored.
-  const bool is_over = (at.told & (news::finished | news::closed)) != 0 && at.read == at.received;
+  const bool is_over = (at.told & (event::finished | event::closed)) != 0 && at.read == at.received;
   if (at.is == Cell::Is::free || (at.is == Cell::Is::flow && is_over)) {
     free_pages(handle);
     return false;
   }
   if (at.is != Cell::Is::flow) return at.is == Cell::Is::ending;
   const bool may = is_idle && at.read == at.received && !at.shutting && (at.owed & owed_allow) == 0 &&
-                   (at.told & (news::connected | news::accepted)) != 0;
+                   (at.told & (event::connected | event::accepted)) != 0;
   if (!may || !room(core_of(handle))) return true;
   set_shutting(handle, true);
-  TcpWish wish{};
-  wish.kind = TcpWishKind::shut;
-  wish.handle = handle;
-  post(core_of(handle), wish);
+  TcpCommand command{};
+  command.kind = TcpCommandKind::shut;
+  command.handle = handle;
+  post(core_of(handle), command);
   return true;
 }
 

@@ -84,6 +84,7 @@ Result<std::uint32_t> SocketArea::new_process() noexcept {
     return fail(Error::no_space, "{} processes share these connections, which is the limit", number);
   shared_->processes = std::max(shared_->processes, number + 1);
   process(number).is = Process::Is::alive;
+  process(number).slept_flags = 0;
   SleepFlag(memory_.data() + wire::tcp_word::process_asleep(number)).clear();
   return number;
 }

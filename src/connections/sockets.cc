@@ -30,9 +30,10 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
   std::vector<std::byte> payload;
   wire::encode(wire::TcpOpen{{.region = region, .length = layout.bytes},
                              wire::tcp_area_version,
-                             layout.wish_slots,
-                             layout.news_slots,
-                             layout.flows},
+                             layout.command_slots,
+                             layout.event_slots,
+                             layout.flows,
+                             0},
                payload);
   OFP_ASSIGN(const Reply reply, end.call(wire::EntryKind::tcp_open, payload, deadline));
   made->opened_ = true;
@@ -46,9 +47,11 @@ Result<std::unique_ptr<Sockets>> Sockets::open(HostEnd& end, const SocketOptions
 SocketArea::Wake Sockets::waker() const {
   return [this](std::uint32_t core) {
     const auto which = static_cast<std::uint8_t>(core);
-    static_cast<void>(
-        ::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));  // full: the agent has enough wakes to
-                                                                                  // read
+    // If the socket is full, the agent has enough wakes to read.
+    if (writes_wakes_.load(std::memory_order_relaxed))
+      static_cast<void>(::write(wake_.get(), &which, sizeof which));
+    else
+      static_cast<void>(::send(wake_.get(), &which, sizeof which, MSG_DONTWAIT | MSG_NOSIGNAL));
   };
 }
 
@@ -137,7 +140,10 @@ Result<std::unique_ptr<Sockets>> Sockets::connect(const std::string& address, co
                                                   const SocketOptions& options, TimeNs deadline) {
   OFP_ASSIGN(const link::Address where, link::Address::parse(address));
   if (where.kind != link::Address::Kind::unix_socket)
-    return fail(Error::unsupported, "connections need an agent on this machine (unix:/path), not {}", address);
+    return fail(Error::unsupported,
+                "connections need an agent on this machine (unix:/path), not {}: start the program by `offpath sockets "
+                "--agent {} -- PROGRAM`, which starts one that relays to it",
+                address, address);
   link::HostOptions host;
   host.name = name;
   OFP_ASSIGN(auto link, link::connect(where, host, deadline));

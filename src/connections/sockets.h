@@ -6,6 +6,7 @@
 // last as long as any of these processes, whichever opened the channel.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,9 @@ class Sockets {
   // `memory`: a descriptor of the area, see memory_fd().
   [[nodiscard]] static Result<std::unique_ptr<Sockets>> inherit(int memory, Newcomer newcomer,
                                                                 const SocketOptions& options);
+  // From now on the agent is woken by `write`, for processes whose seccomp filter allows no `sendto`. They ignore
+  // SIGPIPE, which this raises once the agent is gone.
+  void write_wakes() noexcept { writes_wakes_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] int memory_fd() const noexcept { return memory_fd_; }
   // Gives the two sockets other numbers, which `move` returns. Before any thread waits for them.
   void renumber(int (*move)(int)) noexcept;
@@ -70,6 +74,7 @@ class Sockets {
   HostEnd* end_;                      // null: inherited
   wire::RegionId region_;
   bool opened_ = false;
+  std::atomic<bool> writes_wakes_ = false;
   Fd wake_, notices_;
   int memory_fd_ = -1;
   link::SegmentMemory inherited_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "wire/fields.h"
 
 namespace offpath::plugin {
@@ -12,13 +13,6 @@ namespace {
 using wire::FieldReader;
 using wire::FieldWriter;
 using wire::Is;
-
-std::string printable(std::string_view text) {
-  std::string out(text);
-  std::ranges::replace_if(
-      out, [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F; }, '?');
-  return out;
-}
 
 // ---- the fields of each message, in order, and check(), which makes texts printable and refuses what is beyond limits
 

@@ -101,6 +101,8 @@ inline constexpr RequestRow rows[] = {
     {EntryKind::tcp_open, "tcp_open", ServiceId::tcp, Who::anyone, entry_bytes_max},
     {EntryKind::tcp_close, "tcp_close", ServiceId::tcp, Who::anyone, fixed_bytes},
     {EntryKind::tcp_slow_path, "tcp_slow_path", ServiceId::tcp, Who::anyone, entry_bytes_max},
+    {EntryKind::tcp_process, "tcp_process", ServiceId::tcp, Who::anyone, fixed_bytes},
+    {EntryKind::tcp_look, "tcp_look", ServiceId::tcp, Who::anyone, fixed_bytes},
 };
 }  // namespace detail
 

@@ -12,7 +12,7 @@
 
 namespace offpath::sockets {
 
-// None: it is no IPv4 address.
+// nullopt: not an IPv4 address.
 [[nodiscard]] inline std::optional<channel::SocketArea::Endpoint> read_address(const sockaddr* address,
                                                                                socklen_t length) {
   sockaddr_in in{};
@@ -22,7 +22,7 @@ namespace offpath::sockets {
   return channel::SocketArea::Endpoint{ntohl(in.sin_addr.s_addr), ntohs(in.sin_port)};
 }
 
-// As much as there is room for; the length says how much there was.
+// Writes as much as fits; sets the length to the whole address's.
 inline void write_address(channel::SocketArea::Endpoint endpoint, sockaddr* to, socklen_t* length) {
   if (to == nullptr || length == nullptr) return;
   sockaddr_in in{};

@@ -1,4 +1,4 @@
-// What a socket is and was told to be: options, names, FIONREAD. What is not known is refused, not ignored.
+// Options, addresses and FIONREAD. Options that only hint are kept without effect; unknown ones are refused.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -51,6 +51,10 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.keepalive, to, length);
     case SO_REUSEADDR:
       return give(socket.reuse_address, to, length);
+    case SO_REUSEPORT:
+      return give(socket.reuse_port, to, length);
+    case SO_PRIORITY:
+      return give(socket.priority, to, length);
     case SO_SNDBUF:
       return give(socket.send_buffer, to, length);
     case SO_RCVBUF:
@@ -66,7 +70,7 @@ int socket_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-// What the agent told with the last news about it.
+// As of the last event.
 tcp_info info_of(const Socket& socket) {
   const auto look = program().look(socket.handle);
   tcp_info info{};
@@ -91,6 +95,8 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
       return give(socket.no_delay, to, length);
     case TCP_CORK:
       return give(socket.cork, to, length);
+    case TCP_QUICKACK:
+      return give(socket.quick_ack, to, length);
     case TCP_KEEPIDLE:
       return give(socket.keepalive_idle_s, to, length);
     case TCP_KEEPINTVL:
@@ -108,13 +114,13 @@ int tcp_option(Socket& socket, int name, void* to, socklen_t* length) {
   }
 }
 
-// Within bounds, and told to the agent.
-int take_wish(Socket& socket, int& wish, const void* from, socklen_t length, int least, int most) {
+// A number within bounds, which the agent is told.
+int take_number(Socket& socket, int& setting, const void* from, socklen_t length, int least, int most) {
   int value = 0;
   if (take(value, from, length) != 0) return -1;
   if (value < least || value > most) return failed(EINVAL);
-  wish = value;
-  if (!socket.listener) program().area().set_wishes(socket.handle, socket.wishes());
+  setting = value;
+  if (!socket.listener) program().area().set_flow_settings(socket.handle, socket.flow_settings());
   return 0;
 }
 
@@ -122,29 +128,35 @@ int set_tcp_option(Socket& socket, int name, const void* from, socklen_t length)
   switch (name) {
     case TCP_NODELAY:
       return take(socket.no_delay, from, length);
+    case TCP_QUICKACK:
+      return take(socket.quick_ack, from, length);
     case TCP_CORK:
-      return take_wish(socket, socket.cork, from, length, INT_MIN, INT_MAX);
+      return take_number(socket, socket.cork, from, length, INT_MIN, INT_MAX);
     case TCP_KEEPIDLE:
-      return take_wish(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
+      return take_number(socket, socket.keepalive_idle_s, from, length, 1, keepalive_s_max);
     case TCP_KEEPINTVL:
-      return take_wish(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
+      return take_number(socket, socket.keepalive_interval_s, from, length, 1, keepalive_s_max);
     case TCP_KEEPCNT:
-      return take_wish(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
+      return take_number(socket, socket.keepalive_probes, from, length, 1, keepalive_probes_max);
     case TCP_USER_TIMEOUT:
-      return take_wish(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
+      return take_number(socket, socket.user_timeout_ms, from, length, 0, INT_MAX);
     default:
       return failed(ENOPROTOOPT);
   }
 }
 
-// Rings do not change their size: a buffer's is what it was, as the kernel has its limits too.
+// Rings do not change their size: a new buffer size is accepted without effect, as beyond the kernel's limits.
 int set_socket_option(Socket& socket, int name, const void* from, socklen_t length) {
   int ignored = 0;
   switch (name) {
     case SO_KEEPALIVE:
-      return take_wish(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
+      return take_number(socket, socket.keepalive, from, length, INT_MIN, INT_MAX);
     case SO_REUSEADDR:
       return take(socket.reuse_address, from, length);
+    case SO_REUSEPORT:
+      return take(socket.reuse_port, from, length);
+    case SO_PRIORITY:
+      return take(socket.priority, from, length);
     case SO_SNDBUF:
     case SO_RCVBUF:
       return take(ignored, from, length);
@@ -161,6 +173,15 @@ int set_socket_option(Socket& socket, int name, const void* from, socklen_t leng
     default:
       return failed(ENOPROTOOPT);
   }
+}
+
+// A number of one byte or of four, as in ip(7).
+int set_ip_option(Socket& socket, int name, const void* from, socklen_t length) {
+  if (name != IP_TOS) return failed(ENOPROTOOPT);
+  if (length >= sizeof(int)) return take(socket.type_of_service, from, length);
+  if (length == 0) return failed(EINVAL);
+  socket.type_of_service = *static_cast<const unsigned char*>(from);
+  return 0;
 }
 
 int name_of(const Socket& socket, bool peer, sockaddr* to, socklen_t* length) {
@@ -181,6 +202,7 @@ OFP_CALL int getsockopt(int fd, int level, int name, void* to, socklen_t* length
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::getsockopt(fd, level, name, to, length);
   if (level == SOL_SOCKET) return socket_option(*socket, name, to, length);
+  if (level == IPPROTO_IP && name == IP_TOS) return give(socket->type_of_service, to, length);
   return level == IPPROTO_TCP ? tcp_option(*socket, name, to, length) : failed(ENOPROTOOPT);
 }
 
@@ -188,6 +210,7 @@ OFP_CALL int setsockopt(int fd, int level, int name, const void* from, socklen_t
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::setsockopt(fd, level, name, from, length);
   if (level == SOL_SOCKET) return set_socket_option(*socket, name, from, length);
+  if (level == IPPROTO_IP) return set_ip_option(*socket, name, from, length);
   return level == IPPROTO_TCP ? set_tcp_option(*socket, name, from, length) : failed(ENOPROTOOPT);
 }
 

@@ -43,7 +43,7 @@ bool returns_at_once(const Socket& socket, int flags) noexcept {
 
 namespace {
 
-// Restarts as the calls do that it stands for: without a limit if the handler says so, with one never.
+// A futex restarts after a handler as the kernel's calls do: with SA_RESTART, unless there is a limit.
 int sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until) noexcept {
   return ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, until, nullptr, FUTEX_BITSET_MATCH_ANY) == 0
              ? 0

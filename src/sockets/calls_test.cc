@@ -1,4 +1,4 @@
-// Which sockets are offloaded, and what calls at them return: with a double of the agent.
+// Which sockets are offloaded, and what their calls return, against a fake agent.
 #include "sockets/calls.h"
 
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 
 namespace offpath::sockets {
 
+using wire::TcpCommandKind;
 using wire::TcpError;
-using wire::TcpWishKind;
 
 namespace {
 
@@ -41,7 +41,7 @@ class Calls : public Offloaded {
   static int set(int fd, int level, int name, int value) { return ::setsockopt(fd, level, name, &value, sizeof value); }
 };
 
-// ---- what is decided
+// ---- which sockets are offloaded
 
 TEST_F(Calls, AListenerAtANamedPortIsOffloaded) {
   const int named = listener(), other = tcp();
@@ -86,7 +86,7 @@ TEST_F(Calls, LoopbackIsTheKernelsAndWorks) {
   for (const int fd : {server, client, accepted}) EXPECT_FALSE(is_offloaded(fd));
 }
 
-// ---- what an error of the agent's is to a program
+// ---- errors of the agent, as a program sees them
 
 TEST(Errors, OfTheAgentHaveTheKernelsNumbers) {
   const std::pair<TcpError, int> known[] = {{TcpError::none, 0},
@@ -109,7 +109,7 @@ TEST_F(Calls, AConnectionThatFailsSaysWhyAndMayBeginAgain) {
     const int fd = tcp();
     agent().fail_next_connection(error);
     EXPECT_EQ(error_of(connect(fd, "10.9.0.1", 80)), code);
-    EXPECT_EQ(pending_error(fd), 0);  // it was told
+    EXPECT_EQ(pending_error(fd), 0);  // it was returned before
     EXPECT_EQ(connect(fd, "10.9.0.1", 80), 0);
     EXPECT_EQ(error_of(connect(fd, "10.9.0.1", 80)), EISCONN);
   }
@@ -119,7 +119,7 @@ TEST_F(Calls, AConnectionThatDoesNotWaitTellsItsErrorOnce) {
   const int fd = tcp(SOCK_NONBLOCK);
   agent().fail_next_connection(TcpError::refused);
   EXPECT_EQ(error_of(connect(fd, "10.9.0.1", 80)), EINPROGRESS);
-  static_cast<void>(agent().last_connected());  // it has answered
+  static_cast<void>(agent().last_connected());  // waits until the agent has answered
   EXPECT_EQ(pending_error(fd), ECONNREFUSED);
   EXPECT_EQ(pending_error(fd), 0);
 }
@@ -147,7 +147,7 @@ TEST_F(Calls, WhatASocketIsNotIsRefused) {
   EXPECT_EQ(read_from(listening), "errno " + std::to_string(ENOTCONN));
   EXPECT_EQ(error_of(::send(connection, "x", 1, MSG_OOB)), EOPNOTSUPP);
   EXPECT_EQ(error_of(set(connection, SOL_SOCKET, SO_MARK, 1)), ENOPROTOOPT);
-  EXPECT_EQ(error_of(set(connection, IPPROTO_IP, IP_TOS, 1)), ENOPROTOOPT);
+  EXPECT_EQ(error_of(set(connection, IPPROTO_IP, IP_TTL, 1)), ENOPROTOOPT);
   EXPECT_EQ(error_of(set(connection, IPPROTO_TCP, TCP_KEEPCNT, 0)), EINVAL);
   EXPECT_EQ(error_of(::shutdown(connection, 17)), EINVAL);
 }
@@ -174,7 +174,7 @@ TEST_F(Calls, BytesGoBothWays) {
   agent().end_stream(handle);
   EXPECT_EQ(read_from(fd), "four");
   EXPECT_EQ(read_from(fd), "");
-  EXPECT_EQ(read_from(fd), "");  // as often as it is asked
+  EXPECT_EQ(read_from(fd), "");  // every time
 }
 
 TEST_F(Calls, ASendTakesWhatThereIsRoomFor) {
@@ -195,7 +195,7 @@ TEST_F(Calls, ShutdownEndsOneWayAtATime) {
   Handle handle = 0;
   const int fd = connected(handle);
   ASSERT_EQ(::shutdown(fd, SHUT_WR), 0);
-  agent().await(TcpWishKind::finish, handle);
+  agent().await(TcpCommandKind::finish, handle);
   EXPECT_EQ(error_of(::send(fd, "x", 1, MSG_NOSIGNAL)), EPIPE);
   agent().arrive(handle, "still");
   EXPECT_EQ(read_from(fd), "still");
@@ -208,7 +208,7 @@ TEST_F(Calls, ShutdownEndsOneWayAtATime) {
 TEST_F(Calls, ACloseReleasesOrResets) {
   Handle released = 0, unread = 0, lingers = 0;
   ::close(connected(released));
-  agent().await(TcpWishKind::release, released);
+  agent().await(TcpCommandKind::release, released);
   const int with_bytes = connected(unread);
   agent().arrive(unread, "x");
   while (::recv(with_bytes, nullptr, 0, MSG_PEEK) != 0) {
@@ -216,12 +216,12 @@ TEST_F(Calls, ACloseReleasesOrResets) {
   char byte;
   ASSERT_EQ(::recv(with_bytes, &byte, 1, MSG_PEEK), 1);
   ::close(with_bytes);
-  agent().await(TcpWishKind::abort, unread);  // the peer has to know that it was not read
+  agent().await(TcpCommandKind::abort, unread);  // the peer has to learn that it was not read
   const int resets = connected(lingers);
   const linger none{1, 0};
   ASSERT_EQ(::setsockopt(resets, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
   ::close(resets);
-  agent().await(TcpWishKind::abort, lingers);
+  agent().await(TcpCommandKind::abort, lingers);
 }
 
 // ---- listeners
@@ -239,7 +239,7 @@ TEST_F(Calls, AcceptNamesThePeerAndGivesTheListenersSettings) {
   ASSERT_GE(made, 0) << errno;
   EXPECT_TRUE(is_offloaded(made));
   EXPECT_EQ(::fcntl(made, F_GETFD), FD_CLOEXEC);
-  EXPECT_EQ(::fcntl(made, F_GETFL) & O_NONBLOCK, 0);  // not the listener's
+  EXPECT_EQ(::fcntl(made, F_GETFL) & O_NONBLOCK, 0);  // not inherited from the listener
   EXPECT_EQ(ntohl(peer.sin_addr.s_addr), 0x0a090001u);
   EXPECT_EQ(option(made, IPPROTO_TCP, TCP_NODELAY), 1);
   length = sizeof own;
@@ -249,7 +249,43 @@ TEST_F(Calls, AcceptNamesThePeerAndGivesTheListenersSettings) {
   agent().arrive(handle, "hello");
   EXPECT_EQ(read_from(made), "hello");
   ::close(fd);
-  agent().await(TcpWishKind::release, listening);
+  agent().await(TcpCommandKind::release, listening);
+}
+
+TEST_F(Calls, BindSaysThatTheAgentRefusesThePort) {
+  const int fd = tcp();
+  agent().fail_next_connection(TcpError::address_in_use);
+  EXPECT_EQ(error_of(bind(fd, "10.9.0.2", listened_port)), EADDRINUSE);
+  EXPECT_EQ(bind(fd, "10.9.0.2", listened_port), 0);
+  EXPECT_EQ(error_of(bind(fd, "10.9.0.2", listened_port)), EINVAL);
+  const int copy = keep(::dup(fd));
+  ::close(fd);
+  EXPECT_EQ(::listen(copy, 1), 0);
+  EXPECT_TRUE(is_offloaded(copy));
+}
+
+TEST_F(Calls, AnyPortOfTheAgentsAddressIsTheAgents) {
+  const int fd = tcp();
+  ASSERT_EQ(bind(fd, "10.9.0.2", 0), 0);
+  EXPECT_FALSE(is_offloaded(fd));
+  sockaddr_in own{};
+  socklen_t length = sizeof own;
+  ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length), 0);
+  EXPECT_EQ(ntohs(own.sin_port), AreaAgent::chosen_port);
+  ASSERT_EQ(::listen(fd, 1), 0);
+  EXPECT_TRUE(is_offloaded(fd));
+}
+
+TEST_F(Calls, OptionsThatOnlyHintAreAccepted) {
+  const int before = tcp();
+  ASSERT_EQ(set(before, IPPROTO_IP, IP_TOS, 0x10), 0);
+  ASSERT_EQ(connect(before, "10.9.0.1", 80), 0);
+  EXPECT_EQ(option(before, IPPROTO_IP, IP_TOS), 0x10);
+  EXPECT_EQ(set(before, SOL_SOCKET, SO_PRIORITY, 3), 0);
+  EXPECT_EQ(option(before, SOL_SOCKET, SO_PRIORITY), 3);
+  const unsigned char low_delay = 0x08;
+  EXPECT_EQ(::setsockopt(before, IPPROTO_IP, IP_TOS, &low_delay, 1), 0);
+  EXPECT_EQ(option(before, IPPROTO_IP, IP_TOS), 0x08);
 }
 
 TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {
@@ -259,7 +295,7 @@ TEST_F(Calls, SettingsAreKeptFromBeforeTheSocketWasOffloaded) {
   ASSERT_EQ(connect(fd, "10.9.0.1", 80), 0);
   EXPECT_EQ(option(fd, IPPROTO_TCP, TCP_KEEPIDLE), 77);
   EXPECT_EQ(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-  agent().await(TcpWishKind::options, agent().last_connected());
+  agent().await(TcpCommandKind::options, agent().last_connected());
 }
 
 }  // namespace

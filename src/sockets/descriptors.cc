@@ -46,19 +46,19 @@ Use Use::of(Socket& socket) noexcept {
   return Use(users != 0 ? &socket : nullptr);
 }
 
-Use Descriptors::find(int fd) noexcept {
-  if (static_cast<unsigned>(fd) >= numbers) return {};
+Use Descriptors::find(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(at_[fd]) : Use(); }
+
+Use Descriptors::find(const std::atomic<Socket*>& place) noexcept {
   for (;;) {
-    Socket* const there = at_[fd].load(std::memory_order_acquire);
+    Socket* const there = place.load(std::memory_order_acquire);
     if (there == nullptr) return {};
     Use use = Use::of(*there);
     if (!use) continue;
-    if (at_[fd].load() == there) return use;
+    if (place.load() == there) return use;
   }
 }
 
-// Who watches a socket is told nothing of it once its last descriptor is closed, though another thread may be at it
-// still.
+// Epoll reports a socket no longer once its last descriptor is closed, even while a call of another thread uses it.
 Use Descriptors::exchange(int fd, Use use) noexcept {
   if (use) use->own().descriptors.fetch_add(1);
   use.socket_ = at_[fd].exchange(use.socket_);
@@ -67,14 +67,34 @@ Use Descriptors::exchange(int fd, Use use) noexcept {
 }
 
 void Descriptors::put(int fd, Use use) noexcept {
-  if (static_cast<unsigned>(fd) < numbers) static_cast<void>(exchange(fd, std::move(use)));
+  if (static_cast<unsigned>(fd) >= numbers) return;
+  static_cast<void>(exchange(fd, std::move(use)));
+  if (ports_[fd].load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
 }
 
 Use Descriptors::remove(int fd) noexcept {
   if (static_cast<unsigned>(fd) >= numbers) return {};
-  if (bound_[fd].load(std::memory_order_relaxed) != 0) bound_[fd] = 0;
+  forget_bound(fd);
   if (at_[fd].load(std::memory_order_relaxed) == nullptr) return {};
   return exchange(fd, Use());
+}
+
+void Descriptors::keep_port(int fd, Use port) noexcept {
+  if (static_cast<unsigned>(fd) < numbers) port.socket_ = ports_[fd].exchange(port.socket_);
+}
+
+Use Descriptors::port_of(int fd) noexcept { return static_cast<unsigned>(fd) < numbers ? find(ports_[fd]) : Use(); }
+
+void Descriptors::forget_bound(int fd) noexcept {
+  if (bound_[fd].load(std::memory_order_relaxed) != 0) bound_[fd] = 0;
+  if (ports_[fd].load(std::memory_order_relaxed) != nullptr) keep_port(fd, Use());
+}
+
+void Descriptors::copy_bound(int made, int fd) noexcept {
+  if (static_cast<unsigned>(made) >= numbers || static_cast<unsigned>(fd) >= numbers) return;
+  forget_bound(made);
+  if (const std::uint32_t port = bound_[fd].load(std::memory_order_relaxed); port != 0) bound_[made] = port;
+  if (Use port = port_of(fd)) keep_port(made, std::move(port));
 }
 
 void Descriptors::note_bound(int fd, std::uint16_t port) noexcept {
@@ -97,6 +117,8 @@ void Descriptors::count_again() noexcept {
   for (auto& each : at_)
     if (Socket* const there = each.load(std::memory_order_relaxed))
       there->own().users.fetch_add(1), there->own().descriptors.fetch_add(1);
+  for (auto& each : ports_)
+    if (Socket* const there = each.load(std::memory_order_relaxed)) there->own().users.fetch_add(1);
 }
 
 }  // namespace offpath::sockets

@@ -1,6 +1,6 @@
-// Which of this process's descriptors are offloaded sockets. A look costs one load for those that are not. Sockets lie
-// in memory that is never given back, so that a call may count itself in before it knows that the descriptor still
-// names what it found.
+// Which of this process's descriptors are offloaded sockets. For other descriptors a lookup costs one load. The memory
+// of sockets is never freed, so a call may take a reference first and then check that the descriptor still names the
+// socket.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace offpath::sockets {
 
-// A socket while somebody uses it: the last one to go ends the connection.
+// A reference to a socket. The last one to go ends the connection.
 class Use {
  public:
   Use() = default;
   explicit Use(Socket* counted) noexcept : socket_(counted) {}
-  [[nodiscard]] static Use of(Socket& socket) noexcept;  // none, if the process does not have it
+  [[nodiscard]] static Use of(Socket& socket) noexcept;  // empty if the process does not have it
   Use(Use&& other) noexcept : socket_(std::exchange(other.socket_, nullptr)) {}
   Use& operator=(Use&& other) noexcept {
     std::swap(socket_, other.socket_);
@@ -34,20 +34,27 @@ class Use {
 
 class Descriptors {
  public:
-  static constexpr int numbers = 1 << 16;  // descriptors beyond are the kernel's
+  static constexpr int numbers = 1 << 16;  // descriptors beyond are left to the kernel
 
   [[nodiscard]] Use find(int fd) noexcept;
-  void put(int fd, Use use) noexcept;  // the descriptor is open; what it was before is dropped
+  void put(int fd, Use use) noexcept;  // `fd` is open; the socket that it named before is dropped
   [[nodiscard]] Use remove(int fd) noexcept;
-  // A descriptor of the kernel's that the program bound to the agent's address, at this port.
+  // A kernel socket that the program bound to the agent's address, at this port.
   void note_bound(int fd, std::uint16_t port) noexcept;
   [[nodiscard]] std::optional<std::uint16_t> bound(int fd) const noexcept;
-  [[nodiscard]] std::vector<int> of(const Socket& socket) const;  // a look at all: for what is seldom
-  void count_again() noexcept;  // in a forked child: what calls were at work is the parent's
+  // A kernel socket that was bound, with the agent's port that it will listen on.
+  void keep_port(int fd, Use port) noexcept;
+  [[nodiscard]] Use port_of(int fd) noexcept;                     // empty if it has none
+  void copy_bound(int made, int fd) noexcept;                     // dup
+  [[nodiscard]] std::vector<int> of(const Socket& socket) const;  // scans all descriptors: for rare calls
+  void count_again() noexcept;  // in a forked child, where calls of the parent's other threads do not run
 
  private:
   [[nodiscard]] Use exchange(int fd, Use use) noexcept;
+  [[nodiscard]] Use find(const std::atomic<Socket*>& place) noexcept;
+  void forget_bound(int fd) noexcept;
   std::atomic<Socket*> at_[numbers];
+  std::atomic<Socket*> ports_[numbers];
   std::atomic<std::uint32_t> bound_[numbers];  // the port, and 1 more
 };
 

@@ -1,4 +1,4 @@
-// Descriptors of one socket, of this library's own, and of a forked child: with a double of the agent.
+// Descriptors of a socket, of this library, and of a forked child, against a fake agent.
 #include "sockets/descriptors.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 namespace offpath::sockets {
 namespace {
 
-using wire::TcpWishKind;
+using wire::TcpCommandKind;
 
 class DescriptorsTest : public Offloaded {
  protected:
@@ -45,29 +45,29 @@ TEST_F(DescriptorsTest, CopiesNameOneSocketUntilTheLastIsClosed) {
   EXPECT_EQ(descriptors().of(*socket_at(fd)).size(), 6u);
   ::close(fd);
   for (const int copy : copies) {
-    EXPECT_FALSE(agent().has_wished(TcpWishKind::release, handle));
+    EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
     agent().arrive(handle, "x");
     EXPECT_EQ(receive(copy), "x");
     ::close(copy);
     EXPECT_FALSE(is_offloaded(copy));
   }
-  agent().await(TcpWishKind::release, handle);
+  agent().await(TcpCommandKind::release, handle);
 }
 
 TEST_F(DescriptorsTest, ANumberThatIsTakenNamesTheNewOneAlone) {
   Handle first = 0, second = 0;
   const int one = connected(first), two = connected(second);
   ASSERT_EQ(::dup2(one, two), two);
-  agent().await(TcpWishKind::release, second);
+  agent().await(TcpCommandKind::release, second);
   EXPECT_EQ(socket_at(two), socket_at(one));
   int pipes[2];
   ASSERT_EQ(::pipe(pipes), 0);
   for (const int fd : pipes) keep(fd);
   ASSERT_EQ(::dup2(pipes[0], one), one);
   EXPECT_FALSE(is_offloaded(one));
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, first));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, first));
   ASSERT_EQ(::dup2(pipes[0], two), two);
-  agent().await(TcpWishKind::release, first);
+  agent().await(TcpCommandKind::release, first);
 }
 
 TEST_F(DescriptorsTest, BlockingIsTheSocketsNotTheDescriptors) {
@@ -90,9 +90,9 @@ TEST_F(DescriptorsTest, AClosedRangeEndsItsSockets) {
   EXPECT_EQ(::fcntl(400, F_GETFD), FD_CLOEXEC);
   ASSERT_EQ(::close_range(400, 402, 0), 0);
   for (const int fd : {400, 401, 402}) EXPECT_FALSE(is_open(fd) || is_offloaded(fd)) << fd;
-  agent().await(TcpWishKind::release, inside);
+  agent().await(TcpCommandKind::release, inside);
   EXPECT_TRUE(is_offloaded(two));
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, outside));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, outside));
 }
 
 TEST_F(DescriptorsTest, TheLibrarysOwnAreNotTheProgramsToClose) {
@@ -101,7 +101,7 @@ TEST_F(DescriptorsTest, TheLibrarysOwnAreNotTheProgramsToClose) {
   const int own = program().wake_fd();
   EXPECT_EQ(error_of(::close(own)), EBADF);
   EXPECT_EQ(error_of(::dup2(STDERR_FILENO, own)), EBUSY);
-  // Around it, as programs do before they start others.
+  // Closes all numbers around it, as programs do before they start others.
   const int before = ::fcntl(STDERR_FILENO, F_DUPFD, own - 1);
   ASSERT_EQ(::close_range(static_cast<unsigned>(own) - 1, static_cast<unsigned>(own), 0), 0);
   EXPECT_FALSE(before == own - 1 && is_open(before));
@@ -109,7 +109,7 @@ TEST_F(DescriptorsTest, TheLibrarysOwnAreNotTheProgramsToClose) {
   if (before != own - 1) ::close(before);
 }
 
-// The other end of a socket's pair goes elsewhere, for the program may have its number.
+// The library's end of a socket's pair moves away when the program takes its number.
 TEST_F(DescriptorsTest, ASocketsOtherEndMakesWay) {
   Handle handle = 0;
   const int fd = connected(handle);
@@ -121,7 +121,7 @@ TEST_F(DescriptorsTest, ASocketsOtherEndMakesWay) {
   EXPECT_TRUE(own_descriptors().has(socket_at(fd)->own().signal.load()));
   agent().arrive(handle, "x");
   pollfd watched{fd, POLLIN, 0};
-  EXPECT_EQ(::poll(&watched, 1, -1), 1);  // and shows what can be done from there
+  EXPECT_EQ(::poll(&watched, 1, -1), 1);  // it shows readiness from there
   ::close(signal);
 }
 
@@ -130,7 +130,7 @@ TEST(OwnDescriptorsTest, TheNextOneIsFoundInAnyWord) {
   EXPECT_EQ(own.next(0), static_cast<unsigned>(OwnDescriptors::numbers));
   for (const int fd : {3, 63, 64, 1000, OwnDescriptors::numbers - 1}) own.add(fd);
   own.add(-1);
-  own.add(OwnDescriptors::numbers);  // beyond: not one of the library's
+  own.add(OwnDescriptors::numbers);  // beyond the limit: not counted as the library's
   EXPECT_FALSE(own.has(-1));
   EXPECT_FALSE(own.has(OwnDescriptors::numbers));
   const unsigned found[] = {own.next(0), own.next(4), own.next(64), own.next(65), own.next(1001)};
@@ -161,13 +161,13 @@ TEST_F(DescriptorsTest, AForkedChildHoldsTheSocketToo) {
   EXPECT_EQ(status, 0);
   agent().await_processes(before + 1);
   EXPECT_EQ(agent().offered(handle), "hello");
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, handle));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
   agent().arrive(handle, "parent");
   EXPECT_EQ(receive(fd), "parent");
   ::close(fd);
-  EXPECT_FALSE(agent().has_wished(TcpWishKind::release, handle));
+  EXPECT_FALSE(agent().has_commanded(TcpCommandKind::release, handle));
   ::close(copy);
-  agent().await(TcpWishKind::release, handle);
+  agent().await(TcpCommandKind::release, handle);
 }
 
 }  // namespace

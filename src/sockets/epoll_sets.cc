@@ -15,24 +15,24 @@ namespace offpath::sockets {
 
 namespace {
 
-// Data of the two descriptors of a set that the program does not know: addresses that are nobody else's.
+// The epoll data of a set's two descriptors that the program does not know: addresses that nothing else has.
 constexpr char agent_wakes = 0, others_wake = 0;
-constexpr TimeNs ask_kernel_every_ns = 50 * microsecond_ns;  // while there is always something that is not the kernel's
-// datagrams that lie unread cost a little memory, reading each a system call
+constexpr TimeNs ask_kernel_every_ns = 50 * microsecond_ns;  // while offloaded sockets always have something to report
+// an unread datagram costs a little memory, reading it a system call
 constexpr std::uint32_t forget_wakes_every = 16;
 constexpr std::uint32_t always_told = EPOLLERR | EPOLLHUP;
 
-// A wait that will be short is spun for: to wake a core that sleeps takes longer than the agent does to bring the next
-// request. It is taken to be short if those before were, their wake included.
+// A wait that is expected to be short spins: waking a sleeping core takes longer than the agent takes to deliver the
+// next request. A wait is expected to be short if the previous ones were, their wake-up included.
 constexpr TimeNs spin_ns = 20 * microsecond_ns, short_wait_ns = 60 * microsecond_ns;
 constexpr int short_waits_before_spin = 4, short_waits_max = 8;
 
-// Others on the core have their turn meanwhile: they may be who is waited for.
-bool spin_for_news(TimeNs until) {
+// Yields, because the awaited thread may be on this core.
+bool spin_for_events(TimeNs until) {
   constexpr int looks = 20;
   do {
     for (int i = 0; i < looks; ++i) {
-      if (program().area().has_news()) return true;
+      if (program().area().has_events()) return true;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
@@ -164,7 +164,7 @@ EpollSets::Watch* EpollSets::find_watch(Set& set, int fd, const Socket& socket) 
   return nullptr;
 }
 
-// What epoll_ctl(2) says of EPOLLEXCLUSIVE: with few others, when it is added, and never changed.
+// epoll_ctl(2): EPOLLEXCLUSIVE is allowed with few other bits, only with EPOLL_CTL_ADD, and cannot be changed later.
 bool EpollSets::may_be(const epoll_event& event, int operation, const Watch* watch) noexcept {
   constexpr std::uint32_t beside = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
   if (operation == EPOLL_CTL_MOD && watch != nullptr && (watch->events & EPOLLEXCLUSIVE) != 0) return false;
@@ -306,14 +306,14 @@ int EpollSets::collect(Set& set, epoll_event* events, int room) {
     events[count++] = {told, watch.data};
     watch.off = (watch.events & EPOLLONESHOT) != 0;
     if (watch.off || (watch.events & EPOLLET) != 0) continue;
-    watch.queued = true;  // it is looked at again next time
+    watch.queued = true;  // level trigger: looked at again by the next wait
     set.queue.push_back(&watch);
   }
   if (!set.queue.empty() && count == room && set.sleepers > 0) wake(set);
   return count;
 }
 
-// As the kernel's own, without the two descriptors that are not the program's.
+// epoll_wait of the kernel, without the set's two own descriptors.
 int EpollSets::ask_kernel(Set& set, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask) {
   const int ready = kernel_wait(set.fd, events, room, wait_ns, mask);
   if (ready <= 0) return ready;
@@ -343,12 +343,12 @@ std::optional<int> EpollSets::wait(int epoll, epoll_event* events, int room, Tim
     }
     if (count > 0 || over) return count;
     const TimeNs began = now;
-    if (set->short_waits >= short_waits_before_spin && spin_for_news(began + spin_ns)) {
+    if (set->short_waits >= short_waits_before_spin && spin_for_events(began + spin_ns)) {
       now = monotonic_ns();
       continue;
     }
     if (!program().fall_asleep()) {
-      now = monotonic_ns();  // news may be of sockets that this set does not watch, and go on for ever
+      now = monotonic_ns();  // events of sockets outside this set must not extend the deadline
       continue;
     }
     lock.lock();

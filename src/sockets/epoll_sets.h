@@ -1,11 +1,11 @@
-// Epoll over offloaded sockets, without the kernel: which set watches which socket, and what is to be told. Whoever
-// takes news in puts the watches of that socket in their sets' queues; a wait looks there first, and sleeps in the
-// kernel's epoll only when there is nothing: with the descriptors that are the kernel's, the one by which the agent
-// wakes this program, and one of the set's own, by which other threads do.
+// Epoll over offloaded sockets, without the kernel: which set watches which socket, and what to report. The thread that
+// takes in an event puts the watches of its socket into their sets' queues. A wait looks there first, and sleeps in the
+// kernel's epoll only if the queue is empty. The kernel's set holds the program's other descriptors, the one by which
+// the agent wakes this program, and one of the set's own, by which other threads wake it.
 //
-// A set that is itself watched, by epoll, poll or select, is the kernel's from then on: its sockets show at their
-// descriptors what can be done. Level and edge trigger, one-shot are as in the kernel; an edge is new data, room after
-// a send that found none, or an end.
+// A set that is itself watched, by epoll, poll or select, is left to the kernel from then on: its sockets show their
+// readiness at their descriptors. Level trigger, edge trigger and one-shot are as in the kernel; an edge is new data,
+// room after a send that found none, or an end.
 #pragma once
 
 #include <signal.h>
@@ -26,28 +26,28 @@ namespace offpath::sockets {
 
 class EpollSets {
  public:
-  // A descriptor that epoll_create made: what is watched there is counted from the beginning.
+  // Epoll created this descriptor: the set's members are known from the beginning.
   void note_made(int epoll) noexcept;
   void also_at(int made, int fd);  // dup
   void close(int fd);
 
   // epoll_ctl for an offloaded socket: 0, or -1 with errno.
   [[nodiscard]] int control(int epoll, int operation, int fd, Socket& socket, const epoll_event* event);
-  // epoll_ctl for a descriptor of the kernel's, which goes there, too.
+  // epoll_ctl added a descriptor that is not offloaded; the kernel has it, too.
   void note_kernel_member(int epoll, int fd);
-  // Somebody watches the set itself.
+  // The set itself is watched.
   void leave_to_kernel(int epoll);
 
-  // epoll_wait and its kin; none: this set has no offloaded sockets.
+  // epoll_wait and its variants; nullopt: this set has no offloaded sockets.
   [[nodiscard]] std::optional<int> wait(int epoll, epoll_event* events, int room, TimeNs wait_ns, const sigset_t* mask);
 
   void on_change(const Socket& socket);
-  void move(const Socket& from, Socket& to);  // whose descriptors are to be the other's
+  void move(const Socket& from, Socket& to);  // `from`'s descriptors will name `to`
   void forget(const Socket& socket);          // its last descriptor was closed
 
   void before_fork() { lock_.lock(); }
   void after_fork() { lock_.unlock(); }
-  // Sets are the parent's, too: this process has its own wakes for them.
+  // The sets are shared with the parent: this process adds wake descriptors of its own to them.
   void in_child();
 
  private:
@@ -59,8 +59,8 @@ class EpollSets {
     std::uint32_t events;
     epoll_data_t data;
     bool queued = false;
-    bool off = false;  // one-shot, and told
-    // What was told last, of an edge.
+    bool off = false;  // one-shot, and already reported
+    // For edge trigger: what was reported last.
     std::uint32_t seen = 0, seen_full = 0;
     std::uint64_t seen_received = 0;
   };
@@ -69,17 +69,17 @@ class EpollSets {
     Set(const Set&) = delete;
     Set& operator=(const Set&) = delete;
     ~Set();
-    int fd;  // one of its descriptors
+    int fd;  // any of its descriptors
     std::vector<std::unique_ptr<Watch>> watches{};
     std::deque<Watch*> queue{};
     Fd wake{};
     std::uint32_t sleepers = 0, descriptors = 1;
     bool woken = false, by_kernel = false;
-    std::atomic<TimeNs> looked_at = 0;  // when the kernel was asked last
+    std::atomic<TimeNs> looked_at = 0;  // time of the last call to the kernel
     std::atomic<std::uint32_t> wakes = 0;
     std::atomic<int> short_waits = 0;
   };
-  // Of every descriptor, so that most calls need no lock.
+  // Bits for every descriptor, so that most calls need no lock.
   struct Mark {
     static constexpr std::uint8_t made = 1, has_set = 2, has_kernel_members = 4, watched = 8;
   };

@@ -1,12 +1,11 @@
-// exec(): a program that takes the place of this one goes on with the offloaded sockets among the descriptors that it
-// is left, if this library is preloaded there, too. It is told by OFFPATH_SOCKETS_INHERITED where it finds their memory
-// and the sockets to the agent:
+// exec(): the new program keeps the offloaded sockets among its inherited descriptors, if this library is preloaded
+// there, too. The variable OFFPATH_SOCKETS_INHERITED tells it where their memory and the sockets to the agent are:
 //
-//   memory,wake,notices,process;handle,signal;…      descriptors, but for the numbers of the process and of each socket
+//   memory,wake,notices,process;handle,signal;…      descriptors, except `process` and `handle`
 //
-// Which of its descriptors are which socket it sees by their inodes. A child of vfork() is made a process of its own
-// here, and so is one of posix_spawn(), which is both within the C library: it is told of the sockets that are left, or
-// that it will have elsewhere (spawn_actions.h), and drops those that it does not find.
+// The new program finds out by inodes which of its descriptors names which socket. A child of vfork() becomes a process
+// of the area here, and so does a child of posix_spawn(), which forks and executes within the C library. That child is
+// told of the sockets that it inherits or gets copies of (spawn_actions.h), and drops those that it does not find.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -51,8 +50,8 @@ void keep_over_exec(int fd, bool keep) { kernel::fcntl(fd, F_SETFD, keep ? 0 : F
   return false;
 }
 
-// This library's own stay with this process, whatever a posix_spawn() of another thread was about to keep when a child
-// of vfork() began.
+// Closes this library's descriptors at exec() in a child of vfork(), including those that a posix_spawn() of another
+// thread was about to keep open.
 void keep_none_over_exec() {
   static auto* const call = kernel::next<int(unsigned, unsigned, int)>("close_range");
   const OwnDescriptors& own = own_descriptors();
@@ -63,7 +62,7 @@ void keep_none_over_exec() {
   }
 }
 
-// Sockets of which a descriptor is not closed by exec(), or is among `copied`, each once.
+// Sockets with a descriptor that exec() does not close or that is among `copied`. Lists each socket once.
 void find_sockets_left(std::vector<SocketArea::Handle>& left, std::span<const int> copied) {
   left.clear();
   each_descriptor([&](int fd) {
@@ -77,8 +76,8 @@ void find_sockets_left(std::vector<SocketArea::Handle>& left, std::span<const in
   });
 }
 
-// A child of vfork() never comes back from exec(), and what it allocates is its parent's: so it lies where the thread
-// finds it again.
+// exec() of a child of vfork() does not return, and its allocations belong to the parent: the thread keeps them here
+// and uses them again.
 struct Prepared {
   std::vector<SocketArea::Handle> handles{};
   std::string text{};
@@ -86,8 +85,8 @@ struct Prepared {
 };
 thread_local Prepared prepared;
 
-// What is kept over exec(), and is not if that fails, or once a child has it. `copied`: descriptors that the child has
-// elsewhere, too.
+// Descriptors that exec() keeps open; undone if exec() fails, or once a child has them. `copied`: descriptors that the
+// child also has at other numbers.
 class HandedOver {
  public:
   enum class To { this_process, child };
@@ -148,7 +147,7 @@ class HandedOver {
     for (const SocketArea::Handle handle : handles_) keep_over_exec(program().own(handle).signal, kept);
   }
 
-  static constexpr std::size_t told_max = 8192;  // of which each takes 12 bytes of an environment's 128 KiB at most
+  static constexpr std::size_t told_max = 8192;  // each takes at most 12 bytes, and a variable has at most 128 KiB
 
   std::vector<SocketArea::Handle>& handles_;
   std::uint32_t process_;
@@ -160,7 +159,7 @@ template <class Execute>
 int with_connections(char* const* environment, HandedOver::To to, std::span<const int> copied, const Execute& execute) {
   channel::Sockets* const connections = program().to_hand_over();
   if (connections == nullptr) return execute(environment);
-  // What exec() keeps is said at descriptors that all threads share; a child of vfork() has descriptors of its own.
+  // Close-on-exec flags are shared by all threads; a child of vfork() has descriptors of its own.
   std::unique_lock alone(program().executing(), std::defer_lock);
   if (program().vforked())
     keep_none_over_exec();
@@ -185,12 +184,12 @@ int spawned(char* const* environment, const posix_spawn_file_actions_t* actions,
   return with_connections(environment, HandedOver::To::child, spawn_actions().copied(actions), execute);
 }
 
-// ---- the other side
+// ---- the executed program
 
 class Numbers {
  public:
   explicit Numbers(std::string_view text) noexcept : left_(text) {}
-  // -1: it is none. Goes on behind the separator.
+  // The next number, or -1 if there is none. Skips the separator.
   [[nodiscard]] int next() noexcept {
     int number = -1;
     const auto [end, error] = std::from_chars(left_.data(), left_.data() + left_.size(), number);
@@ -240,7 +239,7 @@ void take_up(std::string_view text) {
   take_up(text);
 }
 
-// The words of execl() and its kin, with the null behind them.
+// The arguments of execl() and its variants, with the null at the end.
 std::vector<char*> words_of(const char* first, va_list& more) {
   std::vector<char*> words{const_cast<char*>(first)};
   while (words.back() != nullptr) words.push_back(va_arg(more, char*));

@@ -1,4 +1,4 @@
-// A program of several processes: what happens around a fork.
+// Programs with several processes: what happens around a fork.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 namespace offpath::sockets {
 
-// In the order in which calls take them.
+// Takes the locks in the order in which calls take them.
 void Program::before_fork() {
   executing_.lock();
   spawn_actions().before_fork();
@@ -34,13 +34,13 @@ void Program::in_parent() noexcept {
   forking_.unlock();
   spawn_actions().after_fork();
   executing_.unlock();
-}  // if there is no child, the agent finds the newcomer's sockets closed, as it would a child's that has ended
+}  // if the fork failed, the agent finds the newcomer's sockets closed, as if the child had ended
 
 void Program::in_child() noexcept {
   pid_ = ::getpid();
   auto newcomer = std::exchange(newcomer_, std::nullopt);
   new (&told_) std::optional<std::condition_variable>(
-      std::in_place);  // the old one has waiters that are not here, and would be waited for
+      std::in_place);  // a destructor would wait for the old one's waiters, which this process does not have
   telling_.unlock();
   epoll_sets().after_fork();
   sleeping_.unlock();
@@ -66,7 +66,8 @@ void Program::in_child() noexcept {
   descriptors().count_again();
   sleepers_ = 0;
   listeners_ = listeners;
-  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)  // what only a call of another thread had
+  for (SocketArea::Handle handle = 0; handle < options().flows;
+       ++handle)  // held only by calls of the parent's other threads
     if (own_[handle].users.load() == 0 && area().holds(handle)) end(sockets_[handle]);
   epoll_sets().in_child();
   if (!lost()) start_listening();

@@ -1,4 +1,4 @@
-// The calls that this library stands before, as they are behind it: the C library's own.
+// The C library's own calls, which this library replaces.
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ Call* next(const char* name) {
   return reinterpret_cast<Call*>(found);
 }
 
-// A function of its own for each name, which looks it up once.
+// One function for each name; it looks the call up once.
 #define OFP_KERNEL_CALL(name, ...)                      \
   template <class... Arguments>                         \
   auto name(Arguments... arguments) {                   \

@@ -1,11 +1,17 @@
 #include "sockets/left_to_kernel.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
-#include <string_view>
+#include <cstdlib>
+#include <new>
 
 namespace offpath::sockets {
 
@@ -14,27 +20,70 @@ namespace {
 constexpr std::array<std::string_view, 8> names = {
     "Unix",     "IPv6",        "datagrams", "other families", "loopback", "not named by --listen or --connect",
     "no agent", "forked child"};
-std::array<std::atomic<std::uint64_t>, names.size()> left;
-std::atomic<std::uint64_t> offloaded;
-thread_local int own = 0;
+
+struct Counts {
+  std::array<std::atomic<std::uint64_t>, names.size()> left;
+  std::atomic<std::uint64_t> offloaded;
+  pid_t first;
+  std::atomic<bool> reported;
+  std::atomic<bool> failing;  // a process writes `failure`
+  std::array<char, 256> failure;
+};
+
+// Shared with forked children if a report is wanted and there is memory.
+Counts& counts() noexcept {
+  static Counts own{};
+  static Counts* const shared = [] {
+    const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
+    void* const memory =
+        wanted != nullptr && std::string_view(wanted) == "1"
+            ? ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+            : MAP_FAILED;
+    if (memory == MAP_FAILED) return &own;
+    auto* const made = new (memory) Counts{};
+    made->first = ::getpid();
+    return made;
+  }();
+  return *shared;
+}
+[[gnu::constructor]] void share_counts() { static_cast<void>(counts()); }
+
+thread_local int own_sockets = 0;
 
 }  // namespace
 
 void count_left(Left why) noexcept {
-  if (own == 0) left[static_cast<unsigned>(why)].fetch_add(1, std::memory_order_relaxed);
+  if (own_sockets == 0) counts().left[static_cast<unsigned>(why)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void count_offloaded() noexcept { offloaded.fetch_add(1, std::memory_order_relaxed); }
+void count_offloaded() noexcept { counts().offloaded.fetch_add(1, std::memory_order_relaxed); }
+
+void note_failure(std::string_view why) noexcept {
+  Counts& all = counts();
+  if (all.failing.exchange(true)) return;
+  all.failure.fill(0);
+  std::ranges::copy(why.substr(0, all.failure.size() - 1), all.failure.begin());
+  all.failing = false;
+}
 
 std::string report() {
-  std::string line = fmt::format("{} offloaded", offloaded.load());
+  const Counts& all = counts();
+  std::string line = fmt::format("{} offloaded", all.offloaded.load());
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (const std::uint64_t count = left[i].load(); count > 0)
+    if (const std::uint64_t count = all.left[i].load(); count > 0)
       line += fmt::format(", {} left to the kernel ({})", count, names[i]);
+  if (all.failure[0] != 0) line += fmt::format("; {}", all.failure.data());
   return line;
 }
 
-OwnSockets::OwnSockets() noexcept { ++own; }
-OwnSockets::~OwnSockets() { --own; }
+bool is_to_report() noexcept {
+  Counts& all = counts();
+  if (all.first == 0) return false;
+  const bool first_has_ended = ::kill(all.first, 0) != 0 && errno == ESRCH;
+  return (all.first == ::getpid() || first_has_ended) && !all.reported.exchange(true);
+}
+
+OwnSockets::OwnSockets() noexcept { ++own_sockets; }
+OwnSockets::~OwnSockets() { --own_sockets; }
 
 }  // namespace offpath::sockets

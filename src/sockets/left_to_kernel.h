@@ -1,8 +1,9 @@
-// Sockets that stay the kernel's, counted by the reason. At exit the program says on stderr how many there were, where
-// OFFPATH_SOCKETS_REPORT is 1.
+// Counts sockets that are left to the kernel, by reason, for a program and its forked children together. With
+// OFFPATH_SOCKETS_REPORT=1 the program writes the counts to stderr when it exits.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace offpath::sockets {
 
@@ -19,9 +20,12 @@ enum class Left : unsigned {
 
 void count_left(Left why) noexcept;
 void count_offloaded() noexcept;
-[[nodiscard]] std::string report();  // one line
+void note_failure(std::string_view why) noexcept;  // the last one is part of the report
+[[nodiscard]] std::string report();                // one line, for all processes that share the counts
+// Called by a process that exits. True for one process of a program: its first, or another if the first has ended.
+[[nodiscard]] bool is_to_report() noexcept;
 
-// While this library opens sockets of its own, in this thread.
+// While one exists, sockets of this thread are this library's own and are not counted.
 class OwnSockets {
  public:
   OwnSockets() noexcept;

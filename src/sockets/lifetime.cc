@@ -1,4 +1,5 @@
-// Descriptors come and go: close, shutdown, dup and its kin. In a child of vfork() they do so in the kernel alone.
+// How descriptors come and go: close, shutdown, dup and its variants. In a child of vfork() only the kernel's table
+// changes.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,20 +17,22 @@ namespace offpath::sockets {
 
 namespace {
 
-// `made` is the number of a new descriptor that names what `fd` does; what it named before is forgotten.
+// `made` is a new descriptor that names the same as `fd`; the socket that it named before is forgotten.
 int also_at(int made, int fd) {
   if (made < 0 || made == fd) return made;
   if (!program().vforked()) epoll_sets().also_at(made, fd);
   Use use = descriptors().find(fd);
   if (!use || program().vforked()) {
-    if (descriptors().find(made) && !program().vforked()) static_cast<void>(descriptors().remove(made));
+    if (program().vforked()) return made;
+    if (descriptors().find(made)) static_cast<void>(descriptors().remove(made));
+    descriptors().copy_bound(made, fd);
     return made;
   }
   descriptors().put(made, std::move(use));
   return made;
 }
 
-// A number that this library has is made free for what the program has open.
+// If one of this library's descriptors has the number `to`, it moves away for the program's.
 [[nodiscard]] bool may_be_put(int fd, int to) {
   return fd == to || !own_descriptors().has(to) || kernel::fcntl(fd, F_GETFD) < 0 || program().make_way(to);
 }
@@ -60,7 +63,7 @@ OFP_CALL int close_range(unsigned from, unsigned to, int flags) noexcept {
   static auto* const call = kernel::next<int(unsigned, unsigned, int)>("close_range");
   if ((flags & CLOSE_RANGE_CLOEXEC) == 0 && !program().vforked()) forget(from, to);
   int done = 0;
-  for (unsigned first = from;;) {  // around this library's own
+  for (unsigned first = from;;) {  // skips this library's own
     const unsigned own = own_descriptors().next(first);
     if (own >= OwnDescriptors::numbers || own > to) return call(first, to, flags) != 0 ? -1 : done;
     if (own > first && call(first, own - 1, flags) != 0) done = -1;
@@ -82,7 +85,7 @@ OFP_CALL int shutdown(int fd, int how) noexcept {
   if (socket->unconnected) return failed(ENOTCONN);
   const auto look = program().look(socket->handle);
   if (!look) return failed(ENOTCONN);
-  if (socket->listener || !look->connected) {  // no connection ends: it is to be none, and whoever waits learns it
+  if (socket->listener || !look->connected) {  // nothing is established: abandons it, and waiting threads learn it
     if (socket->listener && how == SHUT_WR) return 0;
     if (!program().area().stop(socket->handle)) return failed(ENOTCONN);
     socket->unconnected = true;

@@ -1,4 +1,4 @@
-// What the process has open, but for this library's own.
+// The process's open descriptors, without this library's own.
 #pragma once
 
 #include <dirent.h>

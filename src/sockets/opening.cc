@@ -1,5 +1,5 @@
-// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until it listens or connects; then it is
-// decided.
+// How sockets begin: bind, listen, accept, connect. A socket is the kernel's until listen or connect decides whether it
+// is offloaded.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -20,10 +20,10 @@ namespace offpath::sockets {
 
 namespace {
 
-// The stack gathers what lies in a ring, so it need not wait for small pieces to become large ones.
+// The stack sends what is in a ring in large segments, so flows need no Nagle algorithm.
 constexpr std::uint16_t flow_flags = wire::tcp_no_delay;
 
-// Each has its memory beforehand, so they are an eighth of all.
+// Accept slots have their memory in advance, so a backlog takes at most an eighth of all connections.
 [[nodiscard]] int backlog_max() { return static_cast<int>(program().policy().sockets / 8); }
 
 template <class Value>
@@ -38,7 +38,7 @@ Value option_of(int fd, int level, int name) {
   return option_of<int>(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET && option_of<int>(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
 }
 
-// What was set before, at the kernel's socket or at the one whose place this takes.
+// Takes over options that were set before, on the kernel's socket or on the offloaded one that this replaces.
 void take_options(Socket& socket, int fd) {
   if (const Use before = descriptors().find(fd)) {
     static_cast<Settings&>(socket) = *before;
@@ -52,6 +52,9 @@ void take_options(Socket& socket, int fd) {
   socket.user_timeout_ms = option_of<int>(fd, IPPROTO_TCP, TCP_USER_TIMEOUT);
   socket.keepalive = option_of<int>(fd, SOL_SOCKET, SO_KEEPALIVE);
   socket.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
+  socket.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
+  socket.type_of_service = option_of<int>(fd, IPPROTO_IP, IP_TOS);
+  socket.priority = option_of<int>(fd, SOL_SOCKET, SO_PRIORITY);
   const auto linger_time = option_of<linger>(fd, SOL_SOCKET, SO_LINGER);
   socket.resets = linger_time.l_onoff != 0 && linger_time.l_linger == 0;
   socket.receive_timeout = option_of<timeval>(fd, SOL_SOCKET, SO_RCVTIMEO);
@@ -74,16 +77,16 @@ int errno_of(const Failure& why) {
   }
 }
 
-// Whether a socket that the policy means, and no agent serves, is the kernel's. The agent's own address never is, nor
-// what the agent served.
+// Whether a socket that the policy names is left to the kernel because there is no agent. Never for a socket bound to
+// the agent's address, or one that the agent served before.
 [[nodiscard]] bool falls_back(int fd) {
   if (!program().policy().falls_back || descriptors().bound(fd) || descriptors().find(fd)) return false;
   count_left(Left::no_agent);
   return true;
 }
 
-// The descriptor names it from now on; where another socket was, all its descriptors do, and who watches that one
-// watches this.
+// The descriptor names `socket` from now on. If it named another offloaded socket, all descriptors of that one follow,
+// and its watches watch `socket`.
 void put(int fd, Use socket) {
   if (const Use before = descriptors().find(fd)) {
     epoll_sets().move(*before, *socket);
@@ -98,11 +101,55 @@ void put(int fd, Use socket) {
   count_offloaded();
 }
 
+// The options of a socket that decide who shares its port.
+std::uint16_t reuse_of(int fd) {
+  Settings settings;
+  if (const Use socket = descriptors().find(fd)) {
+    settings = *socket;
+  } else {
+    settings.reuse_address = option_of<int>(fd, SOL_SOCKET, SO_REUSEADDR);
+    settings.reuse_port = option_of<int>(fd, SOL_SOCKET, SO_REUSEPORT);
+  }
+  return static_cast<std::uint16_t>((settings.reuse_address != 0 ? wire::tcp_reuse_address : 0) |
+                                    (settings.reuse_port != 0 ? wire::tcp_reuse_port : 0));
+}
+
+// Whether a bind is for a listener that would be offloaded. Of the agent's own address any port is the agent's.
+bool binds_at_agent(SocketArea::Endpoint at) {
+  const Policy& policy = program().policy();
+  if (at.address != 0 && at.address == policy.own) return at.port == 0 || policy.listens(at.address, at.port);
+  return at.address == 0 && at.port != 0 && policy.listens(at.address, at.port);
+}
+
+// Asks the agent for the port, so that a conflict shows at bind. Without an agent listen and connect fail.
+int bind_at_agent(int fd, SocketArea::Endpoint at, const sockaddr* address, socklen_t length) {
+  const bool own = at.address != 0;
+  if (descriptors().port_of(fd)) return failed(EINVAL);
+  SocketArea* const area = program().open();
+  Use port;
+  if (area != nullptr) {
+    const auto handle = area->bind(at.port, reuse_of(fd));
+    if (!handle) return failed(errno_of(handle.error()));
+    port = program().make(*handle, true);
+    const auto look = program().decided(*handle);
+    if (look.closed) return failed(sockets::errno_of(look.error));
+    at.port = look.local.port;
+    port->bound = at;
+  }
+  if (own)
+    descriptors().note_bound(fd, at.port);
+  else if (kernel::bind(fd, address, length) != 0)
+    return -1;
+  if (port) descriptors().keep_port(fd, std::move(port));
+  return 0;
+}
+
 int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::listen(fd, backlog) : failed(ENETDOWN);
-  const auto handle =
-      area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())), flow_flags);
+  const Use port = descriptors().port_of(fd);
+  const auto handle = area->listen(at.port, static_cast<std::uint32_t>(std::clamp(backlog, 1, backlog_max())),
+                                   flow_flags | reuse_of(fd), port ? port->handle : wire::tcp_no_handle);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, true);
   const auto look = program().decided(*handle);
@@ -114,7 +161,7 @@ int offload_listener(int fd, SocketArea::Endpoint at, int backlog) {
   return 0;
 }
 
-// What came of a connection that was waited for. Of one that failed the next call of connect begins another.
+// How a connection attempt ended. After a failure the next connect begins anew.
 int outcome(Socket& socket, int otherwise) {
   const int code = take_error(socket, otherwise);
   if (code == 0) return 0;
@@ -125,11 +172,13 @@ int outcome(Socket& socket, int otherwise) {
 int begin_connection(int fd, SocketArea::Endpoint to, const sockaddr* address, socklen_t length) {
   SocketArea* const area = program().open();
   if (area == nullptr) return falls_back(fd) ? kernel::connect(fd, address, length) : failed(ENETDOWN);
-  const auto handle = area->connect(to, descriptors().bound(fd).value_or(0), flow_flags);
+  const Use bound = descriptors().port_of(fd);
+  const std::uint16_t port = bound ? bound->bound.port : descriptors().bound(fd).value_or(0);
+  const auto handle = area->connect(to, port, flow_flags);
   if (!handle) return failed(errno_of(handle.error()));
   Use socket = program().make(*handle, false);
   take_options(*socket, fd);
-  area->set_wishes(*handle, socket->wishes());
+  area->set_flow_settings(*handle, socket->flow_settings());
   const int flags = flags_of(fd);
   if (socket->take_place(fd, flags) < 0) return -1;
   const timeval limit = socket->send_timeout;
@@ -156,7 +205,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
   if (program().left_out()) return failed(EOPNOTSUPP);
   if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return failed(EINVAL);
   SocketArea& area = program().area();
-  std::optional<Ends> ends;  // before a connection is taken: who has no descriptor for it leaves it where it is
+  std::optional<Ends> ends;  // made first: without a descriptor for it, the connection stays in the backlog
   for (;;) {
     const auto look = program().look(listener.handle);
     if (program().lost()) return failed(ENETDOWN);
@@ -167,7 +216,7 @@ int accept_from(int fd, Socket& listener, sockaddr* address, socklen_t* length, 
         listener.hide_readable(fd, area);
         Use socket = program().make(*flow, false);
         static_cast<Settings&>(*socket) = listener;
-        area.set_wishes(*flow, socket->wishes());
+        area.set_flow_settings(*flow, socket->flow_settings());
         const int made = socket->take(std::move(*ends));
         program().show(*socket);
         program().show_changed();
@@ -204,11 +253,13 @@ OFP_CALL int socket(int domain, int type, int protocol) noexcept {
   return made;
 }
 
-// The agent's own address is none of this machine's, so the kernel would refuse it.
+// The kernel would refuse the agent's address, which is not this machine's.
 OFP_CALL int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   const auto at = read_address(address, length);
-  if (!at || at->address == 0 || at->address != program().policy().own || !is_tcp(fd))
-    return kernel::bind(fd, address, length);
+  if (!at || program().policy().agent.empty() || !is_tcp(fd)) return kernel::bind(fd, address, length);
+  if (binds_at_agent(*at) && !program().left_out() && !program().vforked())
+    return bind_at_agent(fd, *at, address, length);
+  if (at->address == 0 || at->address != program().policy().own) return kernel::bind(fd, address, length);
   descriptors().note_bound(fd, at->port);
   return 0;
 }
@@ -229,6 +280,7 @@ OFP_CALL int listen(int fd, int backlog) noexcept {
   if (kernel::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return -1;
   SocketArea::Endpoint at{ntohl(name.sin_addr.s_addr), ntohs(name.sin_port)};
   if (const auto port = descriptors().bound(fd)) at = {program().policy().own, *port};
+  if (const Use port = descriptors().port_of(fd)) return offload_listener(fd, port->bound, backlog);
   if (at.port == 0 || !program().policy().listens(at.address, at.port)) {
     count_left(Policy::is_loopback(at.address) ? Left::loopback : Left::not_named);
     return kernel::listen(fd, backlog);

@@ -1,5 +1,5 @@
-// Descriptors of this library: programs close whatever they find open, before they start others above all, and do not
-// mean these.
+// Descriptors of this library. Programs close every open descriptor, usually before they start another program; these
+// are protected from that.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class OwnDescriptors {
   [[nodiscard]] bool has(int fd) const noexcept {
     return static_cast<unsigned>(fd) < numbers && (words_[fd / 64].load(std::memory_order_relaxed) & bit(fd)) != 0;
   }
-  // The next one from there on; `numbers`: there is none.
+  // The first one from `from` on, or `numbers`.
   [[nodiscard]] unsigned next(unsigned from) const noexcept {
     for (unsigned at = from; at < numbers; at = (at / 64 + 1) * 64)
       if (const std::uint64_t left = words_[at / 64].load(std::memory_order_relaxed) >> at % 64; left != 0)
@@ -35,10 +35,10 @@ class OwnDescriptors {
 
 [[nodiscard]] OwnDescriptors& own_descriptors() noexcept;
 
-// The same at a number out of the way of programs that count on small ones, and put what they like there: in the upper
-// half of what there may be. It closes with exec(). -1: no number is free there, and `fd` is as it was.
+// Moves a descriptor to the upper half of the allowed numbers, because programs expect small numbers to be theirs. It
+// closes with exec(). -1: no number is free there, and `fd` is unchanged.
 [[nodiscard]] int move_up(int fd) noexcept;
-// Where it is, if there is no room.
+// The same, but `fd` stays where it is if there is no room.
 [[nodiscard]] inline int out_of_the_way(int fd) noexcept {
   const int moved = move_up(fd);
   return moved < 0 ? fd : moved;

@@ -1,4 +1,4 @@
-// Which sockets go over the agent. From the environment, as `offpath sockets` sets it.
+// Which sockets are offloaded, from the environment variables that `offpath sockets` sets.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ struct Network {
 
 struct Policy {
   std::string agent;      // OFFPATH_AGENT; empty: nothing is offloaded
-  std::uint32_t own = 0;  // OFFPATH_SOCKETS_ADDRESS: the agent's, where a program may bind to it
+  std::uint32_t own = 0;  // OFFPATH_SOCKETS_ADDRESS: the agent's address, to which programs may bind
   bool ports_all = true;
-  std::vector<std::uint16_t> ports;  // OFFPATH_SOCKETS_LISTEN=8000,6379: where listeners are offloaded
+  std::vector<std::uint16_t> ports;  // OFFPATH_SOCKETS_LISTEN=8000,6379: listeners on these ports are offloaded
   std::vector<Network> networks;     // OFFPATH_SOCKETS_CONNECT=10.9.0.0/24,…: connections to these are offloaded
-  // OFFPATH_SOCKETS_MAX: offloaded at a time, listeners and places for connections to come included
+  // OFFPATH_SOCKETS_MAX: offloaded at a time, including listeners and their accept slots
   std::uint32_t sockets = 1024;
-  bool falls_back = false;  // OFFPATH_SOCKETS_FALLBACK=1: what no agent serves is the kernel's, and does not fail
+  bool falls_back = false;  // OFFPATH_SOCKETS_FALLBACK=1: without an agent, sockets are left to the kernel
 
-  // A listener at this address and port; loopback is always the kernel's.
+  // Whether a listener at this address and port is offloaded; loopback never is.
   [[nodiscard]] bool listens(std::uint32_t address, std::uint16_t port) const noexcept;
   [[nodiscard]] bool connects(std::uint32_t address) const noexcept;
   [[nodiscard]] static bool is_loopback(std::uint32_t address) noexcept;
 };
 
-// Each text as its variable has it; null: it is not set, and every port, or every network, is meant.
+// Each text is the value of its variable; null: not set, which allows every port or network.
 [[nodiscard]] Result<Policy> read_policy(const char* agent, const char* address, const char* listen,
                                          const char* connect, const char* fallback = nullptr,
                                          const char* sockets = nullptr);

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 #include <thread>
 
@@ -33,20 +34,20 @@ constexpr TimeNs open_wait_ns = 10 * second_ns;
 constexpr TimeNs leave_wait_ns = 5 * second_ns;
 
 void say(std::string_view what, const Failure& why) {
+  note_failure(why.message);
   std::fprintf(stderr, "offpath sockets: %.*s: %s\n", static_cast<int>(what.size()), what.data(), why.message.c_str());
 }
 
 [[gnu::destructor]] void at_exit() {
-  if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets, which are left now
+  if (program().to_hand_over() != nullptr) std::fflush(nullptr);  // streams may be sockets
   program().leave();
-  const char* const wanted = std::getenv("OFFPATH_SOCKETS_REPORT");
-  if (wanted != nullptr && std::string_view(wanted) == "1" && !program().policy().agent.empty())
+  if (!program().policy().agent.empty() && is_to_report())
     std::fprintf(stderr, "offpath sockets: %s\n", report().c_str());
 }
 
 }  // namespace
 
-// Never destroyed: other threads of the program may be in a call while it exits.
+// Never destroyed: other threads may be in a call while the program exits.
 Program& program() noexcept {
   static Program* const only = new Program;
   return *only;
@@ -96,7 +97,7 @@ void Program::begin(std::unique_ptr<channel::Sockets> connections) {
   own_ = std::make_unique<OwnPart[]>(options().flows);
   connections_->renumber(out_of_the_way);
   memory_fd_ = out_of_the_way(
-      kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel has its own, and no use for it
+      kernel::fcntl(connections_->memory_fd(), F_DUPFD_CLOEXEC, 0));  // the channel needs its own no more
   for (const int fd : {connections_->wake_fd(), connections_->notice_fd(), memory_fd_}) own_descriptors().add(fd);
   area_.store(&connections_->area(), std::memory_order_release);
   start_listening();
@@ -137,7 +138,7 @@ void Program::awake() {
     keep_others_asleep();
 }
 
-// The agent has cleared the word for all of them, and what it told is not theirs alone.
+// The agent has cleared the word, which all sleeping threads share. Takes in events until it can be set again.
 void Program::keep_others_asleep() {
   while (!area().fall_asleep()) take_in();
 }
@@ -186,7 +187,7 @@ void Program::listen_to_agent() {
   while (!lost()) rest();
 }
 
-// Rings that are not read from any more: once a second, until none is left.
+// Gives memory of idle receive rings back: once a second, until none is left.
 void Program::give_back() {
   const TimeNs now = monotonic_ns();
   if (now - gave_back_at_ < second_ns) return;
@@ -200,18 +201,32 @@ void Program::give_back() {
 void Program::rest() {
   if (may_give_back_.load()) give_back();
   const bool listens = listeners_.load() > 0 || area().is_giving_back();
+  bool sleeps = true;
   if (listens) {
     take_in();
     told();
-    if (!fall_asleep()) return;
+    sleeps = fall_asleep();
   }
   pollfd descriptors[] = {{wake_fd(), static_cast<short>(listens ? POLLIN : 0), 0},
                           {changes_.get(), POLLIN, 0},
                           {connections_->notice_fd(), POLLIN, 0}};
-  const timespec look{1, 0};
-  static_cast<void>(kernel::ppoll(&descriptors[0], nfds_t{3}, may_give_back_.load() ? &look : nullptr,
-                                  static_cast<const sigset_t*>(nullptr)));
-  // First: of those that are taken away some may have been meant for others, whom awake() tells then.
+  // An agent that ended may leave what lets nobody sleep: its end shows here.
+  const timespec at_once{0, 0}, look{1, 0};
+  const bool looks_again = may_give_back_.load() || main_thread_.watches();
+  const timespec* const limit = !sleeps ? &at_once : looks_again ? &look : nullptr;
+  const int ready = kernel::ppoll(&descriptors[0], nfds_t{3}, limit, static_cast<const sigset_t*>(nullptr));
+  if (main_thread_.was_killed()) end_with_main_thread();
+  if (ready < 0 && errno != EINTR) {
+    // Below three allowed descriptors (RLIMIT_NOFILE) the kernel refuses the call. Reading them does not block. Wakes
+    // of other threads stay.
+    const timespec pause{0, 10 * millisecond_ns};
+    ::nanosleep(&pause, nullptr);
+    char byte;
+    const bool gone = ::recv(wake_fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    descriptors[0].revents = listens || gone ? POLLIN : 0;
+    descriptors[1].revents = descriptors[2].revents = POLLIN;
+  }
+  // Before awake(): some discarded datagrams may have been for other threads, which awake() then serves.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
   if (listens) awake();
   std::uint64_t ignored;
@@ -223,6 +238,29 @@ void Program::rest() {
     told();
   }
   if (!cleared) lose(cleared.error());
+}
+
+void Program::confine() noexcept {
+  if (area_.load() == nullptr || left_out() || vforked() || confined_.exchange(true)) return;
+  // A write to a descriptor whose other end is closed would kill the program; its own sends still do (transfer.cc).
+  struct sigaction action{};
+  if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+  for (SocketArea::Handle handle = 0; handle < options().flows; ++handle)
+    if (const int own = own_[handle].signal.load(); own >= 0)
+      kernel::fcntl(own, F_SETFL, kernel::fcntl(own, F_GETFL) | O_NONBLOCK);
+  connections_->write_wakes();
+  main_thread_.begin();
+  wake_thread();
+}
+
+// As the kernel ends a process whose only thread a filter kills.
+void Program::end_with_main_thread() noexcept {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGSYS);
+  ::signal(SIGSYS, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(SIGSYS);
 }
 
 void Program::lose(const Failure& why) {
@@ -247,6 +285,7 @@ Use Program::make(SocketArea::Handle handle, bool listener) {
   socket.unconnected = socket.reads_ended = false;
   socket.times_full = 0;
   socket.bound = {};
+  socket.inode = 0;
   socket.send_buffer = static_cast<int>(send_ring_bytes);
   socket.receive_buffer = static_cast<int>(receive_ring_bytes);
   socket.own().users = 1;
@@ -289,7 +328,7 @@ void Program::show(Socket& socket) {
 void Program::show_changed() {
   if (!area().has_changed()) return;
   while (const auto handle = area().take_changed()) {
-    if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise, who makes it looks afterwards
+    if (const Use use = Use::of(sockets_[*handle])) show(*use);  // otherwise its creator shows it
   }
   if (awaited_.load() > 0) told();
 }
@@ -316,7 +355,7 @@ SocketArea::Look Program::decided(SocketArea::Handle handle) {
 
 void Program::leave() {
   if (area_.load() == nullptr || left_out() || lost()) return;
-  if (!area().depart()) return;  // others of its processes live on, and with them what was sent
+  if (!area().depart()) return;  // other processes still have the connections and deliver their data
   const Listening here(*this);
   const TimeNs deadline = monotonic_ns() + leave_wait_ns;
   for (;;) {

@@ -1,16 +1,16 @@
-// What this process has with the agent: opened with the first socket that is to be offloaded, and there until it exits.
+// This process's connection to the agent: opened for the first offloaded socket, and kept until the process exits.
 //
-// Sleeping. One word in the area says that somebody here sleeps; who finds it set clears it and sends one datagram,
-// which wakes all who sleep. So whoever comes back takes in what there is, for all, and sets the word again if others
-// still sleep: fall_asleep() and awake(). Threads that sleep in epoll do that themselves. A thread of this library's
-// own sleeps for those who sleep elsewhere in the kernel, and shows at the descriptors what can be done; as long as
-// there is nobody to be shown anything it waits for the agent's end alone.
+// Sleeping. One word in the area says that a thread of this process sleeps. The agent, or another process, clears it
+// and sends one datagram, which wakes all sleeping threads. A thread that returns from its sleep therefore takes in all
+// events, and sets the word again if others still sleep: fall_asleep() and awake(). Threads that sleep in epoll do so
+// themselves. A thread of this library sleeps on behalf of threads that sleep elsewhere in the kernel, and shows
+// readiness at the descriptors. While no descriptor shows any, it waits only for the agent's end.
 //
-// Several processes. A forked child is one more process of the same area: what it needs is made before the fork, so
-// that nothing ends that it inherits, and it has a waiting thread of its own. A program that takes the place of one by
-// exec() goes on with those sockets that it finds among its descriptors (executing.cc). A child that could not join may
-// close what it inherited; anything else fails with EOPNOTSUPP, and sockets of its own are the kernel's. A child of
-// vfork() lives in its parent's memory, and changes nothing there.
+// Several processes. A forked child is another process of the same area. Its sockets to the agent are made before the
+// fork, so inherited connections never lose their last holder, and it has a waiting thread of its own. A program
+// started by exec() continues with the sockets among its descriptors (executing.cc). A child that could not join may
+// close inherited sockets; other calls on them fail with EOPNOTSUPP, and its new sockets are left to the kernel. A
+// child of vfork() runs in its parent's memory, and changes nothing there.
 #pragma once
 
 #include <sys/types.h>
@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "sockets/descriptors.h"
 #include "sockets/policy.h"
+#include "sockets/thread_watch.h"
 
 namespace offpath::sockets {
 
@@ -37,65 +38,70 @@ class Program {
   [[nodiscard]] bool vforked() const noexcept;
   [[nodiscard]] bool left_out() const noexcept {
     return left_out_.load(std::memory_order_relaxed);
-  }  // a child that did not join
+  }  // a forked child that could not join
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
 
-  // Opens the connections at the first call. Null: there is no agent for this process.
+  // Opens the connections at the first call. Null: this process has no agent.
   [[nodiscard]] SocketArea* open();
-  // For who has a socket, so that they are open.
+  // Only for callers that have a socket, so the area is open.
   [[nodiscard]] SocketArea& area() noexcept { return *area_.load(std::memory_order_acquire); }
 
   [[nodiscard]] Use make(SocketArea::Handle handle, bool listener);
   void end(Socket& socket);
   void show(Socket& socket);
-  // Whoever asked the area for anything may have taken in news about any socket, and is the only one who knows.
+  // Every call on the area may take in events of any socket: call this afterwards to show them.
   void show_changed();
-  // The newest, and what else the agent has told is shown.
+  // The socket's newest state. Takes in and shows events of all sockets.
   [[nodiscard]] Result<SocketArea::Look> look(SocketArea::Handle handle);
-  // From now on what can be done with the socket is shown at its descriptor, for who asks the kernel.
+  // From now on the socket's descriptor shows its readiness to the kernel's poll, select and epoll.
   void begin_showing(int fd, Socket& socket);
 
-  // What the agent has told, and what that changed.
+  // Takes in the agent's events and shows what they changed.
   void take_in();
-  // Before a sleep on wake_fd(). False: there is something already, and there was no sleep.
+  // Call before a sleep on wake_fd(). False: there are events already; do not sleep.
   [[nodiscard]] bool fall_asleep();
   void awake();  // after it
   [[nodiscard]] int wake_fd() const noexcept { return connections_->wake_fd(); }
-  // Takes datagrams away, and sees to it that others who sleep are none the worse.
+  // Discards wake datagrams; other sleeping threads are still woken.
   void forget_wakes();
 
-  // Something was read: memory may be given back when there is nothing else to do.
+  // Data was read: the library's thread may give memory back when it is idle.
   void note_read() {
     if (!may_give_back_.load(std::memory_order_relaxed) && !may_give_back_.exchange(true)) wake_thread();
   }
-  // Waits until the listener or connection is there, or is not to be. The look then.
+  // Waits until the listener or connection is established or has failed; returns its state.
   [[nodiscard]] SocketArea::Look decided(SocketArea::Handle handle);
-  // At exit: what was sent goes out first.
+  // At exit: waits until sent data is delivered.
   void leave();
 
   [[nodiscard]] OwnPart& own(SocketArea::Handle handle) noexcept { return own_[handle]; }
   [[nodiscard]] Socket& socket(SocketArea::Handle handle) noexcept { return sockets_[handle]; }
 
-  // Around a fork: nothing of this library is half done in the child.
+  // Around a fork: hold all locks, so the child finds consistent state.
   void before_fork();
   void in_parent() noexcept;
   void in_child() noexcept;
-  // Null: there are no connections that exec() could keep.
+  // The connections that exec() can keep, or null.
   [[nodiscard]] channel::Sockets* to_hand_over() noexcept {
     return lost() || left_out() ? nullptr : area_.load() != nullptr ? connections_.get() : nullptr;
   }
-  // Connections that came with exec(), and of their sockets those that this process has descriptors for.
+  // Connections inherited over exec(), and those of their sockets that this process has descriptors for.
   void take_up(std::unique_ptr<channel::Sockets> connections);
   void take_up(SocketArea::Handle handle, int signal, std::span<const int> descriptors);
   void drop_what_was_not_taken_up();
   [[nodiscard]] channel::SocketOptions options() const noexcept;
   [[nodiscard]] int memory_fd() const noexcept { return memory_fd_; }  // of the area
-  // While exec() keeps descriptors: one thread at a time, and no fork.
+  // Held while exec() keeps descriptors open: one thread at a time, and no fork.
   [[nodiscard]] std::mutex& executing() noexcept { return executing_; }
-  // The program is about to put a descriptor of its own at this number. False: this library needs it.
+  // The program puts a descriptor of its own at this number. False: this library needs the number.
   [[nodiscard]] bool make_way(int number);
 
-  // From now on what the agent tells about it is taken in even while nobody calls.
+  // The program is about to set a seccomp filter, which allows read and write, futex and ppoll at least. This library's
+  // own descriptors need no other calls afterwards.
+  void confine() noexcept;
+  [[nodiscard]] bool confined() const noexcept { return confined_.load(std::memory_order_relaxed); }
+
+  // From now on events of this socket are taken in even while no call waits.
   void listen_for(Socket& socket);
 
  private:
@@ -103,9 +109,10 @@ class Program {
   void start_listening();
   void listen_to_agent();
   void rest();
+  void end_with_main_thread() noexcept;
   void lose(const Failure& why);
   void told();
-  // While a thread waits for told_.
+  // Exists while a thread waits for told_.
   struct Listening {
     explicit Listening(Program& here) : program(here) {
       program.awaited_.fetch_add(1);
@@ -125,7 +132,8 @@ class Program {
   void keep_others_asleep();
 
   Policy policy_;
-  std::atomic<bool> left_out_ = false;
+  std::atomic<bool> left_out_ = false, confined_ = false;
+  ThreadWatch main_thread_;                             // once it is confined
   std::optional<channel::Sockets::Newcomer> newcomer_;  // between before_fork and its end
   std::mutex executing_;
   std::mutex forking_;
@@ -140,11 +148,11 @@ class Program {
   std::unique_ptr<OwnPart[]> own_;
   std::mutex sleeping_;
   std::uint32_t sleepers_ = 0;
-  std::atomic<int> listeners_ = 0;  // sockets that somebody waits for, threads that wait for told_
-  std::atomic<int> awaited_ = 0;    // the latter
+  std::atomic<int> listeners_ = 0;  // awaited sockets, and threads that wait for told_
+  std::atomic<int> awaited_ = 0;    // threads that wait for told_
   std::atomic<bool> may_give_back_ = false;
-  TimeNs gave_back_at_ = 0;  // the library's own thread's
-  Fd changes_;               // an eventfd: that listeners_ or may_give_back_ has changed
+  TimeNs gave_back_at_ = 0;  // of the library's own thread
+  Fd changes_;               // an eventfd: listeners_ or may_give_back_ has changed
   std::mutex telling_;
   std::optional<std::condition_variable> told_{std::in_place};
   std::uint64_t tellings_ = 0;

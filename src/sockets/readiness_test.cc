@@ -1,4 +1,4 @@
-// What poll, select and epoll say of offloaded sockets: with a double of the agent.
+// What poll, select and epoll report about offloaded sockets, against a fake agent.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -15,7 +15,7 @@ using wire::TcpError;
 class Readiness : public Offloaded {
  protected:
   static constexpr short all = POLLIN | POLLOUT | POLLRDHUP;
-  // What poll says at once; with `wait`, as soon as it says one of these.
+  // What poll reports at once; with `wait`, as soon as it reports one of `events`.
   static int poll(int fd, short events = all, bool wait = false) {
     pollfd watched{fd, events, 0};
     const int ready = ::poll(&watched, 1, wait ? -1 : 0);
@@ -32,25 +32,27 @@ class Readiness : public Offloaded {
     event.data.u64 = static_cast<std::uint64_t>(fd) << 32 | 7;
     return error_of(::epoll_ctl(set, operation, fd, &event));
   }
-  // What a wait that does not sleep tells of `fd`, and only of that; 0: nothing.
+  // The events that a wait of `wait_ms` reports for `fd`, the only one; 0: none.
   static std::uint32_t told(int set, int fd, int wait_ms = 0) {
     epoll_event events[4];
     const int ready = ::epoll_wait(set, events, 4, wait_ms);
     EXPECT_LE(ready, 1);
     if (ready != 1) return 0;
-    const std::uint64_t told_of = events[0].data.u64;  // the kernel packs an event: nothing may refer into it
+    const std::uint64_t told_of = events[0].data.u64;  // epoll_event is packed: no references into it
     EXPECT_EQ(told_of, static_cast<std::uint64_t>(fd) << 32 | 7);
     return events[0].events;
   }
-  // What is told next, however long that takes. The library's own thread may have taken the news in, and not have told
-  // the set yet, as the kernel's sets learn of a change after its sockets.
+  // The next reported events, however long that takes. The library's thread may have taken in an event that the set
+  // does not have yet; the kernel's sets, too, learn of a change after its sockets.
   static std::uint32_t told_next(int set, int fd) { return told(set, fd, -1); }
-  static void fill(int fd) {
+  // Returns the size of the ring.
+  static std::size_t fill(int fd) {
     agent().acknowledge(false);
     const std::string much(1 << 20, 'x');
-    while (::send(fd, much.data(), much.size(), MSG_DONTWAIT) > 0) {
-    }
+    ssize_t sent = 0;
+    for (ssize_t more; (more = ::send(fd, much.data(), much.size(), MSG_DONTWAIT)) > 0;) sent += more;
     EXPECT_EQ(errno, EAGAIN);
+    return static_cast<std::size_t>(sent);
   }
   static void drain(int fd) {
     char bytes[4096];
@@ -69,7 +71,7 @@ TEST_F(Readiness, PollSaysWhatCanBeDone) {
   EXPECT_EQ(poll(fd), POLLIN | POLLOUT);
   char some[2];
   ASSERT_EQ(::read(fd, some, sizeof some), 2);
-  EXPECT_EQ(poll(fd), POLLIN | POLLOUT);  // there is more
+  EXPECT_EQ(poll(fd), POLLIN | POLLOUT);  // there is more to read
   drain(fd);
   EXPECT_EQ(poll(fd), POLLOUT);
   fill(fd);
@@ -81,6 +83,27 @@ TEST_F(Readiness, PollSaysWhatCanBeDone) {
   EXPECT_EQ(poll(fd), all);
   agent().fail(handle, TcpError::reset);
   EXPECT_EQ(poll(fd, 0, true) & POLLHUP, POLLHUP);
+}
+
+// As in the kernel: with less, a program that polls before it writes would block in the write, or be woken for each
+// acknowledgement.
+TEST_F(Readiness, AThirdOfTheBufferIsRoom) {
+  Handle handle = 0;
+  const int fd = connected(handle);
+  const int level = epoll_over(fd, EPOLLOUT), edge = epoll_over(fd, EPOLLOUT | EPOLLET);
+  EXPECT_EQ(told_next(edge, fd), std::uint32_t{EPOLLOUT});
+  const std::size_t ring = fill(fd);
+  const auto writable = [&] { return std::tuple(poll(fd, POLLOUT), told(level, fd)); };
+  EXPECT_EQ(writable(), std::tuple(0, 0u));
+  agent().acknowledge(handle, ring / 3 - 1);
+  program().take_in();
+  EXPECT_EQ(writable(), std::tuple(0, 0u));
+  EXPECT_EQ(told(edge, fd), 0u);
+  EXPECT_EQ(::send(fd, "xyz", 3, MSG_DONTWAIT), 3);  // there is room all the same
+  agent().acknowledge(handle, 4);
+  EXPECT_EQ(poll(fd, POLLOUT, true), POLLOUT);
+  EXPECT_EQ(told_next(level, fd), std::uint32_t{EPOLLOUT});
+  EXPECT_EQ(told_next(edge, fd), std::uint32_t{EPOLLOUT});
 }
 
 TEST_F(Readiness, AListenerIsReadableWhileSomebodyWaits) {
@@ -137,7 +160,8 @@ TEST_F(Readiness, ALevelIsToldAsLongAsItLasts) {
   agent().end_stream(handle);
   EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLRDHUP});
   agent().fail(handle, TcpError::reset);
-  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR});  // the last two unasked
+  EXPECT_EQ(told_next(set, fd),
+            std::uint32_t{EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR});  // the last two are always reported
   EXPECT_EQ(pending_error(fd), ECONNRESET);
   EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLRDHUP | EPOLLHUP});
 }
@@ -149,7 +173,7 @@ TEST_F(Readiness, AnEdgeIsToldOnceForWhatIsNew) {
   EXPECT_EQ(told(set, fd), 0u);
   agent().arrive(handle, "x");
   EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLOUT});
-  EXPECT_EQ(told(set, fd), 0u);  // though it was not read
+  EXPECT_EQ(told(set, fd), 0u);  // although it was not read
   agent().arrive(handle, "y");
   EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN | EPOLLOUT});
   fill(fd);
@@ -196,7 +220,7 @@ TEST_F(Readiness, ASetHasKernelsMembersBesides) {
   EXPECT_EQ(told_next(set, pipes[0]), std::uint32_t{EPOLLIN});
   agent().arrive(handle, "x");
   epoll_event events[4];
-  // The kernel is asked now and then while there is always something else.
+  // The kernel is asked now and then even if offloaded sockets always have something to report.
   std::uint64_t seen[2] = {};
   while (seen[0] == 0 || seen[1] == 0) {
     const int ready = ::epoll_wait(set, events, 4, 0);
@@ -210,13 +234,13 @@ TEST_F(Readiness, AWatchEndsWithTheLastDescriptor) {
   const int fd = connected(handle), copy = ::dup(fd), set = epoll_over(fd, EPOLLIN);
   agent().arrive(handle, "x");
   ::close(fd);
-  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});  // as the kernel's sets do, while a copy is open
+  EXPECT_EQ(told_next(set, fd), std::uint32_t{EPOLLIN});  // like the kernel's sets, while a copy is open
   ::close(copy);
   epoll_event event;
   EXPECT_EQ(::epoll_wait(set, &event, 1, 0), 0);
 }
 
-// From then on the kernel tells of its sockets.
+// From then on the kernel reports its sockets.
 TEST_F(Readiness, ASetThatIsWatchedItselfIsTheKernels) {
   Handle handle = 0;
   const int fd = connected(handle), set = epoll_over(fd, EPOLLIN);

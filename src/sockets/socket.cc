@@ -11,14 +11,27 @@
 
 #include "sockets/kernel.h"
 #include "sockets/own_descriptors.h"
+#include "sockets/program.h"
 
 namespace offpath::sockets {
 
 namespace {
 
-// More than a Unix socket with the smallest buffer holds back before it says that it is full.
+// More than a Unix socket with the smallest buffer takes before it is full.
 constexpr std::size_t filling_bytes = 4096;
 constexpr int smallest_buffer = 1;  // the kernel rounds up
+
+// Bytes of a pair, without waiting: see Program::confine().
+void put(int fd, const char* bytes, std::size_t count) {
+  if (program().confined())
+    kernel::write(fd, static_cast<const void*>(bytes), count);
+  else
+    kernel::send(fd, static_cast<const void*>(bytes), count, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+ssize_t take_away(int fd, char* bytes, std::size_t room) {
+  if (program().confined()) return kernel::read(fd, static_cast<void*>(bytes), room);
+  return kernel::recv(fd, static_cast<void*>(bytes), room, static_cast<int>(MSG_DONTWAIT));
+}
 
 }  // namespace
 
@@ -56,7 +69,7 @@ void Socket::make_all(MutableBytes memory) noexcept {
 }
 
 int Socket::take(Ends ends) {
-  const std::lock_guard lock(showing_);  // a thread that takes in news may know the socket already, and show it
+  const std::lock_guard lock(showing_);  // a thread that takes in events may already show the socket
   own().signal = std::exchange(ends.own_, -1);
   shown_ = readable_ = full_ = finished_ = closed_ = false;
   non_blocking = (ends.flags_ & SOCK_NONBLOCK) != 0;
@@ -109,12 +122,12 @@ void Socket::show_locked(const SocketArea::Look& look) {
   const int signal_end = own().signal;
   if (signal_end < 0) return;
   if (look.readable && !readable_) {
-    kernel::send(signal_end, static_cast<const void*>(""), std::size_t{1}, MSG_DONTWAIT | MSG_NOSIGNAL);
+    put(signal_end, "", 1);
     readable_ = true;
   }
   if (look.writable && full_) {
     char bytes[filling_bytes];
-    while (kernel::recv(signal_end, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT)) > 0) {
+    while (take_away(signal_end, bytes, sizeof bytes) > 0) {
     }
     full_ = false;
   }
@@ -133,8 +146,8 @@ void Socket::hide_readable(int fd, const SocketArea& area) {
   if (!shown_ || !readable_) return;
   const auto look = area.known(handle);
   if (!look || look->readable) return;
-  char bytes[16];  // one, or more after the death of a process that had shown another
-  kernel::recv(fd, static_cast<void*>(bytes), sizeof bytes, static_cast<int>(MSG_DONTWAIT));
+  char bytes[16];                      // one byte; more if a process died after it had written another
+  take_away(fd, bytes, sizeof bytes);  // it does not wait: there is a byte
   readable_ = false;
 }
 
@@ -147,15 +160,16 @@ void Socket::hide_writable(int fd, const SocketArea& area) {
 }
 
 void Socket::fill(int fd) {
+  if (program().confined() && !non_blocking.load(std::memory_order_relaxed)) return;  // to fill it would wait
   const char bytes[filling_bytes]{};
-  full_ = true;  // first: who dies in between leaves no end that is full for ever
-  kernel::send(fd, static_cast<const void*>(bytes), sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  full_ = true;  // first: a process that dies in between must not leave a full end that no one empties
+  put(fd, bytes, sizeof bytes);
 }
 
 void Socket::end_signal() {
   const std::lock_guard lock(showing_);
   OwnPart& mine = own();
-  const int ended = mine.signal.exchange(-1);  // first: once it is closed, the number may be another socket's
+  const int ended = mine.signal.exchange(-1);  // before close: afterwards another socket may get the number
   own_descriptors().remove(ended);
   if (ended >= 0) kernel::close(ended);
   mine.shows = false;

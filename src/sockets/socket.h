@@ -1,12 +1,12 @@
-// An offloaded socket, as all descriptors that name it share it (an open file description), in memory that all
-// processes of the program share; and what each of them has of it for itself.
+// An offloaded socket: the open file description that its descriptors share, in memory that all processes of the
+// program share; and the part of it that each process has for itself.
 //
-// Its descriptors are one end of a pair of Unix sockets; this library holds the other, in every process that has the
-// socket. Once somebody asks the kernel what can be done with one, the pair shows it: readable is a byte that lies
-// there to be read, not writable is a full buffer, and an end of the peer's is a shutdown of the other end. So poll and
-// select, with whatever descriptors, are the kernel's own. Who took news in shows what can be done now; who finds that
-// nothing can be done hides it. What epoll is told is told without the pair (epoll_sets.h), and a socket that nobody
-// asked the kernel about shows nothing. Close-on-exec is that of the descriptor.
+// Its descriptors are one end of a pair of Unix sockets. This library holds the other end, in every process that has
+// the socket. Once the program asks the kernel about the socket, the pair shows its readiness: a byte to read means
+// readable, a full buffer means not writable, and a shutdown of the library's end means that the peer has finished. So
+// poll and select are the kernel's own, with any mix of descriptors. The thread that takes in an event shows readiness;
+// a call that finds nothing to do hides it. Epoll does not use the pair (epoll_sets.h), and a socket that the kernel
+// was never asked about shows nothing. Close-on-exec is the descriptor's own flag.
 #pragma once
 
 #include <sys/time.h>
@@ -24,32 +24,33 @@ namespace offpath::sockets {
 
 using channel::SocketArea;
 
-// What a process has of a socket.
+// The part of a socket that each process has for itself.
 struct OwnPart {
-  std::atomic<std::uint32_t> users = 0;  // descriptors, and calls at work; 0: the process does not have it
+  std::atomic<std::uint32_t> users = 0;  // descriptors, and calls in progress; 0: the process does not have the socket
   std::atomic<std::uint32_t> descriptors = 0;
-  std::atomic<bool> listens = false;  // counted among Program's listeners: since somebody waited for it first
-  std::atomic<bool> shows = false;    // sees to it that the descriptor shows what can be done
-  std::atomic<int> signal = -1;       // the other end
-  std::atomic<std::uint32_t> changes = 0, waiting = 0;  // how often it changed; threads that sleep until it does
+  std::atomic<bool> listens = false;                    // counted in Program's listeners, since the first wait for it
+  std::atomic<bool> shows = false;                      // this process shows readiness at the descriptor
+  std::atomic<int> signal = -1;                         // the library's end of the pair
+  std::atomic<std::uint32_t> changes = 0, waiting = 0;  // number of changes; threads that sleep until the next one
 };
 
-inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // the kernel's own bounds
+inline constexpr int keepalive_s_max = 32767, keepalive_probes_max = 127;  // the kernel's bounds
 
-// What a program has set by setsockopt: a connection has it from its listener, and a socket that begins anew from what
-// it was.
+// Options set by setsockopt. An accepted connection inherits them from its listener; a socket that begins anew keeps
+// them.
 struct Settings {
-  bool resets = false;  // SO_LINGER with no time
+  bool resets = false;  // SO_LINGER with time 0
   timeval receive_timeout{}, send_timeout{};
-  int no_delay = 0, cork = 0, reuse_address = 0;
+  int no_delay = 0, cork = 0, reuse_address = 0, reuse_port = 0;
   int keepalive = 0, keepalive_idle_s = 7200, keepalive_interval_s = 75, keepalive_probes = 9;  // as in the kernel
   int user_timeout_ms = 0;
+  int type_of_service = 0, priority = 0, quick_ack = 1;  // hints: kept for getsockopt, without effect
 };
 
-// The pair of a socket that is to be.
+// The pair of a future socket.
 class Ends {
  public:
-  // As socketpair's flags are. None: errno tells.
+  // `flags` as for socketpair. nullopt: see errno.
   [[nodiscard]] static std::optional<Ends> make(int flags);
   Ends(Ends&& other) noexcept
       : programs_(std::exchange(other.programs_, -1)), own_(std::exchange(other.own_, -1)), flags_(other.flags_) {}
@@ -70,38 +71,38 @@ class Ends {
 struct Socket : Settings {
   SocketArea::Handle handle = 0;
   bool listener = false;
-  bool error_told = false;  // by SO_ERROR or a failed call, once
-  // a listener that was shut down, or a connection that failed, as connect told: it may begin anew
+  bool error_told = false;  // SO_ERROR or a failed call has returned the error
+  // a listener that was shut down, or a connection attempt that failed and was reported: it may begin anew
   std::atomic<bool> unconnected = false;
   std::atomic<bool> reads_ended = false;      // shutdown(SHUT_RD)
-  std::atomic<bool> non_blocking = false;     // as the descriptor is
-  std::atomic<std::uint32_t> times_full = 0;  // that a send found no room
+  std::atomic<bool> non_blocking = false;     // as its descriptors are
+  std::atomic<std::uint32_t> times_full = 0;  // sends that found no room
   SocketArea::Endpoint bound{};
-  // of the end that the program has: who takes the place of a process by exec() finds its descriptors by it
+  // of the program's end of the pair: an executed program finds its descriptors by it
   std::uint64_t inode = 0;
   int send_buffer = 0, receive_buffer = 0;
 
   [[nodiscard]] OwnPart& own() const noexcept;
-  [[nodiscard]] channel::FlowWishes wishes() const noexcept {
+  [[nodiscard]] channel::FlowSettings flow_settings() const noexcept {
     return {.gathers = cork != 0,
             .keepalive_probes = static_cast<std::uint8_t>(keepalive_probes),
             .keepalive_idle_s = static_cast<std::uint16_t>(keepalive != 0 ? keepalive_idle_s : 0),
             .keepalive_interval_s = static_cast<std::uint16_t>(keepalive_interval_s),
             .user_timeout_ms = static_cast<std::uint32_t>(user_timeout_ms)};
   }
-  // Of handles from 0 on, once, by the process that makes the memory.
+  // Makes the sockets of all handles, once, in the process that made the memory.
   static void make_all(MutableBytes memory) noexcept;
-  // The socket's descriptor is at the number that it has, or takes the place of `fd`. The descriptor; -1: errno tells.
+  // Takes the ends; the descriptor keeps its number, or replaces `fd`. Returns the descriptor; -1: see errno.
   [[nodiscard]] int take(Ends ends);
   [[nodiscard]] int take_place(int fd, int flags);
-  // From now on the descriptor shows what can be done.
+  // From now on the descriptor shows readiness.
   void begin_showing(int fd, const SocketArea& area);
-  // What can be done now: nobody shows what another has hidden since. `lost`: so is the agent.
+  // Shows the current readiness, looked up under the lock, so it cannot undo a later hide. `lost`: the agent is gone.
   void show(const SocketArea& area, bool lost);
   void hide_readable(int fd, const SocketArea& area);
   void hide_writable(int fd, const SocketArea& area);
   void end_signal();  // of this process
-  // The program wants this number for itself. False: it is not the one of the other end, or there is no other.
+  // The program needs this number. False: the library's end does not have it, or no other number is free.
   [[nodiscard]] bool make_way(int number);
 
  private:

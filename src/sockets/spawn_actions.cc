@@ -52,15 +52,15 @@ OFP_CALL int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* action
   return code;
 }
 
-// This library's own have to last until the child executes: so all others that are open now are closed one by one.
+// This library's descriptors must last until the child executes: closes the others one by one.
 OFP_CALL int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions, int from) noexcept {
   static auto* const call =
       kernel::next<int(posix_spawn_file_actions_t*, int)>("posix_spawn_file_actions_addclosefrom_np");
   if (from < 0 || program().to_hand_over() == nullptr) return call(actions, from);
   std::vector<int> found;
   {
-    const std::lock_guard lock(
-        program().executing());  // what another thread makes for a child is noted as this library's own
+    // Once it is held, descriptors that another thread makes for a child are marked as this library's.
+    const std::lock_guard lock(program().executing());
     each_descriptor([&](int fd) { found.push_back(fd); });
   }
   for (const int fd : found)

@@ -1,5 +1,5 @@
-// What a child of posix_spawn() does with its descriptors before it executes a program: the C library keeps that to
-// itself, so what matters here is noted while it is told.
+// Notes which descriptors a child of posix_spawn() copies before it executes its program. The C library does not reveal
+// this, so it is noted when the program adds the actions.
 #pragma once
 
 #include <spawn.h>
@@ -12,7 +12,7 @@ namespace offpath::sockets {
 
 class SpawnActions {
  public:
-  // Those that it has elsewhere, too: whether or not they close with exec().
+  // Descriptors that the child also has at other numbers, whether or not they close with exec().
   [[nodiscard]] std::vector<int> copied(const posix_spawn_file_actions_t* actions);
   void note_copied(const posix_spawn_file_actions_t* actions, int fd);
   void forget(const posix_spawn_file_actions_t* actions);

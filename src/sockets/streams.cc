@@ -1,6 +1,6 @@
-// FILE streams on offloaded sockets: the C library reads and writes for them by calls of its own that nothing stands
-// before, so such a stream is one whose bytes go over ours. Of an executed program whose input or output is a socket
-// the standard streams are, too.
+// FILE streams on offloaded sockets. The C library reads and writes streams by internal calls that cannot be replaced,
+// so a stream on a socket is a custom one that uses ours. This includes the standard streams of an executed program
+// whose input or output is a socket.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ namespace {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie));
 }
 
-// What was taken of it; 0 for an error, as streams have it.
+// The number of bytes written; 0 means an error, as fopencookie(3) says.
 ssize_t write_all(void* cookie, const char* from, std::size_t length) {
   std::size_t written = 0;
   while (written < length) {
@@ -40,7 +40,7 @@ std::FILE* stream_of(int fd, const char* mode) noexcept {
   calls.write = write_all;
   calls.close = [](void* cookie) { return ::close(descriptor_of(cookie)); };
   std::FILE* const stream = ::fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), mode, calls);
-  if (stream != nullptr) stream->_fileno = fd;  // for fileno(); the stream itself asks its cookie alone
+  if (stream != nullptr) stream->_fileno = fd;  // for fileno(); the stream itself only uses its cookie
   return stream;
 }
 

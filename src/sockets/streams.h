@@ -5,9 +5,9 @@
 
 namespace offpath::sockets {
 
-// As fdopen(); null: errno tells.
+// Like fdopen(). Null: see errno.
 [[nodiscard]] std::FILE* stream_of(int fd, const char* mode) noexcept;
-// In a program that was executed with a socket for its input, output or errors.
+// For an executed program whose standard input, output or error is a socket.
 void take_standard_streams() noexcept;
 
 }  // namespace offpath::sockets

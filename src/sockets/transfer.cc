@@ -33,7 +33,7 @@ class Parts {
   std::size_t at_ = 0;
 };
 
-// Why a call cannot go on, once for all.
+// Why this call can never succeed on this socket; 0: it can.
 int refusal(const Socket& socket) {
   if (socket.listener) return ENOTCONN;
   return program().left_out() ? EOPNOTSUPP : 0;
@@ -48,9 +48,9 @@ ssize_t broken(Socket& socket, int flags) {
 }  // namespace
 
 ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags) {
-  if ((flags & MSG_ERRQUEUE) != 0) return failed(EAGAIN);  // nobody asked for anything to be told there
+  if ((flags & MSG_ERRQUEUE) != 0) return failed(EAGAIN);  // the error queue is always empty
   if (const int code = refusal(socket)) return failed(code);
-  if ((flags & MSG_OOB) != 0) return failed(EINVAL);  // there is no urgent byte
+  if ((flags & MSG_OOB) != 0) return failed(EINVAL);  // there is no urgent data
   SocketArea& area = program().area();
   SocketArea::Reading reading{.skip = 0, .peeks = (flags & MSG_PEEK) != 0, .discards = (flags & MSG_TRUNC) != 0};
   Parts parts(given);
@@ -73,13 +73,13 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
     program().show_changed();
     if (total > 0 && ((flags & MSG_WAITALL) == 0 || !waits)) return total;
     if (got || socket.reads_ended) return total;
-    if (!waits) {  // an error is told once, then this is the end of the stream
+    if (!waits) {  // an error is returned once, then the end of the stream
       const int code = take_error(socket, socket.unconnected ? ENOTCONN : 0);
       return code != 0 ? failed(code) : 0;
     }
     if (returns_at_once(socket, flags)) return total > 0 ? total : failed(EAGAIN);
     if (reading.skip >= static_cast<std::uint64_t>(socket.receive_buffer))
-      return total;  // no more can come until some of it is read
+      return total;  // the ring is full: no more arrives until some is read
     if (const int code = wait_for(socket, POLLIN, socket.receive_timeout, reading.skip); code != 0)
       return total > 0 ? total : failed(code);
   }
@@ -90,7 +90,7 @@ ssize_t receive(int fd, Socket& socket, std::span<const iovec> given, int flags)
 
 ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
   if (const int code = refusal(socket)) return failed(code);
-  if ((flags & MSG_OOB) != 0) return failed(EOPNOTSUPP);  // rather than a byte more among the others
+  if ((flags & MSG_OOB) != 0) return failed(EOPNOTSUPP);  // otherwise the urgent byte would become part of the stream
   SocketArea& area = program().area();
   Parts parts(given);
   ssize_t total = 0;
@@ -112,7 +112,7 @@ ssize_t send(int fd, Socket& socket, std::span<const iovec> given, int flags) {
     if (const int code = wait_for(socket, POLLOUT, socket.send_timeout); code != 0)
       return total > 0 ? total : failed(code);
   }
-  // Poll does not say writable when there is no room left.
+  // poll must not report room that is gone.
   socket.hide_writable(fd, area);
   program().show_changed();
   return total;

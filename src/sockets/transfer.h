@@ -1,4 +1,4 @@
-// Bytes in and out of an offloaded socket, whichever call asked for it.
+// Sends and receives bytes of an offloaded socket, for every call.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace offpath::sockets {
 
-// As recvmsg and sendmsg with these flags: how many bytes, or -1 with errno.
+// Like recvmsg and sendmsg with these flags: the number of bytes, or -1 with errno.
 [[nodiscard]] ssize_t receive(int fd, Socket& socket, std::span<const iovec> parts, int flags);
 [[nodiscard]] ssize_t send(int fd, Socket& socket, std::span<const iovec> parts, int flags);
 

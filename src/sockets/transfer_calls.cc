@@ -1,4 +1,4 @@
-// read, write, recv, send and their kin.
+// read, write, recv, send and their variants.
 #include <fcntl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -18,19 +18,18 @@ using namespace offpath::sockets;
 
 namespace {
 
-using Piece = std::array<
-    std::byte,
-    65'536>;  // of what is copied by way of the stack; less than was asked for is an answer that callers expect
+// For copies through the stack; callers expect that a call may transfer less than asked for.
+using Piece = std::array<std::byte, 65'536>;
 
 constexpr std::size_t parts_max = 1024;  // UIO_MAXIOV
 
-// Of parts, which some calls count by a signed number.
+// Some calls count their parts by a signed number.
 [[nodiscard]] bool too_many(int count) { return static_cast<unsigned>(count) > parts_max; }
 [[nodiscard]] bool too_many(const msghdr& message) { return message.msg_iovlen > parts_max; }
 
 std::array<iovec, 1> one(const void* bytes, std::size_t length) { return {{{const_cast<void*>(bytes), length}}}; }
 
-// What the pipe takes is taken from the socket.
+// Takes from the socket only what the pipe took.
 ssize_t splice_from(int fd, Socket& socket, int pipe, std::size_t count, bool at_once) {
   Piece bytes;
   const ssize_t there =
@@ -42,7 +41,7 @@ ssize_t splice_from(int fd, Socket& socket, int pipe, std::size_t count, bool at
              : receive(fd, socket, one(bytes.data(), static_cast<std::size_t>(written)), MSG_WAITALL | MSG_DONTWAIT);
 }
 
-// No more is taken from the pipe than there is room for: it cannot be put back.
+// Takes no more from the pipe than there is room for, because it cannot be put back.
 ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_once) {
   Piece bytes;
   const auto room_of = [&]() -> std::size_t {
@@ -71,7 +70,7 @@ ssize_t splice_to(int pipe, int fd, Socket& socket, std::size_t count, bool at_o
     else if (errno != EAGAIN)
       return -1;
     else if (const int code = wait_for(socket, POLLOUT, {}); code != 0 && code != EINTR)
-      return failed(code);  // another thread had the room
+      return failed(code);  // another thread took the room
   }
   return got;
 }
@@ -91,7 +90,7 @@ OFP_CALL ssize_t read(int fd, void* to, std::size_t length) {
 OFP_CALL ssize_t recvfrom(int fd, void* to, std::size_t length, int flags, sockaddr* from, socklen_t* from_length) {
   const Use socket = descriptors().find(fd);
   if (!socket) return kernel::recvfrom(fd, to, length, flags, from, from_length);
-  if (from_length != nullptr) *from_length = 0;  // as the kernel's TCP does
+  if (from_length != nullptr) *from_length = 0;  // like the kernel's TCP
   return receive(fd, *socket, one(to, length), flags);
 }
 
@@ -142,7 +141,7 @@ OFP_CALL ssize_t sendmsg(int fd, const msghdr* message, int flags) {
                             : offpath::sockets::send(fd, *socket, {message->msg_iov, message->msg_iovlen}, flags);
 }
 
-// Of a stream each message is what there is. The time limit is looked at between messages, as the kernel does.
+// Each message gets the bytes that are there. The time limit is checked between messages, as in the kernel.
 OFP_CALL int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* limit) {
   if (!descriptors().find(fd)) return kernel::recvmmsg(fd, messages, count, flags, limit);
   const TimeNs deadline =
@@ -172,7 +171,7 @@ OFP_CALL ssize_t splice(int from, off64_t* from_at, int to, off64_t* to_at, std:
   const Use source = descriptors().find(from), sink = descriptors().find(to);
   if (!source && !sink) return kernel::splice(from, from_at, to, to_at, count, flags);
   if (from_at != nullptr || to_at != nullptr) return failed(ESPIPE);
-  if (source && sink) return failed(EINVAL);  // one of the two is a pipe
+  if (source && sink) return failed(EINVAL);  // one of the two must be a pipe
   const bool at_once = (flags & SPLICE_F_NONBLOCK) != 0;
   return source ? splice_from(from, *source, to, count, at_once) : splice_to(from, to, *sink, count, at_once);
 }
@@ -193,12 +192,12 @@ OFP_CALL ssize_t sendfile(int fd, int file, off_t* offset, std::size_t count) no
   return sent;
 }
 
-// With files of any size, which 64-bit systems always have.
+// For large files; the same on 64-bit systems.
 OFP_CALL ssize_t sendfile64(int fd, int file, off64_t* offset, std::size_t count) noexcept {
   return sendfile(fd, file, offset, count);
 }
 
-// The forms that -D_FORTIFY_SOURCE calls.
+// What -D_FORTIFY_SOURCE calls instead.
 OFP_CALL ssize_t __recv_chk(int fd, void* to, std::size_t length, std::size_t room, int flags) {
   if (length > room) std::abort();
   return recv(fd, to, length, flags);

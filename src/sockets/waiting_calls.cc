@@ -1,5 +1,5 @@
-// epoll, poll and select. Epoll is answered here (epoll_sets.h); for the others what can be done is shown at the
-// descriptors, and the kernel answers.
+// epoll, poll and select. Epoll is answered by this library (epoll_sets.h); for the others the descriptors show
+// readiness and the kernel answers.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -96,7 +96,7 @@ OFP_CALL int pselect(int count, fd_set* reads, fd_set* writes, fd_set* errors, c
   return kernel::pselect(count, reads, writes, errors, limit, mask);
 }
 
-// The forms that -D_FORTIFY_SOURCE calls.
+// What -D_FORTIFY_SOURCE calls instead.
 OFP_CALL int __poll_chk(pollfd* watched, nfds_t count, int ms, std::size_t room) {
   if (count * sizeof *watched > room) std::abort();
   return poll(watched, count, ms);

@@ -1,5 +1,6 @@
 """Settings for the end-to-end tests."""
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # the modules these tests share
 
 from agent_process import AgentProcess, agent
-from network_pair import AGENT_ADDRESS, NetworkPair, network_pair
+from network_pair import NetworkPair, network_pair
+from offloading_agents import SETUPS, Setup, with_device
 
 
 @pytest.fixture
@@ -28,16 +30,34 @@ def pair() -> Iterator[NetworkPair]:
         yield made
 
 
-@pytest.fixture(params=[1, 2], ids=["1-core", "2-cores"])
-def cores(request: pytest.FixtureRequest) -> int:
-    """Of the agent that ``served`` is, for connections."""
-    return int(request.param)
+@pytest.fixture(params=list(SETUPS.values()), ids=list(SETUPS))
+def setup(request: pytest.FixtureRequest) -> Setup:
+    which: Setup = request.param
+    return which
 
 
 @pytest.fixture
-def served(tmp_path: Path, pair: NetworkPair, cores: int) -> Iterator[AgentProcess]:
-    """An agent at tmp_path/agent.sock that has the device in ``near``; its pages are at tmp_path/http.sock."""
-    settings = ["--set", "tcp.device=near", "--set", f"tcp.address={AGENT_ADDRESS}/24", "--set", f"tcp.cores={cores}"]
-    settings += ["--set", "tcp.flows_of_program=8192", "--http", f"unix:{tmp_path}/http.sock"]
-    with agent(tmp_path, *settings, http=False, launcher=pair.near_command()) as running:
-        yield running
+def cores(setup: Setup) -> int:
+    """Of the agent that ``served`` is, for connections."""
+    return setup.cores
+
+
+@pytest.fixture
+def served(tmp_path: Path, pair: NetworkPair, setup: Setup, cores: int) -> Iterator[AgentProcess]:
+    """An agent that has the device in ``near``; its pages are at tmp_path/http.sock. Programs connect to
+    tmp_path/agent.sock: this agent, or one that relays to it over tcp:."""
+    pages = ["--http", f"unix:{tmp_path}/http.sock"]
+    if not setup.linked:
+        with agent(tmp_path, *with_device(cores), *pages, http=False, launcher=pair.near_command()) as running:
+            yield running
+        return
+    key, card = tmp_path / "link.key", tmp_path / "card"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    card.mkdir()
+    listens = ["--listen", "tcp:127.0.0.1:0", "--key-file", str(key)]
+    with agent(card, *with_device(cores), *pages, *listens, http=False, launcher=pair.near_command()) as running:
+        device = f"tcp.device=agent:{running.ready['address']}"
+        relay = ["--set", device, "--key-file", str(key)]
+        with agent(tmp_path, *relay, http=False, launcher=pair.near_command()):
+            yield running

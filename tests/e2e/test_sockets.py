@@ -435,9 +435,9 @@ OPTIONS = """
 import errno, socket, struct, sys
 TCP = socket.IPPROTO_TCP
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-wishes = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2, socket.TCP_CORK: 1}
-assert [s.getsockopt(TCP, name) for name in wishes] == [7200, 75, 9, 0]
-for name, value in wishes.items():
+options = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2, socket.TCP_CORK: 1}
+assert [s.getsockopt(TCP, name) for name in options] == [7200, 75, 9, 0]
+for name, value in options.items():
     s.setsockopt(TCP, name, value)
     assert s.getsockopt(TCP, name) == value
 for value in (0, 30000, 0):
@@ -580,3 +580,28 @@ def test_redis_serves_and_its_benchmark_asks(tmp_path: Path, pair: NetworkPair, 
         for each in (near, far):
             each.kill()
             each.wait()
+
+
+# In a program of several processes, too.
+IS_REFUSED = """
+import os, socket
+for number in range(3):
+    if os.fork() == 0:
+        socket.socket(socket.AF_INET6).close()
+        raise SystemExit
+    os.wait()
+try:
+    socket.create_connection(("203.0.113.1", 7), 5)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_why_there_is_no_agent_is_said_once_and_reported(tmp_path: Path, pair: NetworkPair) -> None:
+    env = sockets.environment(f"unix:{tmp_path}/agent.sock", report=True)
+    done = fetch(pair.near_command(sys.executable, "-c", IS_REFUSED), env)
+    assert done.stdout == b"Network is down\n", done
+    reason, report = done.stderr.decode().splitlines()
+    assert reason.startswith(f"offpath sockets: no connections over unix:{tmp_path}/agent.sock: "), reason
+    assert report.startswith("offpath sockets: 0 offloaded, 3 left to the kernel (IPv6); "), report
+    assert report.endswith(reason.split(": ", 3)[-1]), report

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from agent_process import AgentProcess, agent, connections_of, pages_of, run_agent, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
+from offloading_agents import Setup
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
@@ -24,8 +25,8 @@ PORT = 7600
 
 
 @pytest.fixture(params=[2, 3])
-def cores(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+def setup(request: pytest.FixtureRequest) -> Setup:
+    return Setup(int(request.param), False)
 
 
 # Sends back whatever comes, on any number of connections, in one thread.

@@ -42,7 +42,7 @@ class HostileProgram {
       else if (what == 2 && round > rounds / 2)
         put(memory, below(wire::tcp_word::process_lines / 8) * 8, anything());
       else
-        wish(memory);
+        give_command(memory);
       const auto woken = static_cast<std::uint8_t>(below(256));
       if (round % 64 == 0)
         static_cast<void>(send(sockets.wake_fd(), &woken, sizeof woken, MSG_DONTWAIT | MSG_NOSIGNAL));
@@ -64,18 +64,19 @@ class HostileProgram {
         .store(value, std::memory_order_release);
   }
 
-  // In the next slot of one of its rings: a wish that is whole, for what it has, or for what it has not; to the core
+  // In the next slot of one of its rings: a command that is whole, for what it has, or for what it has not; to the core
   // whose it is, mostly.
-  void wish(MutableBytes memory) {
+  void give_command(MutableBytes memory) {
     const auto core = static_cast<std::uint32_t>(below(cores_));
     const auto words = std::atomic_ref<std::uint64_t>(
-        *reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::wishes));
+        *reinterpret_cast<std::uint64_t*>(memory.data() + wire::tcp_word::of_core(core) + wire::tcp_word::commands));
     const std::uint64_t next = words.load();
-    wire::TcpWish made{};
-    made.kind = static_cast<wire::TcpWishKind>(1 + below(below(100) == 0 ? 20 : 10));
+    wire::TcpCommand made{};
+    made.kind = static_cast<wire::TcpCommandKind>(1 + below(below(100) == 0 ? 20 : 12));
     made.handle = static_cast<std::uint32_t>(below(200) == 0 ? anything() : below(layout_.flows));
     if (below(500) != 0) made.handle = made.handle / cores_ * cores_ + core;
-    if (core != 0 && made.kind == wire::TcpWishKind::listen && below(100) != 0) made.kind = wire::TcpWishKind::seat;
+    const bool of_port = made.kind == wire::TcpCommandKind::listen || made.kind == wire::TcpCommandKind::bind;
+    if (core != 0 && of_port && below(100) != 0) made.kind = wire::TcpCommandKind::accept_slot;
     made.listener = static_cast<std::uint32_t>(below(8));
     made.port = static_cast<std::uint16_t>(below(4) == 0 ? 7000 : 20'000 + below(1000));  // another's, sometimes
     made.remote_address = static_cast<std::uint32_t>(below(2) == 0 ? 0x0a090001 : anything());
@@ -85,8 +86,8 @@ class HostileProgram {
     made.receive_at = below(100) == 0 ? anything() : layout_.own() + below(16) * 65'536;
     made.position = below(4) == 0 ? anything() : below(65'536);
     made.flags = static_cast<std::uint16_t>(anything());
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout_.of_core(core) +
-                    next % layout_.wish_slots * wire::TcpAreaLayout::slot_bytes,
+    std::memcpy(memory.data() + wire::TcpAreaLayout::commands + layout_.of_core(core) +
+                    next % layout_.command_slots * wire::TcpAreaLayout::slot_bytes,
                 &made, sizeof made);
     words.store(next + 1);
   }

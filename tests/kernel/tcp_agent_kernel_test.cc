@@ -327,7 +327,7 @@ TEST_P(ProgramsAndTheKernel, AProgramThatIsKilledLeavesItsPeerNoDoubt) {
   close(told[0]);
 }
 
-// Wishes that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on
+// Commands that make no sense, rubbish in every word, descriptors that nobody wants: one program's stream goes on
 // meanwhile.
 TEST_P(ProgramsAndTheKernel, AHostileProgramHarmsNobodyElse) {
   Program program(*agent);

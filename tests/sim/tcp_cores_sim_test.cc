@@ -143,7 +143,7 @@ TEST(TcpCoresSim, APortIsOneProgramsOnAllCores) {
     };
     world.run_until([] { return false; }, second_ns, act);
     for (const auto& core : world.sides[1]->all)
-      for (const auto& each : core->service.programs()) EXPECT_EQ(each.listeners + each.seats, 0u);
+      for (const auto& each : core->service.programs()) EXPECT_EQ(each.listeners + each.accept_slots, 0u);
   });
 }
 
@@ -178,12 +178,12 @@ TEST(TcpCoresSim, APortIsAListenersOrAnotherUsersConnections) {
     for (int round = 0; round < 300; ++round) {
       auto& which = random() % 2 == 0 ? listener : flow;
       TestProgram& whose = &which == &listener ? server : other;
-      const auto wished = [&] {
+      const auto open_again = [&] {
         return &which == &listener ? whose.area->listen(port, 4)
                                    : whose.area->connect({TestNetwork::address(0).value, 9000}, port);
       };
       if (!which) {
-        if (const auto made = wished()) which = *made;
+        if (const auto made = open_again()) which = *made;
       } else if (whose.area->look(*which)->closed || random() % 8 == 0) {
         whose.area->abort(*which);
         which.reset();
@@ -250,17 +250,18 @@ TEST(TcpCoresSim, RubbishOnOneCoreEndsThatProgramOnAll) {
       if (written < 200 && random() % 8 == 0) {
         ++written;
         const auto core = static_cast<std::uint32_t>(random() % 3);
-        wire::TcpWish wish{};
-        wish.kind = static_cast<wire::TcpWishKind>(written < 150 ? 1 + random() % 10 : random() % 20);
-        wish.handle = static_cast<std::uint32_t>(random() % 16);
-        if (written < 150 && wish.kind != wire::TcpWishKind::listen) wish.handle = wish.handle / 3 * 3 + core;
-        wish.listener = static_cast<std::uint32_t>(random() % 4);
-        wish.port = static_cast<std::uint16_t>(random() % 2 == 0 ? port : 7001 + random() % 4);
-        wish.remote_address = TestNetwork::address(0).value;
-        wish.remote_port = 9;
-        wish.send_bytes = wish.receive_bytes = 4096;
-        wish.send_at = wish.receive_at = hostile.layout.own();
-        hostile.write_wish(wish, wish.kind == wire::TcpWishKind::listen && written < 150 ? 0 : core);
+        wire::TcpCommand command{};
+        command.kind = static_cast<wire::TcpCommandKind>(written < 150 ? 1 + random() % 12 : random() % 20);
+        command.handle = static_cast<std::uint32_t>(random() % 16);
+        const bool of_port = command.kind == wire::TcpCommandKind::listen || command.kind == wire::TcpCommandKind::bind;
+        if (written < 150 && !of_port) command.handle = command.handle / 3 * 3 + core;
+        command.listener = static_cast<std::uint32_t>(random() % 4);
+        command.port = static_cast<std::uint16_t>(random() % 2 == 0 ? port : 7001 + random() % 4);
+        command.remote_address = TestNetwork::address(0).value;
+        command.remote_port = 9;
+        command.send_bytes = command.receive_bytes = 4096;
+        command.send_at = command.receive_at = hostile.layout.own();
+        hostile.write_command(command, of_port && written < 150 ? 0 : core);
       }
       return service.act();
     };
@@ -280,23 +281,22 @@ TEST(TcpCores, HaveHandlesOfTheirOwnSoQuotasHold) {
   for (const bool another : {false, true}) {
     CoreWorld world({}, {1, 2});
     TestProgram& program = world.add(1, {16, 4096, 4096});
-    wire::TcpWish wish{};
-    wish.kind = wire::TcpWishKind::connect;
-    wish.handle = 3;
-    wish.remote_address = TestNetwork::address(0).value;
-    wish.remote_port = 80;
-    wish.send_bytes = wish.receive_bytes = 4096;
-    wish.send_at = wish.receive_at = program.layout.own();
-    program.write_wish(wish, another ? 0 : 1);
+    wire::TcpCommand command{};
+    command.kind = wire::TcpCommandKind::connect;
+    command.handle = 3;
+    command.remote_address = TestNetwork::address(0).value;
+    command.remote_port = 80;
+    command.send_bytes = command.receive_bytes = 4096;
+    command.send_at = command.receive_at = program.layout.own();
+    program.write_command(command, another ? 0 : 1);
     world.run(second_ns);
     EXPECT_EQ(world.sides[1]->ended.empty(), !another);
     for (const auto& core : world.sides[1]->all) EXPECT_EQ(core->service.has(program.number), !another);
   }
 }
 
-// A listener that lacks seats on a core without handles costs nothing until there are some: nobody looks through all
-// cells for it.
-TEST(TcpCores, WhoLacksSeatsWhereThereIsNoHandleIsNotLookedFor) {
+// A listener that lacks accept slots on a core without free handles causes no search through all cells.
+TEST(TcpCores, AListenerWithoutHandlesForAcceptSlotsCostsNothing) {
   CoreWorld world({}, {1, 2});
   constexpr std::uint32_t flows = 4096;
   TestProgram& program = world.add(1, {flows, 4096, 4096});
@@ -313,7 +313,7 @@ TEST(TcpCores, WhoLacksSeatsWhereThereIsNoHandleIsNotLookedFor) {
     return best;
   };
   const auto before = quickest();
-  // All handles of one core are taken, and then a seat is used up.
+  // All handles of one core are taken, and then an accept slot is used up.
   std::vector<SocketArea::Handle> taken;
   for (std::uint16_t local = 1; taken.size() < flows; ++local) {
     if (wire::core_of_flow(TestNetwork::address(1).value, local, TestNetwork::address(0).value, 80, 2) != 1) continue;
@@ -398,7 +398,7 @@ TEST(TcpCores, SleepAndWakeEachForItself) {
   std::size_t wakes = 0;
   for (const auto& core : world.sides[1]->all) wakes += core->service.take_wakes().size();
   EXPECT_GE(wakes, 1u);
-  EXPECT_FALSE(sleeper.fall_asleep()) << "there are news";
+  EXPECT_FALSE(sleeper.fall_asleep()) << "there are events";
   EXPECT_TRUE(sleeper.look(first)->closed);
   EXPECT_TRUE(sleeper.look(second)->closed);
 }

@@ -108,20 +108,20 @@ TEST(TcpProgramSim, RubbishAndDeathCostNobodyElseAnything) {
       if (random() % 64 == 0 && hostile < 40) {
         ++hostile;
         TestProgram& program = world.add(static_cast<std::uint32_t>(random() % 2), {8, 4096, 2048});
-        wire::TcpWish wish{};
+        wire::TcpCommand command{};
         for (std::size_t i = 0; i < 1 + random() % 8; ++i) {
           std::array<std::uint64_t, 8> words;
           for (std::uint64_t& word : words) word = random() >> (random() % 64);
-          std::memcpy(&wish, words.data(), sizeof wish);
+          std::memcpy(&command, words.data(), sizeof command);
           // Some of it makes sense, or what follows would never be reached.
-          wish.kind = static_cast<wire::TcpWishKind>(random() % 11);
-          wish.handle = static_cast<std::uint32_t>(random() % 9);
-          if (random() % 2 == 0) wish.send_bytes = wish.receive_bytes = 4096;
-          if (random() % 2 == 0) wish.send_at = wish.receive_at = program.layout.own() + random() % 8192;
-          program.write_wish(wish);
+          command.kind = static_cast<wire::TcpCommandKind>(random() % 13);
+          command.handle = static_cast<std::uint32_t>(random() % 9);
+          if (random() % 2 == 0) command.send_bytes = command.receive_bytes = 4096;
+          if (random() % 2 == 0) command.send_at = command.receive_at = program.layout.own() + random() % 8192;
+          program.write_command(command);
         }
         if (random() % 4 == 0)
-          reinterpret_cast<wire::TcpProgramLine*>(program.memory.data())->news_taken = random() >> (random() % 64);
+          reinterpret_cast<wire::TcpProgramLine*>(program.memory.data())->events_taken = random() >> (random() % 64);
         if (random() % 4 == 0) program.mapped = false;
       }
       if (!killed && dying.others.size() >= 3 && random() % 16 == 0) {

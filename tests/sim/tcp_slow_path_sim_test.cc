@@ -89,7 +89,7 @@ void run_world(std::uint64_t seed, bool disturbed, Tried& tried) {
   const std::size_t flows = random.size_up_to(6);
   auto& server = network.ends[1].owner;
   server.plan = {random.size_up_to(16), 1000 + random.size_up_to(16)};
-  if (random.chance(0.3)) server.flows_max = flows / 2;  // no seat, for a while
+  if (random.chance(0.3)) server.flows_max = flows / 2;  // no accept slot, for a while
   // Whoever was aborted, and whose reset was lost, is found out.
   ASSERT_TRUE(network.ends[1].stack->listen(port, 1, server.plan.buffer_bytes, {.keepalive_idle_ns = 60 * second_ns}));
   std::vector<TestFlow*> made;

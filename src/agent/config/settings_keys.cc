@@ -215,8 +215,10 @@ constexpr ConfigKey keys[] = {
      "The network interface for programs' TCP connections ([guides/sockets.md](../guides/sockets.md)), whose TCP then "
      "belongs to this agent alone: one of the kernel's interfaces; tap:NAME, a TAP device; or dpdk:DEVICE, a DPDK "
      "device ([guides/bluefield.md](../guides/bluefield.md#tcp-over-dpdk)), such as dpdk:0000:03:00.0. Opening it "
-     "takes CAP_NET_RAW (CAP_NET_ADMIN for TAP), and CAP_BPF if the kernel has the address too. Empty: no TCP "
-     "connections."},
+     "takes CAP_NET_RAW (CAP_NET_ADMIN for TAP), and CAP_BPF if the kernel has the address too. Or agent:ADDRESS: "
+     "another agent, such as one on this machine's card at verbs:192.168.100.2:7700, has the interface, and serves "
+     "programs here over the link "
+     "([guides/sockets.md](../guides/sockets.md#the-network-is-another-machines)). Empty: no TCP connections."},
     {"tcp.dpdk_arguments", ConfigType::texts, "",
      "Arguments for DPDK's EAL, one each, such as --no-huge,-m,64,--no-pci for a virtual device without huge pages. "
      "For dpdk:DEVICE only."},
@@ -253,7 +255,8 @@ constexpr ConfigKey keys[] = {
      "A program's own memory for its connections. Only the part that it uses is occupied.", mebibyte, 64 * tebibyte},
     {"tcp.receive_memory_max", ConfigType::bytes, "16GiB",
      "Memory of all programs together that the agent may fill with data from peers: the receive buffers of "
-     "connections, counted until their program has closed them.",
+     "connections, counted until their program has closed them; of programs on other machines also the send buffers, "
+     "which the agent has a copy of.",
      mebibyte, 64 * tebibyte},
     {"tcp.receive_memory_of_user", ConfigType::bytes, "64TiB",
      "The part of tcp.receive_memory_max for programs of one user.", mebibyte, 64 * tebibyte},

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "agent/config/core_list.h"
+#include "link/address.h"
 #include "tcp/congestion/congestion.h"
 #include "wire/areas/tcp_area.h"
 
@@ -45,10 +46,23 @@ Status parse_gateway(const Config& config, tcp::StackOptions& stack) {
   return {};
 }
 
+// Everything about the network is that agent's.
+Status check_relay(const Config& config, const TcpSettings& settings) {
+  if (!config.text("tcp.address").empty())
+    return bad_value(config, "tcp.address", "agent:ADDRESS takes the address of the agent that has the network");
+  const auto address = link::Address::parse(settings.device);
+  if (!address) return bad_value(config, "tcp.device", "{}", address.error().message);
+  if (address->kind == link::Address::Kind::unix_socket)
+    return bad_value(config, "tcp.device",
+                     "agent:{} is on this machine: programs connect to that agent without this one", settings.device);
+  return {};
+}
+
 // The kind of device: the prefix of tcp.device.
 Status parse_device(const Config& config, TcpSettings& settings) {
   using Kind = TcpSettings::Kind;
-  for (const auto& [beginning, kind] : {std::pair<std::string_view, Kind>{"tap:", Kind::tap}, {"dpdk:", Kind::dpdk}}) {
+  for (const auto& [beginning, kind] :
+       {std::pair<std::string_view, Kind>{"tap:", Kind::tap}, {"dpdk:", Kind::dpdk}, {"agent:", Kind::agent}}) {
     if (!settings.device.starts_with(beginning)) continue;
     settings.device.erase(0, beginning.size());
     settings.kind = kind;
@@ -100,6 +114,11 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
     return std::nullopt;
   }
   OFP_TRY(parse_device(config, settings));
+  settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));
+  if (settings.kind == TcpSettings::Kind::agent) {
+    OFP_TRY(check_relay(config, settings));
+    return settings;
+  }
   OFP_TRY(parse_address(config, settings));
   OFP_TRY(parse_gateway(config, settings.stack));
   settings.mtu = static_cast<std::uint16_t>(config.integer("tcp.mtu"));
@@ -121,7 +140,6 @@ Result<std::optional<TcpSettings>> read_tcp(const Config& config) {
   settings.stack.orphans_max = static_cast<std::uint32_t>(config.integer("tcp.orphans_max"));
   settings.stack.orphan_ns = config.duration_ns("tcp.orphan_time");
   settings.stack.orphan_lifetime_ns = config.duration_ns("tcp.orphan_lifetime");
-  settings.limits.programs_max = static_cast<std::uint32_t>(config.integer("tcp.programs_max"));
   settings.limits.flows_of_program_max = static_cast<std::uint32_t>(config.integer("tcp.flows_of_program"));
   settings.limits.receive_bytes_max = config.bytes("tcp.receive_memory_max");
   settings.limits.receive_bytes_of_user_max = config.bytes("tcp.receive_memory_of_user");

@@ -13,8 +13,8 @@
 namespace offpath::agent {
 
 struct TcpSettings {
-  enum class Kind { interface, tap, dpdk };
-  std::string device;  // an interface, the name of a new TAP device, or a DPDK device
+  enum class Kind { interface, tap, dpdk, agent };
+  std::string device;  // an interface, the name of a new TAP device, a DPDK device, or the address of another agent
   Kind kind = Kind::interface;
   std::vector<std::string> dpdk_arguments;
   std::uint16_t mtu = 0;  // 0: the device's

@@ -16,6 +16,8 @@ class MappedAgain {
   MappedAgain& operator=(MappedAgain&&) = delete;
   ~MappedAgain();
   [[nodiscard]] MutableBytes bytes() const noexcept { return bytes_; }
+  // The mapping is the caller's from now on.
+  [[nodiscard]] MutableBytes release() noexcept { return std::exchange(bytes_, {}); }
 
  private:
   explicit MappedAgain(MutableBytes bytes) noexcept : bytes_(bytes) {}

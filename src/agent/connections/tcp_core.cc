@@ -157,7 +157,7 @@ void TcpCore::wake_programs() {
 
 bool TcpCore::poll(TimeNs now) {
   service_.attach(now);
-  const std::uint64_t wishes = service_.counters().wishes;
+  const std::uint64_t commands = service_.counters().commands;
   bool worked = station_.poll(now);
   wake_programs();
   for (tcp::TcpService::Ended& ended : service_.take_ended()) {
@@ -170,7 +170,7 @@ bool TcpCore::poll(TimeNs now) {
     worked = true;
   }
   told_.flush();
-  return worked || service_.counters().wishes != wishes;
+  return worked || service_.counters().commands != commands;
 }
 
 bool TcpCore::fall_asleep(TimeNs now) {

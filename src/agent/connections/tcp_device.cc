@@ -24,6 +24,7 @@ Result<std::unique_ptr<tcp::Port>> open_only(const TcpSettings& settings) {
       return tcp::PacketPort::open_tap(settings.device, mac_of(settings.stack.address));
     case TcpSettings::Kind::dpdk:
       return tcp::open_dpdk({settings.device, settings.dpdk_arguments});
+    case TcpSettings::Kind::agent:  // has no device here (tcp_relay.h)
     case TcpSettings::Kind::interface:
       break;
   }

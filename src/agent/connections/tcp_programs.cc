@@ -56,8 +56,6 @@ Status TcpPrograms::prepare(TimeNs now) {
 
 TcpPrograms::~TcpPrograms() {
   cores_.clear();
-  for (const auto& [number, program] : programs_)
-    for (const auto& [process, sockets] : program.processes) loop_.unwatch(sockets.wake->get());
   if (device_ && device_->wait_descriptor() >= 0) loop_.unwatch(device_->wait_descriptor());
 }
 
@@ -70,6 +68,11 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
     done = slow_path_.open(channel, request, who.privileged, *stack_, now);
   } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_open) {
     done = open(channel, request, who);
+  } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_look) {
+    if (const auto number = on_channel(channel.number())) linked_.look(*number, now);
+    return;
+  } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_process) {
+    done = on_linked(channel, request, now);
   } else {
     wire::TcpClose close{};
     done = wire::decode(request.payload, close);
@@ -93,11 +96,9 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
     return fail(Error::invalid,
                 "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
                 asked.memory.offset);
-  const wire::TcpAreaLayout layout{asked.wish_slots, asked.news_slots, asked.flows, asked.memory.length};
+  const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);
-  if (mapped.empty())
-    return fail(Error::unsupported,
-                "the agent cannot map the memory of this program: connections need an agent on the program's machine");
+  if (mapped.empty()) return open_linked(channel, asked, who);
   OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
   const auto memory = std::make_shared<MappedAgain>(std::move(view));
   const tcp::TcpService::Memory view_of = [memory] { return memory->bytes(); };
@@ -105,10 +106,45 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   OFP_TRY(service_.open(number, layout, who, view_of));
   for (const auto& core : cores_) core->open(number, layout, who, view_of);
   programs_[number].channel = channel.number();
-  programs_[number].user = received_->of(who.user);
-  Status wakes = make_wakes(channel, number, request.ticket);
-  if (!wakes) leave(number, 0);  // it has no flow yet
-  return wakes;
+  Status sockets = sockets_.open(number, channel, request.ticket, received_->of(who.user));
+  if (!sockets) leave(number, 0);  // it has no flow yet
+  return sockets;
+}
+
+// ---- programs on other machines
+
+Status TcpPrograms::open_linked(channel::AgentEnd& channel, const wire::TcpOpen& asked, tcp::TcpService::Who who) {
+  if (!cores_.empty())
+    return fail(Error::unsupported,
+                "programs on other machines need an agent with one core for TCP (tcp.cores); this one has {}",
+                settings_.cores);
+  const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
+  // A relay of root or of the agent's own user says what the program may do; another one is no more than its user.
+  who.privileged = who.privileged && asked.privileged != 0;
+  who.linked = true;
+  OFP_TRY(wire::check_tcp_area(layout));
+  if (layout.bytes > settings_.limits.bytes_of_program_max)
+    return fail(Error::too_large, "the area has {} bytes; a program may have {} (tcp.memory_of_program)", layout.bytes,
+                settings_.limits.bytes_of_program_max);
+  const std::uint64_t number = ++last_number_;
+  OFP_ASSIGN(tcp::TcpService::Memory memory, linked_.open(number, channel, asked.memory.region, layout));
+  if (Status opened = service_.open(number, layout, who, std::move(memory)); !opened) {
+    linked_.close(number);
+    return opened;
+  }
+  programs_[number].channel = channel.number();
+  return {};
+}
+
+Status TcpPrograms::on_linked(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now) {
+  wire::TcpProcess told{};
+  OFP_TRY(wire::decode(request.payload, told));
+  const auto number = on_channel(channel.number());
+  if (!number || !linked_.has(*number))
+    return fail(Error::invalid, "a process of a program that has no connections over a link");
+  if (told.joins != 0) return service_.add_process(*number, told.process);
+  if (!service_.remove_process(*number, told.process)) leave(*number, now);
+  return {};
 }
 
 std::optional<std::uint64_t> TcpPrograms::on_channel(std::uint64_t channel) const {
@@ -117,107 +153,24 @@ std::optional<std::uint64_t> TcpPrograms::on_channel(std::uint64_t channel) cons
   return found == programs_.end() ? std::nullopt : std::optional(found->first);
 }
 
-Status TcpPrograms::make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-    return fail_errno(errno, "socketpair");
-  Fd own = programs_.at(number).user->own(ends[0]);  // the program accounts for the data in the socket
-  const Fd theirs(ends[1]);
-  OFP_TRY(channel.hand_over(ticket, theirs.get()));
-  return watch(number, 0, {std::make_shared<const Fd>(std::move(own)), {}});
+// ---- their processes on this machine
+
+void TcpPrograms::on_woken(std::uint64_t, std::uint32_t woken, bool every_core, TimeNs) {
+  for (std::uint32_t core = 1; core <= cores_.size(); ++core)
+    if (every_core || core == woken) cores_[core - 1]->wake();
 }
 
-Status TcpPrograms::watch(std::uint64_t number, std::uint32_t process, Process sockets) {
-  OFP_TRY(loop_.watch(sockets.wake->get(), EPOLLIN,
-                      [this, number, process](std::uint32_t, TimeNs now) { on_woken(number, process, now); }));
-  for (const auto& core : cores_) core->add_process(number, process, sockets.wake);
-  programs_.at(number).processes.insert_or_assign(process, std::move(sockets));
-  return {};
+Status TcpPrograms::on_joined(std::uint64_t number, std::uint32_t process) {
+  return service_.add_process(number, process);
 }
 
-namespace {
-
-struct Datagram {
-  ssize_t length;
-  wire::TcpJoin join;
-  // For a wake: the number of the core to wake.
-  [[nodiscard]] std::uint8_t core() const noexcept { return static_cast<std::uint8_t>(join.kind & 0xff); }
-  std::array<Fd, 2> sockets;
-};
-
-// Takes the descriptors that came with it, but no more than a joining process sends.
-Datagram receive_from(int fd, const std::shared_ptr<ReceivedFds::User>& user) {
-  Datagram got{};
-  const iovec part{&got.join, sizeof got.join};
-  std::vector<Fd> descriptors;
-  int said = 0;
-  got.length = receive_with_descriptors(fd, {&part, 1}, MSG_DONTWAIT, user, descriptors, said);
-  for (std::size_t i = 0; i < std::min(descriptors.size(), got.sockets.size()); ++i)
-    got.sockets[i] = std::move(descriptors[i]);
-  return got;
+void TcpPrograms::on_socket(std::uint64_t number, std::uint32_t process, std::shared_ptr<const Fd> wake) {
+  for (const auto& core : cores_) core->add_process(number, process, wake);
 }
 
-// Other descriptors might block the agent, or raise unexpected signals.
-[[nodiscard]] bool is_socket_of_datagrams(const Fd& fd) {
-  int domain = 0, type = 0;
-  socklen_t length = sizeof domain;
-  return getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX &&
-         getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
-}
-
-}  // namespace
-
-// The datagram only wakes: the rings hold the work.
-void TcpPrograms::on_woken(std::uint64_t number, std::uint32_t process, TimeNs now) {
-  constexpr int datagrams_of_a_look = 16;
-  for (int i = 0; i < datagrams_of_a_look; ++i) {
-    const auto program = programs_.find(number);
-    if (program == programs_.end() || !program->second.processes.contains(process)) return;
-    Datagram got = receive_from(program->second.processes.at(process).wake->get(), program->second.user);
-    if (got.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    // ECONNRESET: the other end closed with a wake unread. The kernel reports it once, before the datagrams that were
-    // sent earlier, which may include a process's join.
-    if (got.length < 0 && errno == ECONNRESET) continue;
-    if (got.length <= 0) return on_process_ended(number, process, now);
-    // Several datagrams were queued, so further ones may have been lost: every core may be meant.
-    for (std::uint32_t core = 1; core <= cores_.size(); ++core)
-      if (i > 0 || core == got.core()) cores_[core - 1]->wake();
-    if (got.length != sizeof got.join || got.join.kind != wire::TcpJoin::join) continue;
-    if (Status joined = join(number, process, got.join, std::move(got.sockets)); !joined)
-      return refuse(number, std::move(joined).error(), now);
-  }
-}
-
-Status TcpPrograms::join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join,
-                         std::array<Fd, 2> sockets) {
-  if (!sockets[0] || !sockets[1])
-    return fail(Error::protocol, "process {} joins without its two sockets, or there were no free descriptors for them",
-                join.process);
-  if (!is_socket_of_datagrams(sockets[0]) || !is_socket_of_datagrams(sockets[1]))
-    return fail(Error::protocol, "process {} joins with descriptors that are not datagram sockets", join.process);
-  OFP_TRY(programs_.at(number).user->may_take());
-  if (join.process != from)
-    OFP_TRY(service_.add_process(number, join.process));
-  else
-    loop_.unwatch(programs_.at(number).processes.at(from).wake->get());
-  // Has the process look once: a wake may have gone to its previous socket, or been lost.
-  static_cast<void>(send(sockets[0].get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
-  return watch(number, join.process, {std::make_shared<const Fd>(std::move(sockets[0])), std::move(sockets[1])});
-}
-
-// The program itself decides who takes over the ended process's connections: its remaining processes release them.
-void TcpPrograms::on_process_ended(std::uint64_t number, std::uint32_t process, TimeNs now) {
-  Program& program = programs_.at(number);
-  loop_.unwatch(program.processes.at(process).wake->get());
-  program.processes.erase(process);
+bool TcpPrograms::on_process_ended(std::uint64_t number, std::uint32_t process) {
   for (const auto& core : cores_) core->remove_process(number, process);
-  if (!service_.remove_process(number, process) || program.processes.empty())
-    return refuse(number,
-                  {Error::closed,
-                   "every process of the program has closed the descriptor by which its connections wake the agent"},
-                  now);
-  for (const auto& [other, sockets] : program.processes)
-    if (sockets.notices) static_cast<void>(send(sockets.notices.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+  return service_.remove_process(number, process);
 }
 
 void TcpPrograms::refuse(std::uint64_t number, Failure why, TimeNs now) {
@@ -230,15 +183,16 @@ void TcpPrograms::refuse(std::uint64_t number, Failure why, TimeNs now) {
 void TcpPrograms::leave(std::uint64_t number, TimeNs now) {
   service_.close(number, now);
   for (const auto& core : cores_) core->close(number);
-  const auto program = programs_.extract(number);
-  for (const auto& [process, sockets] : program.mapped().processes) loop_.unwatch(sockets.wake->get());
+  sockets_.close(number);
+  linked_.close(number);
+  programs_.erase(number);
 }
 
 void TcpPrograms::on_channel_closed(std::uint64_t channel, bool ended, TimeNs now) {
   slow_path_.on_channel_closed(channel);
   const auto number = on_channel(channel);
   if (!number) return;
-  if (!ended || !service_.has(*number)) return leave(*number, now);
+  if (!ended || !service_.has(*number) || linked_.has(*number)) return leave(*number, now);
   programs_.at(*number).has_channel = false;
 }
 
@@ -250,36 +204,42 @@ void TcpPrograms::react(TimeNs now) {
   if (!trace_) return static_cast<void>(service_.react(now));
   const tcp::TcpServiceCounters before = service_.counters();
   service_.react(now);
-  if (service_.counters().wishes != before.wishes) trace_->note(tcp::StageTrace::Stage::wished);
-  if (service_.counters().news != before.news) trace_->note(tcp::StageTrace::Stage::told);
+  if (service_.counters().commands != before.commands) trace_->note(tcp::StageTrace::Stage::commanded);
+  if (service_.counters().events != before.events) trace_->note(tcp::StageTrace::Stage::told);
 }
 
 void TcpPrograms::wake_programs() {
-  for (const auto& [number, process] : service_.take_wakes())
-    if (const auto program = programs_.find(number); program != programs_.end())
-      if (const auto of = program->second.processes.find(process); of != program->second.processes.end())
-        static_cast<void>(send(of->second.wake->get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+  for (const auto& [number, process] : service_.take_wakes()) {
+    if (linked_.has(number))
+      linked_.wake(number, process);
+    else
+      sockets_.wake(number, process);
+  }
 }
 
 bool TcpPrograms::poll(TimeNs now) {
   bool worked = hear_cores(now);
   service_.attach(now);
-  const std::uint64_t wishes = service_.counters().wishes;
+  const std::uint64_t commands = service_.counters().commands;
   worked |= station_->poll(now);
   wake_programs();
+  worked |= linked_.poll(now);
+  for (auto& broken : linked_.take_ended())
+    if (programs_.contains(broken.program)) refuse(broken.program, std::move(broken.why), now);
   if (auto gone = slow_path_.finish_round()) on_ended(gone->channel, std::move(gone->why));
   auto ended = service_.take_ended();
   for (auto& each : ended)
     if (programs_.contains(each.program)) refuse(each.program, std::move(each.why), now);
   tell_cores();  // after ended programs: their ports may be given to others
   worked |= std::exchange(slow_path_worked_, false);
-  return worked || !ended.empty() || service_.counters().wishes != wishes;
+  return worked || !ended.empty() || service_.counters().commands != commands;
 }
 
 bool TcpPrograms::fall_asleep(TimeNs now) {
   service_.attach(now);  // after the other pollers
   for (const auto& core : cores_)
     if (!core->flush() || !core->told().fall_asleep(now)) return false;
+  if (!linked_.may_sleep()) return false;
   return station_->fall_asleep(now) && service_.fall_asleep() && slow_path_.fall_asleep();
 }
 
@@ -340,6 +300,7 @@ void TcpPrograms::ask_status(std::function<void(TcpStatus status, TimeNs now)> a
   gathered->all.device = settings_.device;
   gathered->all.slow_path_is_there = slow_path_.is_there();
   gathered->all.slow_path = slow_path_.counters();
+  gathered->all.link = linked_.counters();
   if (cores_.empty()) return answer(with_channels(std::move(gathered->all)), now);
   for (const auto& core : cores_) {
     core->ask_status([this, gathered, answer](TcpStatus status, TimeNs at) {

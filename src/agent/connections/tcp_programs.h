@@ -1,14 +1,13 @@
 // Programs' TCP connections in the daemon: a device, a stack on it, and the service between the stack and the programs'
-// channels. A program and this agent wake each other by datagrams on a pair of sockets, one pair for each process of
-// the program, so that neither side can block the other's sending. When a process ends, its socket ends. A program
-// keeps its connections until its last process has ended: the agent has its own mapping of their memory, so the channel
-// that opened them may end earlier.
+// channels. A program on this machine and the agent wake each other by the sockets of program_sockets.h. It keeps its
+// connections until its last process has ended: the agent has its own mapping of their memory, so the channel that
+// opened them may end earlier. A program on another machine has a relay there (tcp_relay.h), and linked_programs.h
+// carries its area over the channel's link.
 //
 // This is core 0, on the agent's loop. Further cores (tcp.cores, tcp_core.h) have threads of their own, and learn of
 // programs from this one.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +16,8 @@
 #include <vector>
 
 #include "agent/config/tcp_settings.h"
+#include "agent/connections/linked_programs.h"
+#include "agent/connections/program_sockets.h"
 #include "agent/connections/tcp_core.h"
 #include "agent/connections/tcp_slow_path.h"
 #include "agent/connections/tcp_status.h"
@@ -28,22 +29,27 @@
 #include "tcp/program/tcp_service.h"
 #include "tcp/stack/stage_trace.h"
 #include "tcp/stack/station.h"
+#include "wire/messages/tcp_messages.h"
 
 namespace offpath::agent {
 
-class TcpPrograms final : public loop::Poller {
+class TcpPrograms final : public loop::Poller, private ProgramSockets::Owner {
  public:
   // Opens the device, which needs privileges (tcp_device.h). The loop outlives this.
   [[nodiscard]] static Result<std::unique_ptr<TcpPrograms>> make(loop::Loop& loop, const TcpSettings& settings,
                                                                  std::shared_ptr<ReceivedFds> received, TimeNs now);
   ~TcpPrograms() override;
 
-  // Serves tcp_open, tcp_close and tcp_slow_path, for a channel that lives until on_channel_closed.
+  // Serves the requests tcp_*, for a channel that lives until on_channel_closed.
   void on_request(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who,
                   TimeNs now);
   // `ended`: the process that opened the channel has ended; other processes of the program may outlive it. Otherwise
   // the program broke the protocol.
   void on_channel_closed(std::uint64_t channel, bool ended, TimeNs now);
+  // A read or write of a channel's link that this began.
+  void on_transfer(std::uint64_t token, Status status, TimeNs now) {
+    linked_.on_transfer(token, std::move(status), now);
+  }
   // Ends the channel of a program that broke the protocol.
   std::function<void(std::uint64_t channel, Failure why)> on_ended;
 
@@ -64,30 +70,28 @@ class TcpPrograms final : public loop::Poller {
         settings_(settings),
         received_(std::move(received)),
         service_(settings.limits, 0, settings.cores),
+        sockets_(loop, *this),
         slow_path_(loop, settings.slow_path_on_host) {}
   [[nodiscard]] Status prepare(TimeNs now);
   [[nodiscard]] Status make_cores(TimeNs now);
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, const tcp::TcpService::Who& who);
-  struct Process {
-    std::shared_ptr<const Fd> wake;  // shared with other cores, which send wakes themselves
-    Fd notices;
-  };
   // Keyed by a number of its own, not its channel's: a program may close its connections and open them again on one
   // channel, while flows of the earlier area are still ending and other cores still refer to it.
   struct Program {
     std::uint64_t channel = 0;  // that opened it
     bool has_channel = true;    // the channel still exists
-    std::shared_ptr<ReceivedFds::User> user{};
-    std::map<std::uint32_t, Process> processes{};
   };
 
-  [[nodiscard]] Status make_wakes(channel::AgentEnd& channel, std::uint64_t number, std::uint64_t ticket);
-  void on_woken(std::uint64_t number, std::uint32_t process, TimeNs now);
-  [[nodiscard]] Status join(std::uint64_t number, std::uint32_t from, const wire::TcpJoin& join,
-                            std::array<Fd, 2> sockets);
-  [[nodiscard]] Status watch(std::uint64_t number, std::uint32_t process, Process sockets);
-  void on_process_ended(std::uint64_t number, std::uint32_t process, TimeNs now);
-  void refuse(std::uint64_t number, Failure why, TimeNs now);
+  [[nodiscard]] Status open_linked(channel::AgentEnd& channel, const wire::TcpOpen& asked, tcp::TcpService::Who who);
+  [[nodiscard]] Status on_linked(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now);
+
+  // ---- ProgramSockets::Owner
+  void on_woken(std::uint64_t number, std::uint32_t core, bool every_core, TimeNs now) override;
+  [[nodiscard]] Status on_joined(std::uint64_t number, std::uint32_t process) override;
+  void on_socket(std::uint64_t number, std::uint32_t process, std::shared_ptr<const Fd> wake) override;
+  [[nodiscard]] bool on_process_ended(std::uint64_t number, std::uint32_t process) override;
+  void refuse(std::uint64_t number, Failure why, TimeNs now) override;
+
   void leave(std::uint64_t number, TimeNs now);
   [[nodiscard]] std::optional<std::uint64_t> on_channel(
       std::uint64_t channel) const;  // the program of a channel, as long as it has one
@@ -108,6 +112,8 @@ class TcpPrograms final : public loop::Poller {
   std::unique_ptr<tcp::TracedPort> traced_port_;           // null likewise
   std::unique_ptr<const tcp::CongestionControl> congestion_;
   tcp::TcpService service_;
+  ProgramSockets sockets_;
+  LinkedPrograms linked_;
   std::unique_ptr<tcp::Stack> stack_;
   std::unique_ptr<tcp::Station> station_;
   TcpSlowPath slow_path_;

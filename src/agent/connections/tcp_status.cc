@@ -48,7 +48,7 @@ void add(TcpStatus& all, TcpStatus core) {
     const auto same = std::ranges::find(all.programs, more.number, &tcp::TcpService::ProgramStatus::number);
     if (same == all.programs.end()) continue;  // core 0 has closed it
     same->flows += more.flows;
-    same->seats += more.seats;
+    same->accept_slots += more.accept_slots;
     same->receive_bytes += more.receive_bytes;
   }
   std::ranges::move(core.connections, std::back_inserter(all.connections));

@@ -6,6 +6,7 @@
 
 #include "loop/loop.h"
 #include "tcp/port/port.h"
+#include "tcp/program/area_mirror.h"
 #include "tcp/program/tcp_service.h"
 #include "tcp/slow_path/slow_path_agent.h"
 
@@ -31,6 +32,7 @@ struct TcpStatus {
   std::vector<Core> cores;
   bool slow_path_is_there = false;  // a process of the host does it now
   tcp::SlowPathCounters slow_path;
+  tcp::AreaMirrorCounters link;  // of programs on other machines
 
   static constexpr std::size_t connections_shown = 4096;
 };

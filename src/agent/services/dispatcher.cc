@@ -202,6 +202,11 @@ void Dispatcher::TcpPrograms::on_request(const service::Request& asked, TimeNs n
                   fail(Error::unsupported, "this agent has no device for TCP connections (tcp.device)"));
 }
 
+void Dispatcher::TcpPrograms::on_transfer(service::ChannelNumber, std::uint64_t token, Status status, TimeNs now,
+                                          service::Effects&) {
+  if (requests.on_transfer) requests.on_transfer(token, std::move(status), now);
+}
+
 // ---- puts of this agent's parts
 
 void Dispatcher::OwnPuts::on_stored(std::uint64_t token, Status status, TimeNs, service::Effects&) {

@@ -47,6 +47,7 @@ struct DispatcherOptions {
 struct TcpRequests {
   std::function<void(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, TimeNs now)> on_request;
   std::function<void(std::uint64_t channel, bool ended, TimeNs now)> on_channel_closed;
+  std::function<void(std::uint64_t token, Status status, TimeNs now)> on_transfer;
 };
 
 class Dispatcher final : public service::Dispatcher {
@@ -144,6 +145,8 @@ class Dispatcher final : public service::Dispatcher {
 
     void on_closed(service::ChannelNumber channel, bool usual, TimeNs now, service::Effects& effects) override;
     void on_request(const service::Request& asked, TimeNs now, service::Effects& effects) override;
+    void on_transfer(service::ChannelNumber channel, std::uint64_t token, Status status, TimeNs now,
+                     service::Effects& effects) override;
   };
   // Objects that parts of this agent put.
   struct OwnPuts final : service::Service {

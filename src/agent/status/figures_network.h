@@ -49,13 +49,13 @@ inline constexpr Figure<tcp::StackCounters> stack_figures[] = {
 };
 
 inline constexpr Figure<tcp::TcpServiceCounters> tcp_service_figures[] = {
-    {"without_seat", value<&tcp::TcpServiceCounters::without_seat>, "tcp_without_seat_total",
+    {"without_seat", value<&tcp::TcpServiceCounters::without_accept_slot>, "tcp_without_seat_total",
      "Connections from peers that had to wait because the program accepted none."},
     {"without_memory", value<&tcp::TcpServiceCounters::without_memory>, "tcp_without_memory_total",
      "Connections that were refused or had to wait because receive buffers had reached their memory limit."},
-    {"wishes", value<&tcp::TcpServiceCounters::wishes>, "tcp_wishes_total",
+    {"wishes", value<&tcp::TcpServiceCounters::commands>, "tcp_wishes_total",
      "Commands of programs for their connections."},
-    {"news", value<&tcp::TcpServiceCounters::news>, "tcp_news_total",
+    {"news", value<&tcp::TcpServiceCounters::events>, "tcp_news_total",
      "Events sent to programs about their connections."},
     {"programs_refused", value<&tcp::TcpServiceCounters::programs_refused>},
     {"programs_ended", value<&tcp::TcpServiceCounters::programs_ended>, "tcp_programs_ended_total",
@@ -75,6 +75,26 @@ inline constexpr Figure<tcp::SlowPathCounters> slow_path_figures[] = {
      "given"},
     {"frames_dropped", value<&tcp::SlowPathCounters::frames_dropped>, "tcp_slow_path_frames_total", frames_help,
      "outcome", "dropped"},
+};
+
+inline constexpr std::string_view operations_help =
+    "Operations of links to programs on other machines, by what they carry: a look for commands, payload to send, or "
+    "received payload and events.";
+inline constexpr std::string_view linked_bytes_help =
+    "Payload over links to programs on other machines, by where it goes.";
+inline constexpr Figure<tcp::AreaMirrorCounters> linked_figures[] = {
+    {"looks", value<&tcp::AreaMirrorCounters::looks>, "tcp_linked_operations_total", operations_help, "carries",
+     "commands"},
+    {"fetches", value<&tcp::AreaMirrorCounters::fetches>, "tcp_linked_operations_total", operations_help, "carries",
+     "payload"},
+    {"chains", value<&tcp::AreaMirrorCounters::chains>, "tcp_linked_operations_total", operations_help, "carries",
+     "events"},
+    {"fetched_bytes", value<&tcp::AreaMirrorCounters::fetched_bytes>, "tcp_linked_bytes_total", linked_bytes_help, "to",
+     "network"},
+    {"pushed_bytes", value<&tcp::AreaMirrorCounters::pushed_bytes>, "tcp_linked_bytes_total", linked_bytes_help, "to",
+     "program"},
+    {"wakes", value<&tcp::AreaMirrorCounters::wakes>, "tcp_linked_wakes_total",
+     "Wakes of sleeping processes on other machines."},
 };
 
 inline constexpr std::string_view core_segments_help = "TCP segments, by the agent's core.";

@@ -62,7 +62,4 @@ class Json {
   bool comma_ = false;
 };
 
-// The text, with control characters and bytes outside well-formed UTF-8 replaced.
-[[nodiscard]] std::string printable(std::string_view text);
-
 }  // namespace offpath::agent

@@ -4,8 +4,8 @@
 #include "agent/status/families.h"
 #include "agent/status/figures.h"
 #include "agent/status/figures_network.h"
-#include "agent/status/json.h"
 #include "agent/status/status.h"
+#include "base/text.h"
 
 namespace offpath::agent {
 
@@ -54,6 +54,12 @@ void add_waits(Families& families, const AgentStatus& status) {
   families.add("streams_waiting", "Streams whose program has asked for credit that it has not got.", waiting);
   families.add("stream_longest_wait_seconds", "How long the first of these streams has waited for credit.",
                static_cast<double>(status.taken_at - since) / second_ns);
+  families.add("puts_waiting", "Puts that wait for members of their pool.",
+               static_cast<double>(status.waiting_puts.count));
+  TimeNs put_since = status.taken_at;
+  for (const pool::WaitingPut& put : status.waiting_puts.longest) put_since = std::min(put_since, put.since);
+  families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
+               static_cast<double>(status.taken_at - put_since) / second_ns);
 }
 
 // Metrics of Slurm jobs, as long as they have programs here.
@@ -172,6 +178,7 @@ void add_tcp(Families& families, const AgentStatus& status) {
   add_figures(families, stack_figures, tcp.stack);
   add_figures(families, tcp_service_figures, tcp.service);
   add_figures(families, slow_path_figures, tcp.slow_path);
+  add_figures(families, linked_figures, tcp.link);
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
     families.add("tcp_dropped_frames_total", "Dropped frames, by reason.", tcp.stack.drops[i],
                  {{"reason", std::string(tcp::drop_text(static_cast<tcp::Drop>(i)))}});

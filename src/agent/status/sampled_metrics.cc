@@ -2,8 +2,8 @@
 
 #include "agent/status/families.h"
 #include "agent/status/figures_network.h"
-#include "agent/status/json.h"
 #include "agent/status/status.h"
+#include "base/text.h"
 
 namespace offpath::agent {
 

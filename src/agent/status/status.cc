@@ -248,6 +248,9 @@ void write_tcp(Json& json, const AgentStatus& status) {
   json.key("slow_path").begin_object().member("on", tcp.slow_path_is_there ? "host" : "agent");
   write_figures(json, slow_path_figures, tcp.slow_path);
   json.end_object();
+  json.key("linked").begin_object();
+  write_figures(json, linked_figures, tcp.link);
+  json.end_object();
   json.key("drops").begin_object();
   for (std::size_t i = 1; i < tcp::drop_reasons; ++i)
     if (tcp.stack.drops[i] > 0) json.member(tcp::drop_text(static_cast<tcp::Drop>(i)), tcp.stack.drops[i]);
@@ -261,7 +264,7 @@ void write_tcp(Json& json, const AgentStatus& status) {
   for (const auto& each : tcp.programs) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners)
-        .member("seats", each.seats)
+        .member("seats", each.accept_slots)
         .member("receive_bytes", each.receive_bytes)
         .end_object();
   }

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "pool/directory/placement.h"
 #include "wire/cursor.h"
+#include "wire/messages/peer_messages.h"
+#include "wire/messages/replies.h"
 
 namespace offpath::pool {
 
@@ -15,189 +17,139 @@ using wire::EntryKind;
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
              std::function<bool(std::uint64_t)> room, std::function<std::uint64_t()> wanted,
              std::function<bool(std::uint64_t)> unused)
-    : options_(options),
-      buffers_(std::move(buffers)),
-      table_(options.table),
-      intake_(
-          buffers_, options.object_bytes_max, room,
-          [this](ChannelNumber channel, std::uint64_t number) { return table_.take_offer(channel, number); },
-          std::move(unused)),
-      alive_{""} {
-  table_.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
-    deliver(get, std::move(frame), effects);
+    : context_(options, *this),
+      gets_(context_, remote_, buffers),
+      arrivals_(context_, {versions_, remote_, moves_, comparisons_, reserves_}, buffers, room, std::move(unused)) {
+  context_.table.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
+    gets_.deliver(get, frame, context_.now, effects);
   };
-  if (!options_.store) return;
-  const auto wanted_here = [this, room, wanted = std::move(wanted)] {
-    const std::uint64_t elsewhere = wanted ? wanted() : 0;
-    return waiting_.empty() || room(waiting_.front().object.bytes) ? elsewhere
-                                                                   : std::max(elsewhere, waiting_.front().object.bytes);
+  if (!context_.options.store) return;
+  const auto wanted_here = [this, wanted = std::move(wanted)] {
+    return std::max(wanted ? wanted() : 0, arrivals_.wanted());
   };
-  table_.keep_on(std::make_unique<Disk>(options_.store, buffers_), {room, wanted_here});
-  table_.lost_here = [this](const RecordPtr& record, Effects& effects) { on_lost(record, effects); };
-  table_.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
-    on_unreadable(std::move(get), std::move(why), effects);
+  context_.table.keep_on(std::make_unique<Disk>(context_.options.store, std::move(buffers)), {room, wanted_here});
+  context_.table.lost_here = [this](const RecordPtr& record, Effects& effects) {
+    repairs_.on_lost(record, context_.now, effects);
+  };
+  context_.table.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
+    gets_.on_unreadable(std::move(get), std::move(why), context_.now, effects);
   };
 }
 
 void Pools::set_self(std::string name, std::uint64_t process) {
-  self_ = std::move(name);
-  process_ = process;
-  alive_ = {self_};
+  context_.directory.set_self(std::move(name));
+  puts_.set_process(process);
 }
 
 PoolsCounters Pools::counters() const {
-  PoolsCounters all = counters_;
+  PoolsCounters all = context_.counters;
   all.puts_waiting = puts_.size();
-  all.pulls_waiting = waiting_.size();
-  all.moves_waiting = moves_.size() + reading_.size() + moving_.size() + repairs_.size();
-  all.comparisons_waiting = comparing_ + (compare_at_ != never ? 1 : 0);
+  all.pulls_waiting = arrivals_.waiting();
+  all.moves_waiting = moves_.size() + repairs_.size();
+  all.comparisons_waiting = comparisons_.waiting();
   return all;
 }
 
 std::vector<Pools::PoolStatus> Pools::pools() const {
   std::vector<PoolStatus> all;
-  for (const FrameTable::PoolStatus& held : table_.pools()) {
-    const auto known = definitions_.find(held.name);
-    const std::string text = known != definitions_.end() ? known->second.text : held.name;
+  for (const FrameTable::PoolStatus& held : context_.table.pools()) {
+    const Definition* const known = context_.directory.known(held.name);
+    const std::string text = known != nullptr ? known->text : held.name;
     all.push_back({held.name, held.user, held.frames, held.bytes, held.rows, held.spilled_bytes, held.arrow_frames,
                    text.substr(std::min(text.size(), held.name.size() + 1)),
-                   known != definitions_.end() ? known->second.members.size() : 1});
+                   known != nullptr ? known->members.size() : 1});
   }
   return all;
 }
 
-// ---- which pools there are, and who has their rows
+// ---- Store: streams of programs
 
-Result<const Pools::Definition*> Pools::find_definition(std::string_view text, std::optional<uid_t> user) {
-  const auto known = definitions_.find(text.substr(0, text.find('?')));
-  // Without options, or as members say it: nothing has to be compared.
-  if (known != definitions_.end() && (text == known->first || text == known->second.text)) return &known->second;
-  OFP_ASSIGN(const PoolName name, parse_pool_name(text));
-  if (known == definitions_.end()) return nullptr;
-  if (name.has_options && name.options != known->second.name.options) {
-    if (!user || !table_.may_use(known->first, *user, Access::read))
-      return fail(Error::exists, "pool \"{}\" is there already, with other options", text);
-    return fail(Error::exists, "pool \"{}\" is there already, as \"{}\"; leave the options out to use it", text,
-                known->second.text);
-  }
-  return &known->second;
+Result<std::string> Pools::admit(const std::string& pool, uid_t user, Effects& effects) {
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define(pool, user, Access::write, By::program, context_.now, effects));
+  ++definition->streams;
+  definition->dropped = false;
+  return definition->name.name;
 }
 
-Result<Pools::Definition*> Pools::define(std::string_view text, uid_t user, Access access, By by, Effects& effects) {
-  OFP_ASSIGN(const Definition* const known, find_definition(text, user));
-  if (known != nullptr) {
-    OFP_TRY(table_.may_use(known->name.name, user, access));
-    Definition& there = definitions_.find(known->name.name)->second;
-    there.named_at = now_;
-    return &there;
-  }
-  if (by != By::disk) OFP_TRY(make_room(user));
-  Definition made;
-  OFP_ASSIGN(made.name, parse_pool_name(text));
-  made.text = made.name.text();
-  if (made.name.options.spill != Spill::off && !has_disk())
-    return fail(Error::unsupported,
-                "pool \"{}\": agent {} has no directory for objects on disk (agent.spill_directory)", made.text, self_);
-  made.members = made.name.policy == Policy::local ? std::vector{self_} : members_of(made.name.options, alive_);
-  made.before = made.members;
-  OFP_TRY(table_.define(made.name.name, made.name.options, user));
-  made.named_at = now_;
-  Definition& definition = definitions_.emplace(made.name.name, std::move(made)).first->second;
-  if (definition.name.policy == Policy::local) return &definition;
-  if (const Status any = check_members(definition); !any && by == By::program)
-    log(LogLevel::warning, "{}; puts into it fail until one comes", any.error().message);
-  if (by == By::program) spread(definition, user, now_, effects);
-  gets_.pool_made(definition.name.name, now_);
-  return &definition;
+void Pools::leave(const std::string& pool) {
+  Definition* const known = context_.directory.known(pool);
+  OFP_ASSERT(known != nullptr && known->streams > 0);
+  --known->streams;
 }
 
-Result<Pools::Definition*> Pools::define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
-                                                   Access access, Effects& effects) {
-  const auto owner_there = static_cast<uid_t>(owner), acting = static_cast<uid_t>(user);
-  OFP_ASSIGN(const Definition* const known, find_definition(text, acting));
-  if (known == nullptr) OFP_TRY(define(text, owner_there, Access::write, By::member, effects));
-  OFP_ASSIGN(Definition* const here, define(text, acting, access, By::member, effects));
-  if (const uid_t owner_here = table_.user_of(here->name.name); owner_here != owner_there)
-    return fail(Error::exists, "pool \"{}\" belongs to user {} at member {}, and to user {} at the member that asks",
-                here->name.name, owner_here, self_, owner_there);
-  return here;
+Result<mover::Stored> Pools::put(const Place& place, FramePtr frame, std::uint64_t token, TimeNs now,
+                                 Effects& effects) {
+  context_.now = now;
+  return puts_.put(place, std::move(frame), token, now, effects);
 }
 
-bool Pools::is_elsewhere(const Definition& definition) const noexcept {
-  return definition.name.policy != Policy::local &&
-         (definition.members.size() != 1 || definition.members.front() != self_);
+Result<FramePtr> Pools::find(const std::string& pool, const std::string& row_key, const std::string& column_key,
+                             uid_t user) {
+  if (const Definition* const known = context_.directory.known(pool);
+      known != nullptr && context_.directory.is_elsewhere(*known))
+    return fail(Error::unsupported, "pool \"{}\": objects are updated in place in local pools only", pool);
+  return context_.table.find(pool, row_key, column_key, user);
 }
 
-std::vector<std::string> Pools::owners(const Definition& definition, std::string_view row) const {
-  return owners_of(definition.name.policy, definition.name.options.replicas, row, definition.members);
+Status Pools::end_step(const std::string& pool, const std::string& row_key, std::uint32_t rank, std::uint32_t ranks,
+                       TimeNs now, Effects& effects) {
+  context_.now = now;
+  return puts_.end_step(pool, row_key, rank, ranks, now, effects);
 }
+
+void Pools::rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) {
+  const std::int64_t real_ns = context_.options.real_clock != nullptr ? context_.options.real_clock() : 0;
+  context_.table.rank_ended(pool, rank, {client.program, client.host, client.pid, real_ns});
+}
+
+// ---- what parts tell each other of
+
+void Pools::on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) {
+  std::vector<std::string> others = context_.directory.alive();
+  std::erase(others, context_.directory.self());
+  if (by_program && !others.empty()) puts_.define(definition.name.name, user, std::move(others), now, effects);
+  remote_.pool_made(definition.name.name, now);
+}
+
+void Pools::on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) {
+  moves_.on_ended(move, status, now);
+  drops_.on_move_ended(move.number, move.place, move.owners, now, effects);
+}
+
+void Pools::on_put_divided(TimeNs now) { comparisons_.later(deadline_after(now, context_.options.move_retry_ns)); }
+
+// ---- members
 
 void Pools::on_members(std::vector<std::string> alive, const std::vector<std::string>& anew, TimeNs now,
                        Effects& effects) {
-  now_ = now;
+  context_.now = now;
   std::vector<std::string> newcomers;
   for (const std::string& member : alive)
-    if (member != self_ &&
-        (!std::ranges::binary_search(alive_, member) || std::ranges::find(anew, member) != anew.end()))
+    if (member != context_.directory.self() &&
+        (!context_.directory.is_alive(member) || std::ranges::find(anew, member) != anew.end()))
       newcomers.push_back(member);
-  if (alive == alive_ && newcomers.empty()) return;
-  alive_ = std::move(alive);
-  ++view_;
-  view_began_ = stamp();
-  conflicts_logged_ = 0;
-  for (auto& [name, definition] : definitions_) {
-    if (definition.name.policy == Policy::local) continue;
-    std::vector<std::string> before = std::exchange(definition.members, members_of(definition.name.options, alive_));
-    note_losses(definition, before);
-    if (joining_until_ == never) definition.before = std::move(before);
-  }
-  for (const auto& [name, definition] : definitions_) {
+  if (alive == context_.directory.alive() && newcomers.empty()) return;
+  context_.directory.change_members(std::move(alive));
+  versions_.begin_view(context_.clock.stamp(now));
+  for (const auto& [name, definition] : context_.directory.all()) {
     if (newcomers.empty() || definition.name.policy == Policy::local) continue;
-    Put tell;
-    tell.what = Put::What::definition;
-    tell.place = {name, "", "", table_.user_of(name), 0, false};
-    tell.owners = newcomers;
-    start(std::move(tell), now, effects);
+    puts_.define(name, context_.table.user_of(name), newcomers, now, effects);
   }
-  if (joining_until_ == never) plan_moves(anew);
-  compare_later(deadline_after(now, options_.compare_wait_ns));
-  for (auto& [number, put] : puts_) {
-    if (put.what != Put::What::definition && !put.moves) {
-      const auto at = definitions_.find(put.place.pool);
-      if (at != definitions_.end()) put.owners = owners(at->second, put.place.row_key);
-    }
-    for (const std::string& member : anew) put.done.erase(member);
-    put.retry_at = now;
-    set_due(put, now);
-  }
-  for (auto& [removed, members] : removals_)
-    for (const std::string& member : newcomers)
-      if (const auto at = members.find(member); at != members.end()) due(at->second = now);
-  replan_gets(now, effects);
+  if (!context_.directory.is_joining()) moves_.plan(anew);
+  comparisons_.later(deadline_after(now, context_.options.compare_wait_ns));
+  puts_.on_members(anew, now);
+  removals_.on_newcomers(newcomers, now);
+  gets_.on_members(now, effects);
   on_time(now, effects);
 }
 
-// ---- asking
-
-std::uint64_t Pools::ask(Asking asking, EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
-                         ComposeAsk compose, Effects& effects, std::vector<std::byte> body) {
-  const std::uint64_t number = next_number_++;
-  service::AskEffect asked{service::token_of(service::ServiceId::peers, number),
-                           asking.member,
-                           kind,
-                           deadline,
-                           std::move(object),
-                           inbox_bytes,
-                           std::move(compose)};
-  asked.body = std::move(body);
-  effects.emplace_back(std::move(asked));
-  askings_.emplace(number, std::move(asking));
-  return number;
-}
+// ---- answers of members
 
 void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) {
-  now_ = now;
-  const auto node = askings_.extract(service::number_of(token));
+  context_.now = now;
+  const auto node = context_.requests.take(token);
   if (!node) return;  // not wanted any more
   const Asking& asked = node.mapped();
   const auto status = [&]() -> Status {
@@ -212,84 +164,40 @@ void Pools::on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Ef
   };
   switch (asked.kind) {
     case Asking::Kind::put:
-      return on_put_answer(asked, done(), now, effects);
+      return puts_.on_answer(asked, done(), now, effects);
     case Asking::Kind::compare:
-      return on_compared(asked, done());
+      return comparisons_.on_answer(asked, done(), now);
     case Asking::Kind::get:
-      return on_get_answer(asked.number, std::move(answer), now, effects);
+      return gets_.on_answer(asked.number, std::move(answer), now, effects);
     case Asking::Kind::gather:
-      return on_gather_answer(asked.number, asked.member, std::move(answer), now, effects);
+      return gathers_.on_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::cancel:
       return;
     case Asking::Kind::listing:
-      return on_listing(asked.number, asked.member, std::move(answer), effects);
+      return listings_.on_answer(asked.number, asked.member, std::move(answer), now, effects);
     case Asking::Kind::follow:
-      return on_followed(asked.number, answer, effects);
+      return drops_.on_answer(asked.number, answer, effects);
     case Asking::Kind::removal:
-      return on_removal_answer(asked, status());
+      return removals_.on_answer(asked, status(), now);
     case Asking::Kind::deliver:
-      return on_deliver_answer(asked.get, *asked.object, status(), effects);
-  }
-}
-
-// Nothing depends on the answer: a member that has not heard of it gives up when the time is over, or when the channel
-// ends.
-void Pools::cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
-                   Effects& effects) {
-  Asking asking{Asking::Kind::cancel, 0, member};
-  asking.charge = std::move(charge);
-  ask(
-      std::move(asking), EntryKind::peer_cancel, deadline_after(now_, options_.ask_wait_ns), nullptr, 0,
-      [what, number](const service::AskedMemory&, std::vector<std::byte>& payload) {
-        wire::encode(wire::PeerCancel{what, number}, payload);
-      },
-      effects);
-}
-
-void Pools::refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects) {
-  effects.push_back(FailEffect{channel, ticket, wire::any_reply, std::move(failure)});
-}
-
-// Whether asking again, or another member, may end otherwise.
-bool Pools::may_pass(Error code) noexcept {
-  switch (code) {
-    case Error::peer_lost:
-    case Error::timeout:
-    case Error::closed:
-    case Error::would_block:
-    case Error::cancelled:
-    case Error::not_found:
-    case Error::no_memory:
-    case Error::no_space:
-      return true;
-    default:
-      return false;
+      return Gets::on_delivered(asked.get, *asked.object, status(), effects);
   }
 }
 
 // ---- requests of programs
 
 void Pools::on_channel_open(ChannelNumber channel, uid_t user) {
-  channels_[channel].user = user;
-  table_.on_channel_open(channel, user);
+  channels_[channel] = user;
+  context_.table.on_channel_open(channel, user);
 }
 
 void Pools::on_channel_closed(ChannelNumber channel, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   channels_.erase(channel);
-  table_.on_channel_closed(channel);
-  for (const std::uint64_t number : gets_.of_channel(channel)) cancel_at_owner(number, gets_.take(number), effects);
-  std::erase_if(gathers_, [channel](const auto& each) { return each.second.channel == channel; });
-  std::erase_if(waiting_, [channel](const Incoming& each) { return each.object.channel == channel; });
-  for (auto at = incoming_.begin(); at != incoming_.end();) {
-    if (at->second.object.channel == channel) {
-      arriving_bytes_[at->second.place.pool] -= at->second.object.bytes;
-      intake_.forget(service::token_of(service::ServiceId::peers, at->first));
-      at = incoming_.erase(at);
-    } else {
-      ++at;
-    }
-  }
+  context_.table.on_channel_closed(channel);
+  gets_.on_channel_closed(channel, now, effects);
+  gathers_.on_channel_closed(channel);
+  arrivals_.on_channel_closed(channel);
 }
 
 void Pools::on_request(const service::Request& asked, TimeNs now, Effects& effects) {
@@ -311,109 +219,267 @@ void Pools::on_request(const service::Request& asked, TimeNs now, Effects& effec
 // In each round: what waits for it is told in the next one.
 bool Pools::on_round(TimeNs now, Effects& effects) {
   if (!has_disk()) return false;
-  const std::uint64_t freed = table_.freed();
+  const std::uint64_t freed = context_.table.freed();
   const std::size_t before = effects.size();
   spill(now, effects);
-  return effects.size() != before || freed != table_.freed();
+  return effects.size() != before || freed != context_.table.freed();
 }
 
 void Pools::on_request(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   const auto kind = static_cast<EntryKind>(request.kind);
   if (kind == EntryKind::release || kind == EntryKind::push_lease)
-    return table_.on_request(channel, request, now, effects);
-  if (kind == EntryKind::pool_cancel) return cancel_get(channel, request, effects);
+    return context_.table.on_request(channel, request, now, effects);
+  if (kind == EntryKind::pool_cancel) return gets_.cancel(channel, request, now, effects);
   // All of them begin with the pool's name.
   wire::Reader reader(request.payload);
   const std::string_view text = reader.take_text();
   if (text.starts_with("sift:/"))
-    return refuse(
+    return PoolContext::refuse(
         channel, request.ticket,
         {Error::unsupported, fmt::format("pool \"{}\" splits what is put there into tracks: read those", text)},
         effects);
   if (Status may = check_not_reserved(text); !may)
-    return refuse(channel, request.ticket, std::move(may).error(), effects);
-  auto known = find_definition(text, channels_.at(channel).user);
+    return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
+  auto known = context_.directory.find(text, channels_.at(channel));
   // A get that says the options makes the pool, so that it can wait for its objects at the right member.
   if (known && *known == nullptr && (kind == EntryKind::pool_get || kind == EntryKind::pool_compute) &&
       text.find('?') != std::string_view::npos)
-    known = define(text, channels_.at(channel).user, Access::read, By::program, effects);
-  if (!known) return refuse(channel, request.ticket, std::move(known).error(), effects);
-  const bool local = *known != nullptr ? !is_elsewhere(**known) : text.starts_with("local:/");
-  if (kind == EntryKind::pool_compute) return compute(channel, request, local, now, effects);
-  if (local) return table_.on_request(channel, request, now, effects);
+    known = context_.directory.define(text, channels_.at(channel), Access::read, By::program, context_.now, effects);
+  if (!known) return PoolContext::refuse(channel, request.ticket, std::move(known).error(), effects);
+  const bool local = *known != nullptr ? !context_.directory.is_elsewhere(**known) : text.starts_with("local:/");
+  if (kind == EntryKind::pool_compute)
+    return gets_.compute(channel, channels_.at(channel), request, local, now, effects);
+  if (local) return context_.table.on_request(channel, request, now, effects);
   switch (kind) {
     case EntryKind::pool_get:
-      return get(channel, request, now, effects);
+      return gets_.get(channel, channels_.at(channel), request, now, effects);
     case EntryKind::pool_list:
-      return gather(channel, request, false, now, effects);
+      return gathers_.begin(channel, channels_.at(channel), request, false, now, effects);
     case EntryKind::pool_drop:
-      return gather(channel, request, true, now, effects);
+      return gathers_.begin(channel, channels_.at(channel), request, true, now, effects);
     case EntryKind::pool_write:
-      return refuse(channel, request.ticket,
-                    {Error::unsupported,
-                     fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
-                    effects);
+      return PoolContext::refuse(
+          channel, request.ticket,
+          {Error::unsupported,
+           fmt::format("pool \"{}\" lies on several members: read its objects and write them here", text)},
+          effects);
     default:
       OFP_ASSERT(!"a request of another service");
   }
 }
 
+// ---- requests of members: their bytes are decoded and checked like those of any program; that they act for users is
+// taken from agents of this agent's own user only
+
+void Pools::on_peer_request(ChannelNumber channel, const channel::Entry& request, bool is_member, TimeNs now,
+                            Effects& effects) {
+  context_.now = now;
+  const auto serve = [&]() -> Status {
+    if (!is_member) return fail(Error::denied, "members of a group are of one user; this channel is of another one");
+    switch (static_cast<EntryKind>(request.kind)) {
+      case EntryKind::peer_put:
+        return arrivals_.serve_put(channel, request, now, effects);
+      case EntryKind::peer_get:
+        return gets_.serve(channel, request, now, effects);
+      case EntryKind::peer_compute:
+        return gets_.serve_compute(channel, request, now, effects);
+      case EntryKind::peer_cancel:
+        return gets_.serve_cancel(channel, request, effects);
+      case EntryKind::peer_deliver:
+        return arrivals_.serve_delivery(channel, request, now, effects);
+      case EntryKind::peer_list:
+        return listings_.serve(channel, request, effects);
+      case EntryKind::peer_drop:
+        return drops_.serve(channel, request, now, effects);
+      case EntryKind::peer_compare:
+        return comparisons_.serve(channel, request, now, effects);
+      case EntryKind::peer_step_end:
+        return serve_step_end(channel, request, now, effects);
+      case EntryKind::peer_define:
+        return serve_definition(request, effects).map([&] {
+          effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{0}});
+        });
+      default:
+        OFP_ASSERT(!"a request of another service");
+    }
+  };
+  if (Status served = serve(); !served)
+    PoolContext::refuse(channel, request.ticket, std::move(served).error(), effects);
+}
+
+Status Pools::serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects) {
+  wire::PeerStepEnd end{};
+  OFP_TRY(wire::decode(request.payload, end));
+  OFP_TRY(check_not_reserved(end.pool));
+  OFP_TRY(check_not_local(end.pool));
+  OFP_ASSIGN(const Definition* const definition,
+             context_.directory.define_of_member(end.pool, end.user, end.user, Access::write, context_.now, effects));
+  OFP_TRY(context_.table.end_step(definition->name.name, std::string(end.row_key), end.rank, end.ranks, now, effects));
+  effects.push_back(service::ReplyEffect{channel, request.ticket, wire::Done{0}});
+  return {};
+}
+
+Status Pools::serve_definition(const channel::Entry& request, Effects& effects) {
+  wire::PeerDefine message{};
+  OFP_TRY(wire::decode(request.payload, message));
+  OFP_TRY(check_not_local(message.pool));
+  OFP_TRY(context_.directory.define_of_member(message.pool, message.user, message.user, Access::write, context_.now,
+                                              effects));
+  return {};
+}
+
+// ---- of services beside this one
+
+void Pools::serve_computes(Computes& computes) {
+  gets_.serve_computes(computes);
+  context_.table.shown = [this, &computes](const std::string& pool, const FrameTable::Keys& keys,
+                                           const FramePtr& frame) {
+    bool first = !versions_.takes_moved();
+    if (const Definition* const known = context_.directory.known(pool);
+        first && known != nullptr && context_.directory.is_elsewhere(*known)) {
+      const std::vector<std::string> all = Directory::owners(*known, keys.first);
+      first = !all.empty() && all.front() == context_.directory.self();
+    }
+    computes.on_shown(pool, keys, frame, first);
+  };
+}
+
+void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.answer(get, frame, effects);
+}
+
+void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
+                  TimeNs now, Effects& effects) {
+  context_.now = now;
+  gets_.fetch(std::move(get), std::move(member), kind, deadline, std::move(compose), effects);
+}
+
 // ---- time and completions
 
 void Pools::on_transfer(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
-  now_ = now;
+  context_.now = now;
   if (service::service_of(token) == service::ServiceId::pool)
-    return table_.on_transfer(token, std::move(status), effects);
+    return context_.table.on_transfer(token, std::move(status), effects);
   on_job(token, std::move(status), now, effects);
 }
 
 void Pools::on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) {
   if (service::service_of(token) == service::ServiceId::disk) return on_disk_job(token, status, now, effects);
-  now_ = now;
-  if (service::service_of(token) == service::ServiceId::pool) return table_.on_job(token, std::move(status), effects);
-  auto node = incoming_.extract(service::number_of(token));
-  if (!node) return;
-  arriving_bytes_[node.mapped().place.pool] -= node.mapped().object.bytes;
-  arrived(std::move(node.mapped()), intake_.end(token, status), now, effects);
+  context_.now = now;
+  if (service::service_of(token) == service::ServiceId::pool)
+    return context_.table.on_job(token, std::move(status), effects);
+  arrivals_.on_pulled(token, status, now, effects);
 }
 
 void Pools::on_time(TimeNs now, Effects& effects) {
-  now_ = now;
-  table_.on_time(now, effects);
-  next_ = never;
-  waits_for_budget_ = false;
-  std::vector<std::uint64_t> ready = put_times_.take(now);
-  if (std::exchange(freed_seen_, table_.freed()) != table_.freed()) take_budget_waiting(ready);
-  std::ranges::sort(ready);  // the oldest first
-  ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
-  for (const std::uint64_t number : ready) work(number, now, effects);
-  ready = gets_.take_due(now);
-  std::ranges::sort(ready);
-  for (const std::uint64_t number : ready) ask_next(number, now, effects);
-  admit_incoming(now, effects);
-  if (now >= joining_until_) {
-    joining_until_ = never;
-    plan_moves({});
+  context_.now = now;
+  context_.table.on_time(now, effects);
+  context_.next = never;
+  puts_.on_time(now, effects);
+  gets_.on_time(now, effects);
+  arrivals_.on_time(now, effects);
+  if (now >= context_.directory.joining_until()) {
+    context_.directory.join_until(never);
+    moves_.plan({});
   }
-  if (now >= compare_at_) compare(now, effects);
-  start_moves(now, effects);
-  ask_removals_again(now, effects);
-  ask_for_copies_again(now, effects);
-  due(std::min(joining_until_, compare_at_));
-  due(tell_of_waits(now));
-  if (has_room_to_move()) due(moves_.first());  // otherwise when one of those under way is over
+  comparisons_.on_time(now, effects);
+  moves_.on_time(now, effects);
+  removals_.on_time(now, effects);
+  repairs_.on_time(now, effects);
+  context_.due(std::min(context_.directory.joining_until(), comparisons_.at()));
+  context_.due(puts_.tell_of_waits(now));
+  if (moves_.has_room()) context_.due(moves_.first());  // otherwise when one of those under way is over
 }
 
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
-  now_ = now;
-  admit_incoming(now, effects);
+  context_.now = now;
+  arrivals_.admit(now, effects);
 }
 
 TimeNs Pools::next_deadline() const noexcept {
-  if ((waits_for_budget_ || !budget_waiting_.empty()) && freed_seen_ != table_.freed())
-    return now_;  // a drop frees a budget even if readers hold the memory yet
-  return std::min({next_, put_times_.first(), gets_.next_due(), table_.next_deadline()});
+  if ((arrivals_.waits_for_budget() || puts_.waits_for_budget()) && puts_.has_freed())
+    return context_.now;  // a drop frees a budget even if readers hold the memory yet
+  return std::min({context_.next, puts_.next_due(), remote_.next_due(), context_.table.next_deadline()});
+}
+
+// ---- pools that go
+
+// The pools that something under way means.
+void Pools::add_in_use(std::set<std::string_view>& names) const {
+  puts_.add_pools(names);
+  gets_.add_pools(names);
+  gathers_.add_pools(names);
+  listings_.add_pools(names);
+  removals_.add_pools(names);
+  for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
+  arrivals_.add_pools(names);
+  moves_.add_pools(names);
+}
+
+void Pools::on_pool_gone(const std::string& pool) { arrivals_.on_pool_gone(pool); }
+
+bool Pools::has_moves(const std::string& pool) const {
+  return moves_.any(pool, [](const std::string&, const std::vector<std::string>&) { return true; });
+}
+
+// ---- of the configuration
+
+Status Pools::make(const std::string& text, uid_t user, Effects& effects) {
+  OFP_TRY(check_not_reserved(text));
+  OFP_ASSIGN(Definition* const definition,
+             context_.directory.define(text, user, Access::write, By::program, context_.now, effects));
+  definition->stays = true;
+  return {};
+}
+
+void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.on_offer(channel, number, std::move(fd), effects);
+  if (arrivals_.is_waiting()) arrivals_.admit(now, effects);
+}
+
+// ---- with a disk
+
+void Pools::spill(TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.lighten(now, effects);
+}
+
+void Pools::on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.disk()->on_job(token, status, now, effects);
+}
+
+// ---- at start
+
+Status Pools::recover(TimeNs now, Effects& effects) {
+  context_.now = now;
+  if (context_.table.disk() == nullptr) return {};
+  OFP_ASSIGN(const std::vector<RecordPtr> all, context_.table.disk()->scan());
+  std::uint64_t left = 0;
+  for (const RecordPtr& record : all) {
+    const auto made = context_.directory.define(record->pool, record->pool_user, FrameTable::Access::write, By::disk,
+                                                context_.now, effects);
+    // With other options by now: the pool is what it was made as first.
+    if (!made && !context_.directory.known(record->pool.substr(0, record->pool.find('?')))) {
+      if (left++ == 0) log(LogLevel::error, "{}: {}", record->described(), made.error().message);
+      continue;
+    }
+    context_.clock.saw(record->id.counter);
+    context_.table.recover(record, now);
+  }
+  const FrameTableCounters& counters = context_.table.counters();
+  // One that knows half of the members would send half of its rows to wrong ones.
+  if (!all.empty()) {
+    context_.directory.join_until(now + context_.options.join_wait_ns);
+    context_.due(context_.directory.joining_until());
+  }
+  if (!all.empty())
+    log(left > 0 ? LogLevel::error : LogLevel::info, "{} has {} objects of {} pools, {} bytes; {} could not be taken",
+        context_.table.disk()->described(), counters.frames, context_.directory.all().size(), counters.bytes, left);
+  return {};
 }
 
 }  // namespace offpath::pool

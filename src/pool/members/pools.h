@@ -46,11 +46,19 @@
 #include "channel/ring.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
+#include "pool/members/arrivals.h"
+#include "pool/members/comparisons.h"
 #include "pool/members/computation.h"
-#include "pool/members/intake.h"
+#include "pool/members/gathers.h"
+#include "pool/members/gets.h"
+#include "pool/members/listings.h"
 #include "pool/members/moves.h"
+#include "pool/members/pool_context.h"
+#include "pool/members/puts.h"
 #include "pool/members/remote_gets.h"
-#include "pool/members/waiting.h"
+#include "pool/members/removals.h"
+#include "pool/members/repairs.h"
+#include "pool/members/versions.h"
 #include "pool/query/query_members.h"
 #include "pool/table/frame_table.h"
 #include "pool/table/reserves.h"
@@ -61,34 +69,13 @@
 
 namespace offpath::pool {
 
-struct PoolsOptions {
-  FrameTable::Limits table;
-  TimeNs put_wait_ns = 30 * second_ns;            // until a put whose owners cannot be reached, or are full, has failed
-  TimeNs ask_wait_ns = 5 * second_ns;             // for an answer to what is answered at once
-  TimeNs retry_ns = 50 * millisecond_ns;          // between attempts at one member
-  std::uint32_t moves_max = 16;                   // rows under way to new owners at a time
-  TimeNs move_retry_ns = 5 * second_ns;           // until one that failed is tried again
-  std::uint64_t object_bytes_max = UINT64_MAX;    // of an object of another member: the memory there is
-  std::uint64_t reserved_bytes_max = UINT64_MAX;  // of all that is set aside for what other members keep here
-  TimeNs compare_wait_ns = second_ns;             // after members changed, until owners compare what they have
-  std::int64_t (*real_clock)() = nullptr;         // CLOCK_REALTIME, which stamps puts; null: the time that is given
-  // at start, until rows from disk go where they belong: until then members are still met
-  TimeNs join_wait_ns = 3 * second_ns;
-  std::shared_ptr<ObjectStore> store{};  // where objects of pools with spill go; null: there are none
-};
-
-struct PoolsCounters {
-  std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;  // asked of other members
-  std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;  // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0,
-                removals_waiting = 0;
-  std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
-  std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed
-};
-
 using service::Answer;
 
-class Pools final : public mover::Store, public QueryMembers, public service::Service {
+class Pools final : public mover::Store,
+                    public QueryMembers,
+                    public service::Service,
+                    private Directory::Users,
+                    private Puts::Ends {
  public:
   // `room` says whether so many bytes of memory may be taken for objects of other members.
   // `wanted`: how many bytes of memory objects are to leave, where they can go to disk. `unused`: whether so many bytes
@@ -114,25 +101,25 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
                                 std::uint32_t ranks, TimeNs now, Effects& effects) override;
   void leave(const std::string& pool) override;
   void rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) override;
-  void rank_began(const std::string& pool, std::uint32_t rank) override { table_.rank_began(pool, rank); }
+  void rank_began(const std::string& pool, std::uint32_t rank) override { context_.table.rank_began(pool, rank); }
   // A pool of the configuration: it stays, though nobody uses it.
   [[nodiscard]] Status make(const std::string& text, uid_t user, Effects& effects);
 
   // ---- computations: carried out by `computes`, which asks for what lies here
   void serve_computes(Computes& computes);
   [[nodiscard]] Result<std::vector<QuerySource>> row(const FrameTable::Get& get) {
-    return table_.row(get.pool, get.keys.first, get.keys.second, get.user);
+    return context_.table.row(get.pool, get.keys.first, get.keys.second, get.user);
   }
   void answer(const FrameTable::Get& get, const FramePtr& frame, Effects& effects) {
-    table_.answer(get, frame, effects);
+    context_.table.answer(get, frame, effects);
   }
   // Whose a pool is; if there is none yet, the agent's own user.
   [[nodiscard]] uid_t owner_of(const std::string& pool) const {
-    return table_.has(pool) ? table_.user_of(pool) : own_user_;
+    return context_.table.has(pool) ? context_.table.user_of(pool) : own_user_;
   }
   void set_own_user(uid_t user) noexcept { own_user_ = user; }
-  [[nodiscard]] const std::string& self() const noexcept override { return self_; }
-  [[nodiscard]] TimeNs now() const noexcept { return now_; }  // of the last event
+  [[nodiscard]] const std::string& self() const noexcept override { return context_.directory.self(); }
+  [[nodiscard]] TimeNs now() const noexcept { return context_.now; }  // of the last event
 
   // ---- asked on this machine otherwise than by a program's channel
   // What a query is to read. Error::unsupported: it lies on other members too.
@@ -144,7 +131,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
   [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
   [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
-    return table_.charge(user, bytes);
+    return context_.table.charge(user, bytes);
   }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                   Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
@@ -152,25 +139,23 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
 
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
-  using ComposeFetch =
-      std::function<void(const service::AskedMemory& memory, std::uint64_t delivery, std::vector<std::byte>& payload)>;
+  using ComposeFetch = Gets::Compose;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
              TimeNs now, Effects& effects);
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) {
-    return table_.take_offer(channel, number);
+    return context_.table.take_offer(channel, number);
   }
 
   // ---- objects of services beside this one, in pools of their own
-  using Kept = std::function<void(const Status& status, TimeNs now, Effects& effects)>;
+  using Kept = pool::Kept;
   using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
-  using ListedThere =
-      std::function<void(const Result<std::vector<FrameTable::Item>>& items, TimeNs now, Effects& effects)>;
+  using ListedThere = Listings::Listed;
   [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
   // Sets memory aside for objects that other members keep in the pool here, until unreserve or forget_all (see
   // reserves.h). Error::too_large if all reserves together would exceed their bound.
   [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, Reserves::Stays stays) {
-    return reserves_.add(pool, bytes, std::move(stays), self_);
+    return reserves_.add(pool, bytes, std::move(stays), context_.directory.self());
   }
   void unreserve(const std::string& pool) { reserves_.remove(pool); }
   [[nodiscard]] std::uint64_t reserved() const noexcept { return reserves_.bytes(); }
@@ -202,17 +187,17 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   void on_job(std::uint64_t token, Status status, TimeNs now, Effects& effects) override;
   void on_answer(std::uint64_t token, Result<Answer> answer, TimeNs now, Effects& effects) override;
   // ---- with a disk: in each round, and at the end, when no job of the disk's runs any more
-  [[nodiscard]] bool has_disk() const noexcept { return table_.disk() != nullptr; }
+  [[nodiscard]] bool has_disk() const noexcept { return context_.table.disk() != nullptr; }
   void on_disk_job(std::uint64_t token, const Status& status, TimeNs now, Effects& effects);
   void spill(TimeNs now, Effects& effects);
-  void flush() { table_.flush(); }
+  void flush() { context_.table.flush(); }
   void read_back(const FramePtr& frame, TimeNs until, Disk::Read done, Effects& effects) {
-    table_.read_back(frame, until, std::move(done), effects);
+    context_.table.read_back(frame, until, std::move(done), effects);
   }
 
   void on_time(TimeNs now, Effects& effects) override;
   // To be told when memory becomes free.
-  [[nodiscard]] bool waits_for_memory() const noexcept override { return !waiting_.empty(); }
+  [[nodiscard]] bool waits_for_memory() const noexcept override { return arrivals_.is_waiting(); }
   void on_memory_freed(TimeNs now, Effects& effects) override;
   [[nodiscard]] TimeNs next_deadline() const noexcept override;
 
@@ -234,7 +219,7 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
   }
   bool on_round(TimeNs now, Effects& effects) override;
 
-  [[nodiscard]] const FrameTable& table() const noexcept { return table_; }
+  [[nodiscard]] const FrameTable& table() const noexcept { return context_.table; }
   [[nodiscard]] PoolsCounters counters() const;
   struct PoolStatus {
     std::string name;
@@ -246,368 +231,44 @@ class Pools final : public mover::Store, public QueryMembers, public service::Se
     std::size_t members;
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
-  [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const;  // waiting.cc
+  [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const { return puts_.waiting(now); }
 
  private:
-  struct Definition {
-    PoolName name;
-    std::string text;                  // the name with its options, as members are told it
-    std::vector<std::string> members;  // that live
-    std::vector<std::string> before;   // those before the last change
-    std::vector<std::string> missed;   // that went since rows last had all their copies, as far as this member knows
-    std::vector<std::string> lost;     // that went with rows which no other member has, and are not back
-    std::size_t streams = 0;           // admitted, and not closed
-    bool stays = false;                // while it is a service's, or the configuration's
-    bool dropped = false;              // all that was in it was, and no stream was admitted since
-    TimeNs named_at = 0;
-  };
-  // One thing that several members are to have.
-  struct Put {
-    enum class What { object, step_end, definition } what = What::object;
-    Place place{};
-    FramePtr frame{};  // the object
-    std::uint32_t rank = 0, ranks = 0;
-    PutId id{};                                // the object's
-    std::uint64_t token = 0;                   // the mover's; 0: nobody waits for it
-    bool moves = false;                        // to new owners, because members changed
-    bool drop_after = false;                   // and does not stay here
-    std::uint32_t failures = 0;                // of this move before
-    std::vector<std::uint64_t> followed_by{};  // drops of its row meanwhile, of followings_
-    bool keeping = false;                      // it is being written to disk here
-    std::uint64_t number = 0;                  // of this process's puts
-    std::vector<std::string> owners{};         // that are to have it
-    std::set<std::string> done{}, asked{};
-    TimeNs retry_at = never, deadline = never;
-    Failure last{Error::timeout, "its owners did not answer in time"};
-    Kept kept{};  // a service's: how it ended
-  };
-  // Bytes of keys that listings of one user hold, until they have been sent.
-  class ListedBytes {
-   public:
-    using OfUsers = std::map<uid_t, std::uint64_t>;
-    ListedBytes(std::shared_ptr<OfUsers> all, uid_t user) : all_(std::move(all)), user_(user) {}
-    ListedBytes(const ListedBytes&) = delete;
-    ListedBytes& operator=(const ListedBytes&) = delete;
-    ~ListedBytes() {
-      if (const auto at = all_->find(user_); at != all_->end() && (at->second -= bytes_) == 0) all_->erase(at);
-    }
-    // All that the user's listings hold then.
-    std::uint64_t add(std::uint64_t bytes) {
-      bytes_ += bytes;
-      return (*all_)[user_] += bytes;
-    }
+  // ---- Directory::Users
+  void on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) override;
+  void on_pool_gone(const std::string& pool) override;
+  void add_in_use(std::set<std::string_view>& names) const override;
+  [[nodiscard]] bool has_moves(const std::string& pool) const override;
 
-   private:
-    std::shared_ptr<OfUsers> all_;
-    uid_t user_;
-    std::uint64_t bytes_ = 0;
-  };
-  struct Gather {
-    ChannelNumber channel;
-    std::uint64_t ticket;
-    uid_t user;
-    bool drops;
-    std::string pool{}, row_glob{}, column_glob{};
-    std::size_t asked = 0;
-    bool found = false;  // some member knows the pool
-    std::map<FrameTable::Keys, FrameTable::Item> items{};
-    std::shared_ptr<ListedBytes> listed{};  // of those
-    std::uint64_t dropped = 0;
-    WaitCharge charge{};
-    std::optional<Failure> failure{};
-  };
-  // A drop that waits for rows on their way (pools_drop.cc).
-  using Followed = std::function<void(Result<std::uint64_t> dropped, Effects& effects)>;
-  struct Following {
-    uid_t user = 0;
-    std::size_t open = 0;
-    std::uint64_t dropped = 0;
-    std::optional<Failure> failure{};
-    Followed over{};
-  };
-  struct Sent {
-    TimeNs at;
-    std::string pool;
-    FrameTable::Keys keys;
-    std::vector<std::string> owners;
-  };
-  using Digests = std::array<std::uint64_t, wire::compared_parts>;
-  // What was asked of a member, by the number of its token.
-  struct Asking {
-    enum class Kind { put, get, gather, deliver, cancel, listing, follow, removal, compare } kind;
-    std::uint64_t number;  // of the put, get, gather, listing or following
-    std::string member;
-    FrameTable::Get get{};  // deliver: what it answers; removal: of what; compare: which pool
-    FramePtr object{};
-    std::uint64_t counter = 0;  // put: its stamp
-    WaitCharge charge{};        // get, gather, cancel: of the request, which may be over before
-  };
-  // An object that another member put or delivered, and that is pulled from it.
-  struct Incoming {
-    Intake::Object object{};
-    std::uint64_t ticket = 0;
-    Place place{};  // of a put
-    PutId id{};
-    std::uint64_t delivery = 0;  // of what was asked for; 0: it is put
-    std::uint64_t rows = 0;
-    bool arrow = false;
-    TimeNs deadline = never;  // for room
-    Failure last{};           // why it has none
-    RecordPtr repairs{};      // what was lost here, and is kept here again: of no channel
-  };
-  // An object of forget, which others have yet: when each is asked again; never while it is asked, or away.
-  using Removed = std::pair<std::string, FrameTable::Keys>;  // the pool's name
-  using Removals = std::map<Removed, std::map<std::string, TimeNs>>;
-  // An object that was lost here, and when owners are asked again for a copy; never while one is asked.
-  struct Repair {
-    RecordPtr lost;
-    TimeNs again_at = never;
-  };
-  struct Listing {
-    std::string pool, row_glob, column_glob;
-    std::shared_ptr<std::vector<FrameTable::Item>> items;
-    std::shared_ptr<ListedBytes> listed;
-  };
-  struct ListingThere {  // list_at's
-    std::string pool, row;
-    std::vector<FrameTable::Item> items;
-    ListedThere listed;
-  };
-  struct Peer {  // a channel
-    uid_t user = 0;
-    Listing listing;
-  };
+  // ---- Puts::Ends
+  void on_move_ended(const Put& move, const Status& status, TimeNs now, Effects& effects) override;
+  void on_put_divided(TimeNs now) override;
 
-  // pools.cc
-  // The pool of that name, null if it is not known here. An error: the name is none, or its options contradict.
-  // Its options are told in an error only to a user who may use the pool.
-  [[nodiscard]] Result<const Definition*> find_definition(std::string_view text, std::optional<uid_t> user = {});
-  enum class By {
-    program,
-    member,
-    disk
-  };  // who names it: a program's is told to others, and what is on disk counts for no limit
+  using By = Directory::By;
   using Access = FrameTable::Access;
-  // Error::denied: it is there, and the user may not use it so.
-  [[nodiscard]] Result<Definition*> define(std::string_view text, uid_t user, Access access, By by, Effects& effects);
-  // For `user`, in a pool that is `owner`'s at the asking member. Error::exists: it is another user's here. That stays,
-  // for this member has objects of that user's.
-  [[nodiscard]] Result<Definition*> define_of_member(std::string_view text, std::uint64_t owner, std::uint64_t user,
-                                                     Access access, Effects& effects);
-  [[nodiscard]] bool is_elsewhere(const Definition& definition) const noexcept;
-  // Error::not_found: no member has been one of the pool's.
-  [[nodiscard]] Status check_members(const Definition& definition) const;
-  [[nodiscard]] std::vector<std::string> owners(const Definition& definition, std::string_view row) const;
-  void ask_removal(const Removed& removed, const std::string& member, Effects& effects);
-  void on_removal_answer(const Asking& asked, const Status& status);
-  void ask_removals_again(TimeNs now, Effects& effects);
-  [[nodiscard]] const std::string& text_of(const std::string& pool) const {
-    return definitions_.find(pool)->second.text;
-  }  // one that is there
-  using ComposeAsk = std::function<void(const service::AskedMemory& memory, std::vector<std::byte>& payload)>;
-  std::uint64_t ask(Asking asking, wire::EntryKind kind, TimeNs deadline, FramePtr object, std::uint32_t inbox_bytes,
-                    ComposeAsk compose, Effects& effects, std::vector<std::byte> body = {});
-  void cancel(const std::string& member, wire::PeerCancel::What what, std::uint64_t number, WaitCharge charge,
-              Effects& effects);
-  void end_get_of_member(ChannelNumber channel, std::uint64_t delivery, Effects& effects);
-  void cancel_get(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, Effects& effects);
-  void due(TimeNs at) noexcept { next_ = std::min(next_, at); }
-  static void refuse(ChannelNumber channel, std::uint64_t ticket, Failure failure, Effects& effects);
-  [[nodiscard]] static bool may_pass(Error code) noexcept;
-
-  // pools_bounds.cc
-  [[nodiscard]] Status make_room(uid_t user);
-  [[nodiscard]] std::set<std::string_view> in_use() const;
-
-  // pools_put.cc
-  void start(Put put, TimeNs now, Effects& effects);
-  void work(std::uint64_t number, TimeNs now, Effects& effects);
-  void set_due(const Put& put, TimeNs now);
-  void end_budget_wait(const Put& put);
-  void take_budget_waiting(std::vector<std::uint64_t>& ready);
-  [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
-  void ask_owner(const Put& put, const std::string& owner, Effects& effects);
-  void on_put_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs now, Effects& effects);
-  [[nodiscard]] std::uint64_t stamp() noexcept;
-  void stamp_again(Put& put, std::uint64_t later) noexcept;
-  void spread(const Definition& definition, uid_t user, TimeNs now, Effects& effects);
-  void finish(std::uint64_t number, Status status, Effects& effects);
-
-  // waiting.cc
-  [[nodiscard]] static bool waits_as_put(const Put& put) noexcept;
-  [[nodiscard]] WaitingPut waiting_put(const Put& put) const;
-  [[nodiscard]] TimeNs tell_of_waits(TimeNs now);
-
-  // pools_get.cc
-  void get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
-  void on_get_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
-  void replan_gets(TimeNs now, Effects& effects);
-  [[nodiscard]] Result<FramePtr> frame_of(const RemoteGet& remote, const wire::Got& got, Bytes inbox);
-
-  // pools_compute.cc
-  void compute(ChannelNumber channel, const channel::Entry& request, bool local, TimeNs now, Effects& effects);
-  [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
-                                          std::int64_t wait_ns, std::uint32_t inbox_bytes, Effects& effects);
-  [[nodiscard]] Status serve_compute(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                     Effects& effects);
-  [[nodiscard]] static bool may_compute_elsewhere(const RemoteGet& remote, Error said) noexcept;
-
   // pools_query.cc
-  [[nodiscard]] static std::uint64_t view_of(const Definition& definition);
   [[nodiscard]] bool rows_come(const Definition& definition) const;
-  void on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects);
 
-  // pools_gather.cc
-  void gather(ChannelNumber channel, const channel::Entry& request, bool drops, TimeNs now, Effects& effects);
-  void gather_here(std::uint64_t number, Effects& effects);
-  [[nodiscard]] Result<std::uint64_t> drop_here(const std::string& pool, uid_t user, std::string_view row_glob,
-                                                std::string_view column_glob);
-  void ask_page(std::uint64_t number, const std::string& member, std::uint64_t after, TimeNs now, Effects& effects);
-  void on_gather_answer(std::uint64_t number, const std::string& member, Result<Answer> answer, TimeNs now,
-                        Effects& effects);
-  void gathered(std::uint64_t number, Effects& effects);
-  static void answer_page(ChannelNumber channel, std::uint64_t ticket, Listing& listing, std::uint64_t after,
-                          Effects& effects);
-
-  // pools_drop.cc
-  void remember_move(const Put& put);
-  void follow_rows(const std::string& pool, uid_t user, std::string_view row_glob, std::string_view column_glob,
-                   Followed over, Effects& effects);
-  void drop_at(std::uint64_t number, const std::string& pool, const FrameTable::Keys& keys,
-               const std::vector<std::string>& owners, Effects& effects);
-  void on_followed(std::uint64_t number, const Result<Answer>& answer, Effects& effects);
-  void end_following(std::uint64_t number, Effects& effects);
-
-  // pools_serve.cc
-  [[nodiscard]] Status serve_put(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  [[nodiscard]] Status serve_get(ChannelNumber channel, const channel::Entry& request, TimeNs now, Effects& effects);
-  [[nodiscard]] Status serve_delivery(ChannelNumber channel, const channel::Entry& request, TimeNs now,
-                                      Effects& effects);
-  [[nodiscard]] Status serve_list(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  [[nodiscard]] Status serve_drop(ChannelNumber channel, const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
-  void deliver(const FrameTable::Get& get, FramePtr frame, Effects& effects);
-  static void on_deliver_answer(const FrameTable::Get& get, const service::Frame& frame, const Status& status,
-                                Effects& effects);
-  void admit_incoming(TimeNs now, Effects& effects);
-  [[nodiscard]] Result<bool> begin_pull(Incoming& incoming, TimeNs now, Effects& effects);
-  void arrived(Incoming incoming, Result<FramePtr> object, TimeNs now, Effects& effects);
 
-  // pools_spill.cc
-  [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
-  void on_kept(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
-  void keep_arrived(Incoming incoming, FramePtr frame, Effects& effects);
-  void give_away_later(const Place& place);
-  void on_unreadable(FrameTable::Get get, Failure why, Effects& effects);
-  void on_lost(const RecordPtr& record, Effects& effects);
-  void ask_for_copy(const RecordPtr& record, Effects& effects);
-  void ask_for_copies_again(TimeNs now, Effects& effects);
-  void end_repair(const RecordPtr& record, const Status& status, bool again);
-  void repair(const RecordPtr& record, const std::string& from, FramePtr frame, TimeNs now, Effects& effects);
-
-  // pools_keep.cc
-  void set_reserve(Incoming& incoming) const;
-  void ask_listing(std::uint64_t number, const std::string& member, std::uint64_t after, Effects& effects);
-  void on_listing(std::uint64_t number, const std::string& member, Result<Answer> answer, Effects& effects);
-
-  // pools_move.cc
-  void note_losses(Definition& definition, const std::vector<std::string>& before);
-  void plan_moves(const std::vector<std::string>& anew);
-  void start_moves(TimeNs now, Effects& effects);
-  void moved(const Put& put, const Status& status);
-  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
-  // stamped again. Nothing: it is wanted. Says so if one is given up of which the other does not know.
-  [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
-  [[nodiscard]] Status take(const Place& place, FramePtr frame, PutId id, TimeNs now, Effects& effects,
-                            const RecordPtr& file = nullptr);
-  void note_conflict(const Place& place, const PutId& stays, const PutId& goes);
-
-  // pools_compare.cc
-  void compare_later(TimeNs at) noexcept;
-  void compare(TimeNs now, Effects& effects);
-  [[nodiscard]] const std::map<std::string, Digests>& digests_of(const Definition& definition);
-  [[nodiscard]] Status serve_compare(ChannelNumber channel, const channel::Entry& request, Effects& effects);
-  void on_compared(const Asking& asked, Result<std::uint64_t> differs);
-  [[nodiscard]] std::set<FrameTable::Keys> tried_again(const std::string& pool) const;
-  [[nodiscard]] bool is_compared(const Definition& definition, const FrameTable::Held& held) const noexcept;
-
-  PoolsOptions options_;
-  std::shared_ptr<service::BufferCache> buffers_;
-  FrameTable table_;
-  Intake intake_;
-  Computes* computes_ = nullptr;
+  PoolContext context_;
+  std::unordered_map<ChannelNumber, uid_t> channels_;  // their users
   uid_t own_user_ = 0;
-  bool taking_moved_ = false;  // what is put into the table now was in the pool before
-  std::string self_;
-  std::uint64_t process_ = 0;
-  std::vector<std::string> alive_;
-  std::map<std::string, Definition, std::less<>> definitions_;
-  std::unordered_map<ChannelNumber, Peer> channels_;
-  std::map<std::uint64_t, Put> puts_;
-  DueTimes<std::uint64_t> put_times_;  // when each is looked at again
-  // Puts that wait for the budget of their pool here, by pool; by "" those that wait for room for their keys.
-  std::set<std::pair<std::string, std::uint64_t>> budget_waiting_;
-  RemoteGets gets_;
-  std::map<std::uint64_t, Gather> gathers_;
-  Removals removals_;
-  std::map<Removed, Repair> repairs_;
-  std::map<std::uint64_t, ListingThere> listings_;
-  std::unordered_map<std::uint64_t, Following> followings_;
-  std::deque<Sent> sent_;  // rows that went to new owners not long ago
-  std::unordered_map<std::uint64_t, Asking> askings_;
-  std::deque<Incoming> waiting_;                          // for room
-  std::unordered_map<std::uint64_t, Incoming> incoming_;  // being pulled
-  std::uint64_t freed_seen_ = 0;                          // of the table
-  bool waits_for_budget_ = false;                         // some object of another member
-  TimeNs now_ = 0, next_ = never;                         // the earliest time at which something has to be done
-  std::map<uid_t, TimeNs> swept_at_;                      // when nothing of the user's could go
-  struct EndsUnderWay {
-    std::size_t count = 0;
-    std::uint64_t key_bytes = 0;
-  };
-  std::map<uid_t, EndsUnderWay> ends_under_way_;  // of steps, to other members
-  std::shared_ptr<ListedBytes::OfUsers> listed_bytes_ = std::make_shared<ListedBytes::OfUsers>();
-  std::map<std::string, std::uint64_t> arriving_bytes_;  // on their way into pools
-
-  std::uint64_t clock_ = 0;             // the largest counter of a put that was seen
-  std::uint64_t view_ = 1;              // grows whenever members change
-  std::uint64_t view_began_ = 0;        // a counter: puts from before have smaller ones, as far as clocks agree
-  std::uint64_t conflicts_logged_ = 0;  // since then
-  TimeNs compare_at_ = never;
-  std::size_t comparing_ = 0;  // members that were asked
-  struct Compared {
-    TimeNs at = 0;
-    std::uint64_t view = 0;
-    std::map<std::string, Digests> digests;  // by the member that owns the rows too
-  };
-  std::map<std::string, Compared, std::less<>> compared_;  // by pool, for a while
-
-  Reserves reserves_{options_.reserved_bytes_max};
-  TimeNs joining_until_ = never;  // with rows from disk: never, when that is over
-  // Whether a row of the pool that waits to go to other members, or is on its way to them, is such a one.
-  template <class Matches>
-  [[nodiscard]] bool any_move(const std::string& pool, Matches matches) const {
-    const auto of_move = [&](const Move& move) { return matches(move.keys.first, move.to); };
-    return moves_.any(pool, of_move) ||
-           std::ranges::any_of(reading_,
-                               [&](const auto& each) { return each.second.pool == pool && of_move(each.second); }) ||
-           std::ranges::any_of(moving_, [&](std::uint64_t number) {
-             const Put& put = puts_.at(number);
-             return put.place.pool == pool && matches(put.place.row_key, put.owners);
-           });
-  }
-  [[nodiscard]] bool has_room_to_move() const noexcept { return reading_.size() + moving_.size() < options_.moves_max; }
-  void start_move(const Move& move, const FrameTable::Held& held, TimeNs now, Effects& effects);
-  Moves moves_;
-  std::map<std::uint64_t, Move> reading_;  // moves whose rows are being read back from disk
-  std::set<std::uint64_t> moving_;         // puts that are moves
-  std::uint64_t next_number_ = 1;
-  WaitsTold waits_told_;
-  PoolsCounters counters_;
+  Reserves reserves_{context_.options.reserved_bytes_max};
+  Removals removals_{context_};
+  Versions versions_{context_, removals_};
+  Puts puts_{context_, versions_, *this};
+  Moves moves_{context_, puts_};
+  Comparisons comparisons_{context_, moves_};
+  Listings listings_{context_};
+  Drops drops_{context_, puts_};
+  Gathers gathers_{context_, drops_};
+  RemoteGets remote_;
+  Gets gets_;
+  Arrivals arrivals_;
+  Repairs repairs_{context_, versions_, gets_, arrivals_};
 };
 
 }  // namespace offpath::pool

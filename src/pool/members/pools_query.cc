@@ -16,113 +16,84 @@ namespace offpath::pool {
 
 using wire::EntryKind;
 
-namespace {
-
-constexpr std::uint32_t answer_inbox_bytes = 16 << 10;  // a larger frame is delivered
-
-}  // namespace
-
-std::uint64_t Pools::view_of(const Definition& definition) {
-  std::string all;
-  for (const std::string& member : definition.members) all += member + '\n';
-  return hash_of(all);
-}
-
 Result<std::optional<QueryMembers::Spread>> Pools::spread(const std::string& pool) {
   OFP_TRY(check_not_reserved(pool));
-  OFP_ASSIGN(const Definition* const definition, find_definition(pool));
-  if (definition == nullptr || !is_elsewhere(*definition)) return std::nullopt;
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
+  if (definition == nullptr || !context_.directory.is_elsewhere(*definition)) return std::nullopt;
   if (definition->members.empty())
     return fail(Error::not_found, "pool \"{}\": no member that lives is one of its members", definition->text);
   return Spread{definition->text,
-                view_of(*definition),
+                Directory::view_of(*definition),
                 definition->members,
                 definition->name.options.replicas,
                 {},
-                table_.user_of(definition->name.name)};
+                context_.table.user_of(definition->name.name)};
+}
+
+Result<std::vector<QuerySource>> Pools::choose(const std::string& pool, std::string_view row_glob,
+                                               std::string_view column_glob, uid_t user) {
+  OFP_TRY(check_not_reserved(pool));
+  OFP_ASSIGN(const Definition* const definition, context_.directory.find(pool));
+  if (definition != nullptr && context_.directory.is_elsewhere(*definition))
+    return fail(Error::unsupported, "pool \"{}\" lies on {} members: ask each of them, or read its objects",
+                definition->name.name, definition->members.size());
+  return context_.table.choose(definition != nullptr ? definition->name.name : pool, row_glob, column_glob, user);
 }
 
 // Rows that this member is to send, or is sending, to their first owners, or that it asks other owners for as their
 // first. While it joins with rows from disk, it does not know yet which of them those are.
 bool Pools::rows_come(const Definition& definition) const {
-  if (joining_until_ != never && definition.members.size() > 1 && !table_.is_empty(definition.name.name)) return true;
+  if (context_.directory.is_joining() && definition.members.size() > 1 &&
+      !context_.table.is_empty(definition.name.name))
+    return true;
   const auto concerns = [&](const std::string& row, const std::vector<std::string>& to) {
-    const std::vector<std::string> all = owners(definition, row);
+    const std::vector<std::string> all = Directory::owners(definition, row);
     return !all.empty() && std::ranges::find(to, all.front()) != to.end();
   };
   const std::string& name = definition.name.name;
-  for (auto at = repairs_.lower_bound({name, {}}); at != repairs_.end() && at->first.first == name; ++at)
-    if (concerns(at->first.second.first, {self_})) return true;
-  return any_move(name, concerns);
+  if (repairs_.any(name, [&](const std::string& row) { return context_.directory.is_first_owner(definition, row); }))
+    return true;
+  return moves_.any(name, concerns);
 }
 
 std::vector<std::string> Pools::lost(const std::string& pool) const {
-  const auto known = definitions_.find(pool.substr(0, pool.find('?')));
-  return known != definitions_.end() ? known->second.lost : std::vector<std::string>{};
+  const Definition* const known = context_.directory.known(pool.substr(0, pool.find('?')));
+  return known != nullptr ? known->lost : std::vector<std::string>{};
 }
 
 Result<std::vector<QuerySource>> Pools::choose_part(const Part& part, Effects& effects) {
   OFP_TRY(check_not_reserved(part.pool));
   OFP_TRY(check_not_local(part.pool));
   OFP_ASSIGN(const Definition* const definition,
-             define_of_member(part.pool, part.owner, part.user, Access::read, effects));
-  if (view_of(*definition) != part.view)
+             context_.directory.define_of_member(part.pool, part.owner, part.user, FrameTable::Access::read,
+                                                 context_.now, effects));
+  if (Directory::view_of(*definition) != part.view)
     return fail(Error::would_block, "member {} knows of {} members of pool \"{}\", and not of those that were asked",
-                self_, definition->members.size(), definition->name.name);
+                context_.directory.self(), definition->members.size(), definition->name.name);
   if (rows_come(*definition))
-    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members", self_,
-                definition->name.name);
-  auto chosen = table_.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
+    return fail(Error::would_block, "member {} has rows of pool \"{}\" that are on their way between members",
+                context_.directory.self(), definition->name.name);
+  auto chosen = context_.table.choose(definition->name.name, part.row_glob, part.column_glob, part.user);
   if (!chosen && chosen.error().code == Error::not_found) return std::vector<QuerySource>{};
   if (!chosen) return chosen;
   std::erase_if(*chosen, [&](const QuerySource& source) {
-    const std::vector<std::string> all = owners(*definition, source.row_key);
-    return all.empty() || all.front() != self_;
+    const std::vector<std::string> all = Directory::owners(*definition, source.row_key);
+    return all.empty() || all.front() != context_.directory.self();
   });
   return chosen;
 }
 
 void Pools::fetch_part(std::string member, uid_t user, EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
                        Compose compose, Fetched fetched, TimeNs now, Effects& effects) {
-  now_ = now;
-  ++counters_.remote_gets;
-  const std::uint64_t number = next_number_++;
-  RemoteGet part{.owner = std::move(member), .fetched = true, .tell = std::move(fetched)};
-  part.get.user = user;
-  RemoteGet& remote = gets_.add(number, std::move(part));
-  // The member's own time is over first, and its failure says more.
-  remote.asking = ask(
-      {Asking::Kind::get, number, remote.owner}, kind,
-      deadline == never ? never : deadline_after(deadline, options_.ask_wait_ns), nullptr, answer_inbox_bytes,
-      [compose = std::move(compose), number](const service::AskedMemory& memory, std::vector<std::byte>& payload) {
-        compose(memory, number, payload);
-      },
-      effects, std::move(body));
-}
-
-void Pools::on_part_answer(std::uint64_t number, Result<Answer> answer, TimeNs now, Effects& effects) {
-  const RemoteGet remote = gets_.take(number);
-  const auto reply = [&]() -> Result<Reply> {
-    if (!answer) return tl::unexpected(std::move(answer).error());
-    if (answer->kind == wire::ReplyKind::done) {
-      wire::Done done{};
-      OFP_TRY(wire::decode(answer->payload, done));
-      return Reply{nullptr, done.value};
-    }
-    if (answer->kind != wire::ReplyKind::got)
-      return fail(Error::protocol, "member {} answered a query with reply kind {}", remote.owner,
-                  static_cast<int>(answer->kind));
-    wire::Got got{};
-    OFP_TRY(wire::decode(answer->payload, got));
-    OFP_ASSIGN(FramePtr frame, frame_of(remote, got, answer->inbox));
-    return Reply{std::move(frame), 0};
-  };
-  remote.tell(reply(), now, effects);
+  context_.now = now;
+  gets_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched),
+                   effects);
 }
 
 void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
-  now_ = now;
-  cancel(member, wire::PeerCancel::What::query, number, nullptr, effects);
+  context_.now = now;
+  context_.requests.cancel(member, wire::PeerCancel::What::query, number, nullptr,
+                           deadline_after(now, context_.options.ask_wait_ns), effects);
 }
 
 }  // namespace offpath::pool

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -21,8 +22,11 @@
 namespace offpath::pool {
 
 struct RemoteGet {
-  FrameTable::Get get{};             // of no channel, if it repairs
-  RecordPtr repairs{};               // what was lost here; its copy is put in its place
+  // A copy that member `from` has, or why there is none. `unsure`: some owner did not say that it has none.
+  using Copied =
+      std::function<void(const std::string& from, Result<FramePtr> copy, bool unsure, TimeNs now, Effects& effects)>;
+  FrameTable::Get get{};             // of no channel, if it is a copy
+  Copied copied{};                   // fetch_copy's: instead of an answer to a program
   ComputationPtr computation{};      // what is wanted is its output; null: the object itself
   std::vector<std::string> tried{};  // owners that had it not, or did not answer
   std::uint64_t asking = 0;          // the token's number; 0: none

@@ -5,19 +5,16 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
-#include "pool/members/pools.h"
+#include "pool/members/puts.h"
 
 namespace offpath::pool {
 
-// Of a program or a service: neither a row that goes to new owners, nor what members are told of a pool.
-bool Pools::waits_as_put(const Put& put) noexcept { return !put.moves && put.what != Put::What::definition; }
-
-WaitingPut Pools::waiting_put(const Put& put) const {
+WaitingPut Puts::waiting_put(const Put& put) const {
   WaitingPut waiting{.pool = put.place.pool,
                      .row = brief(put.place.row_key),
                      .column = brief(put.place.column_key),
                      .members = {},
-                     .since = put.deadline - options_.put_wait_ns,
+                     .since = put.deadline - context_.options.put_wait_ns,
                      .why = put.last.message};
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner) && waiting.members.size() < WaitingPuts::members_listed_max)
@@ -26,10 +23,10 @@ WaitingPut Pools::waiting_put(const Put& put) const {
 }
 
 // Those that have waited for a second: all others are on their way.
-WaitingPuts Pools::waiting_puts(TimeNs now) const {
+WaitingPuts Puts::waiting(TimeNs now) const {
   WaitingPuts all;
   for (const auto& [number, put] : puts_) {
-    if (!waits_as_put(put) || put.deadline - options_.put_wait_ns > now - WaitsTold::silent_ns) continue;
+    if (!put.waits() || put.deadline - context_.options.put_wait_ns > now - WaitsTold::silent_ns) continue;
     ++all.count;
     if (all.longest.size() < WaitingPuts::listed_max) all.longest.push_back(waiting_put(put));
   }
@@ -37,23 +34,19 @@ WaitingPuts Pools::waiting_puts(TimeNs now) const {
 }
 
 // Returns when to look again.
-TimeNs Pools::tell_of_waits(TimeNs now) {
-  const auto first = std::find_if(puts_.upper_bound(waits_told_.number), puts_.end(),
-                                  [](const auto& each) { return waits_as_put(each.second); });
+TimeNs Puts::tell_of_waits(TimeNs now) {
+  const auto first =
+      std::find_if(puts_.upper_bound(told_.number), puts_.end(), [](const auto& each) { return each.second.waits(); });
   if (first == puts_.end()) return never;
-  const TimeNs at = std::max(first->second.deadline - options_.put_wait_ns + WaitsTold::silent_ns, waits_told_.next_at);
+  const TimeNs at =
+      std::max(first->second.deadline - context_.options.put_wait_ns + WaitsTold::silent_ns, told_.next_at);
   if (now < at) return at;
   const WaitingPut put = waiting_put(first->second);
   log(LogLevel::warning, "pool \"{}\": a put of ({}, {}) has waited {} s for members {}: {}; {} puts wait in all",
       put.pool, put.row, put.column, (now - put.since) / second_ns, fmt::join(put.members, ", "), put.why,
-      waiting_puts(now).count);
-  waits_told_ = {puts_.rbegin()->first, now + WaitsTold::between_ns};
+      waiting(now).count);
+  told_ = {puts_.rbegin()->first, now + WaitsTold::between_ns};
   return never;
-}
-
-void Pools::rank_ended(const std::string& pool, std::uint32_t rank, const mover::Client& client) {
-  const std::int64_t real_ns = options_.real_clock != nullptr ? options_.real_clock() : 0;
-  table_.rank_ended(pool, rank, {client.program, client.host, client.pid, real_ns});
 }
 
 }  // namespace offpath::pool

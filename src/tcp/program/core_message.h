@@ -7,7 +7,7 @@
 //            <------------------  done
 //   (the last one: tells `listening`)
 //   stops it: its port is free
-//            stop    ------------------>     gives seats back
+//            stop    ------------------>     gives accept slots back
 //            <------------------  done
 //   (the last one: tells `gone`, and the handle may be used again)
 //

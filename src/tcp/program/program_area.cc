@@ -34,31 +34,35 @@ void ProgramArea::introduce(std::uint32_t cores, std::uint32_t address) noexcept
   set_word(wire::tcp_word::address, address);
 }
 
-Result<bool> ProgramArea::take(wire::TcpWish& wish) {
-  const std::uint64_t posted = word(own(wire::tcp_word::wishes)), waiting = posted - wishes_taken_;
+Result<bool> ProgramArea::take(wire::TcpCommand& command) {
+  const std::uint64_t posted = word(own(wire::tcp_word::commands)), waiting = posted - commands_taken_;
   if (waiting == 0) return false;
-  if (waiting > layout_.wish_slots)
+  if (waiting > layout_.command_slots)
     return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", posted,
-                layout_.wish_slots, wishes_taken_);
-  std::memcpy(&wish,
-              memory_.data() + TcpAreaLayout::wishes + layout_.of_core(core_) +
-                  wishes_taken_ % layout_.wish_slots * TcpAreaLayout::slot_bytes,
-              sizeof wish);
-  set_word(own(wire::tcp_word::wishes_taken), ++wishes_taken_);
+                layout_.command_slots, commands_taken_);
+  std::memcpy(&command,
+              memory_.data() + TcpAreaLayout::commands + layout_.of_core(core_) +
+                  commands_taken_ % layout_.command_slots * TcpAreaLayout::slot_bytes,
+              sizeof command);
+  set_word(own(wire::tcp_word::commands_taken), ++commands_taken_);
   took_ = true;
   return true;
 }
 
-Result<bool> ProgramArea::post(const wire::TcpNews& news, std::uint64_t concerned) {
-  const std::uint64_t taken = word(own(wire::tcp_word::news_taken)), waiting = news_ - taken;
-  if (waiting > layout_.news_slots)
-    return fail(Error::protocol, "events: {} were taken and {} were written, in a ring of {}", taken, news_,
-                layout_.news_slots);
-  if (waiting == layout_.news_slots) return false;
-  std::memcpy(
-      memory_.data() + layout_.news() + layout_.of_core(core_) + news_ % layout_.news_slots * TcpAreaLayout::slot_bytes,
-      &news, sizeof news);
-  set_word(own(wire::tcp_word::news), ++news_);
+std::uint64_t ProgramArea::read_position(std::uint32_t handle) const noexcept {
+  return word(layout_.reads() + handle * sizeof(std::uint64_t));
+}
+
+Result<bool> ProgramArea::post(const wire::TcpEvent& event, std::uint64_t concerned) {
+  const std::uint64_t taken = word(own(wire::tcp_word::events_taken)), waiting = events_ - taken;
+  if (waiting > layout_.event_slots)
+    return fail(Error::protocol, "events: {} were taken and {} were written, in a ring of {}", taken, events_,
+                layout_.event_slots);
+  if (waiting == layout_.event_slots) return false;
+  std::memcpy(memory_.data() + layout_.events() + layout_.of_core(core_) +
+                  events_ % layout_.event_slots * TcpAreaLayout::slot_bytes,
+              &event, sizeof event);
+  set_word(own(wire::tcp_word::events), ++events_);
   posted_for_ |= concerned;
   return true;
 }
@@ -72,12 +76,12 @@ bool ProgramArea::wants_wake(std::uint32_t process) noexcept {
   return wakes;
 }
 
-bool ProgramArea::fall_asleep(bool news_wait) noexcept {
+bool ProgramArea::fall_asleep(bool events_wait) noexcept {
   const auto look = [&] {
-    const bool room = news_wait && news_ - word(own(wire::tcp_word::news_taken)) < layout_.news_slots;
-    return room || word(own(wire::tcp_word::wishes)) != wishes_taken_;
+    const bool room = events_wait && events_ - word(own(wire::tcp_word::events_taken)) < layout_.event_slots;
+    return room || word(own(wire::tcp_word::commands)) != commands_taken_;
   };
-  asleep_ = flag(own(wire::tcp_word::agent_asleep)).fall_asleep(look, news_wait ? 2 : 1);
+  asleep_ = flag(own(wire::tcp_word::agent_asleep)).fall_asleep(look, events_wait ? 2 : 1);
   return asleep_;
 }
 

@@ -1,5 +1,5 @@
-// The agent's view of a program's area (wire/areas/tcp_area.h): commands (TcpWish) are copied out once and checked,
-// events (TcpNews) are written, and neither side sleeps while the other has something for it. Needs the memory mapped.
+// The agent's view of a program's area (wire/areas/tcp_area.h): commands (TcpCommand) are copied out once and checked,
+// events (TcpEvent) are written, and neither side sleeps while the other has something for it. Needs the memory mapped.
 //
 // Both sides sleep by base/sleep_flag.h. A flag of 2 instead of 1 says that the sleeper also waits for room in the ring
 // that it writes to.
@@ -29,9 +29,11 @@ class ProgramArea {
   void introduce(std::uint32_t cores, std::uint32_t address) noexcept;
 
   // True if a command was read. Its contents are not validated yet.
-  [[nodiscard]] Result<bool> take(wire::TcpWish& wish);
+  [[nodiscard]] Result<bool> take(wire::TcpCommand& command);
+  // The position up to which the program says that it has read the flow's bytes; any value is possible.
+  [[nodiscard]] std::uint64_t read_position(std::uint32_t handle) const noexcept;
   // False if there is no room. `concerned`: bits of the processes to wake.
-  [[nodiscard]] Result<bool> post(const wire::TcpNews& news, std::uint64_t concerned);
+  [[nodiscard]] Result<bool> post(const wire::TcpEvent& event, std::uint64_t concerned);
 
   // After a round: wakes the processes that sleep and have events. Each is woken once.
   template <class Wake>
@@ -43,8 +45,8 @@ class ProgramArea {
     posted_for_ = 0;
     took_ = false;
   }
-  // Returns false if there are commands, or, if `news_wait`, room for events.
-  [[nodiscard]] bool fall_asleep(bool news_wait) noexcept;
+  // Returns false if there are commands, or, if `events_wait`, room for events.
+  [[nodiscard]] bool fall_asleep(bool events_wait) noexcept;
   void wake_up() noexcept;
 
  private:
@@ -59,7 +61,7 @@ class ProgramArea {
   wire::TcpAreaLayout layout_;
   std::uint32_t core_;
   MutableBytes memory_;
-  std::uint64_t wishes_taken_ = 0, news_ = 0;
+  std::uint64_t commands_taken_ = 0, events_ = 0;
   std::uint64_t posted_for_ = 0;
   bool took_ = false, asleep_ = false;
 };

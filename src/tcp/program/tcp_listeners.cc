@@ -8,12 +8,12 @@ namespace offpath::tcp {
 
 namespace {
 using wire::TcpError;
-namespace news = wire::tcp_news;
+namespace event = wire::tcp_event;
 }  // namespace
 
 void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptions& options) {
   const Held& held = program.held[handle];
-  if (cores_ == 1) return tell(program, handle, news::listening);
+  if (cores_ == 1) return tell(program, handle, event::listening);
   ask_others(program, handle,
              {.kind = CoreMessage::Kind::listen,
               .program = program.number,
@@ -25,14 +25,14 @@ void TcpService::listens(Program& program, std::uint32_t handle, const FlowOptio
 
 void TcpService::stop(Program& program, std::uint32_t handle) {
   stop_here(program, handle);
-  if (cores_ == 1) return tell(program, handle, news::gone);
+  if (cores_ == 1) return tell(program, handle, event::gone);
   program.held[handle].is = Held::Is::stopping;
   ask_others(program, handle, {.kind = CoreMessage::Kind::stop, .program = program.number, .handle = handle});
 }
 
 void TcpService::stop_here(Program& program, std::uint32_t handle) {
-  stack_->stop_listening(program.held[handle].port);
-  while (!program.held[handle].seats.empty()) give_back(program, *program.held[handle].seats.begin());
+  leave_port(program, handle);
+  while (!program.held[handle].accept_slots.empty()) give_back(program, *program.held[handle].accept_slots.begin());
   program.held[handle].is = Held::Is::free;
 }
 
@@ -68,9 +68,8 @@ void TcpService::on_message(const CoreMessage& message, TimeNs now) {
     held.is = Held::Is::listener;
     held.port = message.port;
     held.receive_bytes = message.receive_bytes;
-    const Status listened =
-        stack_->listen(message.port, tag_of(*program, message.handle), message.receive_bytes, message.options);
-    OFP_ASSERT(listened);  // the port was free at core 0, and this core has processed every earlier message
+    // The port was free at core 0, and this core has processed every earlier message.
+    OFP_ASSERT(listen_here(*program, message.handle, message.options));
   } else if (program->held[message.handle].is == Held::Is::listener) {
     stop_here(*program, message.handle);
   }
@@ -82,18 +81,100 @@ void TcpService::on_done(Program& program, std::uint32_t handle) {
              program.held[handle].awaited > 0);  // each core that was asked answers once
   Held& held = program.held[handle];
   if (--held.awaited > 0) return;
-  if (held.is == Held::Is::listener) return tell(program, handle, news::listening);
+  if (held.is == Held::Is::listener) return tell(program, handle, event::listening);
   OFP_ASSERT(held.is == Held::Is::stopping);
   held.is = Held::Is::free;
-  tell(program, handle, news::gone);
+  tell(program, handle, event::gone);
+}
+
+// ---- ports that several handles want
+
+// As in the kernel: a port is shared with SO_REUSEPORT, by handles of one program, and with SO_REUSEADDR as long as
+// nobody listens on it.
+bool TcpService::may_have(const Program& program, std::uint16_t port, std::uint16_t reuse, std::uint32_t except) const {
+  constexpr std::size_t sharers_max = 256;
+  const auto admits = [&](const Program& other, std::uint32_t handle) {
+    const Held& held = other.held[handle];
+    const std::uint16_t both = held.reuse & reuse;
+    if (&other == &program && (handle == except || (both & wire::tcp_reuse_port) != 0)) return true;
+    return (both & wire::tcp_reuse_address) != 0 && held.is == Held::Is::bound;
+  };
+  for (const auto& [number, other] : programs_) {
+    const auto found = other.ports.find(port);
+    if (found == other.ports.end()) continue;
+    if (found->second.size() >= sharers_max ||
+        !std::ranges::all_of(found->second, [&](std::uint32_t handle) { return admits(other, handle); }))
+      return false;
+  }
+  return !is_claimed_by_others(program, port);
+}
+
+std::uint16_t TcpService::free_port() {
+  constexpr std::uint16_t first = 49'152, ports = 16'384;  // RFC 6335, 6
+  for (std::uint16_t i = 0; i < ports; ++i) {
+    last_port_ = static_cast<std::uint16_t>((last_port_ + 1) % ports);
+    const auto port = static_cast<std::uint16_t>(first + last_port_);
+    if (std::ranges::none_of(programs_, [&](const auto& each) {
+          return each.second.ports.contains(port) || each.second.claims.contains(port);
+        }))
+      return port;
+  }
+  return 0;
+}
+
+Status TcpService::listen_here(Program& program, std::uint32_t handle, const FlowOptions& options) {
+  const Held& held = program.held[handle];
+  std::vector<std::uint32_t>& sharers = program.ports[held.port];
+  const auto other =
+      std::ranges::find_if(sharers, [&](std::uint32_t each) { return program.held[each].is == Held::Is::listener; });
+  if (other != sharers.end() && program.held[*other].receive_bytes != held.receive_bytes)
+    return fail(Error::protocol, "handle {}: listens with rings of {} bytes on a port of another one with {}", handle,
+                held.receive_bytes, program.held[*other].receive_bytes);
+  if (other == sharers.end()) OFP_TRY(stack_->listen(held.port, tag_of(program, handle), held.receive_bytes, options));
+  sharers.push_back(handle);
+  return {};
+}
+
+void TcpService::leave_port(Program& program, std::uint32_t handle) {
+  const Held& held = program.held[handle];
+  const auto found = program.ports.find(held.port);
+  if (found == program.ports.end() || std::erase(found->second, handle) == 0) return;
+  const auto other = std::ranges::find_if(
+      found->second, [&](std::uint32_t each) { return program.held[each].is == Held::Is::listener; });
+  if (held.is == Held::Is::listener && other == found->second.end()) stack_->stop_listening(held.port);
+  if (held.is == Held::Is::listener && other != found->second.end())
+    stack_->retag_listener(held.port, tag_of(program, *other));
+  if (found->second.empty()) program.ports.erase(found);
+}
+
+// Listeners that share a port take connections in turn.
+std::optional<std::uint32_t> TcpService::slot_of(Program& program, std::uint16_t port) {
+  const auto found = program.ports.find(port);
+  if (found == program.ports.end()) return std::nullopt;
+  std::vector<std::uint32_t>& sharers = found->second;
+  bool any = false;
+  for (std::size_t i = 0; i < sharers.size(); ++i) {
+    std::ranges::rotate(sharers, sharers.begin() + 1);
+    Held& listener = program.held[sharers.back()];
+    any |= !listener.accept_slots.empty();
+    const auto slot = std::ranges::find_if(listener.accept_slots,
+                                           [&](std::uint32_t each) { return charge(program, program.held[each]); });
+    if (slot == listener.accept_slots.end()) continue;
+    const std::uint32_t handle = *slot;
+    listener.accept_slots.erase(slot);
+    return handle;
+  }
+  ++(any ? counters_.without_memory : counters_.without_accept_slot);
+  return std::nullopt;
 }
 
 // ---- ports that programs name for connections
 
-// A listener's port belongs to its program. If another program connected from it, the peer's SYN to that port would
-// become a simultaneous open of the two.
+// Another program's port, on core 0: if this one connected from it, the peer's SYN to that port would become a
+// simultaneous open of the two.
 bool TcpService::claim_here(Program& program, std::uint16_t port) {
-  if (const auto listener = stack_->listener(port); listener && program_of(*listener) != &program) return false;
+  for (const auto& [number, each] : programs_)
+    if (number != program.number && each.ports.contains(port)) return false;
   ++program.claims[port];
   return true;
 }
@@ -130,8 +211,8 @@ void TcpService::on_answer(const CoreMessage& message, Program& program, TimeNs 
   held.is = Held::Is::free;
   held.claims = message.kind == CoreMessage::Kind::granted;
   if (given_up) unclaim(program, held);
-  if (given_up) return tell(program, message.handle, news::gone);
-  if (!held.claims) return tell(program, message.handle, news::closed | news::gone, TcpError::address_in_use);
+  if (given_up) return tell(program, message.handle, event::gone);
+  if (!held.claims) return tell(program, message.handle, event::closed | event::gone, TcpError::address_in_use);
   connect_now(program, message.handle, now);
   if (held.is != Held::Is::flow) return;
   if (held.offered > 0) stack_->offer(held.id, held.offered, now);

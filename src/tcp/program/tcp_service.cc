@@ -10,12 +10,12 @@ namespace offpath::tcp {
 namespace {
 
 using wire::TcpError;
-namespace news = wire::tcp_news;
+namespace event = wire::tcp_event;
 
-static_assert(news::connected == change::connected && news::received == change::received &&
-              news::finished == change::finished);
-static_assert(news::acknowledged == change::acknowledged && news::closed == change::closed &&
-              news::gone == change::gone);
+static_assert(event::connected == change::connected && event::received == change::received &&
+              event::finished == change::finished);
+static_assert(event::acknowledged == change::acknowledged && event::closed == change::closed &&
+              event::gone == change::gone);
 
 TcpError error_of(FlowError error) noexcept {
   switch (error) {
@@ -99,24 +99,39 @@ TcpService::Held* TcpService::held_of(Program* program, std::uint64_t tag, FlowI
 }
 
 void TcpService::leave(Program& program, TimeNs now) {
-  for (Held& held : program.held) {
+  for (std::uint32_t handle = 0; handle < program.held.size(); ++handle) {
+    const Held& held = program.held[handle];
     if (held.is == Held::Is::listener) stack_->stop_listening(held.port);
     if (held.is != Held::Is::flow) continue;
-    // The memory is gone that a retransmission would need: only a flow whose bytes were all acknowledged ends with FIN.
     const Flow* flow = stack_->flow(held.id);
-    if (flow != nullptr && flow->acknowledged == held.offered)
+    // The memory is gone that a retransmission would need: only a flow whose bytes were all acknowledged ends with FIN.
+    if (flow != nullptr && flow->acknowledged == held.offered && is_read(program, handle))
       stack_->release(held.id, now, false);
     else
       stack_->abort(held.id, now);
   }
 }
 
+bool TcpService::is_read(const Program& program, std::uint32_t handle) const noexcept {
+  const Flow* const flow = stack_->flow(program.held[handle].id);
+  if (flow == nullptr || program.area.memory().empty()) return true;
+  return program.area.read_position(handle) >= flow->received;
+}
+
+// A program that is killed leaves commands behind that it gave before: bytes offered there are sent or reset.
 void TcpService::close(std::uint64_t number, TimeNs now) {
   Program* program = find(number);
   if (program == nullptr) return;
-  leave(*program, now);
-  places_[program->place] = nullptr;
-  programs_.erase(number);
+  const std::uint32_t rounds = program->area.layout().command_slots / commands_of_a_round + 1;
+  for (std::uint32_t i = 0; i < rounds && !program->area.memory().empty() && take_commands(*program, now); ++i) {
+  }
+  remove(*program, now);
+}
+
+void TcpService::remove(Program& program, TimeNs now) {
+  leave(program, now);
+  places_[program.place] = nullptr;
+  programs_.erase(program.number);
 }
 
 Status TcpService::add_process(std::uint64_t number, std::uint32_t process) {
@@ -146,7 +161,8 @@ void TcpService::end(Program& program, Failure why) {
 }
 
 void TcpService::finish_ended(TimeNs now) {
-  for (const std::uint64_t number : std::exchange(to_end_, {})) close(number, now);
+  for (const std::uint64_t number : std::exchange(to_end_, {}))
+    if (Program* const program = find(number)) remove(*program, now);
 }
 
 void TcpService::attach(TimeNs now) {
@@ -161,14 +177,14 @@ void TcpService::attach(TimeNs now) {
 
 bool TcpService::react(TimeNs now) {
   bool worked = false;
-  for (auto& [number, program] : programs_) worked |= take_wishes(program, now);
+  for (auto& [number, program] : programs_) worked |= take_commands(program, now);
   finish_ended(now);
   while (const auto what = stack_->next_change()) {
     take_change(*what);
     worked = true;
   }
   for (auto& [number, program] : programs_) {
-    worked |= write_news(program);
+    worked |= write_events(program);
     program.area.take_sleepers(program.processes,
                                [&, of = number](std::uint32_t process) { wakes_.push_back({of, process}); });
   }
@@ -193,7 +209,7 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
     for (const Held& held : program.held) {
       status.flows += held.is == Held::Is::flow;
       status.listeners += held.is == Held::Is::listener && core_ == 0;
-      status.seats += held.is == Held::Is::seat;
+      status.accept_slots += held.is == Held::Is::accept_slot;
     }
   }
   return all;
@@ -237,24 +253,14 @@ std::vector<TcpService::ConnectionStatus> TcpService::connections(std::size_t mo
 std::optional<std::uint64_t> TcpService::accept(std::uint64_t listener_tag, FlowId flow, const FlowKey& key) {
   Program* program = program_of(listener_tag);
   if (program == nullptr) return std::nullopt;
-  Held& listener = program->held[listener_tag & 0xffff];
-  if (listener.seats.empty()) {
-    ++counters_.without_seat;
-    return std::nullopt;
-  }
-  const auto seat =
-      std::ranges::find_if(listener.seats, [&](std::uint32_t each) { return charge(*program, program->held[each]); });
-  if (seat == listener.seats.end()) {
-    ++counters_.without_memory;
-    return std::nullopt;
-  }
-  const std::uint32_t handle = *seat;
-  listener.seats.erase(seat);
+  const auto slot = slot_of(*program, program->held[listener_tag & 0xffff].port);
+  if (!slot) return std::nullopt;
+  const std::uint32_t handle = *slot;
   Held& held = program->held[handle];
   held.is = Held::Is::flow;
   held.id = flow;
   held.key = key;
-  tell(*program, handle, news::accepted);
+  tell(*program, handle, event::accepted);
   return tag_of(*program, handle);
 }
 
@@ -300,9 +306,9 @@ void TcpService::take_change(const FlowChange& change) {
   tell(*program, static_cast<std::uint32_t>(change.tag & 0xffff), change.what, error_of(change.error));
 }
 
-void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news, TcpError error) {
+void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t what, TcpError error) {
   Held& held = program.held[handle];
-  held.news |= news;
+  held.events |= what;
   if (error != TcpError::none) held.error = error;
   if (!held.listed) program.listed.push_back(handle);
   held.listed = true;
@@ -311,7 +317,7 @@ void TcpService::tell(Program& program, std::uint32_t handle, std::uint8_t news,
 // Departures come before other events: after the event, the process's number is used again.
 Result<bool> TcpService::write_departures(Program& program) {
   while (!program.departed.empty()) {
-    wire::TcpNews told{};
+    wire::TcpEvent told{};
     told.handle = wire::tcp_no_handle;
     told.listener = program.departed.front();
     OFP_ASSIGN(const bool posted, program.area.post(told, ~0ull));
@@ -321,7 +327,7 @@ Result<bool> TcpService::write_departures(Program& program) {
   return true;
 }
 
-bool TcpService::write_news(Program& program) {
+bool TcpService::write_events(Program& program) {
   bool worked = !program.departed.empty();
   if (const auto told = write_departures(program); !told) {
     end(program, told.error());
@@ -332,8 +338,8 @@ bool TcpService::write_news(Program& program) {
   while (!program.listed.empty()) {
     const std::uint32_t handle = program.listed.front();
     Held& held = program.held[handle];
-    wire::TcpNews told{};
-    told.what = held.news;
+    wire::TcpEvent told{};
+    told.what = held.events;
     told.error = held.error;
     told.port = held.key.local.port != 0 ? held.key.local.port : held.port;
     told.handle = handle;
@@ -348,20 +354,22 @@ bool TcpService::write_news(Program& program) {
       told.mss = flow->mss;
       told.round_trip_us = static_cast<std::uint32_t>(std::min<TimeNs>(flow->rtt.smoothed_ns() / microsecond_ns, ~0u));
       told.window = flow->congestion.window;
-      if ((told.what & news::accepted) != 0) told.begun = flow->slow->begun;
+      if ((told.what & event::accepted) != 0) told.begun = flow->slow->begun;
     }
-    const auto posted = program.area.post(told, held.holders);
+    // No process waits for an acknowledgement that leaves too little room to be called writable.
+    const bool wakes = told.what != event::acknowledged || held.is_writable(held.send_bytes);
+    const auto posted = program.area.post(told, wakes ? held.holders : 0);
     if (!posted) {
       end(program, posted.error());
       return true;
     }
     if (!*posted) return worked;
-    ++counters_.news;
+    ++counters_.events;
     worked = true;
     program.listed.pop_front();
     held.listed = false;
-    held.news = held.shut = 0;
-    if ((told.what & news::gone) != 0) held = Held();
+    held.events = held.shut = 0;
+    if ((told.what & event::gone) != 0) held = Held();
   }
   return worked;
 }

@@ -1,6 +1,6 @@
 // Programs' connections: the owner of a stack's flows whose payload lies in programs' memory. A state machine: it is
 // called in rounds and knows neither channels nor descriptors. Read wire/areas/tcp_area.h first, then program_area.h
-// and core_message.h. A program's command is a TcpWish, an event for it TcpNews, an accept slot a seat.
+// and core_message.h. A program's command is a TcpCommand, an event for it a TcpEvent.
 //
 //   a round:   attach   the programs' memory as it is mapped now
 //              (the stack receives: payload goes into the programs' rings)
@@ -37,9 +37,9 @@ struct TcpServiceLimits {
 };
 
 struct TcpServiceCounters {
-  std::uint64_t wishes = 0, news = 0;
-  std::uint64_t stored_bytes = 0;  // into receive rings, including duplicates
-  std::uint64_t without_seat = 0;  // peers' connections that waited for an accept slot
+  std::uint64_t commands = 0, events = 0;
+  std::uint64_t stored_bytes = 0;         // into receive rings, including duplicates
+  std::uint64_t without_accept_slot = 0;  // peers' connections that waited for an accept slot
   // connections refused or delayed because receive rings had reached their limit
   std::uint64_t without_memory = 0;
   std::uint64_t programs_refused = 0, programs_ended = 0;  // ended: for invalid values
@@ -60,6 +60,7 @@ class TcpService final : public Owner {
   struct Who {
     std::uint32_t user = 0;
     bool privileged = false;
+    bool linked = false;  // on another machine: the area is the agent's copy, so its send rings are charged as well
   };
   // `number` names the program and is never reused. Error: the program has an area already, there are too many
   // programs, the area is too large, or its memory is not mapped.
@@ -96,7 +97,7 @@ class TcpService final : public Owner {
   [[nodiscard]] const TcpServiceCounters& counters() const noexcept { return counters_; }
   struct ProgramStatus {
     std::uint64_t number, bytes;
-    std::size_t flows, listeners, seats;
+    std::size_t flows, listeners, accept_slots;
     std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
@@ -122,24 +123,25 @@ class TcpService final : public Owner {
  private:
   // The object behind a handle. A free one may still have events to deliver.
   struct Held : wire::TcpPositionsOut, wire::TcpPositionsIn {
-    // stopping: waits for the other cores' answers. claiming: waits for core 0's decision about the port.
-    enum class Is : std::uint8_t { free, listener, stopping, seat, claiming, flow } is = Is::free;
-    std::uint8_t news = 0;
+    // bound: has a port, on core 0. stopping: waits for the other cores' answers. claiming: waits for core 0's decision
+    // about the port.
+    enum class Is : std::uint8_t { free, bound, listener, stopping, accept_slot, claiming, flow } is = Is::free;
+    std::uint8_t events = 0;
     wire::TcpError error = wire::TcpError::none;
-    bool listed = false;    // in Program::listed
-    std::uint8_t shut = 0;  // bits of wire::tcp_shut not yet delivered
-    bool claims = false;    // core 0 keeps its port for it
-    bool finishes = false;  // claiming: FIN follows as soon as the flow exists
-    std::uint16_t port = 0;
+    bool listed = false;                // in Program::listed
+    std::uint8_t shut = 0;              // bits of wire::tcp_shut not yet delivered
+    bool claims = false;                // core 0 keeps its port for it
+    bool finishes = false;              // claiming: FIN follows as soon as the flow exists
+    std::uint16_t port = 0, reuse = 0;  // reuse: of a port, flags of its command
     FlowId id{};
     FlowKey key{};
     std::uint32_t listener = 0;
     std::uint32_t send_bytes = 0, receive_bytes = 0;
     std::uint64_t send_at = 0, receive_at = 0;
-    std::uint64_t holders = ~0ull;    // bits of the processes to wake for it
-    std::set<std::uint32_t> seats{};  // a listener's accept slots
-    std::uint32_t awaited = 0;        // answers still expected from other cores
-    FlowOptions options{};            // kept while claiming
+    std::uint64_t holders = ~0ull;           // bits of the processes to wake for it
+    std::set<std::uint32_t> accept_slots{};  // a listener's accept slots
+    std::uint32_t awaited = 0;               // answers still expected from other cores
+    FlowOptions options{};                   // kept while claiming
   };
   struct Program {
     Program(std::uint64_t number_, const wire::TcpAreaLayout& layout, std::uint32_t core, const Who& who_,
@@ -158,6 +160,8 @@ class TcpService final : public Owner {
     std::uint64_t charged_bytes = 0;
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
+    // Handles that listen on a port, and on core 0 those that are bound to it. Several may share it (SO_REUSEPORT).
+    std::map<std::uint16_t, std::vector<std::uint32_t>> ports{};
   };
 
   [[nodiscard]] Program* find(std::uint64_t number) noexcept;  // a search; not for the path of a segment
@@ -173,18 +177,23 @@ class TcpService final : public Owner {
   void end(Program& program, Failure why);
   void finish_ended(TimeNs now);
   void leave(Program& program, TimeNs now);
+  // Whether the program has read all bytes of its flow. A peer has to learn it if not (RFC 2525, 2.17).
+  [[nodiscard]] bool is_read(const Program& program, std::uint32_t handle) const noexcept;
+  void remove(Program& program, TimeNs now);
 
-  // tcp_wishes.cc
-  bool take_wishes(Program& program, TimeNs now);
-  [[nodiscard]] Status take(Program& program, const wire::TcpWish& wish, TimeNs now);
-  [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpWish& wish) const;
-  [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpWish& wish);
-  [[nodiscard]] Status seat(Program& program, Held& held, const wire::TcpWish& wish);
-  [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpWish& wish, TimeNs now);
+  // tcp_commands.cc
+  static constexpr unsigned commands_of_a_round = 256;  // then the next program has its turn
+  bool take_commands(Program& program, TimeNs now);
+  [[nodiscard]] Status take(Program& program, const wire::TcpCommand& command, TimeNs now);
+  [[nodiscard]] Status take_rings(Program& program, Held& held, const wire::TcpCommand& command) const;
+  [[nodiscard]] Status listen(Program& program, Held& held, const wire::TcpCommand& command);
+  void bind(Program& program, Held& held, const wire::TcpCommand& command);
+  [[nodiscard]] Status add_accept_slot(Program& program, Held& held, const wire::TcpCommand& command);
+  [[nodiscard]] Status connect(Program& program, Held& held, const wire::TcpCommand& command, TimeNs now);
   void connect_now(Program& program, std::uint32_t handle, TimeNs now);
-  [[nodiscard]] Status for_claiming(Held& held, const wire::TcpWish& wish) const;
-  [[nodiscard]] static Status check_position(const Held& held, const wire::TcpWish& wish);
-  [[nodiscard]] Status for_flow(Held& held, const wire::TcpWish& wish, TimeNs now);
+  [[nodiscard]] Status for_claiming(Held& held, const wire::TcpCommand& command) const;
+  [[nodiscard]] static Status check_position(const Held& held, const wire::TcpCommand& command);
+  [[nodiscard]] Status for_flow(Program& program, Held& held, const wire::TcpCommand& command, TimeNs now);
   void shut(Program& program, std::uint32_t handle);
   void give_back(Program& program, std::uint32_t handle);
   // Charges this ring's pages to the user; they stay charged until the program closes. Returns false if the limit is
@@ -195,6 +204,13 @@ class TcpService final : public Owner {
   void listens(Program& program, std::uint32_t handle, const FlowOptions& options);
   void stop(Program& program, std::uint32_t handle);
   void stop_here(Program& program, std::uint32_t handle);
+  [[nodiscard]] Status listen_here(Program& program, std::uint32_t handle, const FlowOptions& options);
+  void leave_port(Program& program, std::uint32_t handle);
+  // Whether a handle with these flags may have the port; `except` has it already.
+  [[nodiscard]] bool may_have(const Program& program, std::uint16_t port, std::uint16_t reuse,
+                              std::uint32_t except) const;
+  [[nodiscard]] std::uint16_t free_port();  // 0: there is none
+  [[nodiscard]] std::optional<std::uint32_t> slot_of(Program& program, std::uint16_t port);
   void ask_others(Program& program, std::uint32_t handle, CoreMessage message);
   void on_done(Program& program, std::uint32_t handle);
   // Whether the program may connect from this port, which is then kept for it.
@@ -206,8 +222,8 @@ class TcpService final : public Owner {
   [[nodiscard]] bool is_claimed_by_others(const Program& program, std::uint16_t port) const;
 
   void take_change(const FlowChange& change);
-  void tell(Program& program, std::uint32_t handle, std::uint8_t news, wire::TcpError error = wire::TcpError::none);
-  bool write_news(Program& program);
+  void tell(Program& program, std::uint32_t handle, std::uint8_t what, wire::TcpError error = wire::TcpError::none);
+  bool write_events(Program& program);
   [[nodiscard]] Result<bool> write_departures(Program& program);
 
   TcpServiceLimits limits_;
@@ -219,6 +235,7 @@ class TcpService final : public Owner {
   std::vector<std::uint64_t> to_end_;  // programs to end in this round: their flows end between looks at programs
   std::vector<Wake> wakes_;
   std::vector<CoreMessage> messages_;
+  std::uint16_t last_port_ = 0;  // that free_port() found
   TcpServiceCounters counters_;
 };
 

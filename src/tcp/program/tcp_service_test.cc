@@ -6,51 +6,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "testing/tcp/programs.h"
+#include "testing/tcp/two_programs.h"
 
 namespace offpath::tcp {
 namespace {
 
+using wire::TcpCommand;
+using wire::TcpCommandKind;
 using wire::TcpError;
-using wire::TcpWish;
-using wire::TcpWishKind;
-constexpr std::uint16_t port = 8000;
+constexpr std::uint16_t port = TwoPrograms::port;
 
-// A server at end 1, a client at end 0, and a connection between them.
-class Programs : public testing::Test {
- protected:
-  void connect() {
-    listener = server.area->listen(port, 4).value();
-    near = client.area->connect(TestPrograms::endpoint(1, port)).value();
-    ASSERT_TRUE(world.run_until([&] { return accept(); }, second_ns));
-    ASSERT_TRUE(client.area->look(near)->connected);
-  }
-  bool accept() {
-    const auto accepted = server.area->accept(listener);
-    if (accepted) far = *accepted;
-    return accepted.has_value();
-  }
-  static Bytes text(std::string_view of) { return std::as_bytes(std::span(of)); }
-  std::string hear(TestProgram& program, SocketArea::Handle handle, std::size_t bytes) {
-    std::string heard(bytes, '\0');
-    std::size_t got = 0;
-    world.run_until(
-        [&] {
-          const auto taken = program.area->receive(handle, std::as_writable_bytes(std::span(heard)).subspan(got));
-          if (taken) got += *taken;
-          return got == bytes || (taken && *taken == 0);
-        },
-        second_ns);
-    return heard.substr(0, got);
-  }
-
-  TestPrograms world{TestNetworkOptions{}};
-  TestProgram &client = world.add(0), &server = world.add(1);
-  SocketArea::Handle listener = 0, near = 0, far = 0;
-};
+using Programs = TwoPrograms;
 
 TEST_F(Programs, ExchangeBytesAndGiveEverythingBack) {
-  const auto seats = [&] { return world.ends[1].service.programs()[0].seats; };
+  const auto accept_slots = [&] { return world.ends[1].service.programs()[0].accept_slots; };
   for (const std::uint64_t bytes : {0ull, 1ull, 64ull, 65'536ull, 3'000'001ull}) {
     if (bytes == 0)
       connect();
@@ -73,11 +42,11 @@ TEST_F(Programs, ExchangeBytesAndGiveEverythingBack) {
   world.run(200 * second_ns);
   EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
   EXPECT_EQ(world.ends[1].service.programs()[0].flows, 0u);
-  EXPECT_EQ(seats(), 4u);
+  EXPECT_EQ(accept_slots(), 4u);
   EXPECT_EQ(world.ends[0].stack->flows() + world.ends[1].stack->flows(), 0u);
   server.area->close(listener);
   world.run(second_ns);
-  EXPECT_EQ(seats(), 0u);
+  EXPECT_EQ(accept_slots(), 0u);
   EXPECT_EQ(world.ends[1].service.programs()[0].listeners, 0u);
 }
 
@@ -96,7 +65,7 @@ TEST_F(Programs, AreToldWhatIsWrongWithAConnection) {
   EXPECT_EQ(error_of(client.area->listen(port, 8)), TcpError::address_in_use);
   world.run(second_ns);
   EXPECT_TRUE(client.area->look(*first)->connected);
-  EXPECT_EQ(world.ends[0].service.programs()[0].seats, 1u);
+  EXPECT_EQ(world.ends[0].service.programs()[0].accept_slots, 1u);
   EXPECT_EQ(world.ends[0].service.programs()[0].flows, 0u);
 }
 
@@ -141,9 +110,9 @@ TEST_F(Programs, DoNotListenOnAPortThatAnotherUserConnectsFrom) {
   EXPECT_EQ(listen(port), TcpError::none);
 }
 
-TEST_F(Programs, WaitNoLongerThanTheyWish) {
+TEST_F(Programs, WaitNoLongerThanTheirTimeout) {
   connect();
-  client.area->set_wishes(near, {.user_timeout_ms = 3000});
+  client.area->set_flow_settings(near, {.user_timeout_ms = 3000});
   std::vector<std::byte> much(65'536);
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(client.area->send(near, much));
@@ -158,19 +127,41 @@ TEST_F(Programs, WhatIsKnownTakesNothingIn) {
   ASSERT_TRUE(handle);
   world.run(second_ns);
   EXPECT_FALSE(client.area->known(*handle)->connected);
-  EXPECT_TRUE(client.area->has_news());
+  EXPECT_TRUE(client.area->has_events());
   client.area->take_in();
   EXPECT_TRUE(client.area->known(*handle)->connected);
   EXPECT_FALSE(client.area->known(99));
 }
 
-TEST_F(Programs, AConnectionWaitsForASeat) {
+TEST_F(Programs, AreWokenForAcknowledgementsOnceAThirdOfTheirRingIsFree) {
+  TestProgram& slow = world.add(1, {64, 65'536, 16'384});
+  const auto listens = slow.area->listen(8001, 1).value();
+  world.run(millisecond_ns);
+  near = client.area->connect(TestPrograms::endpoint(1, 8001)).value();
+  ASSERT_TRUE(world.run_until([&] { return client.area->look(near)->connected; }, second_ns));
+  const std::vector<std::byte> much(65'536);
+  ASSERT_EQ(client.area->send(near, much).value_or(0), much.size());
+  ASSERT_TRUE(client.area->fall_asleep());
+  static_cast<void>(world.ends[0].service.take_wakes());
+  world.run(second_ns);
+  EXPECT_TRUE(world.ends[0].service.take_wakes().empty());
+  ASSERT_LE(client.area->look(near)->unacknowledged, 50'000u);
+  EXPECT_FALSE(client.area->look(near)->writable);
+  ASSERT_TRUE(client.area->fall_asleep());
+  far = slow.area->accept(listens).value();
+  hear(slow, far, 16'384);
+  world.run(second_ns);
+  EXPECT_FALSE(world.ends[0].service.take_wakes().empty());
+  EXPECT_TRUE(client.area->look(near)->writable);
+}
+
+TEST_F(Programs, AConnectionWaitsForAnAcceptSlot) {
   listener = server.area->listen(port, 1).value();
   std::vector<SocketArea::Handle> clients;
   for (int i = 0; i < 3; ++i) clients.push_back(client.area->connect(TestPrograms::endpoint(1, port)).value());
   world.run(100 * millisecond_ns);
   EXPECT_EQ(world.ends[1].service.programs()[0].flows, 1u);
-  EXPECT_GT(world.ends[1].service.counters().without_seat, 0u);
+  EXPECT_GT(world.ends[1].service.counters().without_accept_slot, 0u);
   // The first connections send, which starts the others' handshakes.
   for (const auto handle : clients) static_cast<void>(client.area->send(handle, text("hello")));
   std::size_t accepted = 0;
@@ -231,7 +222,7 @@ TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
       EXPECT_TRUE(next.area->look(*used)->connected);
       EXPECT_FALSE(next.area->look(*used)->finished || next.area->look(*used)->closed);
     } else {
-      EXPECT_FALSE(next.area->has_news());
+      EXPECT_FALSE(next.area->has_events());
     }
     service.close(before.number, world.now);
     while (accept()) server.area->close(far);
@@ -241,27 +232,27 @@ TEST_F(Programs, FlowsThatOutliveOneAreNobodysAfterwards) {
 
 TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
   connect();
-  TcpWish good{};
-  good.kind = TcpWishKind::connect;
+  TcpCommand good{};
+  good.kind = TcpCommandKind::connect;
   good.remote_address = TestNetwork::address(1).value;
   good.remote_port = port;
   good.send_at = good.receive_at = client.layout.bytes - 65'536;
   good.send_bytes = good.receive_bytes = 65'536;
   good.handle = 5;
   const auto changed = [&](auto change) {
-    TcpWish wish = good;
-    change(wish);
-    return std::vector<TcpWish>{wish};
+    TcpCommand command = good;
+    change(command);
+    return std::vector<TcpCommand>{command};
   };
   const auto then = [&](auto change) {
-    TcpWish wish{};
-    wish.handle = 5;
-    change(wish);
-    return std::vector<TcpWish>{good, wish};
+    TcpCommand command{};
+    command.handle = 5;
+    change(command);
+    return std::vector<TcpCommand>{good, command};
   };
-  const std::vector<std::vector<TcpWish>> rubbish = {
-      changed([](auto& w) { w.kind = TcpWishKind{0}; }),
-      changed([](auto& w) { w.kind = TcpWishKind{200}; }),
+  const std::vector<std::vector<TcpCommand>> rubbish = {
+      changed([](auto& w) { w.kind = TcpCommandKind{0}; }),
+      changed([](auto& w) { w.kind = TcpCommandKind{200}; }),
       changed([](auto& w) { w.handle = 64; }),
       changed([](auto& w) { w.handle = ~0u; }),
       changed([](auto& w) { w.send_at = 0; }),  // the rings themselves
@@ -271,17 +262,17 @@ TEST_F(Programs, LoseTheirOwnConnectionsAloneByRubbish) {
       changed([](auto& w) { w.send_bytes = 0; }),
       changed([](auto& w) { w.send_bytes = 65'535; }),
       changed([](auto& w) { w.receive_bytes = 1u << 31; }),
-      changed([](auto& w) { w.kind = TcpWishKind::seat, w.listener = 1000; }),
-      changed([](auto& w) { w.kind = TcpWishKind::listen, w.port = 9999, w.receive_bytes = 1; }),
+      changed([](auto& w) { w.kind = TcpCommandKind::accept_slot, w.listener = 1000; }),
+      changed([](auto& w) { w.kind = TcpCommandKind::listen, w.port = 9999, w.receive_bytes = 1; }),
       then([&](auto& w) { w = good; }),  // in use
-      then([](auto& w) { w.kind = TcpWishKind::offer, w.position = 65'537; }),
-      then([](auto& w) { w.kind = TcpWishKind::offer, w.position = ~0ull; }),
-      then([](auto& w) { w.kind = TcpWishKind::allow, w.position = 65'537; }),
+      then([](auto& w) { w.kind = TcpCommandKind::offer, w.position = 65'537; }),
+      then([](auto& w) { w.kind = TcpCommandKind::offer, w.position = ~0ull; }),
+      then([](auto& w) { w.kind = TcpCommandKind::allow, w.position = 65'537; }),
   };
   for (std::size_t i = 0; i < rubbish.size(); ++i) {
     TestProgram& hostile = world.add(0);
     const std::size_t ended = world.ends[0].ended.size();
-    for (const TcpWish& wish : rubbish[i]) hostile.write_wish(wish);
+    for (const TcpCommand& command : rubbish[i]) hostile.write_command(command);
     world.run(second_ns);
     ASSERT_EQ(world.ends[0].ended.size(), ended + 1) << i;
     EXPECT_EQ(world.ends[0].ended.back().program, hostile.number);
@@ -299,8 +290,8 @@ TEST_F(Programs, EndWhenTheirRingsCannotBe) {
     return reinterpret_cast<wire::TcpProgramLine*>(program.memory.data());
   };
   TestProgram &too_far = world.add(0), &taken = world.add(0), &withdrawn = world.add(0);
-  lines(too_far)->wishes = too_far.layout.wish_slots + 1;
-  lines(taken)->news_taken = 7;
+  lines(too_far)->commands = too_far.layout.command_slots + 1;
+  lines(taken)->events_taken = 7;
   ASSERT_TRUE(taken.area->listen(9000, 1));  // the program gets an event for it
   withdrawn.mapped = false;
   world.run(second_ns);
@@ -310,14 +301,14 @@ TEST_F(Programs, EndWhenTheirRingsCannotBe) {
   EXPECT_EQ(hear(server, far, 10), "still here");
 }
 
-TEST_F(Programs, AWishAboutAConnectionThatIsGoneIsNothing) {
-  for (const TcpWishKind kind :
-       {TcpWishKind::offer, TcpWishKind::allow, TcpWishKind::finish, TcpWishKind::release, TcpWishKind::abort}) {
-    TcpWish wish{};
-    wish.kind = kind;
-    wish.handle = 9;
-    wish.position = 1 << 20;
-    client.write_wish(wish);
+TEST_F(Programs, ACommandForAConnectionThatIsGoneIsIgnored) {
+  for (const TcpCommandKind kind : {TcpCommandKind::offer, TcpCommandKind::allow, TcpCommandKind::finish,
+                                    TcpCommandKind::release, TcpCommandKind::abort}) {
+    TcpCommand command{};
+    command.kind = kind;
+    command.handle = 9;
+    command.position = 1 << 20;
+    client.write_command(command);
   }
   world.run(second_ns);
   EXPECT_TRUE(world.ends[0].ended.empty());
@@ -461,20 +452,21 @@ TEST_F(Programs, OfOneUserTakeNoMoreMemoryForWhatArrivesThanItMay) {
   EXPECT_LE(small.ends[0].service.programs()[0].receive_bytes, 320u << 10);
   std::size_t had = 0;
   for (int i = 0; i < 6; ++i) had += connect(i % 2 == 0 ? one : two, false) == TcpError::none;
-  EXPECT_EQ(had, 3u);  // rings that begin within a block use a part of another one
+  EXPECT_EQ(had, 4u);
   EXPECT_EQ(connect(two, false), TcpError::no_room);
-  EXPECT_EQ(connect(others, false), TcpError::none);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(connect(others, false), TcpError::none);
   EXPECT_EQ(connect(others, false), TcpError::no_room);  // the limit of all users
   // A peer's connection waits, as for an accept slot.
   static_cast<void>(two.area->listen(port, 2));
   small.run(second_ns);
   const auto waits = peer.area->connect(TestPrograms::endpoint(0, port)).value();
   small.run(second_ns);
-  EXPECT_EQ(small.ends[0].service.programs()[1].seats, 2u);
+  EXPECT_EQ(small.ends[0].service.programs()[1].accept_slots, 2u);
   small.ends[0].service.close(one.number, small.now);
   static_cast<void>(peer.area->send(waits, text("so that its segment comes again")));
-  EXPECT_TRUE(small.run_until(
-      [&] { return small.ends[0].service.programs().front().seats == 2 && two.area->take_in(); }, 60 * second_ns));
+  EXPECT_TRUE(
+      small.run_until([&] { return small.ends[0].service.programs().front().accept_slots == 2 && two.area->take_in(); },
+                      60 * second_ns));
 }
 
 // Peers that do not read what a closed connection sent keep three quarters of the server's handles, and no more.
@@ -509,7 +501,7 @@ TEST_F(Programs, HaveQuotas) {
   shorter.layout.bytes += 4096;
   EXPECT_EQ(code(shorter), Error::invalid);
   shorter.layout.bytes -= 4096;
-  shorter.layout.wish_slots = 1000;
+  shorter.layout.command_slots = 1000;
   EXPECT_EQ(code(shorter), Error::invalid);
   static_cast<void>(small.add(0, {64, 1024, 1024}));
   static_cast<void>(small.add(0, {64, 1024, 1024}));
@@ -538,7 +530,7 @@ TEST_F(Programs, AFullRingIsWaitedForAndNothingIsLost) {
   connect();
   std::size_t sent = 0;
   while (client.area->send(near, text("x"))) ++sent;
-  EXPECT_EQ(sent, client.layout.wish_slots);
+  EXPECT_EQ(sent, client.layout.command_slots);
   client.area->close(near);  // the ring has no room for the command yet
   static_cast<void>(client.area->take_in());
   EXPECT_FALSE(world.ends[0].service.fall_asleep());
@@ -565,7 +557,7 @@ TEST_F(Programs, NeitherSideSleepsOverWhatTheOtherSaid) {
   EXPECT_FALSE(world.ends[0].service.fall_asleep());
   world.run(second_ns);
   EXPECT_EQ(world.ends[1].service.take_wakes(), (std::vector<TcpService::Wake>{{server.number, 0}}));
-  EXPECT_FALSE(server.area->fall_asleep()) << "there are news";
+  EXPECT_FALSE(server.area->fall_asleep()) << "there are events";
   EXPECT_EQ(hear(server, far, 7), "wake up");
 }
 

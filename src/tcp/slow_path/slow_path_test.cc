@@ -157,7 +157,7 @@ TEST(SlowPath, AnArpMessageThatCannotBeCostsNobodyAnything) {
   EXPECT_GE(world.slow[0]->counters.adopted, 2u);
 }
 
-TEST(SlowPath, WithoutASeatThePeerTriesAgain) {
+TEST(SlowPath, WithoutAnAcceptSlotThePeerTriesAgain) {
   World world(false, true);
   world.ends[1].owner.flows_max = 0;
   TestFlow& flow = world.connect(0, port, {1000, 65'536});

@@ -18,6 +18,9 @@ class Listeners {
   [[nodiscard]] bool add(std::uint16_t port, const Listener& listener) {  // false: the port has one
     return listeners_.try_emplace(port, listener).second;
   }
+  void retag(std::uint16_t port, std::uint64_t tag) {
+    if (const auto found = listeners_.find(port); found != listeners_.end()) found->second.tag = tag;
+  }
   bool remove(std::uint16_t port) { return listeners_.erase(port) != 0; }  // false: the port has none
   [[nodiscard]] const Listener* find(std::uint16_t port) const noexcept {
     const auto found = listeners_.find(port);

@@ -15,6 +15,9 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
   }
   Sequence begin = segment.has(flag::syn) ? segment.sequence + 1 : segment.sequence;
   const Sequence end = begin + static_cast<std::uint32_t>(segment.payload.size());
+  // No program will read it (RFC 2525, 2.17). Also beyond the window: its sender would ask for room for ever.
+  if (flow.released && !segment.payload.empty() && end > flow.receive_next)
+    return flows_.reset(flow, FlowError::reset, now);
   Bytes bytes = segment.payload;
   if (begin < flow.receive_next) {
     bytes = bytes.subspan(std::min<std::size_t>(bytes.size(), bytes_between(begin, flow.receive_next)));
@@ -24,8 +27,6 @@ void Reception::receive(Flow& flow, const Segment& segment, TimeNs now) {
   if (end > edge) bytes = bytes.first(bytes.size() - std::min<std::size_t>(bytes.size(), bytes_between(edge, end)));
   if (flow.slow->fin_seen && begin + static_cast<std::uint32_t>(bytes.size()) > flow.slow->fin)
     return flows_.challenge(flow, now);
-  if (!bytes.empty() && flow.released)
-    return flows_.reset(flow, FlowError::reset, now);  // nobody will read it (RFC 2525, 2.17)
   if (segment.has(flag::fin) && end <= edge && end >= flow.receive_next && !flow.slow->fin_seen) {
     flow.slow->fin_seen = true;
     flow.slow->fin = end;

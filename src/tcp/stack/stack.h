@@ -54,6 +54,7 @@ class Stack {
   // Peers may connect to `port` from now on, and send `receive_bytes` each before the owner allows more.
   [[nodiscard]] Status listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes,
                               const FlowOptions& options = {});
+  void retag_listener(std::uint16_t port, std::uint64_t tag);
   void stop_listening(std::uint16_t port);
   [[nodiscard]] std::optional<std::uint64_t> listener(std::uint16_t port) const noexcept;  // its tag
   // `local_port` 0: any free port. Error: not a unicast address, no route, no free port or flow, or a connection with

@@ -1,8 +1,16 @@
 // The commands of the owner.
+#include <algorithm>
+
 #include "tcp/flow/positions.h"
 #include "tcp/stack/stack.h"
 
 namespace offpath::tcp {
+
+namespace {
+
+constexpr std::uint64_t released_window_bytes = 65'535;
+
+}  // namespace
 
 Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receive_bytes, const FlowOptions& options) {
   if (port == 0) return fail(Error::invalid, "cannot listen on port 0");
@@ -11,6 +19,8 @@ Status Stack::listen(std::uint16_t port, std::uint64_t tag, std::uint64_t receiv
   if (other_.slow != nullptr) other_.slow->listen(port, receive_bytes);
   return {};
 }
+
+void Stack::retag_listener(std::uint16_t port, std::uint64_t tag) { listeners_.retag(port, tag); }
 
 void Stack::stop_listening(std::uint16_t port) {
   if (listeners_.remove(port) && other_.slow != nullptr) other_.slow->stop_listening(port);
@@ -82,6 +92,8 @@ void Stack::release(FlowId id, TimeNs now, bool keeps_place) {
   if (flow == nullptr || flow->released) return;
   flow->released = true;
   if (!keeps_place) flow->slow->share.orphans_max = ~0u;
+  // The peer may always send, so that it is reset instead of waiting for room.
+  flow->allowed = std::max(flow->allowed, flow->received + released_window_bytes);
   if (flow->state == FlowState::closed || flow->state == FlowState::time_wait) return flows_.tell_gone(*flow);
   if (flow->state == FlowState::fin_wait_2) flows_.enter(*flow, FlowState::fin_wait_2, now);
   finish(id);

@@ -136,6 +136,18 @@ TEST(Stack, ResetsASenderNobodyReadsAnyMore) {
   world.nothing_is_left();
 }
 
+// Its window is closed, so the peer only asks for room. Nobody will read: the peer has to learn it.
+TEST(Stack, APeerThatWaitsForRoomOfAReleasedFlowIsReset) {
+  World world({}, {0, 4096, false});
+  TestFlow& flow = world.connect(0, port, {60'000, 65'536});
+  world.run(second_ns);
+  ASSERT_LT(world.accepted().received, 60'000u);
+  world.ends[1].stack->release(world.accepted().id, world.now);
+  world.run(10 * second_ns);
+  EXPECT_EQ(flow.error, FlowError::reset);
+  world.nothing_is_left();
+}
+
 // Nobody is left here, and its peer takes little; what was sent arrives as long as it takes something.
 TEST(Stack, WhatIsReleasedGoesOnAsLongAsThePeerTakesIt) {
   World world({}, {0, 4096, false});

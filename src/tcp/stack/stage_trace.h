@@ -21,9 +21,9 @@ class StageTrace {
   enum class Stage : std::uint64_t {
     received = 1,
     told,
-    wished,
+    commanded,
     sent
-  };  // frames; news to programs; wishes of programs; frames
+  };  // frames; events to programs; commands of programs; frames
 
   struct Record {
     TimeNs at;

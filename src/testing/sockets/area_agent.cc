@@ -13,11 +13,11 @@
 
 namespace offpath::sockets {
 
+using wire::TcpCommand;
+using wire::TcpCommandKind;
 using wire::TcpError;
-using wire::TcpNews;
-using wire::TcpWish;
-using wire::TcpWishKind;
-namespace news = wire::tcp_news;
+using wire::TcpEvent;
+namespace event = wire::tcp_event;
 
 namespace {
 
@@ -111,8 +111,8 @@ bool AreaAgent::take_datagrams(int wake, std::map<std::uint32_t, Fd>& joined) {
 }
 
 void AreaAgent::serve() {
-  TcpWish wish;
-  for (auto there = area_.take(wish); there && *there; there = area_.take(wish)) take(wish);
+  TcpCommand command;
+  for (auto there = area_.take(command); there && *there; there = area_.take(command)) take(command);
   wake_program();
   served_.notify_all();
 }
@@ -125,51 +125,60 @@ void AreaAgent::wake_program() {
 }
 
 void AreaAgent::tell(Handle handle, std::uint8_t what, TcpError error) {
-  TcpNews told = flows_[handle].known;
+  TcpEvent told = flows_[handle].known;
   told.what = what;
   told.error = error;
   told.handle = handle;
   OFP_ASSERT(*area_.post(told, ~0ull));
 }
 
-void AreaAgent::take(const TcpWish& wish) {
-  const Handle handle = wish.handle;
-  if (wish.kind == TcpWishKind::listen || wish.kind == TcpWishKind::seat || wish.kind == TcpWishKind::connect)
-    std::erase_if(wished_, [&](const auto& each) { return each.second == handle; });  // a handle that is used again
-  wished_.emplace_back(wish.kind, handle);
-  switch (wish.kind) {
-    case TcpWishKind::listen:
+void AreaAgent::take(const TcpCommand& command) {
+  const Handle handle = command.handle;
+  if (command.kind == TcpCommandKind::listen || command.kind == TcpCommandKind::bind ||
+      command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect)
+    std::erase_if(commands_, [&](const auto& each) { return each.second == handle; });  // a handle that is used again
+  commands_.emplace_back(command.kind, handle);
+  switch (command.kind) {
+    case TcpCommandKind::bind: {
       flows_[handle] = {};
-      flows_[handle].known.port = wish.port;
-      listeners_[wish.port] = handle;
-      return tell(handle, news::listening);
-    case TcpWishKind::seat:
+      flows_[handle].known.port = command.port != 0 ? command.port : chosen_port;
+      const TcpError error = std::exchange(next_error_, TcpError::none);
+      return error == TcpError::none ? tell(handle, event::listening)
+                                     : tell(handle, event::closed | event::gone, error);
+    }
+    case TcpCommandKind::listen:
       flows_[handle] = {};
-      flows_[handle].rings = wish;
-      seats_[wish.listener].push_back(handle);
+      flows_[handle].known.port = command.port;
+      listeners_[command.port] = handle;
+      return tell(handle, event::listening);
+    case TcpCommandKind::accept_slot:
+      flows_[handle] = {};
+      flows_[handle].rings = command;
+      accept_slots_[command.listener].push_back(handle);
       return;
-    case TcpWishKind::connect: {
+    case TcpCommandKind::connect: {
       flows_[handle] = {};
-      flows_[handle].rings = wish;
-      TcpNews& known = flows_[handle].known;
+      flows_[handle].rings = command;
+      TcpEvent& known = flows_[handle].known;
       known.local_address = address;
-      known.port = wish.port != 0 ? wish.port : static_cast<std::uint16_t>(first_port + handle);
-      known.remote_address = wish.remote_address;
-      known.remote_port = wish.remote_port;
+      known.port = command.port != 0 ? command.port : static_cast<std::uint16_t>(first_port + handle);
+      known.remote_address = command.remote_address;
+      known.remote_port = command.remote_port;
       known.mss = segment_bytes;
       last_connected_ = handle;
       const TcpError error = std::exchange(next_error_, TcpError::none);
-      return error == TcpError::none ? tell(handle, news::connected) : tell(handle, news::closed | news::gone, error);
+      return error == TcpError::none ? tell(handle, event::connected)
+                                     : tell(handle, event::closed | event::gone, error);
     }
-    case TcpWishKind::offer:
-      return take_offer(wish);
-    case TcpWishKind::release:
-    case TcpWishKind::abort:
-      for (const Handle seat : std::exchange(seats_[handle], {})) tell(seat, news::gone);
-      return tell(handle, news::gone);
-    case TcpWishKind::shut:
+    case TcpCommandKind::offer:
+      return take_offer(command);
+    case TcpCommandKind::release:
+    case TcpCommandKind::abort:
+      for (const Handle slot : std::exchange(accept_slots_[handle], {})) tell(slot, event::gone);
+      return tell(handle, event::gone);
+    case TcpCommandKind::shut:
       flows_[handle].known.shut = wire::tcp_shut::refused;
-      tell(handle, news::received);
+      tell(handle, event::received);
       flows_[handle].known.shut = 0;
       return;
     default:
@@ -177,13 +186,13 @@ void AreaAgent::take(const TcpWish& wish) {
   }
 }
 
-void AreaAgent::take_offer(const TcpWish& wish) {
-  Flow& flow = flows_[wish.handle];
-  for (; flow.offered < wish.position; ++flow.offered)
+void AreaAgent::take_offer(const TcpCommand& command) {
+  Flow& flow = flows_[command.handle];
+  for (; flow.offered < command.position; ++flow.offered)
     flow.sent += static_cast<char>(memory_.data()[flow.rings.send_at + flow.offered % flow.rings.send_bytes]);
   if (!acknowledges_) return;
   flow.known.acknowledged = flow.offered;
-  tell(wish.handle, news::acknowledged);
+  tell(command.handle, event::acknowledged);
 }
 
 // ---- what the network does
@@ -196,17 +205,17 @@ void AreaAgent::fail_next_connection(TcpError error) {
 AreaAgent::Handle AreaAgent::connect_to(std::uint16_t port) {
   std::unique_lock lock(lock_);
   wait_for(lock, served_, fmt::format("a listener of port {}", port),
-           [&] { return listeners_.contains(port) && !seats_[listeners_[port]].empty(); });
-  const Handle listener = listeners_[port], handle = seats_[listener].front();
-  seats_[listener].erase(seats_[listener].begin());
-  TcpNews& known = flows_[handle].known;
+           [&] { return listeners_.contains(port) && !accept_slots_[listeners_[port]].empty(); });
+  const Handle listener = listeners_[port], handle = accept_slots_[listener].front();
+  accept_slots_[listener].erase(accept_slots_[listener].begin());
+  TcpEvent& known = flows_[handle].known;
   known.listener = listener;
   known.local_address = address;
   known.port = port;
   known.remote_address = peers_address;
   known.remote_port = static_cast<std::uint16_t>(first_port + handle);
   known.mss = segment_bytes;
-  tell(handle, news::accepted);
+  tell(handle, event::accepted);
   wake_program();
   return handle;
 }
@@ -217,19 +226,19 @@ void AreaAgent::arrive(Handle handle, std::string_view bytes) {
   for (const char byte : bytes)
     memory_.data()[flow.rings.receive_at + flow.known.received++ % flow.rings.receive_bytes] =
         static_cast<std::byte>(byte);
-  tell(handle, news::received);
+  tell(handle, event::received);
   wake_program();
 }
 
 void AreaAgent::end_stream(Handle handle) {
   const std::lock_guard lock(lock_);
-  tell(handle, news::finished);
+  tell(handle, event::finished);
   wake_program();
 }
 
 void AreaAgent::fail(Handle handle, TcpError error) {
   const std::lock_guard lock(lock_);
-  tell(handle, news::closed, error);
+  tell(handle, event::closed, error);
   wake_program();
 }
 
@@ -241,23 +250,33 @@ void AreaAgent::acknowledge(bool at_once) {
   for (auto& [handle, flow] : flows_) {
     if (flow.known.acknowledged == flow.offered) continue;
     flow.known.acknowledged = flow.offered;
-    tell(handle, news::acknowledged);
+    tell(handle, event::acknowledged);
   }
   wake_program();
 }
 
-// ---- what the program wished
-
-void AreaAgent::await(TcpWishKind kind, Handle handle) {
-  std::unique_lock lock(lock_);
-  wait_for(lock, served_, fmt::format("the program's wish {} for handle {}", static_cast<int>(kind), handle),
-           [&] { return std::ranges::find(wished_, std::pair(kind, handle)) != wished_.end(); });
-}
-
-bool AreaAgent::has_wished(TcpWishKind kind, Handle handle) {
+void AreaAgent::acknowledge(Handle handle, std::uint64_t bytes) {
   const std::lock_guard lock(lock_);
   serve();
-  return std::ranges::find(wished_, std::pair(kind, handle)) != wished_.end();
+  Flow& flow = flows_[handle];
+  OFP_ASSERT(flow.known.acknowledged + bytes <= flow.offered);
+  flow.known.acknowledged += bytes;
+  tell(handle, event::acknowledged);
+  wake_program();
+}
+
+// ---- what the program commanded
+
+void AreaAgent::await(TcpCommandKind kind, Handle handle) {
+  std::unique_lock lock(lock_);
+  wait_for(lock, served_, fmt::format("the program's command {} for handle {}", static_cast<int>(kind), handle),
+           [&] { return std::ranges::find(commands_, std::pair(kind, handle)) != commands_.end(); });
+}
+
+bool AreaAgent::has_commanded(TcpCommandKind kind, Handle handle) {
+  const std::lock_guard lock(lock_);
+  serve();
+  return std::ranges::find(commands_, std::pair(kind, handle)) != commands_.end();
 }
 
 std::string AreaAgent::offered(Handle flow) {

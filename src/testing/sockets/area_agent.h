@@ -23,6 +23,7 @@ class AreaAgent {
  public:
   using Handle = channel::SocketArea::Handle;
   static constexpr std::uint32_t address = 0x0a090002;  // 10.9.0.2, the agent's own
+  static constexpr std::uint16_t chosen_port = 49'152;  // for bind with port 0
 
   explicit AreaAgent(const channel::SocketOptions& options);
   ~AreaAgent();
@@ -36,17 +37,18 @@ class AreaAgent {
 
   // ---- what the network does
   void fail_next_connection(wire::TcpError error);
-  // A peer connects to a listener, once that has a seat for it: the connection's handle.
+  // A peer connects to a listener, once that has an accept slot for it: the connection's handle.
   Handle connect_to(std::uint16_t port);
   void arrive(Handle flow, std::string_view bytes);
   void end_stream(Handle flow);  // the peer's FIN
   void fail(Handle flow, wire::TcpError error);
-  void acknowledge(bool at_once);  // from now on what is offered; true: and what was offered so far
+  void acknowledge(bool at_once);                      // from now on what is offered; true: and what was offered so far
+  void acknowledge(Handle flow, std::uint64_t bytes);  // that many more
 
-  // ---- what the program wished
-  // Waits until it has wished this of the handle.
-  void await(wire::TcpWishKind kind, Handle handle);
-  [[nodiscard]] bool has_wished(wire::TcpWishKind kind, Handle handle);
+  // ---- what the program commanded
+  // Waits until it has given this command for the handle.
+  void await(wire::TcpCommandKind kind, Handle handle);
+  [[nodiscard]] bool has_commanded(wire::TcpCommandKind kind, Handle handle);
   [[nodiscard]] std::string offered(Handle flow);  // all so far, of no more than its ring has
   // The connection that the program made last.
   [[nodiscard]] Handle last_connected();
@@ -55,16 +57,16 @@ class AreaAgent {
 
  private:
   struct Flow {
-    wire::TcpWish rings{};  // the wish that named them
-    wire::TcpNews known{};  // what all news about it say
+    wire::TcpCommand rings{};  // the command that named them
+    wire::TcpEvent known{};    // what all its events say
     std::uint64_t offered = 0;
     std::string sent{};
   };
 
   void run();
   void serve();
-  void take(const wire::TcpWish& wish);
-  void take_offer(const wire::TcpWish& wish);
+  void take(const wire::TcpCommand& command);
+  void take_offer(const wire::TcpCommand& command);
   void take_datagrams();
   [[nodiscard]] bool take_datagrams(int wake, std::map<std::uint32_t, Fd>& joined);
   void tell(Handle handle, std::uint8_t what, wire::TcpError error = wire::TcpError::none);
@@ -81,8 +83,8 @@ class AreaAgent {
   std::vector<std::uint32_t> processes_{0};
   std::map<Handle, Flow> flows_;
   std::map<std::uint16_t, Handle> listeners_;
-  std::map<Handle, std::vector<Handle>> seats_;
-  std::vector<std::pair<wire::TcpWishKind, Handle>> wished_;
+  std::map<Handle, std::vector<Handle>> accept_slots_;
+  std::vector<std::pair<wire::TcpCommandKind, Handle>> commands_;
   wire::TcpError next_error_ = wire::TcpError::none;
   bool acknowledges_ = true;
   Handle last_connected_ = 0;

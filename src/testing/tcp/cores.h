@@ -78,7 +78,7 @@ class TestCores {
       worked = deliver(core.told, now) || worked;
       if (number > 0) worked = deliver(core.tells_core_0, now) || worked;
       core.service.attach(now);
-      const auto said = [&] { return core.service.counters().wishes + core.service.counters().news; };
+      const auto said = [&] { return core.service.counters().commands + core.service.counters().events; };
       const std::uint64_t before = said();
       worked = core.station->poll(now) || said() != before || worked;
       for (auto& each : core.service.take_ended()) {

@@ -49,10 +49,10 @@ struct TestProgram {
   TestProgram& operator=(const TestProgram&) = delete;
 
   // Writes an entry behind the program's own back.
-  void write_wish(const wire::TcpWish& wish, std::uint32_t core = 0) {
-    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data() + wire::tcp_word::of_core(core))->wishes;
-    std::memcpy(memory.data() + wire::TcpAreaLayout::wishes + layout.of_core(core) + tail % layout.wish_slots * 64,
-                &wish, sizeof wish);
+  void write_command(const wire::TcpCommand& command, std::uint32_t core = 0) {
+    auto& tail = reinterpret_cast<wire::TcpProgramLine*>(memory.data() + wire::tcp_word::of_core(core))->commands;
+    std::memcpy(memory.data() + wire::TcpAreaLayout::commands + layout.of_core(core) + tail % layout.command_slots * 64,
+                &command, sizeof command);
     ++tail;
   }
 
@@ -118,7 +118,7 @@ struct Talker {
   }
 };
 
-class TestPrograms final : public VirtualTime {
+class TestPrograms : public VirtualTime {
  public:
   struct End {
     explicit End(const TcpServiceLimits& limits) : service(limits) {}
@@ -163,12 +163,12 @@ class TestPrograms final : public VirtualTime {
 
   End ends[2];
 
- private:
+ protected:
   bool poll() override {
     bool worked = false;
     for (End& end : ends) {
       end.service.attach(now);
-      const auto said = [&] { return end.service.counters().wishes + end.service.counters().news; };
+      const auto said = [&] { return end.service.counters().commands + end.service.counters().events; };
       const std::uint64_t before = said();
       worked |= end.station->poll(now) || said() != before;
       for (auto& each : end.service.take_ended()) end.ended.push_back(std::move(each));
@@ -180,6 +180,7 @@ class TestPrograms final : public VirtualTime {
     return std::min(ends[0].station->next_deadline(), ends[1].station->next_deadline());
   }
 
+ private:
   std::unique_ptr<const CongestionControl> congestion_;
   std::unique_ptr<MemoryPort> one_, two_;
   std::uint64_t last_number_ = 0;

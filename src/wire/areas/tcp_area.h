@@ -1,23 +1,24 @@
 // The memory of a program's TCP connections: a segment of its own, shared by its processes (a fork keeps it). It begins
-// with two rings of 64-byte entries for each core of the agent: commands of the program (TcpWish) and events of the
-// agent (TcpNews). The program manages the rest, which is mostly payload of flows, in a ring for each direction.
+// with two rings of 64-byte entries for each core of the agent: commands of the program (TcpCommand) and events of the
+// agent (TcpEvent). The program manages the rest, which is mostly payload of flows, in a ring for each direction.
 //
 //   offset                   what              written by
 //   0                        TcpProgramLine    program     commands posted, events taken
 //   64                       TcpAgentLine      agent       commands taken, asleep
-//   128                      TcpNewsLine       agent       events posted
+//   128                      TcpEventLine      agent       events posted
 //   + core * 256             the same three of every other core
 //   4096                     TcpProcessLine    program     of each of its processes: asleep
-//   + processes * 64         TcpWish slots     program
-//   + wish_slots * 64        TcpNews slots     agent
-//   + news_slots * 64        the same two of every other core; unused where the agent has fewer cores
+//   + processes * 64         TcpCommand slots  program
+//   + command_slots * 64     TcpEvent slots    agent
+//   + event_slots * 64       the same two of every other core; unused where the agent has fewer cores
+//   reads()                  words, by handle  program     the position `read` of each flow (tcp_positions.h)
 //   own()                    the program's     program; the agent writes arriving data to the receive rings
 //
 // Cores. The agent announces its number of cores at the start (in core 0's line). A flow stays on one core: its
 // commands go into that core's ring, and its events come from that core. Core h % cores has handle h, so two cores
 // never share a handle. Listeners are the exception: core 0 takes their commands and sends their events, whatever their
-// handle, and all cores have them after the event `listening`. An accept slot (TcpWishKind::seat) again belongs to its
-// handle's core. flow_steering.h gives the core to which a connection is steered.
+// handle, and all cores have them after the event `listening`. An accept slot again belongs to its handle's core.
+// flow_steering.h gives the core to which a connection is steered.
 //
 // Positions of rings count entries since the beginning and never wrap; the slot is position modulo the ring's size. An
 // entry is written, then its position with release order. Positions of streams count bytes from 0 and only grow: byte p
@@ -33,44 +34,48 @@
 // that are woken for a flow's events are those of its last `holders` command, or all.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/bytes.h"
 #include "base/status.h"
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 5;
+inline constexpr std::uint32_t tcp_area_version = 6;
 inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
-  std::uint64_t wishes;
-  std::uint64_t news_taken;
+  std::uint64_t commands;
+  std::uint64_t events_taken;
   std::uint64_t zero[6];
 };
 static_assert(sizeof(TcpProgramLine) == 64);
 
 struct alignas(64) TcpAgentLine {
-  std::uint64_t wishes_taken;
+  std::uint64_t commands_taken;
   std::uint64_t asleep;   // 1: the agent wants a wake after the next command
   std::uint64_t cores;    // in core 0's line, from the start
   std::uint64_t address;  // likewise, if there are several: the agent's own address, 10.0.0.1 is 0x0a000001
-  std::uint64_t zero[4];
+  std::uint64_t linked;   // likewise, by the relay: 1, the agent reaches the area over a link
+  std::uint64_t zero[3];
 };
 static_assert(sizeof(TcpAgentLine) == 64);
 
-struct alignas(64) TcpNewsLine {
-  std::uint64_t news;
+struct alignas(64) TcpEventLine {
+  std::uint64_t events;
   std::uint64_t zero[7];
 };
-static_assert(sizeof(TcpNewsLine) == 64);
+static_assert(sizeof(TcpEventLine) == 64);
 
 struct alignas(64) TcpProcessLine {
   // 1: the process wants a wake after the next event that concerns it; 2: also after commands were taken
   std::uint64_t asleep;
-  std::uint64_t zero[7];
+  std::uint64_t woken;  // over a link: how often the agent has woken the process
+  std::uint64_t zero[6];
 };
 static_assert(sizeof(TcpProcessLine) == 64);
 
@@ -93,29 +98,34 @@ static_assert(sizeof(TcpJoin) == 8);
 // Offsets of the words of core 0's lines; those of other cores are of_core() further.
 namespace tcp_word {
 [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) noexcept { return core * 256ull; }
-inline constexpr std::uint64_t program_line = 0, agent_line = 64, news_line = 128;
-inline constexpr std::uint64_t wishes = program_line + offsetof(TcpProgramLine, wishes);
-inline constexpr std::uint64_t news_taken = program_line + offsetof(TcpProgramLine, news_taken);
+inline constexpr std::uint64_t program_line = 0, agent_line = 64, event_line = 128;
+inline constexpr std::uint64_t commands = program_line + offsetof(TcpProgramLine, commands);
+inline constexpr std::uint64_t events_taken = program_line + offsetof(TcpProgramLine, events_taken);
 inline constexpr std::uint64_t process_lines = 4096;
 [[nodiscard]] constexpr std::uint64_t process_asleep(std::uint32_t process) noexcept {
   return process_lines + process * sizeof(TcpProcessLine) + offsetof(TcpProcessLine, asleep);
 }
-inline constexpr std::uint64_t wishes_taken = agent_line + offsetof(TcpAgentLine, wishes_taken);
+[[nodiscard]] constexpr std::uint64_t process_woken(std::uint32_t process) noexcept {
+  return process_lines + process * sizeof(TcpProcessLine) + offsetof(TcpProcessLine, woken);
+}
+inline constexpr std::uint64_t commands_taken = agent_line + offsetof(TcpAgentLine, commands_taken);
 inline constexpr std::uint64_t agent_asleep = agent_line + offsetof(TcpAgentLine, asleep);
 inline constexpr std::uint64_t cores = agent_line + offsetof(TcpAgentLine, cores);
 inline constexpr std::uint64_t address = agent_line + offsetof(TcpAgentLine, address);
-inline constexpr std::uint64_t news = news_line + offsetof(TcpNewsLine, news);
+inline constexpr std::uint64_t linked = agent_line + offsetof(TcpAgentLine, linked);
+inline constexpr std::uint64_t events = event_line + offsetof(TcpEventLine, events);
 static_assert(of_core(tcp_cores_max) <= process_lines);
 }  // namespace tcp_word
 
-enum class TcpWishKind : std::uint8_t {
-  listen = 1,   // handle, port, the smallest receive_bytes of a seat. Event: listening, or closed and gone with an
-                // error
-  seat = 2,     // handle, listener, rings: the listener's next connection becomes this flow. Event: accepted
-  connect = 3,  // handle, port (0: any), remote_address, remote_port, rings. Event: connected, or closed and gone
-  offer = 4,    // handle, position: bytes before it may be sent
-  allow = 5,    // handle, position: bytes before it may be received
-  finish = 6,   // handle: FIN after the offered bytes
+enum class TcpCommandKind : std::uint8_t {
+  // handle, port, flags, the smallest receive_bytes of an accept slot; listener: a handle that has the port by `bind`,
+  // or tcp_no_handle. Event: listening, or closed and gone with an error
+  listen = 1,
+  accept_slot = 2,  // handle, listener, rings: the listener's next connection becomes this flow. Event: accepted
+  connect = 3,      // handle, port (0: any), remote_address, remote_port, rings. Event: connected, or closed and gone
+  offer = 4,        // handle, position: bytes before it may be sent
+  allow = 5,        // handle, position: bytes before it may be received
+  finish = 6,       // handle: FIN after the offered bytes
   // handle: no more reads; offered bytes and a FIN are sent, then gone. A listener stops listening
   release = 7,
   abort = 8,     // handle: RST, then gone
@@ -124,33 +134,63 @@ enum class TcpWishKind : std::uint8_t {
   // handle: the agent stores no more bytes until the next `allow`, so the program may give pages of the receive ring
   // back. Event: received, with `shut`
   shut = 11,
+  bind = 12,  // handle, port (0: any), flags: keeps the port. Event: listening, or closed and gone with an error
+  // listener, position, flags: the process `listener` sleeps, and has taken the events before `position`. flags are
+  // those of TcpProcessLine::asleep. Over a link only; otherwise the line alone says it
+  sleep = 13,
 };
 
-inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2;  // flags of commands
+// Commands for a connection that exists.
+[[nodiscard]] constexpr bool is_of_flow(TcpCommandKind kind) noexcept {
+  return kind >= TcpCommandKind::offer && kind <= TcpCommandKind::shut;
+}
 
-struct TcpWish {
-  TcpWishKind kind;
+// Flags of commands. The last two are those of socket options and concern ports.
+inline constexpr std::uint16_t tcp_no_delay = 1, tcp_keepalive = 2, tcp_reuse_port = 4, tcp_reuse_address = 8;
+
+struct TcpCommand {
+  TcpCommandKind kind;
   std::uint8_t keepalive_probes;
   std::uint16_t port;  // local
   std::uint32_t handle;
   std::uint64_t position;
   std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
   std::uint16_t remote_port;
-  std::uint16_t flags;    // of connect, listen (for its flows) and options
-  std::uint64_t send_at;  // rings, from the start of the area
+  std::uint16_t flags;  // of connect, listen (for its flows) and options
+  // rings, from the start of the area. With every later command of a flow, send_at is the position of bytes that the
+  // program has read
+  std::uint64_t send_at;
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
   std::uint32_t listener;
   std::uint16_t keepalive_idle_s, keepalive_interval_s;
   std::uint32_t user_timeout_ms;  // TCP_USER_TIMEOUT; 0: none
-  std::uint32_t zero;
+  std::uint32_t stamp;            // over a link: tcp_stamp() of the rest
 };
-static_assert(sizeof(TcpWish) == 64 && alignof(TcpWish) == 8);
+static_assert(sizeof(TcpCommand) == 64 && alignof(TcpCommand) == 8);
 
-// Bits of TcpNews::what: everything new since the last event. A flow has one entry in the ring at a time, or more if
+// Over a link, so many slots of the ring and one for each process are left to commands `sleep`.
+inline constexpr std::uint32_t tcp_sleep_slots = 8;
+
+// The stamp of the command at `position` of its ring. An entry of which only a part was read, or one of an earlier lap,
+// has another one (but for one case in 2^32).
+[[nodiscard]] inline std::uint32_t tcp_stamp(const TcpCommand& command, std::uint64_t position) noexcept {
+  TcpCommand stamped = command;
+  stamped.stamp = 0;
+  std::array<std::uint64_t, 8> words;
+  std::memcpy(words.data(), &stamped, sizeof stamped);
+  std::uint64_t sum = (position + 1) * 0x9e3779b97f4a7c15;
+  for (const std::uint64_t word : words) {
+    sum = (sum ^ word) * 0xff51afd7ed558ccd;
+    sum ^= sum >> 32;
+  }
+  return static_cast<std::uint32_t>(sum >> 16) | 1u;  // never 0, which an unused slot has
+}
+
+// Bits of TcpEvent::what: everything new since the last event. A flow has one entry in the ring at a time, or more if
 // the earlier one was taken. With tcp_no_handle as handle, the entry says that the process in `listener` has ended.
-namespace tcp_news {
+namespace tcp_event {
 inline constexpr std::uint8_t connected = 1, received = 2, finished = 4, acknowledged = 8, closed = 16, gone = 32,
                               accepted = 64, listening = 128;
 }
@@ -162,7 +202,7 @@ inline constexpr std::uint64_t done = 1, refused = 2;
 
 enum class TcpError : std::uint8_t { none, refused, reset, timed_out, unreachable, address_in_use, no_room, denied };
 
-struct TcpNews {
+struct TcpEvent {
   std::uint8_t what;
   TcpError error;      // with closed
   std::uint16_t port;  // local; with connected, accepted, listening
@@ -178,25 +218,26 @@ struct TcpNews {
   std::uint64_t shut;           // outcome of a `shut` command: a value of tcp_shut; 0: none
   std::uint64_t begun;          // with accepted: it grows in the order in which peers have begun, on all cores
 };
-static_assert(sizeof(TcpNews) == 64 && alignof(TcpNews) == 8);
+static_assert(sizeof(TcpEvent) == 64 && alignof(TcpEvent) == 8);
 
 struct TcpAreaLayout {
-  std::uint32_t wish_slots = 1024;
-  std::uint32_t news_slots = 1024;
+  std::uint32_t command_slots = 1024;
+  std::uint32_t event_slots = 1024;
   std::uint32_t flows = 1024;  // handles are below this
   std::uint64_t bytes = 0;     // of the whole area
 
-  static constexpr std::uint64_t wishes = tcp_word::process_lines + tcp_processes_max * sizeof(TcpProcessLine);
+  static constexpr std::uint64_t commands = tcp_word::process_lines + tcp_processes_max * sizeof(TcpProcessLine);
   static constexpr std::uint64_t slot_bytes = 64;
 
   // For core 0; those of another core are of_core() further.
-  [[nodiscard]] constexpr std::uint64_t news() const noexcept { return wishes + wish_slots * slot_bytes; }
+  [[nodiscard]] constexpr std::uint64_t events() const noexcept { return commands + command_slots * slot_bytes; }
   [[nodiscard]] constexpr std::uint64_t of_core(std::uint32_t core) const noexcept {
-    return core * (std::uint64_t{wish_slots} + news_slots) * slot_bytes;
+    return core * (std::uint64_t{command_slots} + event_slots) * slot_bytes;
   }
+  [[nodiscard]] constexpr std::uint64_t reads() const noexcept { return commands + of_core(tcp_cores_max); }
   // The rest of the area, from there on, is the program's.
   [[nodiscard]] constexpr std::uint64_t own() const noexcept {
-    return align_up(wishes + of_core(tcp_cores_max), page_bytes);
+    return align_up(reads() + flows * sizeof(std::uint64_t), page_bytes);
   }
 };
 
@@ -204,9 +245,21 @@ inline constexpr std::uint32_t tcp_slots_min = 16, tcp_slots_max = 1u << 16, tcp
 inline constexpr std::uint32_t tcp_ring_bytes_min = 1024,
                                tcp_ring_bytes_max = 1u << 30;  // of one flow, in one direction
 
+// Checks the ring of a handle that a program's command names.
+[[nodiscard]] inline Status check_tcp_ring(const TcpAreaLayout& layout, std::uint32_t handle, std::uint64_t at,
+                                           std::uint32_t bytes) {
+  if (!std::has_single_bit(bytes) || bytes < tcp_ring_bytes_min || bytes > tcp_ring_bytes_max)
+    return fail(Error::protocol, "handle {}: a ring of {} bytes; powers of two from {} to {} are allowed", handle,
+                bytes, tcp_ring_bytes_min, tcp_ring_bytes_max);
+  if (at < layout.own() || at > layout.bytes || bytes > layout.bytes - at)
+    return fail(Error::protocol, "handle {}: a ring of {} bytes at {}, outside the area from {} to {}", handle, bytes,
+                at, layout.own(), layout.bytes);
+  return {};
+}
+
 // Checks a layout that another process requested.
 [[nodiscard]] inline Status check_tcp_area(const TcpAreaLayout& layout) {
-  for (const std::uint32_t slots : {layout.wish_slots, layout.news_slots})
+  for (const std::uint32_t slots : {layout.command_slots, layout.event_slots})
     if (!std::has_single_bit(slots) || slots < tcp_slots_min || slots > tcp_slots_max)
       return fail(Error::invalid, "a ring of {} slots; powers of two from {} to {} are allowed", slots, tcp_slots_min,
                   tcp_slots_max);

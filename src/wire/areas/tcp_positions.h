@@ -7,17 +7,18 @@
 //   in, from the peer to the program:   read <= received <= allowed      <= read + receive ring
 //
 //   position      moved by      when                                           reported to, and how
-//   offered       program       a call of send has copied bytes into the ring  agent: TcpWishKind::offer
+//   offered       program       a call of send has copied bytes into the ring  agent: TcpCommandKind::offer
 //   sent          stack         a segment has left                             not reported
-//   acknowledged  peer          an acknowledgement arrived                     program: TcpNews::acknowledged
-//   received      peer          all bytes before it have arrived in the ring   program: TcpNews::received
-//   read          program       a call of receive has copied bytes out         not reported: see `allowed`
-//   allowed       program       a quarter of the ring was read                 agent: TcpWishKind::allow
+//   acknowledged  peer          an acknowledgement arrived                     program: TcpEvent::acknowledged
+//   received      peer          all bytes before it have arrived in the ring   program: TcpEvent::received
+//   read          program       a call of receive has copied bytes out         agent, when the program ends: a word
+//   allowed       program       a quarter of the ring was read                 agent: TcpCommandKind::allow
 //
 // Three parties keep copies of their own, because none of them may use another one's values without a check:
 //
 //   keeper                             directions, and the values learnt from the others
-//   SocketArea::Cell (the program's)   both, and `read`; acknowledged and received from the last event
+//   SocketArea::Cell (the program's)   both, and `read`, which is also in the flow's word of TcpAreaLayout::reads();
+//                                      acknowledged and received from the last event
 //   TcpService::Held (the agent's)     both; offered from the last command, acknowledged and received from the stack:
 //                                      commands are checked against these
 //   Flow (the stack's)                 both; `sent` is the sequence number `next`, `acknowledged` is the byte of `una`,
@@ -32,6 +33,11 @@ struct TcpPositionsOut {
   std::uint64_t offered = 0, acknowledged = 0;
 
   [[nodiscard]] constexpr std::uint64_t unacknowledged() const noexcept { return offered - acknowledged; }
+  // Whether poll calls the flow writable: a third of the ring is free, as in Linux. With less, a program that polls
+  // before each write would be woken for every acknowledgement.
+  [[nodiscard]] constexpr bool is_writable(std::uint32_t ring_bytes) const noexcept {
+    return ring_bytes - unacknowledged() >= ring_bytes / 3;
+  }
   // Whether bytes up to `position` fit into a ring that keeps unacknowledged bytes.
   [[nodiscard]] constexpr bool may_offer(std::uint64_t position, std::uint32_t ring_bytes) const noexcept {
     return position <= acknowledged + ring_bytes;

@@ -64,6 +64,8 @@ enum class EntryKind : std::uint8_t {
   tcp_open = 72,
   tcp_close = 73,
   tcp_slow_path = 74,
+  tcp_process = 75,
+  tcp_look = 76,
 };
 
 enum class ReplyKind : std::uint8_t {

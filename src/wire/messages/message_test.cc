@@ -396,9 +396,9 @@ TEST(Message, Tasks) {
   EXPECT_EQ(message.message, 2u);
   EXPECT_EQ(text_of(message.bytes), "abc");
   const auto connections =
-      there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64}, kept);
+      there_and_back(TcpOpen{{.region = segment_flag | 2, .length = 1 << 20}, 1, 16, 32, 64, 1}, kept);
   EXPECT_EQ(connections.memory.region, segment_flag | 2);
-  EXPECT_EQ(connections.news_slots, 32u);
+  EXPECT_EQ(connections.event_slots, 32u);
   EXPECT_EQ(connections.flows, 64u);
   EXPECT_EQ(there_and_back(TcpClose{1}, kept).version, 1u);
   const auto slow_path =

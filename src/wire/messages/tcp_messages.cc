@@ -8,7 +8,7 @@ namespace {
 void fields(auto& way, Is<TcpOpen> auto& m) {
   way.begins("opening of TCP connections");
   object_at(way, m.memory);
-  way(m.version, m.wish_slots, m.news_slots, m.flows);
+  way(m.version, m.command_slots, m.event_slots, m.flows, m.privileged);
 }
 
 void fields(auto& way, Is<TcpClose> auto& m) {
@@ -20,6 +20,16 @@ void fields(auto& way, Is<TcpSlowPathOpen> auto& m) {
   way.begins("opening of a slow path of TCP");
   object_at(way, m.memory);
   way(m.version, m.ring_bytes);
+}
+
+void fields(auto& way, Is<TcpProcess> auto& m) {
+  way.begins("process of a program with TCP connections");
+  way(m.process, m.joins);
+}
+
+void fields(auto& way, Is<TcpLook> auto& m) {
+  way.begins("news of an area of TCP connections");
+  way(m.zero);
 }
 
 }  // namespace

@@ -14,7 +14,10 @@ namespace offpath::wire {
 struct TcpOpen {
   BufferRef memory;  // a whole segment
   std::uint32_t version;
-  std::uint32_t wish_slots, news_slots, flows;
+  std::uint32_t command_slots, event_slots, flows;
+  // Over a link, from a relay of the agent's own user or root: whether the program may listen on ports below 1024.
+  // Otherwise that follows from the user of the channel.
+  std::uint8_t privileged;
 };
 
 // Ends its connections, as the program's end does. Done.
@@ -30,8 +33,19 @@ struct TcpSlowPathOpen {
   std::uint32_t ring_bytes;
 };
 
+// Over a link: a process of the program has joined, or has ended. Done.
+struct TcpProcess {
+  std::uint32_t process;
+  std::uint8_t joins;
+};
+
+// Over a link: the program's area has something for the agent. Not answered.
+struct TcpLook {
+  std::uint8_t zero;
+};
+
 // clang-format off: a list
-#define OFFPATH_TCP_MESSAGES(X) X(TcpOpen) X(TcpClose) X(TcpSlowPathOpen)
+#define OFFPATH_TCP_MESSAGES(X) X(TcpOpen) X(TcpClose) X(TcpSlowPathOpen) X(TcpProcess) X(TcpLook)
 // clang-format on
 OFFPATH_TCP_MESSAGES(OFFPATH_DECLARE_CODING)
 

@@ -18,34 +18,34 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   world.run(10 * millisecond_ns);
   OFP_ASSERT(server.area->accept(listener));
 
-  constexpr std::size_t step_bytes = 1 + sizeof(wire::TcpWish);
+  constexpr std::size_t step_bytes = 1 + sizeof(wire::TcpCommand);
   for (; size >= step_bytes; data += step_bytes, size -= step_bytes) {
-    wire::TcpWish wish;
-    std::memcpy(&wish, data + 1, sizeof wish);
+    wire::TcpCommand command;
+    std::memcpy(&command, data + 1, sizeof command);
     switch (data[0] % 8) {
       case 0:
-        std::memcpy(hostile.memory.data(), &wish, 16);
-        break;  // its line: how many wishes, and how many news it took
+        std::memcpy(hostile.memory.data(), &command, 16);
+        break;  // its line: how many commands, and how many events it took
       case 1:
         world.run(second_ns);
         break;
       case 2:
-        std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::news, 8);
+        std::memcpy(hostile.memory.data() + 8, hostile.memory.data() + wire::tcp_word::events, 8);
         break;   // takes all events
       case 3: {  // processes come and go
         tcp::TcpService& service = world.ends[0].service;
         if (data[1] & 1)
-          static_cast<void>(service.add_process(hostile.number, wish.handle));
-        else if (wish.handle != 0)
-          service.remove_process(hostile.number, wish.handle);
+          static_cast<void>(service.add_process(hostile.number, command.handle));
+        else if (command.handle != 0)
+          service.remove_process(hostile.number, command.handle);
         break;
       }
       default:
-        wish.handle %= 20;
-        if (data[0] & 8) wish.send_at = wish.receive_at = hostile.layout.own();
-        if (data[0] & 16) wish.send_bytes = wish.receive_bytes = 4096;
-        if (data[0] & 32) wish.remote_address = TestNetwork::address(1).value, wish.remote_port = 7000;
-        hostile.write_wish(wish);
+        command.handle %= 20;
+        if (data[0] & 8) command.send_at = command.receive_at = hostile.layout.own();
+        if (data[0] & 16) command.send_bytes = command.receive_bytes = 4096;
+        if (data[0] & 32) command.remote_address = TestNetwork::address(1).value, command.remote_port = 7000;
+        hostile.write_command(command);
     }
   }
   world.run(second_ns);

@@ -1,0 +1,260 @@
+#include "agent/connections/tcp_relay.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "agent/connections/mapped_again.h"
+#include "base/log.h"
+#include "wire/messages/message_kinds.h"
+#include "wire/messages/replies.h"
+#include "wire/messages/tcp_messages.h"
+#include "wire/region.h"
+
+namespace offpath::agent {
+
+using wire::EntryKind;
+
+namespace {
+
+constexpr unsigned connecting_threads = 2;
+constexpr std::size_t connecting_queue = 256;
+
+std::atomic_ref<std::uint64_t> word(MutableBytes area, std::uint64_t offset) noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(area.data() + offset));
+}
+
+}  // namespace
+
+TcpRelay::TcpRelay(loop::Loop& loop, TcpRelayOptions options, std::shared_ptr<ReceivedFds> received)
+    : loop_(loop), options_(std::move(options)), received_(std::move(received)), sockets_(loop, *this) {
+  connecting_ = std::make_unique<loop::JobPool>(loop_, loop::JobPoolOptions{connecting_threads, connecting_queue});
+}
+
+TcpRelay::~TcpRelay() {
+  while (!programs_.empty()) leave(programs_.begin()->first);
+}
+
+// ---- requests of programs
+
+void TcpRelay::on_request(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, bool privileged,
+                          TimeNs) {
+  Status done;
+  if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_open) {
+    done = open(channel, request, user, privileged);
+    if (done) return;  // answered when the other agent has answered
+  } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_close) {
+    wire::TcpClose close{};
+    done = wire::decode(request.payload, close);
+    std::uint64_t number = 0;
+    if (done && on_channel(channel.number(), number) != nullptr) leave(number);
+  } else {
+    done = fail(Error::unsupported, "this agent relays TCP connections to {}; it has no stack of its own",
+                options_.agent.text());
+  }
+  if (done)
+    channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{wire::tcp_area_version});
+  else
+    channel.reply_failure(request.ticket, wire::any_reply, done.error());
+}
+
+Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, bool privileged) {
+  wire::TcpOpen asked{};
+  OFP_TRY(wire::decode(request.payload, asked));
+  std::uint64_t other = 0;
+  if (on_channel(channel.number(), other) != nullptr)
+    return fail(Error::exists, "this program has an area for its connections already");
+  if (programs_.size() >= options_.programs_max)
+    return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
+                programs_.size());
+  if (asked.version != wire::tcp_area_version)
+    return fail(Error::version, "connections: their memory has version {}, this agent needs {}", asked.version,
+                wire::tcp_area_version);
+  const wire::RegionId region = asked.memory.region;
+  if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
+    return fail(Error::invalid,
+                "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
+                asked.memory.offset);
+  const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
+  OFP_TRY(wire::check_tcp_area(layout));
+  const MutableBytes mapped = channel.link().mapped(region);
+  if (mapped.size() < layout.bytes)
+    return fail(Error::unsupported,
+                "the agent cannot map the memory of this program: connections need a relay on the "
+                "program's machine");
+  OFP_ASSIGN(MappedAgain view, MappedAgain::of(mapped));
+  const std::uint64_t number = ++last_number_;
+  Program& program = programs_[number];
+  program.channel = &channel;
+  program.channel_number = channel.number();
+  program.ticket = request.ticket;
+  program.user = received_->of(user);
+
+  struct Opening {
+    MappedAgain view;
+    std::unique_ptr<Far> far = std::make_unique<Far>();
+  };
+  const auto opening = std::make_shared<Opening>(Opening{std::move(view)});
+  asked.privileged = privileged ? 1 : 0;
+  link::HostOptions host = options_.host;
+  host.name = channel.program();
+  connecting_->start(
+      [opening, asked, host, options = options_]() mutable -> Status {
+        const TimeNs deadline = deadline_after(monotonic_ns(), options.open_within_ns);
+        OFP_ASSIGN(auto link, link::connect(options.agent, host, deadline));
+        Far& far = *opening->far;
+        far.end = std::make_unique<channel::HostEnd>(std::move(link), host.layout);
+        const MutableBytes area = opening->view.release();
+        OFP_ASSIGN(far.region, far.end->adopt(link::SegmentMemory(area.data(), area.size(), Fd()), deadline));
+        asked.memory.region = far.region;
+        std::vector<std::byte> payload;
+        wire::encode(asked, payload);
+        OFP_ASSIGN(const channel::Reply reply, far.end->call(EntryKind::tcp_open, payload, deadline));
+        static_cast<void>(reply);
+        return {};
+      },
+      [this, number, opening](Status status, TimeNs now) {
+        on_opened(number, std::move(opening->far), std::move(status), now);
+      });
+  return {};
+}
+
+void TcpRelay::on_opened(std::uint64_t number, std::unique_ptr<Far> far, Status status, TimeNs) {
+  const auto at = programs_.find(number);
+  if (at == programs_.end()) return;  // it has ended meanwhile
+  Program& program = at->second;
+  channel::AgentEnd* const channel = program.channel;
+  if (channel == nullptr) return leave(number);
+  const std::uint64_t ticket = program.ticket;
+  program.far = std::move(far);
+  if (status) status = serve(number, program);
+  if (status) return channel->reply(wire::ReplyKind::done, ticket, wire::Done{wire::tcp_area_version});
+  leave(number);
+  const Failure why{status.error().code, fmt::format("the agent at {}, which has the connections: {}",
+                                                     options_.agent.text(), status.error().message)};
+  channel->reply_failure(ticket, wire::any_reply, why);
+}
+
+Status TcpRelay::serve(std::uint64_t number, Program& program) {
+  const MutableBytes area = program.far->end->segment(program.far->region);
+  if (area.empty()) return fail(Error::peer_lost, "the channel ended");
+  word(area, wire::tcp_word::cores).store(1, std::memory_order_relaxed);
+  word(area, wire::tcp_word::linked).store(1, std::memory_order_release);
+  OFP_TRY(loop_.watch(program.far->end->event_fd(), EPOLLIN,
+                      [this, number](std::uint32_t, TimeNs now) { on_far(number, now); }));
+  return sockets_.open(number, *program.channel, program.ticket, program.user);
+}
+
+TcpRelay::Program* TcpRelay::on_channel(std::uint64_t channel, std::uint64_t& number) {
+  for (auto& [each, program] : programs_)
+    if (program.channel != nullptr && program.channel_number == channel) {
+      number = each;
+      return &program;
+    }
+  return nullptr;
+}
+
+void TcpRelay::on_channel_closed(std::uint64_t channel, bool ended, TimeNs) {
+  std::uint64_t number = 0;
+  Program* const program = on_channel(channel, number);
+  if (program == nullptr) return;
+  if (!ended || program->far == nullptr) return leave(number);
+  program->channel = nullptr;  // other processes of the program may live
+}
+
+void TcpRelay::leave(std::uint64_t number) {
+  sockets_.close(number);
+  auto program = programs_.extract(number);
+  if (program && program.mapped().far && program.mapped().far->end)
+    loop_.unwatch(program.mapped().far->end->event_fd());
+}
+
+// ---- the other agent
+
+void TcpRelay::on_far(std::uint64_t number, TimeNs now) {
+  const auto at = programs_.find(number);
+  if (at == programs_.end()) return;
+  Program& program = at->second;
+  if (Status here = program.far->end->poll(); !here) return refuse(number, std::move(here).error(), now);
+  wake_processes(number, program);
+  settle(number, program);
+}
+
+void TcpRelay::wake_processes(std::uint64_t number, Program& program) {
+  const MutableBytes area = program.far->end->segment(program.far->region);
+  if (area.empty()) return;
+  sockets_.each_process(number, [&](std::uint32_t process) {
+    const std::uint64_t woken = word(area, wire::tcp_word::process_woken(process)).load(std::memory_order_acquire);
+    if (std::exchange(program.woken[process], woken) != woken) sockets_.wake(number, process);
+  });
+}
+
+// True: nothing is owed to the other agent.
+bool TcpRelay::settle(std::uint64_t, Program& program) {
+  if (program.far == nullptr) return true;
+  channel::HostEnd& end = *program.far->end;
+  while (!program.owed.empty()) {
+    if (!end.post(program.owed.front().first, program.owed.front().second, 0)) break;
+    program.owed.pop_front();
+  }
+  if (program.look_owed && program.owed.empty()) {
+    std::vector<std::byte> payload;
+    wire::encode(wire::TcpLook{}, payload);
+    program.look_owed = !end.post(EntryKind::tcp_look, payload, 0);
+  }
+  const bool all = program.owed.empty() && !program.look_owed;
+  if (!all) end.arm_room();
+  return all;
+}
+
+bool TcpRelay::poll(TimeNs) {
+  for (auto& [number, program] : programs_) settle(number, program);
+  return false;
+}
+
+bool TcpRelay::fall_asleep(TimeNs) { return true; }
+
+// ---- processes
+
+void TcpRelay::on_woken(std::uint64_t number, std::uint32_t, bool, TimeNs) {
+  Program& program = programs_.at(number);
+  program.look_owed = true;
+  settle(number, program);
+}
+
+void TcpRelay::tell(Program& program, std::uint32_t process, bool joins) {
+  std::vector<std::byte> payload;
+  wire::encode(wire::TcpProcess{process, static_cast<std::uint8_t>(joins ? 1 : 0)}, payload);
+  program.owed.emplace_back(EntryKind::tcp_process, std::move(payload));
+}
+
+Status TcpRelay::on_joined(std::uint64_t number, std::uint32_t process) {
+  if (process >= wire::tcp_processes_max)
+    return fail(Error::protocol, "process {} joins, but only {} processes may", process, wire::tcp_processes_max);
+  bool is_there = false;
+  sockets_.each_process(number, [&](std::uint32_t each) { is_there |= each == process; });
+  if (is_there) return fail(Error::protocol, "process {} joins, but has joined already", process);
+  Program& program = programs_.at(number);
+  tell(program, process, true);
+  settle(number, program);
+  return {};
+}
+
+bool TcpRelay::on_process_ended(std::uint64_t number, std::uint32_t process) {
+  Program& program = programs_.at(number);
+  program.woken.erase(process);
+  tell(program, process, false);
+  settle(number, program);
+  return true;
+}
+
+void TcpRelay::refuse(std::uint64_t number, Failure why, TimeNs) {
+  const Program& program = programs_.at(number);
+  const bool has_channel = program.channel != nullptr;
+  const std::uint64_t channel = program.channel_number;
+  leave(number);
+  if (has_channel) on_ended(channel, std::move(why));
+}
+
+}  // namespace offpath::agent

@@ -1,0 +1,304 @@
+#include "tcp/program/area_mirror.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+namespace offpath::tcp {
+
+namespace {
+
+using wire::TcpAreaLayout;
+using wire::TcpCommand;
+using wire::TcpCommandKind;
+using wire::TcpEvent;
+namespace area_word = wire::tcp_word;
+
+constexpr std::uint64_t kept_touched_bytes = 16 << 10;  // less than this is not worth a system call
+
+}  // namespace
+
+AreaMirror::AreaMirror(const TcpAreaLayout& layout, MutableBytes memory)
+    : layout_(layout), memory_(memory), flows_(layout.flows) {
+  OFP_ASSERT(memory.size() >= layout.bytes);
+  looked_.resize(sizeof(wire::TcpProgramLine) + look_slots_max * TcpAreaLayout::slot_bytes);
+}
+
+std::uint64_t AreaMirror::word(std::uint64_t offset) const noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + offset))
+      .load(std::memory_order_acquire);
+}
+
+void AreaMirror::set_word(std::uint64_t offset, std::uint64_t value) noexcept {
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_.data() + offset))
+      .store(value, std::memory_order_release);
+}
+
+std::uint64_t AreaMirror::begin(bool writes, std::vector<Piece> pieces) {
+  const std::uint64_t token = next_token_++;
+  transfers_.push_back({token, writes, std::move(pieces)});
+  ++outstanding_;
+  return token;
+}
+
+void AreaMirror::look(TimeNs now) {
+  active_at_ = now;
+  flag_set_ = false;  // the program has cleared it
+  if (watch_ == Watch::armed) watch_ = Watch::watching;
+  look_again_ = true;
+}
+
+void AreaMirror::wake(std::uint32_t process) {
+  if (std::ranges::find(to_wake_, process) == to_wake_.end()) to_wake_.push_back(process);
+}
+
+bool AreaMirror::poll(TimeNs now) {
+  const std::size_t before = transfers_.size();
+  publish();
+  if (has_to_write() && chains_.size() < chains_max) begin_chain(now);
+  if (watch_ == Watch::watching && !looking_ && batches_.size() < batches_max) {
+    if (!look_again_ && now - active_at_ >= idle_ns && chains_.empty() && batches_.empty()) {
+      watch_ = Watch::arming;
+      begin_chain(now);
+    } else {
+      begin_look();
+    }
+  }
+  return transfers_.size() > before;
+}
+
+Status AreaMirror::done(std::uint64_t token, TimeNs now) {
+  --outstanding_;
+  if (looking_ && token == look_token_) return on_look(now);
+  if (auto chain = chains_.extract(token)) {
+    on_written(std::move(chain.mapped()));
+    return {};
+  }
+  for (Batch& batch : batches_)
+    if (batch.fetch == token) batch.fetch = 0;
+  publish();
+  return {};
+}
+
+// ---- commands
+
+void AreaMirror::begin_look() {
+  look_again_ = false;
+  looking_ = true;
+  look_count_ = std::clamp<std::uint64_t>(tail_ - fetched_, look_slots, look_slots_max);
+  look_count_ = std::min<std::uint64_t>(look_count_, layout_.command_slots);
+  constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
+  const std::uint64_t first = fetched_ % layout_.command_slots, till_end = layout_.command_slots - first;
+  std::byte* const slots = looked_.data() + sizeof(wire::TcpProgramLine);
+  std::vector<Piece> pieces{{area_word::program_line, looked_.data(), sizeof(wire::TcpProgramLine)}};
+  const std::uint64_t straight = std::min(look_count_, till_end);
+  pieces.push_back({TcpAreaLayout::commands + first * slot, slots, straight * slot});
+  if (straight < look_count_)
+    pieces.push_back({TcpAreaLayout::commands, slots + straight * slot, (look_count_ - straight) * slot});
+  look_token_ = begin(false, std::move(pieces));
+  ++counters_.looks;
+}
+
+Status AreaMirror::on_look(TimeNs now) {
+  looking_ = false;
+  wire::TcpProgramLine line;
+  std::memcpy(&line, looked_.data(), sizeof line);
+  const std::uint64_t sure = std::exchange(tail_, std::max(tail_, line.commands));
+  if (line.commands < sure || line.commands - word(area_word::commands_taken) > layout_.command_slots)
+    return fail(Error::protocol, "commands: position {} in a ring of {} entries, of which {} were taken", line.commands,
+                layout_.command_slots, word(area_word::commands_taken));
+  set_word(area_word::events_taken, line.events_taken);
+  Batch batch;
+  std::vector<Piece> payload;
+  for (std::uint64_t i = 0; i < look_count_ && fetched_ < tail_; ++i) {
+    TcpCommand command;
+    std::memcpy(&command, looked_.data() + sizeof line + i * TcpAreaLayout::slot_bytes, sizeof command);
+    if (command.stamp != wire::tcp_stamp(command, fetched_)) {
+      // Read before the program had written it? Then it was not yet known to be there when the look began.
+      if (fetched_ < sure) return fail(Error::protocol, "command {} has a wrong stamp", fetched_);
+      break;
+    }
+    ++fetched_;
+    OFP_TRY(take(command, payload));
+    batch.commands.push_back(command);
+  }
+  if (!payload.empty()) {
+    for (const Piece& piece : payload) counters_.fetched_bytes += piece.length;
+    batch.fetch = begin(false, std::move(payload));
+    ++counters_.fetches;
+  }
+  const bool got = !batch.commands.empty();
+  if (got) batches_.push_back(std::move(batch));
+  if (got || fetched_ < tail_) active_at_ = now;
+  if (watch_ == Watch::confirming) {
+    watch_ = got || fetched_ < tail_ || look_again_ ? Watch::watching : Watch::armed;
+  }
+  publish();
+  return {};
+}
+
+Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) {
+  if (command.kind == TcpCommandKind::sleep) {
+    if (command.listener >= wire::tcp_processes_max)
+      return fail(Error::protocol, "process {} sleeps; there are at most {}", command.listener,
+                  wire::tcp_processes_max);
+    take_sleep(command);
+    return {};
+  }
+  if (command.handle >= flows_.size()) return {};  // TcpService refuses it
+  Flow& flow = flows_[command.handle];
+  if (command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect) {
+    OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.send_at, command.send_bytes));
+    OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.receive_at, command.receive_bytes));
+    if (flow.leaving) give_back(flow);
+    set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), 0);
+    flow = {command.send_at, command.receive_at, command.send_bytes, command.receive_bytes};
+    return {};
+  }
+  // TcpService asks what was read when the connection ends.
+  if (flow.receive_bytes != 0 && wire::is_of_flow(command.kind))
+    set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
+  if (command.kind == TcpCommandKind::offer) fetch(flow, command.position, payload);
+  return {};
+}
+
+// A wake that is due for an event which was on its way when the process looked is not lost: its position shows it.
+void AreaMirror::take_sleep(const TcpCommand& command) {
+  const bool waits_for_room = command.flags == 2;
+  if (command.position != word(area_word::events)) return wake(command.listener);
+  if (waits_for_room && word(area_word::commands_taken) != taken_pushed_) {
+    tells_room_ = true;
+    return wake(command.listener);
+  }
+  set_word(area_word::process_asleep(command.listener), waits_for_room ? 2 : 1);
+}
+
+void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload) {
+  // An invalid position is refused by TcpService, which sees the command afterwards. A correct program sends only once
+  // it knows of the connection.
+  if (!flow.open || position <= flow.fetched || position - flow.fetched > flow.send_bytes) return;
+  add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
+  flow.fetched = position;
+}
+
+void AreaMirror::add_ring(std::vector<Piece>& pieces, std::uint64_t ring_at, std::uint32_t ring_bytes,
+                          std::uint64_t from, std::uint64_t to) {
+  const std::uint64_t first = from & (ring_bytes - 1),
+                      straight = std::min<std::uint64_t>(to - from, ring_bytes - first);
+  pieces.push_back({ring_at + first, memory_.data() + ring_at + first, straight});
+  if (straight < to - from) pieces.push_back({ring_at, memory_.data() + ring_at, to - from - straight});
+}
+
+void AreaMirror::publish() {
+  while (!batches_.empty() && batches_.front().fetch == 0) {
+    for (const TcpCommand& command : batches_.front().commands)
+      std::memcpy(
+          memory_.data() + TcpAreaLayout::commands + published_++ % layout_.command_slots * TcpAreaLayout::slot_bytes,
+          &command, sizeof command);
+    set_word(area_word::commands, published_);
+    batches_.pop_front();
+  }
+}
+
+// ---- events
+
+bool AreaMirror::has_to_write() const noexcept {
+  return word(area_word::events) != events_pushed_ || !to_wake_.empty() || tells_room_ ||
+         word(area_word::commands_taken) - taken_pushed_ >= layout_.command_slots / 4;
+}
+
+void AreaMirror::begin_chain(TimeNs now) {
+  Chain chain;
+  std::vector<Piece> pieces;
+  constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
+  const std::uint64_t posted = word(area_word::events), first = events_pushed_;
+  std::uint64_t bytes = 0;
+  while (events_pushed_ != posted && bytes < chain_bytes_max) {
+    TcpEvent event;
+    std::memcpy(&event, memory_.data() + layout_.events() + events_pushed_ % layout_.event_slots * slot, sizeof event);
+    bytes += add_event(event, chain, pieces);
+    ++events_pushed_;
+  }
+  counters_.pushed_bytes += bytes;
+  if (events_pushed_ != first) {
+    const std::uint64_t at_slot = first % layout_.event_slots, count = events_pushed_ - first,
+                        straight = std::min(count, layout_.event_slots - at_slot);
+    const std::uint64_t from = layout_.events() + at_slot * slot;
+    pieces.push_back({from, memory_.data() + from, straight * slot});
+    if (straight < count)
+      pieces.push_back({layout_.events(), memory_.data() + layout_.events(), (count - straight) * slot});
+    active_at_ = now;
+    if (watch_ == Watch::armed) watch_ = Watch::watching;
+  }
+  chain.arms = watch_ == Watch::arming;
+  // A process is woken for all that was written before: with the last of the events that were posted.
+  const bool wakes = events_pushed_ == posted;
+  if (wakes)
+    for (const std::uint32_t process : to_wake_) chain.woken.push_back(++woken_[process]);
+  auto& kept = chains_.emplace(next_token_, std::move(chain)).first->second;  // where its words stay
+  const auto add_word = [&](std::uint64_t offset, std::uint64_t& word, std::uint64_t value) {
+    word = value;
+    pieces.push_back({offset, reinterpret_cast<std::byte*>(&word), sizeof word});
+  };
+  if (const std::uint64_t taken = word(area_word::commands_taken); taken != taken_pushed_)
+    add_word(area_word::commands_taken, kept.words[1], taken_pushed_ = taken);
+  tells_room_ = false;
+  if (events_pushed_ != first) add_word(area_word::events, kept.words[0], events_pushed_);
+  if (const bool sleeps = kept.arms || (flag_set_ && watch_ != Watch::watching); sleeps != flag_set_ || kept.arms)
+    add_word(area_word::agent_asleep, kept.words[2], (flag_set_ = sleeps) ? 1 : 0);
+  for (std::size_t i = 0; i < kept.woken.size(); ++i)
+    pieces.push_back({area_word::process_woken(to_wake_[i]), reinterpret_cast<std::byte*>(&kept.woken[i]), 8});
+  if (wakes) to_wake_.clear();
+  counters_.wakes += kept.woken.size();
+  static_cast<void>(begin(true, std::move(pieces)));
+  ++counters_.chains;
+}
+
+// Adds the payload that the event reports. Returns its bytes.
+std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::vector<Piece>& pieces) {
+  if (event.handle >= flows_.size()) return 0;
+  Flow& flow = flows_[event.handle];
+  std::uint64_t bytes = 0;
+  if (flow.receive_bytes != 0 && event.received > flow.pushed) {
+    bytes = event.received - flow.pushed;
+    OFP_ASSERT(bytes <= flow.receive_bytes);
+    add_ring(pieces, flow.receive_at, flow.receive_bytes, flow.pushed, event.received);
+    flow.pushed = event.received;
+  }
+  if ((event.what & (wire::tcp_event::connected | wire::tcp_event::accepted)) != 0) flow.open = true;
+  if ((event.what & wire::tcp_event::gone) != 0 && flow.receive_bytes != 0) {
+    flow.leaving = true;
+    chain.gone.push_back(event.handle);
+  }
+  return bytes;
+}
+
+void AreaMirror::on_written(Chain chain) {
+  if (!chain.woken.empty()) wake_due_ = true;
+  for (const std::uint32_t handle : chain.gone)
+    if (flows_[handle].leaving) give_back(flows_[handle]);
+  if (!chain.arms) return;
+  // The flag is visible: what the program posted without seeing it is found by one more look.
+  if (watch_ == Watch::arming) {
+    watch_ = Watch::confirming;
+    begin_look();
+  }
+}
+
+// The pages of both rings, as far as they were used: the connection is over.
+void AreaMirror::give_back(Flow& flow) {
+  const auto drop = [&](std::uint64_t ring_at, std::uint32_t ring_bytes, std::uint64_t position) {
+    const std::uint64_t touched = std::min<std::uint64_t>(position, ring_bytes);
+    const std::uint64_t begin = align_up(ring_at, page_bytes), end = (ring_at + touched) & ~(page_bytes - 1);
+    if (touched >= kept_touched_bytes && begin < end)
+      static_cast<void>(madvise(memory_.data() + begin, end - begin, MADV_DONTNEED));
+  };
+  drop(flow.send_at, flow.send_bytes, flow.fetched);
+  drop(flow.receive_at, flow.receive_bytes, flow.pushed);
+  flow = {};
+}
+
+}  // namespace offpath::tcp

@@ -1,0 +1,151 @@
+// A program's area on another machine: the agent's copy of it, and what has to cross the link so that both agree.
+//
+//   program's area              link                          this copy
+//   commands, payload sent  --> reads of commands, payload -->  commands; then TcpService takes them
+//   payload received, events <-- one chain of writes       <--  payload and events of the stack and TcpService
+//
+// TcpService works on the copy as on any program's area. Bytes to send are fetched before the command that offers them
+// is published here, and stay here until they are acknowledged. Bytes received are written to the program's ring, then
+// the events that report them, then the events' position, in one chain: writes become visible in order.
+//
+// One read brings the position of the program's commands and the slots that it probably covers; a stamp in each command
+// shows whether the slot was complete (wire/areas/tcp_area.h). While the program gives work, reads follow each other.
+// After `idle_ns` without any, the flag `asleep` is written to the program's area, and one more look confirms that no
+// command was missed: from then on nothing is read until the program wakes the agent (look()).
+//
+// A state machine without a link: transfers() says what to read and write, done() what has ended. Everything that the
+// program wrote is copied once and checked here as far as it names memory; TcpService checks the rest.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "wire/areas/tcp_area.h"
+
+namespace offpath::tcp {
+
+struct AreaMirrorCounters {
+  std::uint64_t looks = 0, fetches = 0, chains = 0;  // reads of commands; reads of payload; chains of writes
+  std::uint64_t fetched_bytes = 0, pushed_bytes = 0;
+  std::uint64_t wakes = 0;
+
+  AreaMirrorCounters& operator+=(const AreaMirrorCounters& other) noexcept {
+    looks += other.looks;
+    fetches += other.fetches;
+    chains += other.chains;
+    fetched_bytes += other.fetched_bytes;
+    pushed_bytes += other.pushed_bytes;
+    wakes += other.wakes;
+    return *this;
+  }
+};
+
+class AreaMirror {
+ public:
+  struct Piece {
+    std::uint64_t offset;  // in the program's area
+    std::byte* memory;     // the agent's
+    std::uint64_t length;
+  };
+  struct Transfer {
+    std::uint64_t token;
+    bool writes;
+    std::vector<Piece> pieces;
+  };
+
+  static constexpr TimeNs idle_ns = 50 * microsecond_ns;
+  static constexpr std::size_t batches_max = 8, chains_max = 8;
+  static constexpr std::uint32_t look_slots = 16, look_slots_max = 256;
+  static constexpr std::uint64_t chain_bytes_max = 1u << 20;  // of payload, but for one event's
+
+  // `memory` has the layout's length, is zeroed, and stays until every transfer has ended.
+  AreaMirror(const wire::TcpAreaLayout& layout, MutableBytes memory);
+
+  // The program has woken the agent.
+  void look(TimeNs now);
+  // A process that sleeps is to be woken, after what was written for it.
+  void wake(std::uint32_t process);
+  // After TcpService's round: begins transfers. True: it has begun some.
+  bool poll(TimeNs now);
+  [[nodiscard]] std::vector<Transfer> transfers() noexcept { return std::exchange(transfers_, {}); }
+  // A transfer has succeeded. A failure: the program wrote invalid bytes, and is to be ended.
+  [[nodiscard]] Status done(std::uint64_t token, TimeNs now);
+  // Whether the other machine is to be woken now.
+  [[nodiscard]] bool take_wake() noexcept { return std::exchange(wake_due_, false); }
+
+  // Nothing is to be done before a transfer ends, TcpService writes, or the program wakes the agent.
+  [[nodiscard]] bool may_sleep() const noexcept { return watch_ == Watch::armed && !looking_ && batches_.empty(); }
+  [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_; }
+  [[nodiscard]] const AreaMirrorCounters& counters() const noexcept { return counters_; }
+
+ private:
+  // watching: looks follow each other. arming: the flag is being written. confirming: one more look.
+  enum class Watch { watching, arming, confirming, armed };
+  struct Flow {
+    std::uint64_t send_at = 0, receive_at = 0;
+    std::uint32_t send_bytes = 0, receive_bytes = 0;  // 0: no rings are known
+    std::uint64_t fetched = 0, pushed = 0;            // positions of the two streams
+    bool open = false;     // the program was told of the connection: TcpService has charged it for its rings
+    bool leaving = false;  // its end is on the way to the program; its memory is given back
+  };
+  struct Batch {
+    std::vector<wire::TcpCommand> commands;
+    std::uint64_t fetch = 0;  // token of the read of their payload; 0: all is there
+  };
+  struct Chain {
+    std::array<std::uint64_t, 3> words{};  // sources of the writes: events posted, commands taken, asleep
+    std::vector<std::uint64_t> woken{};
+    std::vector<std::uint32_t> gone{};
+    bool arms = false;
+  };
+
+  [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
+  void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
+  [[nodiscard]] std::uint64_t begin(bool writes, std::vector<Piece> pieces);
+  void begin_look();
+  [[nodiscard]] Status on_look(TimeNs now);
+  [[nodiscard]] Status take(const wire::TcpCommand& command, std::vector<Piece>& payload);
+  void take_sleep(const wire::TcpCommand& command);
+  void fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload);
+  void publish();
+  [[nodiscard]] bool has_to_write() const noexcept;
+  void begin_chain(TimeNs now);
+  std::uint64_t add_event(const wire::TcpEvent& event, Chain& chain, std::vector<Piece>& pieces);
+  void add_ring(std::vector<Piece>& pieces, std::uint64_t at, std::uint32_t ring_bytes, std::uint64_t from,
+                std::uint64_t to);
+  void on_written(Chain chain);
+  void give_back(Flow& flow);
+
+  wire::TcpAreaLayout layout_;
+  MutableBytes memory_;
+  std::vector<Flow> flows_;  // by handle
+
+  std::vector<std::byte> looked_;  // the program's line, then slots
+  bool looking_ = false, look_again_ = false;
+  std::uint64_t look_token_ = 0, look_count_ = 0;
+  std::uint64_t tail_ = 0;       // of the program's commands, as last seen
+  std::uint64_t fetched_ = 0;    // commands taken from looks
+  std::uint64_t published_ = 0;  // of these, commands in this copy's ring
+  std::deque<Batch> batches_;
+
+  std::map<std::uint64_t, Chain> chains_;  // under way, by token
+  std::uint64_t events_pushed_ = 0, taken_pushed_ = 0;
+  std::map<std::uint32_t, std::uint64_t> woken_;  // how often each process was woken
+  std::vector<std::uint32_t> to_wake_;
+  bool tells_room_ = false;  // a process waits for room in the ring of commands
+
+  Watch watch_ = Watch::watching;
+  bool flag_set_ = false;  // the program's area says that the agent sleeps, or will
+  TimeNs active_at_ = 0;
+  bool wake_due_ = false;
+  std::vector<Transfer> transfers_;
+  std::uint64_t next_token_ = 1;
+  std::size_t outstanding_ = 0;
+  AreaMirrorCounters counters_;
+};
+
+}  // namespace offpath::tcp

@@ -1,0 +1,251 @@
+#include "tcp/program/area_mirror.h"
+
+#include <gtest/gtest.h>
+
+#include "testing/tcp/linked_program.h"
+
+namespace offpath::tcp {
+namespace {
+
+using wire::TcpCommand;
+using wire::TcpCommandKind;
+constexpr std::uint16_t port = 8000;
+constexpr TimeNs latency = 2 * microsecond_ns;
+
+// A linked client at end 0, a server on its agent's machine at end 1.
+class Linked : public testing::Test {
+ protected:
+  void connect() {
+    listener = server.area->listen(port, 4).value();
+    near = client().connect(TestPrograms::endpoint(1, port)).value();
+    ASSERT_TRUE(world.run_until(
+        [&] {
+          if (const auto accepted = server.area->accept(listener)) far = *accepted;
+          return client().look(near)->connected && far != 0;
+        },
+        second_ns));
+  }
+  void rest() {
+    world.run(second_ns);
+    ASSERT_TRUE(linked.mirror().may_sleep());
+  }
+  SocketArea& client() { return *linked.program().area; }
+  static std::vector<std::byte> bytes_of(std::size_t count) {
+    std::vector<std::byte> bytes(count);
+    for (std::size_t i = 0; i < count; ++i) bytes[i] = stream_byte(7, i);
+    return bytes;
+  }
+  // Sends from one side, and receives all of it at the other.
+  void carry(SocketArea& from, SocketArea::Handle out, SocketArea& to, SocketArea::Handle in, std::size_t count) {
+    const std::vector<std::byte> sent = bytes_of(count);
+    std::vector<std::byte> got(count);
+    std::size_t posted = 0, received = 0;
+    ASSERT_TRUE(world.run_until(
+        [&] {
+          if (const auto taken = from.send(out, Bytes(sent).subspan(posted))) posted += *taken;
+          if (const auto taken = to.receive(in, MutableBytes(got).subspan(received))) received += *taken;
+          return received == count;
+        },
+        60 * second_ns));
+    EXPECT_EQ(got, sent);
+  }
+  Status after(const TcpCommand& command) {
+    linked.program().write_command(command);
+    linked.mirror().look(world.now);
+    world.run_until([&] { return !linked.status(); }, millisecond_ns);
+    return linked.status();
+  }
+
+  LinkedPrograms world{TestNetworkOptions{}};
+  LinkedProgram& linked = world.add_linked(0, latency, 1);
+  TestProgram& server = world.add(1);
+  SocketArea::Handle listener = 0, near = 0, far = 0;
+};
+
+TEST_F(Linked, ProgramsExchangeBytes) {
+  connect();
+  for (const std::size_t count : {1u, 64u, 70'000u, 3'000'001u}) {
+    carry(client(), near, *server.area, far, count);
+    carry(*server.area, far, client(), near, count);
+  }
+}
+
+TEST_F(Linked, NothingCrossesTheLinkWhileTheProgramRests) {
+  connect();
+  rest();
+  const AreaMirrorCounters before = linked.mirror().counters();
+  world.run(10 * second_ns);
+  EXPECT_EQ(linked.mirror().counters().looks, before.looks);
+  EXPECT_EQ(linked.mirror().counters().chains, before.chains);
+}
+
+TEST_F(Linked, AnEchoTakesFewOperations) {
+  connect();
+  rest();
+  const AreaMirrorCounters before = linked.mirror().counters();
+  ASSERT_TRUE(client().send(near, bytes_of(64)));
+  std::vector<std::byte> bytes(64);
+  ASSERT_TRUE(world.run_until(
+      [&] {
+        if (server.area->receive(far, bytes)) static_cast<void>(server.area->send(far, bytes));
+        return client().receive(near, bytes).has_value();
+      },
+      second_ns));
+  const AreaMirrorCounters& after = linked.mirror().counters();
+  EXPECT_EQ(bytes, bytes_of(64));
+  EXPECT_EQ(after.fetches - before.fetches, 1u);
+  EXPECT_EQ(after.fetched_bytes - before.fetched_bytes, 64u);
+  EXPECT_EQ(after.pushed_bytes - before.pushed_bytes, 64u);
+  EXPECT_LE(after.chains - before.chains, 2u) << "the acknowledgement may come before the answer";
+}
+
+TEST_F(Linked, ASleepingProcessIsWokenAfterItsBytesHaveArrived) {
+  connect();
+  const auto woken = [&] { return linked.word(wire::tcp_word::process_woken(0)); };
+  for (int i = 0; i < 50; ++i) {
+    // Before it sleeps, on the way there, or while it sleeps: the answer comes at any of these moments.
+    if (i % 3 == 0) rest();
+    ASSERT_TRUE(server.area->send(far, bytes_of(10)));
+    world.run(i * microsecond_ns / 2);
+    const std::uint64_t before = woken();
+    const std::size_t wakes = linked.wakes();
+    std::vector<std::byte> bytes(10);
+    if (!client().fall_asleep()) {
+      static_cast<void>(client().take_in());
+      ASSERT_TRUE(world.run_until([&] { return client().receive(near, bytes).has_value(); }, second_ns));
+      continue;
+    }
+    ASSERT_TRUE(world.run_until([&] { return linked.wakes() > wakes; }, second_ns)) << i;
+    EXPECT_GT(woken(), before);
+    client().stay_awake();
+    // What woke it may have been an earlier event.
+    ASSERT_TRUE(world.run_until([&] { return client().receive(near, bytes).has_value(); }, second_ns));
+  }
+}
+
+TEST_F(Linked, AProcessThatWaitsForRoomIsWoken) {
+  connect();
+  rest();
+  // More commands than the ring has slots, without a round of the agent between them.
+  SocketArea::Handle last = near;
+  const auto fill = [&] {
+    for (int i = 0; i < 2'000; ++i) {
+      channel::FlowSettings settings;
+      settings.user_timeout_ms = static_cast<std::uint32_t>(i + 1);
+      client().set_flow_settings(last, settings);
+    }
+  };
+  fill();
+  const std::size_t wakes = linked.wakes();
+  ASSERT_TRUE(client().fall_asleep());
+  EXPECT_TRUE(world.run_until([&] { return linked.wakes() > wakes; }, second_ns));
+  client().stay_awake();
+  static_cast<void>(client().take_in());
+  carry(client(), near, *server.area, far, 1'000);
+}
+
+// The first look may have read the slot before the program wrote it; the second one comes after its position was seen.
+TEST_F(Linked, ACommandWithoutItsStampEndsTheProgram) {
+  connect();
+  rest();
+  const std::uint64_t looks = linked.mirror().counters().looks;
+  TcpCommand command{};
+  command.kind = TcpCommandKind::offer;
+  const Status ended = after(command);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, Error::protocol);
+  EXPECT_EQ(linked.mirror().counters().looks, looks + 2);
+}
+
+TEST_F(Linked, NothingIsFetchedForAConnectionThatTheProgramWasNotToldOf) {
+  connect();
+  rest();
+  const std::uint64_t before = linked.mirror().counters().fetches;
+  const auto post = [&](TcpCommand command) {
+    command.stamp = wire::tcp_stamp(command, linked.word(wire::tcp_word::commands));
+    linked.program().write_command(command);
+  };
+  TcpCommand command{};
+  command.kind = TcpCommandKind::accept_slot;
+  command.handle = 9;
+  command.listener = 8;  // which does not listen
+  command.send_at = command.receive_at = linked.program().layout.own();
+  command.send_bytes = command.receive_bytes = 1024;
+  post(command);
+  TcpCommand offer{};
+  offer.kind = TcpCommandKind::offer;
+  offer.handle = 9;
+  offer.position = 1024;
+  post(offer);
+  linked.mirror().look(world.now);
+  world.run(second_ns);
+  EXPECT_EQ(linked.mirror().counters().fetches, before);
+}
+
+TEST_F(Linked, InvalidPlacesEndTheProgram) {
+  connect();
+  rest();
+  TcpCommand command{};
+  command.kind = TcpCommandKind::connect;
+  command.handle = 9;
+  command.send_at = linked.program().layout.bytes - 512;
+  command.send_bytes = command.receive_bytes = 1024;
+  command.receive_at = linked.program().layout.own();
+  const std::uint64_t position = linked.word(wire::tcp_word::commands);
+  command.stamp = wire::tcp_stamp(command, position);
+  const Status ended = after(command);
+  ASSERT_FALSE(ended);
+  EXPECT_NE(ended.error().message.find("outside the area"), std::string::npos) << ended.error().message;
+}
+
+TEST_F(Linked, APositionBeyondTheRingEndsTheProgram) {
+  connect();
+  rest();
+  linked.word(wire::tcp_word::commands) += linked.program().layout.command_slots + 1;
+  linked.mirror().look(world.now);
+  world.run_until([&] { return !linked.status(); }, millisecond_ns);
+  EXPECT_EQ(linked.status().error().code, Error::protocol);
+}
+
+class LinkedSeeds : public testing::TestWithParam<std::uint64_t> {};
+
+// Both programs linked, over links of any delay and a bad network between the agents.
+TEST_P(LinkedSeeds, StreamsArriveWhole) {
+  std::mt19937_64 random(GetParam());
+  LinkedPrograms world{bad_network(GetParam())};
+  const auto delay = [&] { return 500 + static_cast<TimeNs>(random() % (200 * microsecond_ns)); };
+  LinkedProgram &client = world.add_linked(0, delay(), random()), &server = world.add_linked(1, delay(), random());
+  const auto listener = server.program().area->listen(port, 8).value();
+  std::list<Talker> talkers;
+  for (int i = 0; i < 4; ++i) {
+    const auto handle = client.program().area->connect(TestPrograms::endpoint(1, port)).value();
+    talkers.emplace_back(*client.program().area, handle, random() % 500'000, true, random());
+  }
+  std::size_t accepted = 0;
+  const auto act = [&] {
+    bool worked = false;
+    if (const auto handle = server.program().area->accept(listener)) {
+      talkers.emplace_back(*server.program().area, *handle, random() % 500'000, false, random());
+      ++accepted;
+      worked = true;
+    }
+    for (Talker& each : talkers) worked |= each.act();
+    return worked;
+  };
+  ASSERT_TRUE(world.run_until(
+      [&] { return accepted == 4 && std::ranges::all_of(talkers, [](const Talker& each) { return each.closed; }); },
+      600 * second_ns, act));
+  for (const Talker& each : talkers) {
+    EXPECT_EQ(each.wrong, 0u);
+    EXPECT_EQ(each.error, wire::TcpError::none);
+  }
+  world.run(100 * second_ns);
+  EXPECT_TRUE(client.status() && server.status());
+  EXPECT_EQ(world.ends[0].service.programs()[0].flows + world.ends[1].service.programs()[0].flows, 0u);
+  EXPECT_TRUE(client.mirror().may_sleep() && server.mirror().may_sleep());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, LinkedSeeds, testing::Range<std::uint64_t>(1, 25));
+
+}  // namespace
+}  // namespace offpath::tcp
