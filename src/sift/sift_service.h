@@ -22,8 +22,8 @@
 #include "base/due_times.h"
 #include "channel/ring.h"
 #include "mover/mover.h"
-#include "pool/members/intake.h"
 #include "pool/members/pools.h"
+#include "pool/rows/intake.h"
 #include "service/service.h"
 #include "sift/sift.h"
 

@@ -24,8 +24,8 @@
 #include "base/due_times.h"
 #include "plugin/call.h"
 #include "pool/compute/triggers.h"
-#include "pool/members/computation.h"
 #include "pool/members/pools.h"
+#include "pool/rows/computation.h"
 #include "service/service.h"
 
 namespace offpath::pool {

@@ -6,7 +6,7 @@
 // Between owners nothing is stamped again: the later object replaces the other on all of them, so all come to the same.
 //
 // `over` are the puts that it replaced, where they were known. Of two objects that do not know of each other one is
-// given up when they meet. They were put on two sides of a cut: that is a conflict, and said (pools_move.cc).
+// given up when they meet. They were put on two sides of a cut: that is a conflict, and said (versions.h).
 #pragma once
 
 #include <compare>

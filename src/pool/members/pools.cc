@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "base/log.h"
-#include "pool/directory/placement.h"
 #include "wire/cursor.h"
 #include "wire/messages/peer_messages.h"
 #include "wire/messages/replies.h"
 
 namespace offpath::pool {
 
-using service::FailEffect;
 using wire::EntryKind;
 
 Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> buffers,
@@ -19,7 +17,8 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> 
              std::function<bool(std::uint64_t)> unused)
     : context_(options, *this),
       gets_(context_, remote_, buffers),
-      arrivals_(context_, {versions_, remote_, moves_, comparisons_, reserves_}, buffers, room, std::move(unused)) {
+      arrivals_(context_, {versions_, remote_, moves_, comparisons_, kept_.reserves()}, buffers, room,
+                std::move(unused)) {
   context_.table.deliver = [this](const FrameTable::Get& get, FramePtr frame, Effects& effects) {
     gets_.deliver(get, frame, context_.now, effects);
   };
@@ -331,16 +330,20 @@ Status Pools::serve_definition(const channel::Entry& request, Effects& effects) 
 
 // ---- of services beside this one
 
+void Pools::cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.requests.cancel(member, wire::PeerCancel::What::query, number, nullptr,
+                           deadline_after(now, context_.options.ask_wait_ns), effects);
+}
+
 void Pools::serve_computes(Computes& computes) {
   gets_.serve_computes(computes);
   context_.table.shown = [this, &computes](const std::string& pool, const FrameTable::Keys& keys,
                                            const FramePtr& frame) {
-    bool first = !versions_.takes_moved();
-    if (const Definition* const known = context_.directory.known(pool);
-        first && known != nullptr && context_.directory.is_elsewhere(*known)) {
-      const std::vector<std::string> all = Directory::owners(*known, keys.first);
-      first = !all.empty() && all.front() == context_.directory.self();
-    }
+    const Definition* const known = context_.directory.known(pool);
+    const bool elsewhere = known != nullptr && context_.directory.is_elsewhere(*known);
+    const bool first =
+        !versions_.takes_moved() && (!elsewhere || context_.directory.is_first_owner(*known, keys.first));
     computes.on_shown(pool, keys, frame, first);
   };
 }
@@ -348,12 +351,6 @@ void Pools::serve_computes(Computes& computes) {
 void Pools::answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) {
   context_.now = now;
   context_.table.answer(get, frame, effects);
-}
-
-void Pools::fetch(FrameTable::Get get, std::string member, EntryKind kind, TimeNs deadline, ComposeFetch compose,
-                  TimeNs now, Effects& effects) {
-  context_.now = now;
-  gets_.fetch(std::move(get), std::move(member), kind, deadline, std::move(compose), effects);
 }
 
 // ---- time and completions
@@ -393,6 +390,12 @@ void Pools::on_time(TimeNs now, Effects& effects) {
   if (moves_.has_room()) context_.due(moves_.first());  // otherwise when one of those under way is over
 }
 
+void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
+  context_.now = now;
+  context_.table.on_offer(channel, number, std::move(fd), effects);
+  if (arrivals_.is_waiting()) arrivals_.admit(now, effects);
+}
+
 void Pools::on_memory_freed(TimeNs now, Effects& effects) {
   context_.now = now;
   arrivals_.admit(now, effects);
@@ -413,7 +416,7 @@ void Pools::add_in_use(std::set<std::string_view>& names) const {
   gathers_.add_pools(names);
   listings_.add_pools(names);
   removals_.add_pools(names);
-  for (const auto& [pool, reserve] : reserves_.pools()) names.insert(pool);
+  for (const auto& [pool, reserve] : kept_.reserves().pools()) names.insert(pool);
   arrivals_.add_pools(names);
   moves_.add_pools(names);
 }
@@ -432,12 +435,6 @@ Status Pools::make(const std::string& text, uid_t user, Effects& effects) {
              context_.directory.define(text, user, Access::write, By::program, context_.now, effects));
   definition->stays = true;
   return {};
-}
-
-void Pools::on_offer(ChannelNumber channel, std::uint64_t number, Result<Fd> fd, TimeNs now, Effects& effects) {
-  context_.now = now;
-  context_.table.on_offer(channel, number, std::move(fd), effects);
-  if (arrivals_.is_waiting()) arrivals_.admit(now, effects);
 }
 
 // ---- with a disk

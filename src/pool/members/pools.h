@@ -1,37 +1,28 @@
 // Pools over the members of a group: which member a row lives on, and what one asks of another because of it. Read
 // pool_name.h and placement.h first. What this agent holds itself is in frame_table.h.
 //
-//   put    of a program (by the mover): here, or at the row's owners, who pull it; `stored` when all of them have it
-//          pools_put.cc
-//   get    here, or asked of an owner, who pushes a small object with its answer and has a large one pulled
-//          pools_get.cc
-//   compute       a function over objects, called where they lie (compute_service.h)
-//                 pools_compute.cc
-//   query         each member's part of it, for query_service.h
-//                 pools_query.cc
-//   list, drop    asked of all members, and put together
-//                 pools_gather.cc
-//   what other members ask of this one
-//   pools_serve.cc
-//   rows whose owners change when members come and go; which of two objects of the same keys stays
-//   pools_move.cc
-//   what owners have is compared after that
-//   pools_compare.cc
-//   objects on disk
-//   pools_spill.cc
-//   objects of services beside this one
-//   pools_keep.cc
-//   how many pools a user has, and which go
-//   pools_bounds.cc
+// Pools itself only hands on. Each part holds its own state, and can be read and tested without the others:
+//
+//   peers/pool_context.h     what all parts share: options, table, numbers, stamps, counters
+//   peers/directory.h        which pools and members there are, and who owns a row; pools that make room for others
+//   peers/member_requests.h  requests under way to other members
+//   rows/puts.h                a put of a program: here, or at the row's owners, who pull it; `stored` when all have it
+//   rows/gets.h                a get or a computation: here, or asked of one owner after the other
+//   rows/arrivals.h            what other members put and deliver here, pulled when there is room
+//   rows/versions.h            which of two objects of the same keys stays
+//   rows/moves.h               rows whose owners change when members come and go
+//   rows/comparisons.h         what owners have is compared after that
+//   rows/repairs.h             objects that were lost on this disk, copied from another owner
+//   peers/gathers.h          list and drop, asked of all members and put together
+//   peers/drops.h            drops that follow rows on their way
+//   members/query_parts.h      each member's part of a query
+//   members/kept_objects.h     objects of services beside this one; listings.h and removals.h are parts of that
 //
 // A state machine: members, requests, answers, completions and the time go in, effects come out. A program talks to its
 // own agent only. An owner asked for an object of which it has no room lets the request wait unpulled; the bytes stay
 // where they are, with the credit they cost, so the slowest member slows the program down and nothing is lost.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -39,27 +30,28 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "channel/ring.h"
 #include "mover/mover.h"
 #include "pool/directory/pool_name.h"
-#include "pool/members/arrivals.h"
-#include "pool/members/comparisons.h"
-#include "pool/members/computation.h"
-#include "pool/members/gathers.h"
-#include "pool/members/gets.h"
-#include "pool/members/listings.h"
-#include "pool/members/moves.h"
-#include "pool/members/pool_context.h"
-#include "pool/members/puts.h"
-#include "pool/members/remote_gets.h"
-#include "pool/members/removals.h"
-#include "pool/members/repairs.h"
-#include "pool/members/versions.h"
+#include "pool/members/kept_objects.h"
+#include "pool/members/query_parts.h"
+#include "pool/peers/gathers.h"
+#include "pool/peers/listings.h"
+#include "pool/peers/pool_context.h"
+#include "pool/peers/removals.h"
 #include "pool/query/query_members.h"
+#include "pool/rows/arrivals.h"
+#include "pool/rows/comparisons.h"
+#include "pool/rows/computation.h"
+#include "pool/rows/gets.h"
+#include "pool/rows/moves.h"
+#include "pool/rows/puts.h"
+#include "pool/rows/remote_gets.h"
+#include "pool/rows/repairs.h"
+#include "pool/rows/versions.h"
 #include "pool/table/frame_table.h"
 #include "pool/table/reserves.h"
 #include "service/service.h"
@@ -124,24 +116,35 @@ class Pools final : public mover::Store,
   // ---- asked on this machine otherwise than by a program's channel
   // What a query is to read. Error::unsupported: it lies on other members too.
   [[nodiscard]] Result<std::vector<QuerySource>> choose(const std::string& pool, std::string_view row_glob,
-                                                        std::string_view column_glob, uid_t user) override;
+                                                        std::string_view column_glob, uid_t user) override {
+    return parts_.choose(pool, row_glob, column_glob, user);
+  }
 
   // ---- QueryMembers
-  [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override;
-  [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override;
-  [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override;
+  [[nodiscard]] Result<std::optional<Spread>> spread(const std::string& pool) override { return parts_.spread(pool); }
+  [[nodiscard]] Result<std::vector<QuerySource>> choose_part(const Part& part, Effects& effects) override {
+    return parts_.choose_part(part, context_.now, effects);
+  }
+  [[nodiscard]] std::vector<std::string> lost(const std::string& pool) const override { return parts_.lost(pool); }
   [[nodiscard]] Result<WaitCharge> charge(uid_t user, std::uint64_t bytes) override {
     return context_.table.charge(user, bytes);
   }
   void fetch_part(std::string member, uid_t user, wire::EntryKind kind, TimeNs deadline, std::vector<std::byte> body,
-                  Compose compose, Fetched fetched, TimeNs now, Effects& effects) override;
+                  Compose compose, Fetched fetched, TimeNs now, Effects& effects) override {
+    context_.now = now;
+    gets_.fetch_part(std::move(member), user, kind, deadline, std::move(body), std::move(compose), std::move(fetched),
+                     effects);
+  }
   void cancel_part(const std::string& member, std::uint64_t number, TimeNs now, Effects& effects) override;
 
   // ---- for services beside this one
   // Asks a member for one frame; it answers as it answers a PeerGet, and that is the answer of `get`.
   using ComposeFetch = Gets::Compose;
   void fetch(FrameTable::Get get, std::string member, wire::EntryKind kind, TimeNs deadline, ComposeFetch compose,
-             TimeNs now, Effects& effects);
+             TimeNs now, Effects& effects) {
+    context_.now = now;
+    gets_.fetch(std::move(get), std::move(member), kind, deadline, std::move(compose), effects);
+  }
   void answer(const FrameTable::Get& get, const FramePtr& frame, TimeNs now, Effects& effects) override;
   [[nodiscard]] Fd take_offer(ChannelNumber channel, std::uint64_t number) {
     return context_.table.take_offer(channel, number);
@@ -149,29 +152,47 @@ class Pools final : public mover::Store,
 
   // ---- objects of services beside this one, in pools of their own
   using Kept = pool::Kept;
-  using Read = std::function<void(Result<FramePtr> object, TimeNs now, Effects& effects)>;
+  using Read = KeptObjects::Read;
   using ListedThere = Listings::Listed;
-  [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects);
+  [[nodiscard]] Status open(const std::string& text, uid_t user, TimeNs now, Effects& effects) {
+    context_.now = now;
+    return kept_.open(text, user, now, effects);
+  }
   // Sets memory aside for objects that other members keep in the pool here, until unreserve or forget_all (see
   // reserves.h). Error::too_large if all reserves together would exceed their bound.
   [[nodiscard]] Status reserve(const std::string& pool, std::uint64_t bytes, Reserves::Stays stays) {
-    return reserves_.add(pool, bytes, std::move(stays), context_.directory.self());
+    return kept_.reserves().add(pool, bytes, std::move(stays), context_.directory.self());
   }
-  void unreserve(const std::string& pool) { reserves_.remove(pool); }
-  [[nodiscard]] std::uint64_t reserved() const noexcept { return reserves_.bytes(); }
-  [[nodiscard]] std::uint64_t reserved_left() const noexcept { return reserves_.left(); }
+  void unreserve(const std::string& pool) { kept_.reserves().remove(pool); }
+  [[nodiscard]] std::uint64_t reserved() const noexcept { return kept_.reserves().bytes(); }
+  [[nodiscard]] std::uint64_t reserved_left() const noexcept { return kept_.reserves().left(); }
   // `kept` when all its owners have it, on disk if the pool is durable; after a failure some may have it. May call at
   // once, as the others.
-  void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects);
+  void keep(const Place& place, FramePtr object, Kept kept, TimeNs now, Effects& effects) {
+    context_.now = now;
+    kept_.keep(place, std::move(object), std::move(kept), now, effects);
+  }
   // Members that do not confirm it, or are away, are asked again until they do.
-  void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects);
-  void forget_all(const std::string& pool, TimeNs now, Effects& effects);  // here
+  void forget(const std::string& pool, const FrameTable::Keys& keys, TimeNs now, Effects& effects) {
+    context_.now = now;
+    kept_.forget(pool, keys, now, effects);
+  }
+  void forget_all(const std::string& pool, TimeNs now, Effects& effects) {
+    context_.now = now;
+    kept_.forget_all(pool, now, effects);
+  }
   // `member`: who has it, if this agent has not; may be empty.
   void read(const std::string& pool, const FrameTable::Keys& keys, const std::string& member, Read done, TimeNs now,
-            Effects& effects);
+            Effects& effects) {
+    context_.now = now;
+    kept_.read(pool, keys, member, std::move(done), now, effects);
+  }
   // What a member has of a row, though it may know nothing of the pool.
   void list_at(const std::string& member, const std::string& pool, const std::string& row, ListedThere listed,
-               TimeNs now, Effects& effects);
+               TimeNs now, Effects& effects) {
+    context_.now = now;
+    listings_.ask(member, pool, row, std::move(listed), now, effects);
+  }
 
   // ---- requests of programs and of members
   void on_channel_open(ChannelNumber channel, uid_t user);
@@ -246,9 +267,6 @@ class Pools final : public mover::Store,
 
   using By = Directory::By;
   using Access = FrameTable::Access;
-  // pools_query.cc
-  [[nodiscard]] bool rows_come(const Definition& definition) const;
-
   [[nodiscard]] Status serve_definition(const channel::Entry& request, Effects& effects);
   [[nodiscard]] Status serve_step_end(ChannelNumber channel, const channel::Entry& request, TimeNs now,
                                       Effects& effects);
@@ -256,7 +274,6 @@ class Pools final : public mover::Store,
   PoolContext context_;
   std::unordered_map<ChannelNumber, uid_t> channels_;  // their users
   uid_t own_user_ = 0;
-  Reserves reserves_{context_.options.reserved_bytes_max};
   Removals removals_{context_};
   Versions versions_{context_, removals_};
   Puts puts_{context_, versions_, *this};
@@ -267,8 +284,10 @@ class Pools final : public mover::Store,
   Gathers gathers_{context_, drops_};
   RemoteGets remote_;
   Gets gets_;
+  KeptObjects kept_{context_, puts_, removals_, gets_};
   Arrivals arrivals_;
   Repairs repairs_{context_, versions_, gets_, arrivals_};
+  QueryParts parts_{context_, moves_, repairs_};
 };
 
 }  // namespace offpath::pool

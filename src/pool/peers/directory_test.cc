@@ -1,0 +1,106 @@
+// Which members own a pool's rows as members come and go, and which pools make room for others.
+#include "pool/peers/directory.h"
+
+#include <gtest/gtest.h>
+
+namespace offpath::pool {
+namespace {
+
+constexpr uid_t user = 1000;
+
+class Listener final : public Directory::Users {
+ public:
+  void on_pool_made(const Definition& pool, uid_t /*user*/, bool by_program, TimeNs /*now*/,
+                    Effects& /*effects*/) override {
+    made.push_back(pool.text + (by_program ? " by a program" : ""));
+  }
+  void on_pool_gone(const std::string& pool) override { gone.push_back(pool); }
+  void add_in_use(std::set<std::string_view>& pools) const override { pools.insert(used.begin(), used.end()); }
+  [[nodiscard]] bool has_moves(const std::string& /*pool*/) const override { return moves; }
+
+  std::vector<std::string> made, gone;
+  std::set<std::string> used;
+  bool moves = false;
+};
+
+class PoolDirectory : public ::testing::Test {
+ protected:
+  static PoolsOptions two_pools() {
+    PoolsOptions made;
+    made.table.user_pools_max = 2;
+    return made;
+  }
+  PoolDirectory() {
+    directory_.set_self("a");
+    directory_.change_members({"a", "b", "c"});
+  }
+  Status define(const std::string& text, TimeNs now = 0, Directory::By by = Directory::By::program) {
+    const auto made = directory_.define(text, user, Directory::Access::write, by, now, effects_);
+    return made ? Status{} : tl::unexpected(made.error());
+  }
+
+  PoolsOptions options_ = two_pools();
+  FrameTable table_{options_.table};
+  Listener listener_;
+  Directory directory_{options_, table_, listener_};
+  Effects effects_;
+};
+
+TEST_F(PoolDirectory, APoolIsMadeOnceAndFoundByItsNameWithOrWithoutOptions) {
+  ASSERT_TRUE(define("hash:/p?members=b,c"));
+  ASSERT_TRUE(define("hash:/p"));
+  EXPECT_EQ(listener_.made, std::vector<std::string>{"hash:/p?members=b,c by a program"});
+  const auto found = directory_.find("hash:/p");
+  ASSERT_TRUE(found);
+  ASSERT_NE(*found, nullptr);
+  EXPECT_EQ((*found)->members, (std::vector<std::string>{"b", "c"}));
+  EXPECT_TRUE(directory_.is_elsewhere(**found));
+  EXPECT_FALSE(directory_.owns(**found, "r"));
+  const auto other = directory_.find("hash:/p?members=b", user);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Error::exists);
+}
+
+TEST_F(PoolDirectory, APoolWithCopiesLosesRowsOnlyWhenAsManyMembersGoBeforeRowsHaveMoved) {
+  ASSERT_TRUE(define("hash:/p?replicas=2"));
+  const Definition* const pool = directory_.known("hash:/p");
+  ASSERT_NE(pool, nullptr);
+  directory_.change_members({"a", "b"});
+  EXPECT_EQ(pool->missed, std::vector<std::string>{"c"});
+  EXPECT_EQ(pool->before, (std::vector<std::string>{"a", "b", "c"}));
+  directory_.change_members({"a"});
+  EXPECT_TRUE(pool->lost.empty()) << "its rows had moved meanwhile";
+  directory_.change_members({"a", "b", "c"});
+  listener_.moves = true;
+  directory_.change_members({"a", "b"});
+  directory_.change_members({"a"});
+  EXPECT_EQ(pool->lost, (std::vector<std::string>{"c", "b"}));
+  directory_.change_members({"a", "b", "c"});
+  EXPECT_TRUE(pool->lost.empty()) << "a member that is back has what it has";
+}
+
+TEST_F(PoolDirectory, AtTheLimitTheFirstNamedOfTheUnusedPoolsGoes) {
+  ASSERT_TRUE(define("local:/first", 1));
+  ASSERT_TRUE(define("local:/second", 2));
+  listener_.used = {"local:/first", "local:/second"};
+  EXPECT_EQ(define("local:/third", 3).error().code, Error::too_large);
+  listener_.used = {"local:/first"};
+  EXPECT_FALSE(define("local:/third", 4)) << "another look within a second costs the loop too much";
+  ASSERT_TRUE(define("local:/third", 4 + 2 * second_ns));
+  EXPECT_EQ(listener_.gone, std::vector<std::string>{"local:/second"});
+  EXPECT_NE(directory_.known("local:/first"), nullptr);
+  EXPECT_EQ(directory_.known("local:/second"), nullptr);
+}
+
+TEST_F(PoolDirectory, AMembersPoolBelongsToTheOwnerThatItNames) {
+  const auto made = directory_.define_of_member("hash:/p", user, 0, Directory::Access::write, 0, effects_);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(table_.user_of("hash:/p"), user);
+  EXPECT_EQ(listener_.made, std::vector<std::string>{"hash:/p"});
+  const auto other = directory_.define_of_member("hash:/p", user + 1, 0, Directory::Access::write, 0, effects_);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Error::exists);
+}
+
+}  // namespace
+}  // namespace offpath::pool

@@ -1,0 +1,46 @@
+// Which of two objects of the same keys stays: the later put, whichever way it came. An object that is given up without
+// being known to the one that stays was put on the other side of a cut: that is a conflict, counted and logged. Read
+// put_id.h first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/clock.h"
+#include "pool/directory/put_id.h"
+#include "pool/peers/pool_context.h"
+#include "pool/peers/removals.h"
+
+namespace offpath::pool {
+
+class Versions {
+ public:
+  Versions(PoolContext& context, const Removals& removals) : context_(context), removals_(removals) {}
+
+  // Members changed: `stamp` is larger than that of any put from before, as far as clocks agree.
+  void begin_view(std::uint64_t stamp) noexcept {
+    view_began_ = stamp;
+    logged_ = 0;
+  }
+  // What answers a put whose object is not wanted here: 0, or the counter of a later one after which it is to be
+  // stamped again. Nothing: it is wanted. Says so if one is given up of which the other does not know.
+  [[nodiscard]] std::optional<std::uint64_t> not_wanted(const Place& place, PutId& id);
+  // Puts what another member has put, and is wanted, into the table. `file`: where it is on disk already.
+  [[nodiscard]] Status take(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects,
+                            const RecordPtr& file = nullptr);
+  // Puts an object back that was in the pool, and was lost here.
+  [[nodiscard]] Status restore(const Place& place, FramePtr frame, const PutId& id, TimeNs now, Effects& effects);
+  // Whether what is put into the table now was in the pool before.
+  [[nodiscard]] bool takes_moved() const noexcept { return takes_moved_; }
+
+ private:
+  void note_conflict(const Place& place, const PutId& stays, const PutId& goes);
+
+  PoolContext& context_;
+  const Removals& removals_;
+  bool takes_moved_ = false;
+  std::uint64_t view_began_ = 0;
+  std::uint64_t logged_ = 0;  // conflicts, since members changed
+};
+
+}  // namespace offpath::pool
