@@ -418,6 +418,23 @@ def pool_query(pool: PoolArgument,
         show_table(table, out, as_json)
 
 
+@app.command("sql")
+def sql_command(query: Annotated[str, typer.Argument(help="Such as \"SELECT id FROM pool('hash:/p', 'step*') WHERE "
+                                                     "x < 1\": pool(NAME) or pool(NAME, ROWS) are tables.")],
+                out: OutOption = None, force: ForceFlag = False,
+                agent: AgentOption = None, as_json: JsonFlag = False) -> None:  # fmt: skip
+    """Asks pools and tracks in SQL. DuckDB computes it; agents read the columns it needs, and filter their rows.
+
+    Needs the extra 'sql' (DuckDB).
+    """
+    from .sql import run_sql
+
+    if out is not None:
+        check_new_file(out, force=force, table=True)
+    with open_session(agent) as session:
+        show_table(run_sql(session, query), out, as_json)
+
+
 def show_table(table: pa.Table, out: Path | None, as_json: bool) -> None:
     """Its first rows, all of it in a file, or all of it as JSON."""
     if out is not None:

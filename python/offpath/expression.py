@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,20 @@ VALUE_TYPES = {
 TIMESTAMP = 14
 UNITS = ("s", "ms", "us", "ns")
 FIELD, LITERAL, CALL = 1, 2, 3
+NULLS_MATCH, NULLS_SKIPPED = 0, 1  # of is_in: a null is found where the values have one, or never
 HAS_FILTER, PARTIAL, WITHOUT_LOST, ARROW_ONLY = 1, 2, 4, 8
+
+
+class Part(NamedTuple):
+    """A part of an expression: ``field_ref`` with the column's name as ``value``, ``literal`` with a scalar, ``call``
+    with the function's name, ``parts`` and ``options`` (a StructScalar, or None). Other kinds, such as
+    ``nested_field_ref``, mean nothing to agents."""
+
+    kind: str
+    value: Any
+    parts: tuple[Part, ...] = ()
+    options: Any = None
+
 
 # What a column of an answer may be asked as, and an aggregate: (function, of what).
 Columns = Sequence[str] | Mapping[str, "pc.Expression | str"]
@@ -39,7 +52,7 @@ Aggregates = Mapping[str, "tuple[str, pc.Expression | str] | str"]
 
 
 def encode_query(
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | Part | None = None,
     columns: Columns | None = None,
     aggregates: Aggregates | None = None,
     partial: bool = False,
@@ -80,42 +93,47 @@ def encode_aggregate(name: str, what: tuple[str, pc.Expression | str] | str) -> 
     return made if of is None else made + encode(of)
 
 
-def encode(expression: pc.Expression | str) -> bytes:
+def encode(expression: pc.Expression | Part | str) -> bytes:
     """One expression; a text names a column. Raises Unsupported for what agents do not compute."""
     if isinstance(expression, str):
         return field(expression)
+    part = expression if isinstance(expression, Part) else parts_of(expression)
+    if part.kind == "field_ref":
+        return field(part.value)
+    if part.kind == "literal":
+        return literal(part.value)
+    if part.kind != "call":
+        raise Unsupported(
+            f"an expression has a part of kind {part.kind!r}; agents know columns by name, values and functions"
+        )
+    return call(part.value, [encode(each) for each in part.parts], part.options)
+
+
+def parts_of(expression: pc.Expression) -> Part:
+    """What an expression consists of, however deep. Raises Invalid for what is no expression."""
     if not isinstance(expression, pc.Expression):
         raise Invalid(
             f"an expression is expected, not {type(expression).__name__}: write pyarrow.compute.field(name) …"
         )
     _, (pickled,) = expression.__reduce__()
     batch = pa.ipc.open_file(pickled).get_batch(0)
-    return node(iter(metadata_pairs(batch.schema)), batch)
-
-
-def node(words: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> bytes:
-    """The next part of a pickled expression: (kind, value) pairs in the order of a walk."""
-    return part(*next(words), words, batch)
-
-
-def part(kind: str, value: str, words: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> bytes:
-    if kind == "field_ref":
-        return field(value)
-    if kind == "literal":
-        return literal(batch.column(int(value))[0])
-    if kind != "call":
-        raise Unsupported(
-            f"an expression has a part of kind {kind!r}; agents know columns by name, values and functions"
-        )
-    arguments, options = [], None
-    for inner, inner_value in words:
-        if inner == "end":
-            break
-        if inner == "options":
-            options = batch.column(int(inner_value))[0]
+    done: list[Part] = []
+    opened: list[tuple[str, list[Part], Any]] = []  # calls that have not ended, with what there is of each
+    for kind, value in metadata_pairs(batch.schema):
+        if kind == "call":
+            opened.append((value, [], None))
+            continue
+        if kind == "options":
+            name, parts, _ = opened.pop()
+            opened.append((name, parts, batch.column(int(value))[0]))
+            continue
+        if kind == "end":
+            name, parts, options = opened.pop()
+            part = Part("call", name, tuple(parts), options)
         else:
-            arguments.append(part(inner, inner_value, words, batch))
-    return call(value, arguments, options)
+            part = Part(kind, batch.column(int(value))[0] if kind == "literal" else value)
+        (opened[-1][1] if opened else done).append(part)
+    return done[0]
 
 
 def call(name: str, arguments: list[bytes], options: Any) -> bytes:
@@ -127,7 +145,11 @@ def call(name: str, arguments: list[bytes], options: Any) -> bytes:
     if name == "cast":
         target = value_type(options["to_type"].type)
     elif name == "is_in":
-        arguments += [literal(value) for value in options["value_set"].values]
+        nulls = options["null_matching_behavior"].as_py()
+        if nulls not in (NULLS_MATCH, NULLS_SKIPPED):
+            raise Unsupported("is_in that is null for nulls: write if_else(is_valid(…), is_in(…), null)")
+        values = options["value_set"].values
+        arguments += [literal(value) for value in (values if nulls == NULLS_MATCH else values.drop_null())]
     elif name == "is_null" and options is not None and options["nan_is_null"].as_py():
         raise Unsupported("is_null(nan_is_null=True): write is_null(…) | is_nan(…)")
     return struct.pack("<BBBH", CALL, number, target, len(arguments)) + b"".join(arguments)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import glob
 import itertools
 import os
 import time
@@ -11,21 +13,22 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .errors import Invalid, NotFound, SchemaError, Timeout
-from .expression import Aggregates, Columns, encode_query
+from .expression import Aggregates, Columns, Part, encode_query
 from .query_text import with_texts
 from .snapshot import Progress, restore_snapshot, write_snapshot
 from .waits import Step
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
     from ._native import Frame as NativeFrame
     from ._native import Query, Request
+    from .dataset import AgentDataset
     from .session import Session
 
 SHORT_S = 10.0  # for requests that an agent answers at once
+SCHEMA_TRIES = 4  # an object may go between the list and the query
 
 
 class Entry(NamedTuple):
@@ -381,9 +384,59 @@ class Pool:
     ) -> Iterator[Frame]:
         """The same frame by frame, one at least: the agent computes on as they are taken."""
         asked = encode_query(*with_texts(filter, columns, aggregates), without_lost=partial, arrow_only=arrow_only)
+        return self._answer(asked, rows, columns_glob, timeout)
+
+    def _answer(
+        self, asked: bytes, rows: str | None, columns_glob: str | None, timeout: float | None
+    ) -> Iterator[Frame]:
         answer = self.session._native.pool_query(self.name, rows, columns_glob, asked, timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"answer from pool {self.name}")
+
+    def dataset(
+        self,
+        rows: str | None = None,
+        columns_glob: str | None = None,
+        *,
+        timeout: float | None = None,
+        partial: bool = False,
+        arrow_only: bool = False,
+    ) -> AgentDataset:
+        """The objects as a ``pyarrow.dataset.Dataset``, for programs that hand columns and a filter down to it: DuckDB,
+        Polars (``scan_pyarrow_dataset``), DataFusion, pandas. Agents read the named columns, compute the filter, and
+        send what it chooses (docs/guides/readers.md). All objects have one schema, which is read here.
+
+        ``rows`` and ``columns_glob`` are patterns of the objects' keys. ``timeout`` holds for each scan, from its first
+        row to its last, with what its reader does meanwhile; None: no limit. ``partial`` and ``arrow_only`` are as of
+        ``query``.
+
+        >>> particles = session.pool("local:/particles").dataset(rows="step*")
+        >>> duckdb.sql("SELECT avg(v) FROM particles WHERE x < 0.5").show()
+        >>> polars.scan_pyarrow_dataset(particles).filter(polars.col("x") < 0.5).select("v").collect()
+
+        Raises NotFound if no object matches, and what ``query`` raises; scans raise it, too.
+        """
+        from .dataset import AgentDataset  # pyarrow.dataset only when it is asked for
+
+        def ask(
+            filter: Part | None, columns: builtins.list[str] | None, aggregates: Aggregates | None
+        ) -> Iterator[pa.Table]:
+            asked = encode_query(filter, columns, aggregates, without_lost=partial, arrow_only=arrow_only)
+            for frame in self._answer(asked, rows, columns_glob, timeout):
+                yield frame.table()
+
+        return AgentDataset(f"pool {self.name}", self._newest_schema(rows, columns_glob, arrow_only), ask)
+
+    def _newest_schema(self, rows: str | None, columns_glob: str | None, arrow_only: bool) -> pa.Schema:
+        """The schema of the newest object whose keys match, without its rows. Raises NotFound, SchemaError."""
+        for _ in range(SCHEMA_TRIES):
+            entries = [each for each in self.list(rows, columns_glob) if each.rows is not None or not arrow_only]
+            if not entries:
+                break
+            row, column = glob.escape(entries[-1].row), glob.escape(entries[-1].column)
+            with contextlib.suppress(NotFound):  # dropped meanwhile, as pools drop the oldest
+                return self.query(pc.scalar(False), rows=row, columns_glob=column, timeout=SHORT_S).schema
+        raise NotFound(f"pool {self.name} has no objects whose keys match ({rows or '*'}, {columns_glob or '*'})")
 
     def compute(
         self,

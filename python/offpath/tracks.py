@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .errors import NotFound, Timeout
-from .expression import Columns, encode_query
+from .expression import Aggregates, Columns, Part, encode_query
 from .pool import SHORT_S, Frame
 
 if TYPE_CHECKING:
+    from .dataset import AgentDataset
     from .session import Session
 
 STEP_MIN, STEP_MAX = -(2**63), 2**63 - 1
@@ -117,10 +118,32 @@ class Tracks:
                 raise Timeout(f"{timeout} seconds were over before all of {len(identifiers)} tracks were there")
             yield from self._answer(pc.field(self.key).isin(identifiers[at : at + WHOLE_MAX]), columns, left)
 
+    def dataset(self, *, timeout: float | None = None) -> AgentDataset:
+        """The rows of all tracks as a ``pyarrow.dataset.Dataset``, as of ``Pool.dataset``, with the column ``step``
+        first. Rows are ordered by identifier and step. ``timeout`` holds for each scan; None: no limit.
+
+        >>> tracks = session.tracks("sift:/tracks").dataset()
+        >>> duckdb.sql("SELECT id, max(x) FROM tracks WHERE step >= 100 GROUP BY id")
+
+        Raises NotFound, and what ``select`` raises; scans raise it, too.
+        """
+        from .dataset import AgentDataset  # pyarrow.dataset only when it is asked for
+
+        def ask(filter: Part | None, columns: list[str] | None, aggregates: Aggregates | None) -> Iterator[pa.Table]:
+            return self._answer(filter, columns, timeout, aggregates)
+
+        nothing = self._answer(pc.field("step") < STEP_MIN, None, SHORT_S)  # agents read no row for it
+        return AgentDataset(f"tracks of {self.name}", next(nothing).schema, ask)
+
     def _answer(
-        self, filter: pc.Expression | None, columns: Columns | None, timeout: float | None
+        self,
+        filter: pc.Expression | Part | None,
+        columns: Columns | None,
+        timeout: float | None,
+        aggregates: Aggregates | None = None,
     ) -> Iterator[pa.Table]:
-        answer = self.session._native.pool_query(self.name, None, None, encode_query(filter, columns), timeout)
+        asked = encode_query(filter, columns, aggregates)
+        answer = self.session._native.pool_query(self.name, None, None, asked, timeout)
         while (native := answer.next()) is not None:
             yield Frame(native, f"tracks of {self.name}").table()
 

@@ -477,6 +477,7 @@ if child == 0:
     for _ in range(3):
         assert wait.poll(20000)
         os.write(c.fileno(), os.read(c.fileno(), 4))
+    assert os.read(c.fileno(), 4) == b"done"  # all that was sent has arrived
     if how == "killed":
         ctypes.CDLL(None).getppid()
     os._exit(7)
@@ -490,6 +491,7 @@ for _ in range(3):
     time.sleep(0.1)
     s.sendall(b"ping")
     assert s.recv(4, socket.MSG_WAITALL) == b"ping"
+s.sendall(b"done")
 print(s.recv(1))
 """
 

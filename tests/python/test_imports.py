@@ -45,6 +45,7 @@ with offpath.Agent.start() as agent, offpath.connect(agent.address) as session:
     pool = session.pool("local:/s")
     assert pa.table(pool.want("a").result(20)).num_rows == 10
     assert pool.query(aggregates={"n": "count"})["n"].to_pylist() == [10]
+    assert pool.dataset().to_table(["x"]).num_rows == 10
 print("used")
 """
 
@@ -66,6 +67,7 @@ def test_a_program_needs_numpy_and_pyarrow_alone():
         (("rich",), ["pool", "list"], "cli"),
         (("rich",), ["bench", "move"], "bench"),
         (("typer",), ["run"], "run"),
+        (("duckdb",), ["sql", "SELECT 1"], "sql"),
     ],
 )
 def test_the_command_names_the_extra_that_is_missing(hidden, arguments, extra):

@@ -110,7 +110,9 @@ def test_every_function(session, name):
     n, t, f, b = (pc.field(each) for each in ("n", "t", "f", "b"))
     at, twenty = pc.field("at"), pa.scalar(20, pa.timestamp("us"))
     filters = [
-        n.is_null(), n.is_valid() & ~b, t.isin(["t1", "t2"]), n.isin([1, 2, None]), f.is_nan() | (f > 4), n == 7,
+        n.is_null(), n.is_valid() & ~b, t.isin(["t1", "t2"]), n.isin([1, 2, None]),
+        pc.is_in(n, options=pc.SetLookupOptions(pa.array([1, 2, None], pa.int32()), skip_nulls=True)),
+        f.is_nan() | (f > 4), n == 7,
         n != 7, n >= 7, n <= 7, pc.negate(n) < -10, (n + 2) * 3 - 1 > 50, n / 2 == 3, f.cast(pa.float32()) < 2,
         pc.sqrt(f) > 1.5, pc.abs(n) == 4, pc.if_else(b, n, 0) > 3, t == "t3", at < twenty, b & (n > 3), pc.scalar(True),
     ]  # fmt: skip

@@ -54,6 +54,12 @@ void add_waits(Families& families, const AgentStatus& status) {
   families.add("streams_waiting", "Streams whose program has asked for credit that it has not got.", waiting);
   families.add("stream_longest_wait_seconds", "How long the first of these streams has waited for credit.",
                static_cast<double>(status.taken_at - since) / second_ns);
+  families.add("puts_waiting", "Puts that wait for members of their pool.",
+               static_cast<double>(status.waiting_puts.count));
+  TimeNs put_since = status.taken_at;
+  for (const pool::WaitingPut& put : status.waiting_puts.longest) put_since = std::min(put_since, put.since);
+  families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
+               static_cast<double>(status.taken_at - put_since) / second_ns);
 }
 
 // Metrics of Slurm jobs, as long as they have programs here.

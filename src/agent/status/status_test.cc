@@ -85,6 +85,8 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   status->streams = {stream, {}};
   status->failures.push_back({9 * second_ns, 3, "solver", {Error::invalid, "no \"such\" row"}});
   status->failures_count = 5;
+  status->waiting_puts.count = 3;
+  status->waiting_puts.longest.push_back({"hash:/p", "row", "", {"b"}, 8 * second_ns, "it is away"});
   status->lines.push_back({LogLevel::warning, 1500 * millisecond_ns, "a line"});
   const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
   EXPECT_NE(json.find(R"("waits_for_credit_s":3,"credit_lacking_bytes":4096)"), std::string::npos) << json;
@@ -96,6 +98,8 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   EXPECT_NE(json.find(R"("events":[{"at_s":1.5,"level":"warning","what":"a line"}])"), std::string::npos) << json;
   EXPECT_NE(metrics.find("\noffpath_streams_waiting 1\n"), std::string::npos);
   EXPECT_NE(metrics.find("\noffpath_stream_longest_wait_seconds 3\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_puts_waiting 3\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_put_longest_wait_seconds 2\n"), std::string::npos);
   EXPECT_NE(metrics.find("\noffpath_failed_requests_total 5\n"), std::string::npos);
 }
 

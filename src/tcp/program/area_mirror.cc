@@ -177,8 +177,9 @@ void AreaMirror::take_sleep(const TcpCommand& command) {
 }
 
 void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload) {
-  // An invalid position is refused by TcpService, which sees the command afterwards.
-  if (position <= flow.fetched || position - flow.fetched > flow.send_bytes) return;
+  // An invalid position is refused by TcpService, which sees the command afterwards. A correct program sends only once
+  // it knows of the connection.
+  if (!flow.open || position <= flow.fetched || position - flow.fetched > flow.send_bytes) return;
   add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
   flow.fetched = position;
 }
@@ -267,6 +268,7 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
     add_ring(pieces, flow.receive_at, flow.receive_bytes, flow.pushed, event.received);
     flow.pushed = event.received;
   }
+  if ((event.what & (wire::tcp_event::connected | wire::tcp_event::accepted)) != 0) flow.open = true;
   if ((event.what & wire::tcp_event::gone) != 0 && flow.receive_bytes != 0) {
     flow.leaving = true;
     chain.gone.push_back(event.handle);

@@ -89,7 +89,8 @@ class AreaMirror {
     std::uint64_t send_at = 0, receive_at = 0;
     std::uint32_t send_bytes = 0, receive_bytes = 0;  // 0: no rings are known
     std::uint64_t fetched = 0, pushed = 0;            // positions of the two streams
-    bool leaving = false;                             // its end is on the way to the program; its memory is given back
+    bool open = false;     // the program was told of the connection: TcpService has charged it for its rings
+    bool leaving = false;  // its end is on the way to the program; its memory is given back
   };
   struct Batch {
     std::vector<wire::TcpCommand> commands;

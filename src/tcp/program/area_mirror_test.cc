@@ -157,6 +157,31 @@ TEST_F(Linked, ACommandWithoutItsStampEndsTheProgram) {
   EXPECT_EQ(linked.mirror().counters().looks, looks + 2);
 }
 
+TEST_F(Linked, NothingIsFetchedForAConnectionThatTheProgramWasNotToldOf) {
+  connect();
+  rest();
+  const std::uint64_t before = linked.mirror().counters().fetches;
+  const auto post = [&](TcpCommand command) {
+    command.stamp = wire::tcp_stamp(command, linked.word(wire::tcp_word::commands));
+    linked.program().write_command(command);
+  };
+  TcpCommand command{};
+  command.kind = TcpCommandKind::accept_slot;
+  command.handle = 9;
+  command.listener = 8;  // which does not listen
+  command.send_at = command.receive_at = linked.program().layout.own();
+  command.send_bytes = command.receive_bytes = 1024;
+  post(command);
+  TcpCommand offer{};
+  offer.kind = TcpCommandKind::offer;
+  offer.handle = 9;
+  offer.position = 1024;
+  post(offer);
+  linked.mirror().look(world.now);
+  world.run(second_ns);
+  EXPECT_EQ(linked.mirror().counters().fetches, before);
+}
+
 TEST_F(Linked, InvalidPlacesEndTheProgram) {
   connect();
   rest();
