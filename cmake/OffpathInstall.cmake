@@ -1,7 +1,7 @@
 # The Python package. A wheel brings its own copy of the sources and its own launcher.
 if(OFFPATH_PYTHON AND NOT SKBUILD)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/offpath DESTINATION ${OFFPATH_SITE_DIR} COMPONENT python
-          FILES_MATCHING REGEX "\\.(py|pyi|toml|json|css|html)$|/py\\.typed$|/in\\.[a-z]+$"
+          FILES_MATCHING REGEX "\\.(py|pyi|toml|json|css|js|html)$|/py\\.typed$|/in\\.[a-z]+$"
           PATTERN __pycache__ EXCLUDE PATTERN *_test.py EXCLUDE)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/offpath.in ${PROJECT_BINARY_DIR}/launcher/offpath @ONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/launcher/offpath DESTINATION ${OFFPATH_BIN_DIR} COMPONENT python)

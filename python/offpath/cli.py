@@ -270,6 +270,24 @@ def top(agent: AgentOption = None, http: HttpOption = None,
         raise typer.Exit(0) from None
 
 
+@app.command("view")
+def view_command(agent: AgentOption = None, http: HttpOption = None,
+                 port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any.")] = 0,
+                 show: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
+                 ) -> None:  # fmt: skip
+    """A page on this machine that draws the newest step of a pool, and all agents. Until Ctrl-C."""
+    import webbrowser
+
+    from .view import Pictures, ViewServer
+
+    with open_session(agent) as session, ViewServer(Pictures(session, find_http(http, agent)), port) as server:
+        print(server.url, flush=True)
+        if show:
+            webbrowser.open(server.url)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
 @exchange_app.command("topology")
 def exchange_topology(
     shape: Annotated[str, typer.Argument(help="allgather, neighbourhoods(SIZE) or hybrid(SIZE, DEPTH).")] = "",
