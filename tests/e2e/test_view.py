@@ -134,4 +134,4 @@ def test_a_step_that_arrives_is_drawn(viewed: Viewed, tmp_path: Path) -> None:
     assert "step step1: " in done.stdout and "of 1234 rows" in done.stdout
     assert "CONSOLE" not in done.stderr, done.stderr
     assert 'id="alarm" role="alert" hidden' in done.stdout
-    assert "1 agents, 1 pools" in done.stdout and "<td>int32</td>" in done.stdout
+    assert "1 agent, 1 pool" in done.stdout and "<td>int32</td>" in done.stdout

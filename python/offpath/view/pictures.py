@@ -49,16 +49,17 @@ def finite(columns: list[Any]) -> list[np.ndarray]:
 
 
 class Pictures:
-    """Answers for the page, from one session. Requests are done one after the other."""
+    """Answers for the page, from one session. Steps are read one after the other; agents are asked beside that."""
 
     def __init__(self, session: Session, http: str) -> None:
         self._session = session
         self._http = http
         self._lock = threading.Lock()
+        self._agents_lock = threading.Lock()
 
     def agents(self) -> dict[str, Any]:
         """The group's members with their memory, and the pools of all of them."""
-        with self._lock:
+        with self._agents_lock:
             seen = look(self._http)
         members: list[dict[str, Any]] = []
         pools: set[str] = set()

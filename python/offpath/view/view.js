@@ -22,6 +22,7 @@ function size(bytes) {
   return `${bytes.toFixed(unit ? 1 : 0)} ${units[unit]}`;
 }
 function number(value) { return Number(value.toPrecision(4)).toString(); }
+function several(count, name) { return `${count} ${name}${count === 1 ? "" : "s"}`; }
 function row(cells) {
   const made = document.createElement("tr");
   for (const cell of cells) {
@@ -53,7 +54,7 @@ function drawDensity(told) {
   const [x, y] = told.edges;
   at("density-text").textContent = `step ${told.row}: ${told.counted} of ${told.rows} rows; ` +
     `${at("x").value} from ${number(x[0])} to ${number(x.at(-1))}, ` +
-    `${at("y").value} from ${number(y[0])} to ${number(y.at(-1))}; darker means more, by the logarithm`;
+    `${at("y").value} from ${number(y[0])} to ${number(y.at(-1))}; a stronger colour means more rows, by the logarithm`;
 }
 function drawDistribution(told) {
   const canvas = at("distribution"), counts = told.counts, [edges] = told.edges;
@@ -98,7 +99,7 @@ async function agents() {
   const told = await ask("agents"), now = performance.now(), before = moved;
   moved = new Map();
   choices(at("pool"), told.pools);
-  at("about").textContent = `${told.members.length} agents, ${told.pools.length} pools`;
+  at("about").textContent = `${several(told.members.length, "agent")}, ${several(told.pools.length, "pool")}`;
   at("agents").replaceChildren(...told.members.map((each) => {
     if (!each.answers) return row([each.name, each.state, "-", "", "-", "-"]);
     const key = `${each.name}/${each.pid}`, old = before.get(key);
