@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from agent_process import AgentProcess, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
+from offloading_agents import Setup
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
@@ -87,10 +88,11 @@ sys.stdin.readline()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 TELLS_HOW_IT_ENDS = """
-import socket, sys
+import socket, sys, time
 s = socket.create_connection((sys.argv[1], 7600), timeout=20)
 s.sendall(b"question")
 assert s.recv(1) == b"x"
+time.sleep(0.3)  # its acknowledgement may be late, and a server that is killed before it comes resets
 print("answered", flush=True)
 try:
     print("FIN" if s.recv(1) == b"" else "data")
@@ -498,7 +500,9 @@ print(s.recv(1))
 
 # "killed": by a call that the filter forbids, which its parent learns.
 @pytest.mark.parametrize(("how", "ends"), [("exits", "7"), ("killed", str(-signal.SIGSYS))])
-def test_a_process_with_a_seccomp_filter_reads_and_writes(place: Place, how: str, ends: str) -> None:
+def test_a_process_with_a_seccomp_filter_reads_and_writes(place: Place, setup: Setup, how: str, ends: str) -> None:
+    if place.offloaded and setup.linked and how == "killed":
+        pytest.skip("over a link a killed program's connections are reset unless a command told of its last read")
     with place.running(CONFINED, how) as server:
         assert place.peer(ASKS_THE_CONFINED) == "b''"
         assert line_of(server) == ends

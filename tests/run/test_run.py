@@ -64,7 +64,8 @@ def compare_readers(path: Path, layout: str) -> None:
         written = pa.ipc.open_stream(source).read_all()
     assert written.num_rows == 5 * ATOMS
     assert written.schema.names[2:] == (["x", "v"] if layout == "list" else ["x", "y", "z", "vx", "vy", "vz"])
-    in_duckdb = duckdb.sql("select * from written").to_arrow_table()
+    with duckdb.connect() as connection:  # the default one is every test's of this process
+        in_duckdb = connection.sql("select * from written").to_arrow_table()
     in_polars = polars.read_ipc_stream(path)
     for name in written.schema.names:
         expected = np.stack(written[name].to_numpy()) if name in "xv" and layout == "list" else written[name].to_numpy()
