@@ -154,7 +154,7 @@ std::optional<std::uint32_t> TcpService::slot_of(Program& program, std::uint16_t
   std::vector<std::uint32_t>& sharers = found->second;
   bool any = false;
   for (std::size_t i = 0; i < sharers.size(); ++i) {
-    std::ranges::rotate(sharers, sharers.begin() + 1);
+    std::rotate(sharers.begin(), sharers.begin() + 1, sharers.end());
     Held& listener = program.held[sharers.back()];
     any |= !listener.accept_slots.empty();
     const auto slot = std::ranges::find_if(listener.accept_slots,
