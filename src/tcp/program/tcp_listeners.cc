@@ -99,7 +99,8 @@ bool TcpService::may_have(const Program& program, std::uint16_t port, std::uint1
     if (&other == &program && (handle == except || (both & wire::tcp_reuse_port) != 0)) return true;
     return (both & wire::tcp_reuse_address) != 0 && held.is == Held::Is::bound;
   };
-  for (const auto& [number, other] : programs_) {
+  for (const auto& each : programs_) {
+    const Program& other = each.second;
     const auto found = other.ports.find(port);
     if (found == other.ports.end()) continue;
     if (found->second.size() >= sharers_max ||
