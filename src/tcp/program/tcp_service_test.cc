@@ -14,7 +14,6 @@ namespace {
 using wire::TcpCommand;
 using wire::TcpCommandKind;
 using wire::TcpError;
-constexpr std::uint16_t port = TwoPrograms::port;
 
 using Programs = TwoPrograms;
 
