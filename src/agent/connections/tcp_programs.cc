@@ -88,14 +88,8 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   wire::TcpOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
-  if (asked.version != wire::tcp_area_version)
-    return fail(Error::version, "connections: their memory has version {}, this agent needs {}", asked.version,
-                wire::tcp_area_version);
+  OFP_TRY(wire::check_tcp_open(asked));
   const wire::RegionId region = asked.memory.region;
-  if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
-    return fail(Error::invalid,
-                "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
-                asked.memory.offset);
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);
   if (mapped.empty()) return open_linked(channel, asked, who);

@@ -68,14 +68,8 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
   if (programs_.size() >= options_.programs_max)
     return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
                 programs_.size());
-  if (asked.version != wire::tcp_area_version)
-    return fail(Error::version, "connections: their memory has version {}, this agent needs {}", asked.version,
-                wire::tcp_area_version);
+  OFP_TRY(wire::check_tcp_open(asked));
   const wire::RegionId region = asked.memory.region;
-  if (!wire::is_segment(region) || region == wire::channel_segment || asked.memory.offset != 0)
-    return fail(Error::invalid,
-                "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
-                asked.memory.offset);
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   OFP_TRY(wire::check_tcp_area(layout));
   const MutableBytes mapped = channel.link().mapped(region);
@@ -178,7 +172,7 @@ void TcpRelay::on_far(std::uint64_t number, TimeNs now) {
   Program& program = at->second;
   if (Status here = program.far->end->poll(); !here) return refuse(number, std::move(here).error(), now);
   wake_processes(number, program);
-  settle(number, program);
+  settle(program);
 }
 
 void TcpRelay::wake_processes(std::uint64_t number, Program& program) {
@@ -191,7 +185,7 @@ void TcpRelay::wake_processes(std::uint64_t number, Program& program) {
 }
 
 // True: nothing is owed to the other agent.
-bool TcpRelay::settle(std::uint64_t, Program& program) {
+bool TcpRelay::settle(Program& program) {
   if (program.far == nullptr) return true;
   channel::HostEnd& end = *program.far->end;
   while (!program.owed.empty()) {
@@ -209,7 +203,7 @@ bool TcpRelay::settle(std::uint64_t, Program& program) {
 }
 
 bool TcpRelay::poll(TimeNs) {
-  for (auto& [number, program] : programs_) settle(number, program);
+  for (auto& each : programs_) settle(each.second);
   return false;
 }
 
@@ -220,7 +214,7 @@ bool TcpRelay::fall_asleep(TimeNs) { return true; }
 void TcpRelay::on_woken(std::uint64_t number, std::uint32_t, bool, TimeNs) {
   Program& program = programs_.at(number);
   program.look_owed = true;
-  settle(number, program);
+  settle(program);
 }
 
 void TcpRelay::tell(Program& program, std::uint32_t process, bool joins) {
@@ -237,7 +231,7 @@ Status TcpRelay::on_joined(std::uint64_t number, std::uint32_t process) {
   if (is_there) return fail(Error::protocol, "process {} joins, but has joined already", process);
   Program& program = programs_.at(number);
   tell(program, process, true);
-  settle(number, program);
+  settle(program);
   return {};
 }
 
@@ -245,7 +239,7 @@ bool TcpRelay::on_process_ended(std::uint64_t number, std::uint32_t process) {
   Program& program = programs_.at(number);
   program.woken.erase(process);
   tell(program, process, false);
-  settle(number, program);
+  settle(program);
   return true;
 }
 

@@ -75,7 +75,7 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
   void on_far(std::uint64_t number, TimeNs now);
   void wake_processes(std::uint64_t number, Program& program);
   void tell(Program& program, std::uint32_t process, bool joins);
-  bool settle(std::uint64_t number, Program& program);
+  bool settle(Program& program);
   void leave(std::uint64_t number);
   [[nodiscard]] Program* on_channel(std::uint64_t channel, std::uint64_t& number);
 

@@ -3,6 +3,8 @@
 #include "tcp/program/tcp_service.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "wire/areas/flow_steering.h"
 
@@ -143,8 +145,8 @@ bool TcpService::charge(Program& program, const Held& held) {
     return Blocks{static_cast<std::ptrdiff_t>(at / block_bytes),
                   static_cast<std::ptrdiff_t>((at + length + block_bytes - 1) / block_bytes)};
   };
-  std::vector<Blocks> rings{blocks_of(held.receive_at, held.receive_bytes)};
-  if (program.who.linked) rings.push_back(blocks_of(held.send_at, held.send_bytes));
+  const std::array both{blocks_of(held.receive_at, held.receive_bytes), blocks_of(held.send_at, held.send_bytes)};
+  const std::span rings = std::span(both).first(program.who.linked ? 2 : 1);
   std::uint64_t bytes = 0;
   for (const auto& [first, end] : rings) {
     if (program.charged.size() < static_cast<std::size_t>(end)) program.charged.resize(static_cast<std::size_t>(end));
