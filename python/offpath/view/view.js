@@ -120,6 +120,8 @@ async function repeat(work, every, failed) {
   }
 }
 const problems = [{}, {}];
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown.density = shown.distribution = ""; });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  shown.density = shown.distribution = "";
+});
 repeat(agents, AGENTS_MS, problems[0]);
 repeat(follow, POLL_MS, problems[1]);
