@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "agent/connections/area_request.h"
 #include "agent/connections/tcp_device.h"
 #include "link/control/authentication.h"
 #include "wire/messages/message_kinds.h"
@@ -88,7 +89,7 @@ Status TcpPrograms::open(channel::AgentEnd& channel, const channel::Entry& reque
   wire::TcpOpen asked{};
   OFP_TRY(wire::decode(request.payload, asked));
   if (on_channel(channel.number())) return fail(Error::exists, "this program has an area for its connections already");
-  OFP_TRY(wire::check_tcp_open(asked));
+  OFP_TRY(check_area_request(asked));
   const wire::RegionId region = asked.memory.region;
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   const MutableBytes mapped = channel.link().mapped(region);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "agent/connections/area_request.h"
 #include "agent/connections/mapped_again.h"
 #include "base/log.h"
 #include "wire/messages/message_kinds.h"
@@ -68,7 +69,7 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
   if (programs_.size() >= options_.programs_max)
     return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
                 programs_.size());
-  OFP_TRY(wire::check_tcp_open(asked));
+  OFP_TRY(check_area_request(asked));
   const wire::RegionId region = asked.memory.region;
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
   OFP_TRY(wire::check_tcp_area(layout));

@@ -1,6 +1,5 @@
 #include "wire/messages/tcp_messages.h"
 
-#include "wire/areas/tcp_area.h"
 #include "wire/messages/message_fields.h"
 
 namespace offpath::wire {
@@ -36,17 +35,5 @@ void fields(auto& way, Is<TcpLook> auto& m) {
 }  // namespace
 
 OFFPATH_TCP_MESSAGES(OFFPATH_DEFINE_CODING)
-
-Status check_tcp_open(const TcpOpen& asked) {
-  if (asked.version != tcp_area_version)
-    return fail(Error::version, "connections: their memory has version {}, this agent needs {}", asked.version,
-                tcp_area_version);
-  const RegionId region = asked.memory.region;
-  if (!is_segment(region) || region == channel_segment || asked.memory.offset != 0)
-    return fail(Error::invalid,
-                "connections need a segment of their own, from offset 0; the request names region {:#x} at {}", region,
-                asked.memory.offset);
-  return {};
-}
 
 }  // namespace offpath::wire

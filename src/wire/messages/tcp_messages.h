@@ -49,7 +49,4 @@ struct TcpLook {
 // clang-format on
 OFFPATH_TCP_MESSAGES(OFFPATH_DECLARE_CODING)
 
-// Checks the version, and that the memory is a segment of its own.
-[[nodiscard]] Status check_tcp_open(const TcpOpen& asked);
-
 }  // namespace offpath::wire
