@@ -121,26 +121,30 @@ void Program::take_in() {
 }
 
 bool Program::fall_asleep() {
-  const std::lock_guard lock(sleeping_);
-  const bool asleep = area().fall_asleep();
-  if (asleep)
-    ++sleepers_;
-  else if (sleepers_ > 0)
-    keep_others_asleep();
-  return asleep;
+  {
+    const std::lock_guard lock(sleeping_);
+    if (area().fall_asleep()) {
+      ++sleepers_;
+      return true;
+    }
+  }
+  keep_others_asleep();
+  return false;
 }
 
 void Program::awake() {
-  const std::lock_guard lock(sleeping_);
-  if (--sleepers_ == 0)
-    area().stay_awake();
-  else
-    keep_others_asleep();
+  {
+    const std::lock_guard lock(sleeping_);
+    OFP_ASSERT(sleepers_ > 0);
+    if (--sleepers_ == 0) return area().stay_awake();
+  }
+  keep_others_asleep();
 }
 
 // The agent has cleared the word, which all sleeping threads share. Takes in events until it can be set again.
 void Program::keep_others_asleep() {
-  while (!area().fall_asleep()) take_in();
+  const std::lock_guard lock(sleeping_);
+  while (sleepers_ > 0 && !area().fall_asleep()) take_in();
 }
 
 void Program::forget_wakes() {
@@ -154,10 +158,7 @@ void Program::forget_wakes() {
   }
   const int before = errno;
   static_cast<void>(::recvmmsg(wake_fd(), messages.data(), messages.size(), MSG_DONTWAIT, nullptr));
-  {
-    const std::lock_guard lock(sleeping_);
-    if (sleepers_ > 0) keep_others_asleep();
-  }
+  keep_others_asleep();
   errno = before;
 }
 
@@ -226,9 +227,9 @@ void Program::rest() {
     descriptors[0].revents = listens || gone ? POLLIN : 0;
     descriptors[1].revents = descriptors[2].revents = POLLIN;
   }
-  // Before awake(): some discarded datagrams may have been for other threads, which awake() then serves.
+  // First: some discarded datagrams may have been for other threads, which are served then.
   const Status cleared = descriptors[0].revents != 0 ? connections_->clear() : Status{};
-  if (listens) awake();
+  if (listens) sleeps ? awake() : keep_others_asleep();
   std::uint64_t ignored;
   if (descriptors[1].revents != 0)
     static_cast<void>(kernel::read(changes_.get(), static_cast<void*>(&ignored), sizeof ignored));

@@ -307,6 +307,51 @@ def test_epoll_and_its_kin(tmp_path: Path, pair: NetworkPair, served: AgentProce
         assert (done.stdout, done.stderr) == (b"done\n", b"")
 
 
+# One thread waits for each answer in epoll, where nothing but a wake ends its wait; another one connects, reads and
+# closes, so the library's own thread begins and ends its sleep all the time.
+WAITS_BESIDE_OTHERS = """
+import os, select, socket, sys, threading
+there = (sys.argv[1], int(sys.argv[2]))
+ended = threading.Event()
+
+def connect():
+    while not ended.is_set():
+        with socket.create_connection(there) as made:
+            made.sendall(b"x")
+            assert made.recv(1) == b"x"
+
+def wait(number):
+    with socket.create_connection(there) as made, select.epoll() as epoll:
+        epoll.register(made, select.EPOLLIN)
+        for i in range(400):
+            made.sendall(b"y")
+            if not epoll.poll(20):
+                print(f"thread {number}: answer {i} was not told", flush=True)
+                os._exit(1)
+            assert made.recv(1) == b"y"
+
+others = [threading.Thread(target=connect, daemon=True) for _ in range(2)]
+waiting = [threading.Thread(target=wait, args=(number,), daemon=True) for number in range(2)]
+for each in others + waiting:
+    each.start()
+for each in waiting:
+    each.join()
+ended.set()
+for each in others:
+    each.join()
+print("done")
+"""
+
+
+def test_threads_in_epoll_are_woken_while_others_connect(
+    tmp_path: Path, pair: NetworkPair, served: AgentProcess
+) -> None:
+    with echo_server(pair, "7104"):
+        command = pair.near_command(sys.executable, "-c", WAITS_BESIDE_OTHERS, KERNEL_ADDRESS, "7104")
+        done = fetch(command, environment(tmp_path))
+        assert (done.stdout, done.stderr) == (b"done\n", b"")
+
+
 EVERY_KIND = """
 import socket, sys
 listener = socket.create_server(("0.0.0.0", 7102))
