@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,15 @@ def find_agent_address(given: str | None) -> str | None:
     return next((f"unix:{place}" for place in default_sockets() if place.exists()), None)
 
 
+def pages_beside(socket_path: Path) -> Path:
+    """Where an agent at this socket has its pages by default: ``http.sock`` beside it, and ``http-3.sock`` beside
+    ``agent-3.sock``, of a group on one machine."""
+    number = re.fullmatch(r"agent(-\d+)\.sock", socket_path.name)
+    return socket_path.with_name(f"http{number[1] if number else ''}.sock")
+
+
 def find_http(http_address: str | None, agent_address: str | None) -> str:
-    """Where an agent's pages are: given; ``http.sock`` beside the Unix socket of the agent that is given;
+    """Where an agent's pages are: given; beside the Unix socket of the agent that is given (``pages_beside``);
     OFFPATH_AGENT_HTTP; beside the socket of the agent that is found; or the port that packaging/offpath.toml opens.
 
     Raises AgentError, which names the agent, if there is nothing at any of these.
@@ -56,8 +64,8 @@ def find_http(http_address: str | None, agent_address: str | None) -> str:
         path = Path(agent_address.removeprefix("unix:"))
         if not path.exists():
             raise AgentError(f"no agent at {agent_address}: there is no such socket")
-        if path.with_name("http.sock").exists():
-            return f"unix:{path.with_name('http.sock')}"
+        if pages_beside(path).exists():
+            return f"unix:{pages_beside(path)}"
     if given := os.environ.get("OFFPATH_AGENT_HTTP"):
         return given
     agent = find_agent_address(agent_address)
@@ -66,7 +74,7 @@ def find_http(http_address: str | None, agent_address: str | None) -> str:
                          f"no status pages at {DEFAULT}: start one with `offpath agent`, or name it by --agent or "
                          "OFFPATH_AGENT")  # fmt: skip
     if agent is not None and agent.startswith("unix:"):
-        beside = Path(agent.removeprefix("unix:")).parent / "http.sock"
+        beside = pages_beside(Path(agent.removeprefix("unix:")))
         if beside.exists():
             return f"unix:{beside}"
     if agent is not None and not answers(DEFAULT):

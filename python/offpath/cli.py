@@ -23,6 +23,7 @@ from rich.text import Text
 
 from . import __version__, sockets
 from .agent import find_agent
+from .agent_group import group_asked, run_group
 from .agent_http import default_sockets, fetch, fetch_status, find_agent_address, find_http
 from .errors import AgentError, Error
 from .group_view import look, render_group, watch_group
@@ -125,9 +126,19 @@ def mount_others() -> None:
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def agent(context: typer.Context) -> None:
-    """Runs an agent; every argument is offpath-agent's own (offpath agent --help)."""
+    """Runs an agent; every argument is offpath-agent's own (offpath agent --help). With --group N: N agents, which form
+    a group."""
+    count, options = group_asked(context.args)
+    if count is not None:
+        raise typer.Exit(run_group(count, options))
     program = find_agent()
-    os.execv(program, ["offpath agent", *context.args])  # its usage says what was typed
+    command = ["offpath agent", *options]  # its usage says what was typed
+    if {"-h", "--help"} & set(options):
+        status = subprocess.run(command, executable=program, check=False).returncode
+        print("  --group N                   N agents of this machine that form a group, for trials; {index} in their "
+              "options is each one's number")  # fmt: skip
+        raise typer.Exit(status)
+    os.execv(program, command)
 
 
 @app.command("slow-path")
