@@ -199,7 +199,7 @@ OFP_API int ofp_stream_open(ofp_channel* channel, const char* name, const struct
 OFP_API int ofp_stream_close(ofp_stream* stream, int64_t wait_ns, ofp_error* error);
 
 enum {
-  OFP_SEND_WAIT = 1,     /* wait for ring space and credit instead of OFP_WOULD_BLOCK */
+  OFP_SEND_WAIT = 1,     /* wait for ring space and credit instead of OFP_WOULD_BLOCK; ofp_send_wait says how long */
   OFP_SEND_SNAPSHOT = 2, /* copy into staging now: the arrays are the program's again at return */
   OFP_SEND_ANNOUNCE = 4  /* announce memory that is not announced yet (once; found again by address) */
 };
@@ -215,6 +215,10 @@ OFP_API int ofp_send_strided(ofp_stream* stream, const void* const* data, const 
 /* Posts one batch of any schema. Not consumed; keep it alive until pulled. */
 OFP_API int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row_key, const char* column_key,
                      uint32_t flags, uint64_t* ticket, ofp_error* error);
+
+/* How long sends and moves of this thread wait with OFP_SEND_WAIT from now on: then they return OFP_TIMEOUT, which
+ * says what was missing, and have sent nothing. OFP_FOREVER at first; a warning follows after a second. */
+OFP_API void ofp_send_wait(int64_t wait_ns);
 
 /* `pulled`: the source memory is the program's again. `stored`: the agent has taken responsibility. When an
  * operation has failed, both return its error once it is over. */

@@ -74,6 +74,9 @@ class Stream {
 
   [[nodiscard]] ofp_stream* get() const noexcept { return stream_.get(); }
 
+  // How long sends of this thread wait with Send::wait; then they throw, with OFP_TIMEOUT.
+  static void wait_to_send(Wait wait) noexcept { ofp_send_wait(wait.count()); }
+
   // One pointer for each column, at its first value.
   Ticket send(std::span<const void* const> columns, std::uint64_t rows, const Key& key, Send flags = usual) {
     Ticket ticket = 0;

@@ -185,7 +185,7 @@ class Stream {
 
   // The ticket, or not_plain if `data` is no dict or a column is no plain memory of its type: the package's rule then
   // converts it or says what does not fit.
-  std::int64_t send(nb::handle data, nb::handle key, bool snapshot, bool wait) {
+  std::int64_t send(nb::handle data, nb::handle key, bool snapshot, bool wait, const Seconds& timeout) {
     ofp_stream* stream = handle().get();
     release_pulled();
     if (!plain_ || (!PyDict_Check(data.ptr()) && !whole())) return not_plain;
@@ -200,7 +200,7 @@ class Stream {
       strides = strides_;
     };
     const std::uint64_t ticket =
-        post(snapshot, wait, own, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
+        post(snapshot, wait, timeout, own, [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
           const bool owned = !arrays.empty();
           return ofp_send_strided(stream, owned ? arrays.data() : data_.data(),
                                   owned ? strides.data() : strides_.data(), rows, keys.row, keys.column, flags, posted,
@@ -210,14 +210,14 @@ class Stream {
     return static_cast<std::int64_t>(ticket);
   }
 
-  std::int64_t send_arrow(nb::object capsule, nb::handle key, bool snapshot, bool wait) {
+  std::int64_t send_arrow(nb::object capsule, nb::handle key, bool snapshot, bool wait, const Seconds& timeout) {
     ofp_stream* stream = handle().get();
     release_pulled();
     const auto* batch = static_cast<const ArrowArray*>(PyCapsule_GetPointer(capsule.ptr(), "arrow_array"));
     if (batch == nullptr) throw nb::python_error();
     const Key keys = key_of(key.ptr());
     const std::uint64_t ticket = post(
-        snapshot, wait, [] {},
+        snapshot, wait, timeout, [] {},
         [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
           return ofp_send(stream, batch, keys.row, keys.column, flags, posted, error);
         });
@@ -227,7 +227,7 @@ class Stream {
 
   // `pieces`: (buffer, offset in the object).
   std::int64_t move(nb::handle pieces, std::uint64_t object_bytes, nb::handle key, bool update, bool snapshot,
-                    bool wait) {
+                    bool wait, const Seconds& timeout) {
     ofp_stream* stream = handle().get();
     release_pulled();
     std::vector<Exported> views;
@@ -240,7 +240,7 @@ class Stream {
     }
     const Key keys = key_of(key.ptr());
     const std::uint64_t ticket = post(
-        snapshot, wait, [] {},
+        snapshot, wait, timeout, [] {},
         [&](std::uint32_t flags, std::uint64_t* posted, ofp_error* error) {
           return ofp_move(stream, list.data(), static_cast<std::uint32_t>(list.size()), object_bytes, keys.row,
                           keys.column, update ? OFP_MOVE_UPDATE : OFP_MOVE_CREATE, flags, posted, error);
@@ -348,7 +348,7 @@ class Stream {
   // Posts without waiting, which needs no release of the GIL; copies and waits outside of it, after `own` has made
   // `call` independent of what other threads may change then.
   template <class Own, class Post>
-  std::uint64_t post(bool snapshot, bool wait, const Own& own, const Post& call) {
+  std::uint64_t post(bool snapshot, bool wait, const Seconds& timeout, const Own& own, const Post& call) {
     const std::uint32_t flags = snapshot ? OFP_SEND_ANNOUNCE | OFP_SEND_SNAPSHOT : OFP_SEND_ANNOUNCE;
     std::uint64_t ticket = 0;
     ofp_error error{};
@@ -357,8 +357,10 @@ class Stream {
     if (snapshot || (code == OFP_WOULD_BLOCK && wait)) {
       const StreamHandle used = stream_;
       own();
-      code = call_waiting(error,
-                          [&](ofp_error* told) { return call(wait ? flags | OFP_SEND_WAIT : flags, &ticket, told); });
+      code = call_waiting(error, [&, wait_ns = wait_ns_of(timeout)](ofp_error* told) {
+        ofp_send_wait(wait_ns);
+        return call(wait ? flags | OFP_SEND_WAIT : flags, &ticket, told);
+      });
     }
     check(code, error);
     return ticket;
@@ -400,9 +402,12 @@ void bind_stream(nb::module_& module) {
            nb::arg("destination"), nb::arg("rows_max"), nb::arg("pool").none(), nb::arg("keep"), nb::arg("ranks"),
            nb::arg("rank"), nb::arg("compression").none())
       .def("close", &Stream::close, nb::arg("timeout"))
-      .def("send", &Stream::send)
-      .def("send_arrow", &Stream::send_arrow)
-      .def("move", &Stream::move)
+      .def("send", &Stream::send, nb::arg("data"), nb::arg("key"), nb::arg("snapshot"), nb::arg("wait"),
+           nb::arg("timeout").none())
+      .def("send_arrow", &Stream::send_arrow, nb::arg("capsule"), nb::arg("key"), nb::arg("snapshot"), nb::arg("wait"),
+           nb::arg("timeout").none())
+      .def("move", &Stream::move, nb::arg("pieces"), nb::arg("object_bytes"), nb::arg("key"), nb::arg("update"),
+           nb::arg("snapshot"), nb::arg("wait"), nb::arg("timeout").none())
       .def("step_end", &Stream::step_end)
       .def("wait_pulled", &Stream::wait_pulled, nb::arg("ticket"), nb::arg("timeout").none())
       .def("wait_stored", &Stream::wait_stored, nb::arg("ticket"), nb::arg("timeout").none())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,14 @@ import pyarrow as pa
 
 from . import columns
 from ._native import Stream as NativeStream
-from .errors import Error, SchemaError, Timeout, WouldBlock
+from .errors import Error, SchemaError, Timeout
 from .layouts import stored_schema
 
 if TYPE_CHECKING:
     from .session import Session
 
 Key = str | tuple[str, str]
+How = tuple[bool, bool, float | None]  # snapshot, wait, timeout
 # Destinations whose frames are the bytes that were sent.
 BYTES_AS_THEY_ARE = ("native", "serialised")
 
@@ -123,45 +123,34 @@ class Stream:
         Timeout.
         """
         key = f"step{next(self._steps)}" if key is None else key
-        if wait and timeout is not None:
-            return self._send_in_time(data, key, snapshot, timeout, cast)
-        number = self._native.send(data, key, snapshot, wait)
-        if number < 0:
-            number = self._send_other(data, key, snapshot, wait, cast)
+        how = (snapshot, wait, timeout)
+        try:
+            number = self._native.send(data, key, *how)
+            if number < 0:
+                number = self._send_other(data, key, how, cast)
+        except Timeout as error:
+            raise Timeout(f"stream '{self.name}' has waited {timeout} s: {error}") from None
         return Ticket(self, number)
 
-    def _send_in_time(self, data: Any, key: Key, snapshot: bool, timeout: float, cast: bool) -> Ticket:
-        """Each attempt that finds no credit asks the agent for it."""
-        deadline, pause = time.monotonic() + timeout, 0.001
-        while True:
-            try:
-                return self.send(data, key, snapshot=snapshot, wait=False, cast=cast)
-            except WouldBlock as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise Timeout(f"stream '{self.name}' has waited {timeout} s: {error}") from None
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, 0.02)
-
-    def _send_other(self, data: Any, key: Key, snapshot: bool, wait: bool, cast: bool) -> int:
+    def _send_other(self, data: Any, key: Key, how: How, cast: bool) -> int:
         """What is not a dict of plain memory of the columns' types."""
         if self.schema is None:
-            return self._send_bytes(data, key, snapshot, wait)
+            return self._send_bytes(data, key, how)
         data = columns.as_mapping(data, self.schema.names)
         if isinstance(data, dict):
             data = columns.whole_dates(data, self.schema)
-            number = self._native.send(data, key, snapshot, wait)
+            number = self._native.send(data, key, *how)
             if number >= 0:
                 return number
         batch = columns.as_batch(data, self.schema, cast)
-        return self._native.send_arrow(batch.__arrow_c_array__()[1], key, snapshot, wait)
+        return self._native.send_arrow(batch.__arrow_c_array__()[1], key, *how)
 
-    def _send_bytes(self, data: Any, key: Key, snapshot: bool, wait: bool) -> int:
+    def _send_bytes(self, data: Any, key: Key, how: How) -> int:
         if self.destination == "serialised" and isinstance(data, pa.RecordBatch | pa.Table):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, data.schema) as writer:
                 writer.write(data)
-            return self._native.send(sink.getvalue(), key, snapshot, wait)
+            return self._native.send(sink.getvalue(), key, *how)
         masked = ", whose mask bytes have no place for: send filled(…)" if hasattr(data, "mask") else ""
         raise SchemaError(f"stream '{self.name}': expected a contiguous buffer, given {type(data).__name__}{masked}")
 
@@ -174,16 +163,18 @@ class Stream:
         update: bool = False,
         snapshot: bool = False,
         wait: bool = True,
+        timeout: float | None = None,
     ) -> Ticket:
         """Gathers buffers into one object of the pool, or changes one that a move created (``update``) in place.
 
         ``pieces`` are (contiguous buffer, offset in the object in bytes). A new object has ``object_bytes``, 0: up to
         the end of the last piece; bytes no piece covers are zero. The stream's destination has to be ``native``.
+        ``snapshot``, ``wait`` and ``timeout`` are as for ``send``.
         """
         pieces = list(pieces)
         if not update and object_bytes == 0:
             object_bytes = max((memoryview(buffer).nbytes + offset for buffer, offset in pieces), default=0)
-        return Ticket(self, self._native.move(pieces, object_bytes, key, update, snapshot, wait))
+        return Ticket(self, self._native.move(pieces, object_bytes, key, update, snapshot, wait, timeout))
 
     def step_end(self, row: str) -> Ticket:
         """This rank has sent everything of step ``row``; readers see it when all ranks have said so."""

@@ -513,8 +513,21 @@ Status HostEnd::make_credit(Lock& lock, std::uint32_t stream, std::uint64_t char
     ask_wake(stream, WakeWord::credit, wanted);
     OFP_TRY(drain_replies());
     if (line_word(stream, credit_at) >= wanted) return {};
-    OFP_TRY(sleep(lock, deadline));
+    ++streams_[stream].credit_waiters;
+    const Status slept = sleep(lock, deadline);
+    --streams_[stream].credit_waiters;
+    OFP_TRY(slept);
   }
+}
+
+void HostEnd::give_up_credit(Posting&, std::uint32_t stream) {
+  Stream& state = streams_[stream];
+  if (lost_ || !state.open || state.credit_waiters > 0 || state.credit_asked == 0) return;
+  std::vector<std::byte> payload;
+  wire::encode(wire::NeedCredit{stream, state.charged}, payload);
+  if (!fits(payload.size(), spare_slots)) return;  // the next send asks for more in any case
+  (void)publish(EntryKind::need_credit, payload);
+  state.credit_asked = 0;
 }
 
 Result<std::uint64_t> HostEnd::post_data(Posting& posting, EntryKind kind, std::uint32_t stream, Bytes payload,

@@ -154,6 +154,9 @@ class HostEnd {
   [[nodiscard]] Result<std::uint64_t> post_data(Posting& posting, wire::EntryKind kind, std::uint32_t stream,
                                                 Bytes payload, std::uint64_t charge, std::uint64_t bytes,
                                                 std::span<const RangeName> uses, TimeNs deadline);
+  // A post_data that waited has failed: other streams may have the credit that it asked for, unless other threads wait
+  // for this stream's.
+  void give_up_credit(Posting&, std::uint32_t stream);
   // Posts a request without data.
   [[nodiscard]] Result<std::uint64_t> post(wire::EntryKind kind, Bytes payload, TimeNs deadline);
   // Posts, and waits for the reply. A `failed` reply becomes the failure.
@@ -222,6 +225,7 @@ class HostEnd {
     std::uint64_t credit_seen = 0;  // the line's word at the last look; it only grows
     std::uint64_t last_ticket = 0;  // of its newest data request
     std::uint64_t credit_asked = 0;
+    unsigned credit_waiters = 0;                                   // threads
     std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit: as requested from the
                                                                    // agent
   };

@@ -57,6 +57,30 @@ TEST_F(WaitCalls, ForTicketsAndCredit) {
   (void)ofp_stream_close(stream, 0, nullptr);
 }
 
+TEST_F(WaitCalls, ASendWaitsAsLongAsItsThreadSaidAndThenGivesUpTheCredit) {
+  std::vector<double> x(16, 1);
+  agent->credit_bytes = 0;
+  ofp_stream* stream = open({{"x", "g", 0}});
+  const void* data[] = {x.data()};
+  const auto send = [&] {
+    return ofp_send_columns(stream, data, 16, "a", "", OFP_SEND_WAIT | OFP_SEND_ANNOUNCE, nullptr, &error);
+  };
+  for (const TimeNs wait : {100 * millisecond_ns, 3 * second_ns}) {  // less than a warning takes, and more
+    agent->credit_wanted.clear();
+    ofp_send_wait(wait);
+    const TimeNs began = fabric->now();
+    EXPECT_EQ(send(), OFP_TIMEOUT);
+    EXPECT_NE(std::string_view(said()).find("no credit"), std::string_view::npos) << said();
+    EXPECT_EQ(fabric->now() - began, wait);
+    fabric->run_until(fabric->now() + second_ns, [] { return false; });
+    ASSERT_EQ(agent->credit_wanted.size(), 2u);
+    EXPECT_GT(agent->credit_wanted[0], 0u);
+    EXPECT_EQ(agent->credit_wanted[1], 0u);
+  }
+  ofp_send_wait(OFP_FOREVER);
+  (void)ofp_stream_close(stream, 0, nullptr);
+}
+
 TEST_F(WaitCalls, ForRequests) {
   agent->objects["a"] = {std::vector<std::byte>(5000, std::byte{9})};
   agent->holds_requests = true;

@@ -254,9 +254,11 @@ void Mover::need_credit(Channel& channel, const channel::Entry& request, TimeNs 
   }
   Stream* stream = stream_of(channel, need.stream, request.ticket, effects);
   if (stream == nullptr) return;
-  stream->wanted = std::max(stream->wanted, need.total);
+  const bool gives_up = stream->hungry && need.total < stream->wanted;
+  stream->wanted = need.total;
   grant(*stream, effects);
   if (stream->hungry && stream->hungry_since == never) stream->hungry_since = now;
+  if (gives_up) on_memory_freed(effects);  // others may have waited behind it
 }
 
 void Mover::on_memory_freed(Effects& effects) {

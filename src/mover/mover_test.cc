@@ -688,6 +688,26 @@ TEST_F(TwoUsers, AUserWhoHasTakenItsShareWaitsAndHoldsUpNobody) {
   EXPECT_GE(credit[other_channel], share / 2);
 }
 
+TEST_F(TwoUsers, AStreamThatGivesUpIsInNobodysWay) {
+  constexpr std::uint64_t some = 256 << 10;
+  make(0, {.memory_bytes_max = 4 << 20});
+  mover->on_channel_open(other_channel, {"other", other_user, 2}, 4, 0);
+  const std::uint64_t unused = mover->memory_unused();
+  open_other(0);
+  request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = unused - some / 2});
+  const std::uint64_t too_much = mover->counters().promised_bytes + unused;
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = too_much});
+  open_other(1);
+  request_of(other_channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 1, .total = some});
+  EXPECT_TRUE(credit.empty());
+  // There is enough for the second one now, and the first one, which has waited longer, is before it.
+  request_of(other_channel, wire::EntryKind::close_stream, wire::CloseStream{.stream = 0});
+  EXPECT_EQ(credit.count(other_channel), 0u);
+  request_of(channel, wire::EntryKind::need_credit, wire::NeedCredit{.stream = 0, .total = 0});
+  EXPECT_GE(credit[other_channel], some);
+  EXPECT_EQ(mover->streams()[0].lacking_since, never);
+}
+
 TEST_F(TwoUsers, WhatIsSetAsideIsPromisedToNobody) {
   constexpr std::uint64_t memory = 4 << 20;
   make(0, {.memory_bytes_max = memory});

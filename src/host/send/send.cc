@@ -25,19 +25,22 @@ std::uintptr_t address_of(const void* pointer) noexcept { return reinterpret_cas
 
 std::uint64_t charge_of(std::uint64_t bytes) noexcept { return wire::charge_of_buffer(bytes); }
 
-TimeNs wait_of(std::uint32_t flags) noexcept { return (flags & OFP_SEND_WAIT) != 0 ? never : 0; }
-
 constexpr TimeNs silent_ns = second_ns;  // a send that waits longer says so
 
-// HostEnd::post_data for a send that waits for ever: whoever started it is told what it waits for.
+// HostEnd::post_data for a send that waits: whoever started it is told what it waits for, and when it gives up, credit
+// that it asked for is left to others.
 Result<std::uint64_t> post_waiting(HostEnd& end, HostEnd::Posting& posting, std::string_view stream, EntryKind kind,
                                    std::uint32_t number, Bytes payload, std::uint64_t charge, std::uint64_t bytes,
-                                   std::span<const HostEnd::RangeName> uses) {
-  auto ticket = end.post_data(posting, kind, number, payload, charge, bytes, uses, end.now() + silent_ns);
-  if (ticket || ticket.error().code != Error::timeout) return ticket;
-  log(LogLevel::warning, "stream \"{}\": a send has waited {} s, and waits on: {}", stream, silent_ns / second_ns,
-      ticket.error().message);
-  return end.post_data(posting, kind, number, payload, charge, bytes, uses, never);
+                                   std::span<const HostEnd::RangeName> uses, TimeNs deadline) {
+  const TimeNs silent_until = std::min(deadline, end.now() + silent_ns);
+  auto ticket = end.post_data(posting, kind, number, payload, charge, bytes, uses, silent_until);
+  if (!ticket && ticket.error().code == Error::timeout && silent_until < deadline) {
+    log(LogLevel::warning, "stream \"{}\": a send has waited {} s, and waits on: {}", stream, silent_ns / second_ns,
+        ticket.error().message);
+    ticket = end.post_data(posting, kind, number, payload, charge, bytes, uses, deadline);
+  }
+  if (!ticket) end.give_up_credit(posting, number);
+  return ticket;
 }
 
 }  // namespace
@@ -82,7 +85,7 @@ Result<std::uint64_t> Stream::send_columns(const void* const* data, std::span<co
         number_, charge, request.rows, request.row_key, request.column_key, {}, {names.begin(), names.end()}};
     wire::encode(send, payload);
   };
-  return post_sources({EntryKind::send, sources, charge, request.flags}, build,
+  return post_sources({EntryKind::send, sources, charge, request.flags, request.deadline}, build,
                       [&](std::size_t i) { return fmt::format("column \"{}\"", columns_[i].name); });
 }
 
@@ -217,14 +220,14 @@ Result<std::uint64_t> Stream::post_columns(const void* const* data, const std::u
       if (!seen) at = known_.take_oldest();
       if (!seen || naming) remember(posting, at, arrays, composed, naming);
     }
-    if (!ticket && ticket.error().code == Error::would_block && (request.flags & OFP_SEND_WAIT) != 0) {
+    if (!ticket && ticket.error().code == Error::would_block && request.deadline != 0) {
       // While it waits another thread may send on this stream and give its sets to other memory: names and payload are
       // this send's own.
       OFP_ASSIGN(composed, name_announcing(posting, data, strides, request, 0, announced));
       const std::vector<std::byte> own_payload(composed.payload.begin(), composed.payload.end());
       const std::vector<HostEnd::RangeName> own_uses = uses_;
       ticket = post_waiting(end, posting, name_, EntryKind::send, number_, own_payload, composed.charge + keys_charge,
-                            composed.span_bytes, own_uses);
+                            composed.span_bytes, own_uses, request.deadline);
     }
     if (ticket) note(*ticket, false);
   }
@@ -241,8 +244,7 @@ Result<Stream::Composed> Stream::name_announcing(Posting& posting, const void* c
   while (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
     const Extent extent = extent_of(unannounced, data, strides, request.rows);
     std::uint32_t hint = 0;
-    OFP_ASSIGN(const BufferRef name,
-               end.name_or_announce(posting, extent.begin, extent.bytes, hint, wait_of(request.flags)));
+    OFP_ASSIGN(const BufferRef name, end.name_or_announce(posting, extent.begin, extent.bytes, hint, request.deadline));
     announced.add({name.region, name.generation});
     named = name_columns(posting, data, strides, request, set, unannounced);
   }
@@ -277,7 +279,7 @@ Result<std::uint64_t> Stream::send_batch(const ArrowArray& batch, const SendRequ
     for (const frame::NodeShape& node : view_.nodes) send.nodes.push_back({node.length, node.null_count});
     wire::encode(send, payload);
   };
-  return post_sources({EntryKind::send, sources, charge, request.flags}, build,
+  return post_sources({EntryKind::send, sources, charge, request.flags, request.deadline}, build,
                       [this](std::size_t i) { return name_of_buffer(i); });
 }
 
@@ -307,7 +309,7 @@ Result<std::uint64_t> Stream::move(const MoveRequest& request) {
     for (std::size_t i = 0; i < names.size(); ++i) move.pieces.push_back({names[i], request.pieces[i].target_offset});
     wire::encode(move, payload);
   };
-  return post_sources({EntryKind::move, sources, charge, request.flags}, build,
+  return post_sources({EntryKind::move, sources, charge, request.flags, request.deadline}, build,
                       [](std::size_t i) { return fmt::format("pieces[{}]", i); });
 }
 
@@ -321,13 +323,13 @@ Result<std::uint64_t> Stream::step_end(std::string_view row_key) {
 
 // ---- naming and copying
 
-Result<BufferRef> Stream::name_source(Posting& posting, const Source& source, std::uint32_t flags,
+Result<BufferRef> Stream::name_source(Posting& posting, const Source& source, const Request& request,
                                       Announced& announced) {
   HostEnd& end = connection_->end;
   std::uint32_t hint = 0;
   auto named = end.name_memory(posting, source.address, source.bytes, hint);
-  if (!named && named.error().code == Error::unannounced && (flags & OFP_SEND_ANNOUNCE) != 0) {
-    named = end.name_or_announce(posting, source.address, source.bytes, hint, wait_of(flags));
+  if (!named && named.error().code == Error::unannounced && (request.flags & OFP_SEND_ANNOUNCE) != 0) {
+    named = end.name_or_announce(posting, source.address, source.bytes, hint, request.deadline);
     if (named) announced.add({named->region, named->generation});
   }
   if (!named) return named;
@@ -338,8 +340,8 @@ Result<BufferRef> Stream::name_source(Posting& posting, const Source& source, st
 
 // Copies the chosen sources side by side into staging memory and names them there. Memory that several sources
 // share, like x, y and z of one array, is copied once; sources with wide gaps between their values are gathered.
-Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::vector<bool>& chosen,
-                                    std::uint32_t flags, std::span<BufferRef> names) {
+Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::vector<bool>& chosen, TimeNs deadline,
+                                    std::span<BufferRef> names) {
   struct Span {
     std::uintptr_t begin, end;
     std::uint64_t offset;
@@ -367,7 +369,7 @@ Result<Staging::Place> Stream::copy(std::span<const Source> sources, const std::
   }
   const bool gather = total > 2 * dense + spans.size() * copy_alignment;
   if (gather) total = dense + sources.size() * copy_alignment;
-  OFP_ASSIGN(const Staging::Place place, connection_->staging.reserve(total, wait_of(flags)));
+  OFP_ASSIGN(const Staging::Place place, connection_->staging.reserve(total, deadline));
 
   if (!gather)
     for (const Span& span : spans)
@@ -420,7 +422,7 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
       bytes += source.bytes;
       if (source.bytes == 0) continue;
       if (!snapshot) {
-        auto named = name_source(posting, source, request.flags, announced);
+        auto named = name_source(posting, source, request, announced);
         if (!named) return fail(named.error().code, "{}: {}", describe(i), named.error().message);
         names[i] = *named;
       }
@@ -430,7 +432,7 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   }
   Staging::Place place;
   if (copying) {
-    OFP_ASSIGN(place, copy(request.sources, to_copy, request.flags, names));
+    OFP_ASSIGN(place, copy(request.sources, to_copy, request.deadline, names));
   }
   std::vector<std::byte> payload;
   build(names, payload);
@@ -443,8 +445,9 @@ Result<std::uint64_t> Stream::post_sources(const Request& request, const Build& 
   Result<std::uint64_t> ticket = 0;
   {
     Posting posting = end.begin();
-    if ((request.flags & OFP_SEND_WAIT) != 0)
-      ticket = post_waiting(end, posting, name_, request.kind, number_, payload, request.charge, bytes, uses);
+    if (request.deadline != 0)
+      ticket = post_waiting(end, posting, name_, request.kind, number_, payload, request.charge, bytes, uses,
+                            request.deadline);
     else
       ticket = end.post_data(posting, request.kind, number_, payload, request.charge, bytes, uses, 0);
     if (ticket) note(*ticket, all_copied);

@@ -45,6 +45,7 @@ struct SendRequest {
   std::uint64_t rows = 0;
   std::string_view row_key, column_key;
   std::uint32_t flags = 0;
+  TimeNs deadline = 0;  // until then it waits for room and credit; 0: it does not wait
 };
 
 struct MoveRequest {
@@ -53,6 +54,7 @@ struct MoveRequest {
   std::string_view row_key, column_key;
   bool update = false;
   std::uint32_t flags = 0;
+  TimeNs deadline = 0;  // as above
 };
 
 class Stream {
@@ -150,15 +152,16 @@ class Stream {
     std::span<const Source> sources;
     std::uint64_t charge;
     std::uint32_t flags;
+    TimeNs deadline;
   };
   using Build = std::function<void(std::span<const wire::BufferRef>, std::vector<std::byte>&)>;
   using Describe = std::function<std::string(std::size_t)>;  // what an error calls a source
   [[nodiscard]] Result<std::uint64_t> post_sources(const Request& request, const Build& build,
                                                    const Describe& describe);
-  [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, std::uint32_t flags,
+  [[nodiscard]] Result<wire::BufferRef> name_source(Posting& posting, const Source& source, const Request& request,
                                                     Announced& announced);
   [[nodiscard]] Result<Staging::Place> copy(std::span<const Source> sources, const std::vector<bool>& chosen,
-                                            std::uint32_t flags, std::span<wire::BufferRef> names);
+                                            TimeNs deadline, std::span<wire::BufferRef> names);
   void note(std::uint64_t ticket, bool copied);
   [[nodiscard]] bool is_copied(std::uint64_t ticket) const;
 

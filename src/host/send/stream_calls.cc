@@ -29,20 +29,26 @@ int wait(ofp_stream* stream, uint64_t ticket, int64_t wait_ns, ofp_error* error,
   });
 }
 
-Result<SendRequest> request_of(std::uint64_t rows, const char* row_key, const char* column_key, std::uint32_t flags) {
+thread_local std::int64_t send_wait_ns = OFP_FOREVER;
+
+Result<SendRequest> request_of(const ofp_stream* stream, std::uint64_t rows, const char* row_key,
+                               const char* column_key, std::uint32_t flags) {
   OFP_ASSIGN(const std::string_view row, checked_key(row_key, "the row key"));
   OFP_ASSIGN(const std::string_view column, checked_key(column_key, "the column key"));
   constexpr std::uint32_t known = OFP_SEND_WAIT | OFP_SEND_SNAPSHOT | OFP_SEND_ANNOUNCE;
   if ((flags & ~known) != 0) [[unlikely]]
     return fail(Error::invalid, "flags {:#x}; known are {:#x}", flags, known);
-  return SendRequest{rows, row, column, flags};
+  TimeNs deadline = 0;
+  if ((flags & OFP_SEND_WAIT) != 0)
+    deadline = send_wait_ns < 0 ? never : stream->stream->connection().deadline(send_wait_ns);
+  return SendRequest{rows, row, column, flags, deadline};
 }
 
 Status send_columns(ofp_stream* stream, const void* const* data, const uint32_t* stride_bytes, std::uint64_t rows,
                     const char* row_key, const char* column_key, uint32_t flags, uint64_t* ticket) {
   OFP_TRY(required(stream, "stream"));
   OFP_TRY(required(data, "data"));
-  OFP_ASSIGN(const SendRequest request, request_of(rows, row_key, column_key, flags));
+  OFP_ASSIGN(const SendRequest request, request_of(stream, rows, row_key, column_key, flags));
   const std::span strides(stride_bytes, stride_bytes != nullptr ? stream->stream->columns() : 0);
   OFP_ASSIGN(const std::uint64_t posted, stream->stream->send_columns(data, strides, request));
   if (ticket != nullptr) *ticket = posted;
@@ -95,7 +101,7 @@ int ofp_send(ofp_stream* stream, const struct ArrowArray* batch, const char* row
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(stream, "stream"));
     OFP_TRY(required(batch, "batch"));
-    OFP_ASSIGN(const SendRequest request, request_of(0, row_key, column_key, flags));
+    OFP_ASSIGN(const SendRequest request, request_of(stream, 0, row_key, column_key, flags));
     OFP_ASSIGN(const std::uint64_t posted, stream->stream->send_batch(*batch, request));
     if (ticket != nullptr) *ticket = posted;
     return {};
@@ -108,17 +114,22 @@ int ofp_move(ofp_stream* stream, const ofp_piece* pieces, uint32_t pieces_count,
   return guarded(error, [&]() -> Status {
     OFP_TRY(required(stream, "stream"));
     if (pieces_count > 0) OFP_TRY(required(pieces, "pieces"));
-    OFP_ASSIGN(const SendRequest keys, request_of(0, row_key, column_key, flags));
+    OFP_ASSIGN(const SendRequest keys, request_of(stream, 0, row_key, column_key, flags));
     if (mode != OFP_MOVE_CREATE && mode != OFP_MOVE_UPDATE)
       return fail(Error::invalid, "mode {}; there are OFP_MOVE_CREATE (0) and OFP_MOVE_UPDATE (1)", mode);
-    OFP_ASSIGN(
-        const std::uint64_t posted,
-        stream->stream->move(
-            {{pieces, pieces_count}, object_bytes, keys.row_key, keys.column_key, mode == OFP_MOVE_UPDATE, flags}));
+    OFP_ASSIGN(const std::uint64_t posted, stream->stream->move({{pieces, pieces_count},
+                                                                 object_bytes,
+                                                                 keys.row_key,
+                                                                 keys.column_key,
+                                                                 mode == OFP_MOVE_UPDATE,
+                                                                 flags,
+                                                                 keys.deadline}));
     if (ticket != nullptr) *ticket = posted;
     return {};
   });
 }
+
+void ofp_send_wait(int64_t wait_ns) { send_wait_ns = wait_ns; }
 
 int ofp_step_end(ofp_stream* stream, const char* row_key, uint64_t* ticket, ofp_error* error) {
   return guarded(error, [&]() -> Status {

@@ -44,8 +44,11 @@ void FakeAgent::on_request(channel::AgentEnd& channel, const channel::Entry& req
       ASSERT_TRUE(wire::decode(request.payload, cancel));
       return cancelled.push_back(cancel.ticket);
     }
-    case wire::EntryKind::need_credit:
-      return;
+    case wire::EntryKind::need_credit: {
+      wire::NeedCredit need{};
+      ASSERT_TRUE(wire::decode(request.payload, need));
+      return credit_wanted.push_back(need.total);
+    }
     case wire::EntryKind::exchange_open:
       return open_exchange(channel, request);
     case wire::EntryKind::exchange_info:

@@ -67,9 +67,10 @@ class FakeAgent final : public channel::AgentEvents {
   std::vector<std::uint64_t> cancelled;   // gets, by their tickets
   std::map<std::string, Object> objects;  // by row key
   std::uint64_t credit_bytes = 1ull << 40;
-  bool pulls = true;            // if not, batches stay in the air
-  Status refusal;               // of the next stream
-  bool holds_requests = false;  // about pools
+  std::vector<std::uint64_t> credit_wanted;  // totals that programs have asked for
+  bool pulls = true;                         // if not, batches stay in the air
+  Status refusal;                            // of the next stream
+  bool holds_requests = false;               // about pools
   std::size_t held() const { return held_.size(); }
   void answer_held() {
     for (const Held& each : std::exchange(held_, {})) answer_pool(end_, {each.ticket, each.kind, each.payload});

@@ -149,7 +149,7 @@ struct WakeAt {
 
 struct NeedCredit {
   std::uint32_t stream;
-  std::uint64_t total;  // the credit word that the host waits for
+  std::uint64_t total;  // the credit word that the host waits for; less than before: for no more than that
 };
 
 // The credit that one batch takes: bytes of agent memory that it may need. Both sides compute it.
