@@ -37,6 +37,20 @@ Result<tcp::TcpService::Memory> LinkedPrograms::open(std::uint64_t program, chan
 
 void LinkedPrograms::close(std::uint64_t program) {
   if (const auto gone = programs_.extract(program)) past_ += gone.mapped().mirror->counters();
+  std::erase(finishing_, program);
+}
+
+void LinkedPrograms::finish(std::uint64_t program) {
+  programs_.at(program).mirror->finish();
+  finishing_.push_back(program);
+}
+
+std::vector<std::uint64_t> LinkedPrograms::take_finished() {
+  std::vector<std::uint64_t> finished;
+  for (const std::uint64_t program : finishing_)
+    if (programs_.at(program).mirror->finished()) finished.push_back(program);
+  for (const std::uint64_t program : finished) std::erase(finishing_, program);
+  return finished;
 }
 
 tcp::AreaMirrorCounters LinkedPrograms::counters() const {

@@ -26,6 +26,8 @@ class LinkedPrograms {
   [[nodiscard]] bool has(std::uint64_t program) const { return programs_.contains(program); }
 
   void look(std::uint64_t program, TimeNs now);
+  // The program has ended, and its relay keeps its area: what is still in it is fetched.
+  void finish(std::uint64_t program);
   void wake(std::uint64_t program, std::uint32_t process);
   void on_transfer(std::uint64_t token, Status status, TimeNs now);
   // After TcpService's round.
@@ -35,6 +37,7 @@ class LinkedPrograms {
   // Of all programs since the start.
   [[nodiscard]] tcp::AreaMirrorCounters counters() const;
 
+  [[nodiscard]] std::vector<std::uint64_t> take_finished();
   struct Ended {
     std::uint64_t program;
     Failure why;
@@ -63,6 +66,7 @@ class LinkedPrograms {
   std::map<std::uint64_t, Program> programs_;
   std::map<std::uint64_t, Transfer> transfers_;  // by token
   std::uint64_t next_token_ = 1;
+  std::vector<std::uint64_t> finishing_;
   std::vector<Ended> ended_;
   tcp::AreaMirrorCounters past_;  // of programs that have ended
 };

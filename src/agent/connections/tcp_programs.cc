@@ -73,11 +73,19 @@ void TcpPrograms::on_request(channel::AgentEnd& channel, const channel::Entry& r
     if (const auto number = on_channel(channel.number())) linked_.look(*number, now);
     return;
   } else if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_process) {
-    done = on_linked(channel, request, now);
+    done = on_linked(channel, request);
   } else {
     wire::TcpClose close{};
     done = wire::decode(request.payload, close);
-    if (const auto number = done ? on_channel(channel.number()) : std::nullopt) leave(*number, now);
+    const auto number = done ? on_channel(channel.number()) : std::nullopt;
+    if (number && linked_.has(*number) && !programs_.at(*number).closing) {
+      linked_.finish(*number);
+      programs_.at(*number).closing = [&channel, ticket = request.ticket] {
+        channel.reply(wire::ReplyKind::done, ticket, wire::Done{wire::tcp_area_version});
+      };
+      return;  // answered when nothing is read from the area any more
+    }
+    if (number) leave(*number, now);
   }
   if (done)
     channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{wire::tcp_area_version});
@@ -131,14 +139,15 @@ Status TcpPrograms::open_linked(channel::AgentEnd& channel, const wire::TcpOpen&
   return {};
 }
 
-Status TcpPrograms::on_linked(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now) {
+Status TcpPrograms::on_linked(channel::AgentEnd& channel, const channel::Entry& request) {
   wire::TcpProcess told{};
   OFP_TRY(wire::decode(request.payload, told));
   const auto number = on_channel(channel.number());
   if (!number || !linked_.has(*number))
     return fail(Error::invalid, "a process of a program that has no connections over a link");
   if (told.joins != 0) return service_.add_process(*number, told.process);
-  if (!service_.remove_process(*number, told.process)) leave(*number, now);
+  // After the last one its relay closes the program, as soon as nothing is left in its area.
+  static_cast<void>(service_.remove_process(*number, told.process));
   return {};
 }
 
@@ -219,6 +228,11 @@ bool TcpPrograms::poll(TimeNs now) {
   worked |= station_->poll(now);
   wake_programs();
   worked |= linked_.poll(now);
+  for (const std::uint64_t number : linked_.take_finished()) {
+    const auto answer = std::move(programs_.at(number).closing);
+    leave(number, now);
+    answer();
+  }
   for (auto& broken : linked_.take_ended())
     if (programs_.contains(broken.program)) refuse(broken.program, std::move(broken.why), now);
   if (auto gone = slow_path_.finish_round()) on_ended(gone->channel, std::move(gone->why));

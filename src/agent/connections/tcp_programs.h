@@ -80,10 +80,12 @@ class TcpPrograms final : public loop::Poller, private ProgramSockets::Owner {
   struct Program {
     std::uint64_t channel = 0;  // that opened it
     bool has_channel = true;    // the channel still exists
+    // Over a link, once it has ended: answers its relay when what is left in its area was fetched.
+    std::function<void()> closing{};
   };
 
   [[nodiscard]] Status open_linked(channel::AgentEnd& channel, const wire::TcpOpen& asked, tcp::TcpService::Who who);
-  [[nodiscard]] Status on_linked(channel::AgentEnd& channel, const channel::Entry& request, TimeNs now);
+  [[nodiscard]] Status on_linked(channel::AgentEnd& channel, const channel::Entry& request);
 
   // ---- ProgramSockets::Owner
   void on_woken(std::uint64_t number, std::uint32_t core, bool every_core, TimeNs now) override;

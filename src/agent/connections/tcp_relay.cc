@@ -21,6 +21,7 @@ namespace {
 
 constexpr unsigned connecting_threads = 2;
 constexpr std::size_t connecting_queue = 256;
+constexpr TimeNs close_within_ns = 2 * second_ns;
 
 std::atomic_ref<std::uint64_t> word(MutableBytes area, std::uint64_t offset) noexcept {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(area.data() + offset));
@@ -35,12 +36,13 @@ TcpRelay::TcpRelay(loop::Loop& loop, TcpRelayOptions options, std::shared_ptr<Re
 
 TcpRelay::~TcpRelay() {
   while (!programs_.empty()) leave(programs_.begin()->first);
+  for (const auto& [number, closing] : closing_) loop_.unwatch(closing.far->end->event_fd());
 }
 
 // ---- requests of programs
 
 void TcpRelay::on_request(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, bool privileged,
-                          TimeNs) {
+                          TimeNs now) {
   Status done;
   if (static_cast<EntryKind>(request.kind) == EntryKind::tcp_open) {
     done = open(channel, request, user, privileged);
@@ -49,7 +51,7 @@ void TcpRelay::on_request(channel::AgentEnd& channel, const channel::Entry& requ
     wire::TcpClose close{};
     done = wire::decode(request.payload, close);
     std::uint64_t number = 0;
-    if (done && on_channel(channel.number(), number) != nullptr) leave(number);
+    if (done && on_channel(channel.number(), number) != nullptr) finish(number, now);
   } else {
     done = fail(Error::unsupported, "this agent relays TCP connections to {}; it has no stack of its own",
                 options_.agent.text());
@@ -66,9 +68,9 @@ Status TcpRelay::open(channel::AgentEnd& channel, const channel::Entry& request,
   std::uint64_t other = 0;
   if (on_channel(channel.number(), other) != nullptr)
     return fail(Error::exists, "this program has an area for its connections already");
-  if (programs_.size() >= options_.programs_max)
+  if (programs_.size() + closing_.size() >= options_.programs_max)
     return fail(Error::too_large, "{} programs have connections, which is the limit (tcp.programs_max)",
-                programs_.size());
+                programs_.size() + closing_.size());
   OFP_TRY(check_area_request(asked));
   const wire::RegionId region = asked.memory.region;
   const wire::TcpAreaLayout layout{asked.command_slots, asked.event_slots, asked.flows, asked.memory.length};
@@ -150,11 +152,12 @@ TcpRelay::Program* TcpRelay::on_channel(std::uint64_t channel, std::uint64_t& nu
   return nullptr;
 }
 
-void TcpRelay::on_channel_closed(std::uint64_t channel, bool ended, TimeNs) {
+void TcpRelay::on_channel_closed(std::uint64_t channel, bool ended, TimeNs now) {
   std::uint64_t number = 0;
   Program* const program = on_channel(channel, number);
   if (program == nullptr) return;
-  if (!ended || program->far == nullptr) return leave(number);
+  if (program->far == nullptr) return leave(number);
+  if (!ended) return finish(number, now);
   program->channel = nullptr;  // other processes of the program may live
 }
 
@@ -165,11 +168,51 @@ void TcpRelay::leave(std::uint64_t number) {
     loop_.unwatch(program.mapped().far->end->event_fd());
 }
 
+void TcpRelay::finish(std::uint64_t number, TimeNs now) {
+  Program& program = programs_.at(number);
+  if (program.far == nullptr) return leave(number);
+  sockets_.close(number);
+  closing_.emplace(number, Closing{std::move(program.far), deadline_after(now, close_within_ns)});
+  programs_.erase(number);
+  look_at_closing(now);
+}
+
+bool TcpRelay::is_over(Closing& closing, TimeNs now) const {
+  channel::HostEnd& end = *closing.far->end;
+  if (now >= closing.until) return true;
+  while (end.poll()) {
+    if (closing.ticket == 0) {
+      std::vector<std::byte> payload;
+      wire::encode(wire::TcpClose{wire::tcp_area_version}, payload);
+      const auto asked = end.ask(EntryKind::tcp_close, payload);
+      if (!asked) {
+        end.arm_room();
+        return false;
+      }
+      closing.ticket = *asked;
+    }
+    if (end.take_reply(closing.ticket)) return true;
+    if (end.arm_replies()) return false;
+  }
+  return true;
+}
+
+void TcpRelay::look_at_closing(TimeNs now) {
+  for (auto at = closing_.begin(); at != closing_.end();) {
+    if (!is_over(at->second, now)) {
+      ++at;
+      continue;
+    }
+    loop_.unwatch(at->second.far->end->event_fd());
+    at = closing_.erase(at);
+  }
+}
+
 // ---- the other agent
 
 void TcpRelay::on_far(std::uint64_t number, TimeNs now) {
   const auto at = programs_.find(number);
-  if (at == programs_.end()) return;
+  if (at == programs_.end()) return look_at_closing(now);
   Program& program = at->second;
   if (Status here = program.far->end->poll(); !here) return refuse(number, std::move(here).error(), now);
   wake_processes(number, program);
@@ -203,12 +246,19 @@ bool TcpRelay::settle(Program& program) {
   return all;
 }
 
-bool TcpRelay::poll(TimeNs) {
+bool TcpRelay::poll(TimeNs now) {
   for (auto& each : programs_) settle(each.second);
+  if (next_deadline() <= now) look_at_closing(now);
   return false;
 }
 
 bool TcpRelay::fall_asleep(TimeNs) { return true; }
+
+TimeNs TcpRelay::next_deadline() const {
+  TimeNs first = never;
+  for (const auto& [number, closing] : closing_) first = std::min(first, closing.until);
+  return first;
+}
 
 // ---- processes
 
@@ -244,11 +294,11 @@ bool TcpRelay::on_process_ended(std::uint64_t number, std::uint32_t process) {
   return true;
 }
 
-void TcpRelay::refuse(std::uint64_t number, Failure why, TimeNs) {
+void TcpRelay::refuse(std::uint64_t number, Failure why, TimeNs now) {
   const Program& program = programs_.at(number);
   const bool has_channel = program.channel != nullptr;
   const std::uint64_t channel = program.channel_number;
-  leave(number);
+  finish(number, now);
   if (has_channel) on_ended(channel, std::move(why));
 }
 

@@ -7,6 +7,9 @@
 //   process -- datagram "look" -->  this relay -- tcp_look -->  the other agent       when it sleeps
 //   process <-- datagram ---------  this relay <-- wake of the link, TcpProcessLine::woken
 //
+// When a program has ended, its area stays until the other agent has fetched what is left in it: commands that it gave
+// before, and how far it has read each stream, which decides between FIN and RST.
+//
 // If the other agent ends or falls silent, the programs' connections end with an error, as with an agent that ends.
 #pragma once
 
@@ -50,6 +53,7 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
 
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs now) override;
+  [[nodiscard]] TimeNs next_deadline() const override;
 
  private:
   // The other agent's end of a program's area. Made by a job, because connecting waits.
@@ -68,6 +72,12 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
     std::deque<std::pair<wire::EntryKind, std::vector<std::byte>>> owed;  // requests that found no room
     bool look_owed = false;
   };
+  // A program that has ended.
+  struct Closing {
+    std::unique_ptr<Far> far;
+    TimeNs until;
+    std::uint64_t ticket = 0;  // 0: there was no room for the request
+  };
 
   [[nodiscard]] Status open(channel::AgentEnd& channel, const channel::Entry& request, uid_t user, bool privileged);
   void on_opened(std::uint64_t number, std::unique_ptr<Far> far, Status status, TimeNs now);
@@ -77,6 +87,9 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
   void tell(Program& program, std::uint32_t process, bool joins);
   bool settle(Program& program);
   void leave(std::uint64_t number);
+  void finish(std::uint64_t number, TimeNs now);
+  [[nodiscard]] bool is_over(Closing& closing, TimeNs now) const;
+  void look_at_closing(TimeNs now);
   [[nodiscard]] Program* on_channel(std::uint64_t channel, std::uint64_t& number);
 
   // ---- ProgramSockets::Owner
@@ -90,6 +103,7 @@ class TcpRelay final : public loop::Poller, private ProgramSockets::Owner {
   std::shared_ptr<ReceivedFds> received_;
   ProgramSockets sockets_;
   std::map<std::uint64_t, Program> programs_;
+  std::map<std::uint64_t, Closing> closing_;
   std::uint64_t last_number_ = 0;
   std::unique_ptr<loop::JobPool> connecting_;
 };

@@ -59,7 +59,9 @@ bool AreaMirror::poll(TimeNs now) {
   const std::size_t before = transfers_.size();
   publish();
   if (has_to_write() && chains_.size() < chains_max) begin_chain(now);
-  if (watch_ == Watch::watching && !looking_ && batches_.size() < batches_max) {
+  if (finishing_) {
+    begin_last();
+  } else if (watch_ == Watch::watching && !looking_ && batches_.size() < batches_max) {
     if (!look_again_ && now - active_at_ >= idle_ns && chains_.empty() && batches_.empty()) {
       watch_ = Watch::arming;
       begin_chain(now);
@@ -77,10 +79,27 @@ Status AreaMirror::done(std::uint64_t token, TimeNs now) {
     on_written(std::move(chain.mapped()));
     return {};
   }
+  if (token == positions_token_) {
+    last_ = Last::read;
+    return {};
+  }
   for (Batch& batch : batches_)
     if (batch.fetch == token) batch.fetch = 0;
   publish();
   return {};
+}
+
+// Positions come after commands, which tell of earlier ones.
+void AreaMirror::begin_last() {
+  if (looking_ || batches_.size() >= batches_max) return;
+  if (last_ == Last::looking) {
+    begin_look();
+    looks_last_ = true;
+  } else if (last_ == Last::to_read) {
+    last_ = Last::reading;
+    positions_token_ =
+        begin(false, {{layout_.reads(), memory_.data() + layout_.reads(), layout_.flows * sizeof(std::uint64_t)}});
+  }
 }
 
 // ---- commands
@@ -133,6 +152,7 @@ Status AreaMirror::on_look(TimeNs now) {
   const bool got = !batch.commands.empty();
   if (got) batches_.push_back(std::move(batch));
   if (got || fetched_ < tail_) active_at_ = now;
+  if (looks_last_ && fetched_ == tail_) last_ = Last::to_read;
   if (watch_ == Watch::confirming) {
     watch_ = got || fetched_ < tail_ || look_again_ ? Watch::watching : Watch::armed;
   }
@@ -282,7 +302,7 @@ void AreaMirror::on_written(Chain chain) {
     if (flows_[handle].leaving) give_back(flows_[handle]);
   if (!chain.arms) return;
   // The flag is visible: what the program posted without seeing it is found by one more look.
-  if (watch_ == Watch::arming) {
+  if (watch_ == Watch::arming && !finishing_) {
     watch_ = Watch::confirming;
     begin_look();
   }

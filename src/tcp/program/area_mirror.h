@@ -67,6 +67,10 @@ class AreaMirror {
 
   // The program has woken the agent.
   void look(TimeNs now);
+  // The program has ended, and its area stays a while: brings the commands that it gave before, and how far it has read
+  // each stream.
+  void finish() noexcept { finishing_ = true; }
+  [[nodiscard]] bool finished() const noexcept { return last_ == Last::read && batches_.empty(); }
   // A process that sleeps is to be woken, after what was written for it.
   void wake(std::uint32_t process);
   // After TcpService's round: begins transfers. True: it has begun some.
@@ -78,13 +82,17 @@ class AreaMirror {
   [[nodiscard]] bool take_wake() noexcept { return std::exchange(wake_due_, false); }
 
   // Nothing is to be done before a transfer ends, TcpService writes, or the program wakes the agent.
-  [[nodiscard]] bool may_sleep() const noexcept { return watch_ == Watch::armed && !looking_ && batches_.empty(); }
+  [[nodiscard]] bool may_sleep() const noexcept {
+    return (finishing_ ? last_ == Last::read : watch_ == Watch::armed) && !looking_ && batches_.empty();
+  }
   [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_; }
   [[nodiscard]] const AreaMirrorCounters& counters() const noexcept { return counters_; }
 
  private:
   // watching: looks follow each other. arming: the flag is being written. confirming: one more look.
   enum class Watch { watching, arming, confirming, armed };
+  // While it finishes: the last commands are looked for; positions are to be read, are being read, were read.
+  enum class Last { looking, to_read, reading, read };
   struct Flow {
     std::uint64_t send_at = 0, receive_at = 0;
     std::uint32_t send_bytes = 0, receive_bytes = 0;  // 0: no rings are known
@@ -107,6 +115,7 @@ class AreaMirror {
   void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
   [[nodiscard]] std::uint64_t begin(bool writes, std::vector<Piece> pieces);
   void begin_look();
+  void begin_last();
   [[nodiscard]] Status on_look(TimeNs now);
   [[nodiscard]] Status take(const wire::TcpCommand& command, std::vector<Piece>& payload);
   void take_sleep(const wire::TcpCommand& command);
@@ -126,6 +135,9 @@ class AreaMirror {
 
   std::vector<std::byte> looked_;  // the program's line, then slots
   bool looking_ = false, look_again_ = false;
+  bool finishing_ = false, looks_last_ = false;  // the look under way began after finish()
+  Last last_ = Last::looking;
+  std::uint64_t positions_token_ = 0;
   std::uint64_t look_token_ = 0, look_count_ = 0;
   std::uint64_t tail_ = 0;       // of the program's commands, as last seen
   std::uint64_t fetched_ = 0;    // commands taken from looks

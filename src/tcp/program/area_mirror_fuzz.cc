@@ -38,6 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
     }
     hostile.mirror().look(world.now);
+    if (data[0] == 0xff) hostile.mirror().finish();
     world.run((data[0] >> 4) * microsecond_ns);
   }
   world.run(second_ns);

@@ -144,6 +144,29 @@ TEST_F(Linked, AProcessThatWaitsForRoomIsWoken) {
   carry(client(), near, *server.area, far, 1'000);
 }
 
+// A program that was killed: it had read what came, which no command told, and given commands that nobody has looked at.
+TEST_F(Linked, WhatAnEndedProgramLeftIsFetched) {
+  connect();
+  ASSERT_TRUE(server.area->send(far, bytes_of(100)));
+  std::vector<std::byte> bytes(100);
+  ASSERT_TRUE(world.run_until([&] { return client().receive(near, bytes).has_value(); }, second_ns));
+  rest();
+  const auto position = [&] {
+    return *reinterpret_cast<const std::uint64_t*>(linked.copy().data() + linked.program().layout.reads() + 8 * near);
+  };
+  EXPECT_LT(position(), 100u);
+  ASSERT_TRUE(client().send(near, bytes_of(70)));  // its wake is the relay's to pass on, and does not come
+  linked.mirror().finish();
+  ASSERT_TRUE(world.run_until([&] { return linked.mirror().finished(); }, second_ns));
+  EXPECT_EQ(position(), 100u);
+  bytes.resize(70);
+  EXPECT_TRUE(world.run_until([&] { return server.area->receive(far, bytes).has_value(); }, second_ns));
+  const AreaMirrorCounters before = linked.mirror().counters();
+  world.run(second_ns);
+  EXPECT_TRUE(linked.mirror().may_sleep());
+  EXPECT_EQ(linked.mirror().counters().looks, before.looks);
+}
+
 // The first look may have read the slot before the program wrote it; the second one comes after its position was seen.
 TEST_F(Linked, ACommandWithoutItsStampEndsTheProgram) {
   connect();
