@@ -144,7 +144,7 @@ TEST_F(Linked, AProcessThatWaitsForRoomIsWoken) {
   carry(client(), near, *server.area, far, 1'000);
 }
 
-// A program that was killed: it had read what came, which no command told, and given commands that nobody has looked at.
+// A program that was killed: it had read what came, which no command told, and gave commands that nobody has seen.
 TEST_F(Linked, WhatAnEndedProgramLeftIsFetched) {
   connect();
   ASSERT_TRUE(server.area->send(far, bytes_of(100)));
