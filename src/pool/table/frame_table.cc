@@ -84,11 +84,10 @@ void FrameTable::let_go(const std::string& name, const Keys& keys) {
 // ---- put
 
 // Readers see it from now on; it is the newest of its pool, and the oldest may have to leave.
-void FrameTable::show(Pool& pool, Objects::iterator at, TimeNs now, Effects& effects) {
+void FrameTable::show(const std::string& name, Pool& pool, Objects::iterator at, TimeNs now, Effects& effects) {
   if (at->second.file && at->second.file->hidden) spilling_.disk()->show(at->second.file);
   index_.show(pool, at);
   expire_later(pool, at, now);
-  const std::string name(pool.name);
   serve_waiting(name, at->first, at->second.frame, effects);
   if (shown) shown(name, at->first, at->second.frame);
 }
@@ -188,13 +187,13 @@ Status FrameTable::put_file(Pool& pool, const Place& place, FramePtr frame, Time
 }
 
 // `before`: which object it comes before.
-void FrameTable::add(Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place, TimeNs now,
+void FrameTable::add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object, const Place& place, TimeNs now,
                      Effects& effects) {
   ++counters_.puts;
   const auto added = index_.add(pool, before, std::move(keys), std::move(object));
   if (!added->second.frame->unread) spilling_.enter_memory(pool, added->first, added->second);
   if (place.hidden) return;
-  show(pool, added, now, effects);
+  show(place.pool, pool, added, now, effects);
   keep_newest(pool, place.keep);
 }
 
@@ -316,7 +315,7 @@ Status FrameTable::end_step(const std::string& name, const std::string& row_key,
   for (auto object = pool->objects.lower_bound(KeysView{row_key, {}});
        object != pool->objects.end() && object->first.first == row_key; ++object) {
     if (!object->second.hidden) continue;
-    show(*pool, object, now, effects);
+    show(name, *pool, object, now, effects);
     keep = std::max(keep, object->second.keep);
   }
   keep_newest(*pool, keep);

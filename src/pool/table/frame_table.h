@@ -257,13 +257,13 @@ class FrameTable : private FileWrites::Objects {
   void serve_waiting(const std::string& pool, const Keys& keys, const FramePtr& frame, Effects& effects);
   void expire(TimeNs now);
   void expire_later(const Pool& pool, Objects::iterator at, TimeNs now);
-  void show(Pool& pool, Objects::iterator at, TimeNs now, Effects& effects);
+  void show(const std::string& name, Pool& pool, Objects::iterator at, TimeNs now, Effects& effects);
   void keep_newest(Pool& pool, std::uint64_t keep);
   [[nodiscard]] Status may_put(const Pool& pool, const Place& place, std::uint64_t bytes, const PutId& id) const;
   [[nodiscard]] Status may_replace(const Pool& pool, const Place& place, const PutId& id) const;
   [[nodiscard]] Status put_file(Pool& pool, const Place& place, FramePtr frame, TimeNs now, Effects& effects, PutId id,
                                 const RecordPtr& file);
-  void add(Pool& pool, Objects::iterator before, Keys keys, Object object, const Place& place, TimeNs now,
+  void add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object, const Place& place, TimeNs now,
            Effects& effects);
   void answer_unread(Get get, const FramePtr& frame, Effects& effects);
   [[nodiscard]] std::string describe_absence(const Get& get) const;

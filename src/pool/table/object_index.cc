@@ -26,8 +26,7 @@ Result<ObjectIndex::Pool*> ObjectIndex::open(const std::string& name, uid_t user
   return &pool;
 }
 
-Status ObjectIndex::may_use(const Pool& pool, uid_t user, Access access) {
-  if (pool.user == user || user == root) return {};
+Status ObjectIndex::may_read_as(const Pool& pool, uid_t user, Access access) {
   if (access == Access::read && std::ranges::find(pool.options.readers, user) != pool.options.readers.end()) return {};
   return fail(Error::denied, "pool \"{}\" belongs to user {}, not to user {}{}", pool.name, pool.user, user,
               access == Access::read ? ", who is not among its readers" : "");
@@ -47,16 +46,6 @@ Result<ObjectIndex::Pool*> ObjectIndex::existing(std::string_view name, uid_t us
   return pool;
 }
 
-ObjectIndex::Pool* ObjectIndex::find(std::string_view name) {
-  const auto at = pools_.find(name);
-  return at != pools_.end() ? &at->second : nullptr;
-}
-
-const ObjectIndex::Pool* ObjectIndex::find(std::string_view name) const {
-  const auto at = pools_.find(name);
-  return at != pools_.end() ? &at->second : nullptr;
-}
-
 std::size_t ObjectIndex::pools_of(uid_t user) const {
   const auto count = pools_of_users_.find(user);
   return count == pools_of_users_.end() ? 0 : count->second;
@@ -73,7 +62,7 @@ void ObjectIndex::forget(const std::string& name) {
 
 // ---- objects
 
-ObjectIndex::Objects::iterator ObjectIndex::add(Pool& pool, Objects::iterator before, Keys keys, Object object) {
+ObjectIndex::Objects::iterator ObjectIndex::add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object) {
   pool.bytes += object.frame->bytes;
   bytes_ += object.frame->bytes;
   ++frames_;

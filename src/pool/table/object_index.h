@@ -74,16 +74,24 @@ class ObjectIndex {
   [[nodiscard]] Result<Pool*> open(const std::string& name, uid_t user, Access access);  // makes it, if it is not there
   [[nodiscard]] Result<const Pool*> existing(std::string_view name, uid_t user, Access access) const;
   [[nodiscard]] Result<Pool*> existing(std::string_view name, uid_t user, Access access);
-  [[nodiscard]] Pool* find(std::string_view name);  // null: it is not there
-  [[nodiscard]] const Pool* find(std::string_view name) const;
-  [[nodiscard]] static Status may_use(const Pool& pool, uid_t user, Access access);
+  [[nodiscard]] Pool* find(std::string_view name) {  // null: it is not there
+    const auto at = pools_.find(name);
+    return at != pools_.end() ? &at->second : nullptr;
+  }
+  [[nodiscard]] const Pool* find(std::string_view name) const {
+    const auto at = pools_.find(name);
+    return at != pools_.end() ? &at->second : nullptr;
+  }
+  [[nodiscard]] static Status may_use(const Pool& pool, uid_t user, Access access) {
+    return pool.user == user || user == root ? Status{} : may_read_as(pool, user, access);
+  }
   [[nodiscard]] std::size_t pools_of(uid_t user) const;
   void forget(const std::string& name);  // an empty one
   [[nodiscard]] const Pools& pools() const noexcept { return pools_; }
 
   // ---- objects
   // Hidden, in front of the object `before`.
-  Objects::iterator add(Pool& pool, Objects::iterator before, Keys keys, Object object);
+  Objects::iterator add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object);
   Keys remove(Pool& pool, Objects::iterator at);  // what its keys were
   void show(Pool& pool, Objects::iterator at);    // readers see it from now on; it is the newest of its pool
   [[nodiscard]] const Objects::value_type* find(const std::string& pool, const KeysView& keys) const;
@@ -110,6 +118,9 @@ class ObjectIndex {
   [[nodiscard]] std::uint64_t key_bytes() const noexcept { return key_bytes_; }
 
  private:
+  // Of a user who does not own the pool.
+  [[nodiscard]] static Status may_read_as(const Pool& pool, uid_t user, Access access);
+
   Pools pools_;
   std::map<uid_t, std::size_t> pools_of_users_;
   std::uint64_t next_sequence_ = 1, freed_ = 0;
