@@ -37,9 +37,6 @@ namespace offpath::channel {
 using wire::BufferRef;
 using wire::RegionId;
 
-// The two stages of a posted ticket.
-enum class Progress { pulled, stored };
-
 struct HostCounters {
   std::uint64_t posted = 0;
   std::uint64_t bytes_posted = 0;
@@ -204,8 +201,7 @@ class HostEnd {
     std::uint64_t last_ticket = 0;  // of its newest data request
     std::uint64_t credit_asked = 0;
     unsigned credit_waiters = 0;                                   // threads
-    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit: as requested from the
-                                                                   // agent
+    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit, as asked of the agent
   };
   using Lock = std::unique_lock<std::mutex>;
 

@@ -1,4 +1,4 @@
-// An agent's answer to a request of this program.
+// What an agent answers to a request of this program, and how far a posted ticket has come.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,9 @@ struct Reply {
   std::vector<std::byte> payload;
   std::uint64_t ticket;  // of the request that it answers
 };
+
+// The two stages of a posted ticket.
+enum class Progress { pulled, stored };
 
 // Turns a `failed` reply into its failure.
 [[nodiscard]] Result<Reply> unfailed(Reply reply);
