@@ -1,11 +1,11 @@
+#include "channel/fork_mark.h"
+
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <optional>
-
-#include "channel/host_end.h"
 
 namespace offpath::channel {
 namespace {

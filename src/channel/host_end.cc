@@ -1,7 +1,6 @@
 #include "channel/host_end.h"
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -42,18 +41,6 @@ WakeWord wake_word(Progress progress) noexcept {
 }
 
 }  // namespace
-
-ForkMark::ForkMark() {
-  void* page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return;
-  madvise(page, page_bytes, MADV_WIPEONFORK);
-  mark_ = static_cast<volatile std::uint64_t*>(page);
-  *mark_ = 1;
-}
-
-ForkMark::~ForkMark() {
-  if (mark_ != nullptr) munmap(const_cast<std::uint64_t*>(mark_), page_bytes);
-}
 
 HostEnd::HostEnd(std::unique_ptr<link::HostLink> link, const ChannelLayout& layout, Clock clock, void* clock_context)
     : link_(std::move(link)),
@@ -279,13 +266,6 @@ Status HostEnd::take_failure(std::uint64_t ticket) {
   const auto at = failures_.find(ticket);
   if (at == failures_.end()) return {};
   return tl::unexpected(at->second);  // kept: both pulled and stored report it
-}
-
-Result<Reply> unfailed(Reply reply) {
-  wire::Failed failed{};
-  if (reply.kind != wire::ReplyKind::failed) return reply;
-  OFP_TRY(wire::decode(reply.payload, failed));
-  return tl::unexpected(Failure{failed.code, std::string(failed.message)});
 }
 
 // A pause between two looks of a wait that began at `since`.

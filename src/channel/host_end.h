@@ -5,8 +5,6 @@
 // every call.
 #pragma once
 
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -23,7 +21,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "channel/event_descriptor.h"
+#include "channel/fork_mark.h"
 #include "channel/leases.h"
+#include "channel/reply.h"
 #include "channel/ring.h"
 #include "link/link.h"
 #include "wire/channel_layout.h"
@@ -36,30 +36,6 @@ namespace offpath::channel {
 
 using wire::BufferRef;
 using wire::RegionId;
-
-// A page that is zero in a forked child (MADV_WIPEONFORK): one load tells a child from its parent.
-class ForkMark {
- public:
-  ForkMark();
-  ~ForkMark();
-  ForkMark(const ForkMark&) = delete;
-  ForkMark& operator=(const ForkMark&) = delete;
-  [[nodiscard]] bool in_child() const noexcept { return mark_ != nullptr ? *mark_ == 0 : getpid() != pid_; }
-
- private:
-  // null: no mapping was available, and getpid() is used
-  volatile std::uint64_t* mark_ = nullptr;
-  pid_t pid_ = getpid();
-};
-
-struct Reply {
-  wire::ReplyKind kind;
-  std::vector<std::byte> payload;
-  std::uint64_t ticket;  // of the request that it answers
-};
-
-// The two stages of a posted ticket.
-enum class Progress { pulled, stored };
 
 struct HostCounters {
   std::uint64_t posted = 0;
@@ -202,9 +178,8 @@ class HostEnd {
   [[nodiscard]] const wire::Welcome& welcome() const { return link_->welcome(); }
   [[nodiscard]] HostCounters counters() const;
   [[nodiscard]] TimeNs now() const;
-  [[nodiscard]] bool in_virtual_time() const noexcept {
-    return clock_ != nullptr;
-  }  // time passes only in sleeps: waits do not spin
+  // Then time passes only in sleeps: waits do not spin.
+  [[nodiscard]] bool in_virtual_time() const noexcept { return clock_ != nullptr; }
   // Waits for the leases (at most `wait_ns`), then tells the agent and frees everything.
   void close(TimeNs wait_ns);
 
@@ -226,8 +201,7 @@ class HostEnd {
     std::uint64_t last_ticket = 0;  // of its newest data request
     std::uint64_t credit_asked = 0;
     unsigned credit_waiters = 0;                                   // threads
-    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit: as requested from the
-                                                                   // agent
+    std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};  // of pulled, stored, credit, as asked of the agent
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -293,9 +267,8 @@ class HostEnd {
   void* clock_context_;
   std::byte* memory_;  // the channel segment
   RingWriter requests_;
-  mutable std::uint64_t head_seen_ =
-      0;                           // the agent's head at the last look: its cache line is the agent's and expensive to
-                                   // read
+  // The agent's head at the last look: its cache line is the agent's and expensive to read.
+  mutable std::uint64_t head_seen_ = 0;
   std::uint64_t outside_end_ = 0;  // the position after the newest request whose payload is stored outside of the ring
   EntryReader replies_;
   std::uint64_t ticket_ = 0;
@@ -319,9 +292,6 @@ class HostEnd {
   std::optional<Failure> lost_;
   bool closed_ = false;
 };
-
-// Turns a `failed` reply into its failure.
-[[nodiscard]] Result<Reply> unfailed(Reply reply);
 
 // The regions of buffers, each once. Buffers without bytes use none.
 void find_uses(std::span<const BufferRef> buffers, std::vector<HostEnd::RangeName>& uses);

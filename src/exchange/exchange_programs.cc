@@ -144,12 +144,12 @@ Status ExchangeService::grant(std::uint64_t channel, const channel::Entry& reque
   if (grants == nullptr)
     return fail(Error::unsupported, "exchange {} has no grants (exchange.grant_total)",
                 found.one->settings.options.name);
-  for (const wire::ExchangeWish& wish : message.wishes)
-    if (wish.member >= found.one->places.size())
-      return fail(Error::not_found, "a grant for member {}, but exchange {} has {}", wish.member,
+  for (const wire::ExchangeTarget& target : message.targets)
+    if (target.member >= found.one->places.size())
+      return fail(Error::not_found, "a grant for member {}, but exchange {} has {}", target.member,
                   found.one->settings.options.name, found.one->places.size());
-  for (const wire::ExchangeWish& wish : message.wishes) grants->wish(wish.member, wish.amount);
-  found.subscriber->wished = true;
+  for (const wire::ExchangeTarget& target : message.targets) grants->set_target(target.member, target.amount);
+  found.subscriber->sets_targets = true;
   service::answer(effects, channel, request.ticket, grants->may_grant(now) ? std::uint64_t{1} : 0);
   return {};
 }
@@ -173,8 +173,8 @@ void ExchangeService::remove(One& one, std::uint64_t number, service::Effects& e
     one.publisher = 0;
     if (grants != nullptr) grants->set_user(false);
   }
-  if (!node.mapped().wished || grants == nullptr) return;
-  for (MemberIndex i = 0; i < one.places.size(); ++i) grants->wish(i, 0);
+  if (!node.mapped().sets_targets || grants == nullptr) return;
+  for (MemberIndex i = 0; i < one.places.size(); ++i) grants->set_target(i, 0);
 }
 
 }  // namespace offpath::exchange

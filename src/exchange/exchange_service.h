@@ -125,7 +125,7 @@ class ExchangeService final : public service::Service {
     std::uint64_t number, channel;
     wire::BufferRef area;
     std::uint64_t record_bytes, view_bytes;
-    bool publishes, wished = false;
+    bool publishes, sets_targets = false;
     // views
     enum class Push : std::uint8_t { idle, slot, line } push = Push::idle;
     std::uint64_t view_number = 0, shown = 0;  // being pushed; in its area

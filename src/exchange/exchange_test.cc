@@ -233,7 +233,7 @@ TEST(Exchange, GrantsReachTheirMembersAndLapseWithTheirLeader) {
   granting.grants = GrantOptions{.total = 90, .lease_ns = 200 * millisecond_ns, .ttl_ns = 100 * millisecond_ns};
   LoopbackMembers members(granting, shape("neighbourhoods(3)"), 9, 1);
   for (MemberIndex leader = 0; leader < 9; ++leader)
-    for (MemberIndex i = 0; i < 9; ++i) members[leader].exchange->grants()->wish(i, 10);
+    for (MemberIndex i = 0; i < 9; ++i) members[leader].exchange->grants()->set_target(i, 10);
   const auto held = [&](MemberIndex i) {
     return members[i].exchange->grants()->held(LoopbackMembers::local(members[i], members.now())).amount;
   };

@@ -12,7 +12,7 @@ Grants::Grants(const GrantOptions& options, MemberIndex self, std::vector<std::u
       votes_from_(now + options.lease_ns),
       members_(ranks.size()),
       ranks_(std::move(ranks)),
-      wishes_(ranks_.size(), 0) {}
+      targets_(ranks_.size(), 0) {}
 
 void Grants::on_round(bool would_lead, TimeNs now) {
   ++stamp_;
@@ -134,7 +134,7 @@ void Grants::issue(TimeNs now) {
     const std::uint64_t had = exposure(member, now);
     const bool limited = options_.total != GrantOptions::unlimited;
     const std::uint64_t room = limited ? options_.total - (given - had) : GrantOptions::unlimited;
-    const std::uint64_t amount = std::min(wishes_[i], room);
+    const std::uint64_t amount = std::min(targets_[i], room);
     if (amount == 0 && !member.has_grant) continue;
     Grant grant{};
     grant.member = i;

@@ -72,7 +72,7 @@ class Grants {
 
   // ---- deciding
   // The amount that this member grants whenever it leads, until changed. 0: nothing.
-  void wish(MemberIndex member, std::uint64_t amount) { wishes_[member] = amount; }
+  void set_target(MemberIndex member, std::uint64_t amount) { targets_[member] = amount; }
   [[nodiscard]] bool may_grant(TimeNs now) const noexcept { return lease_until(now) > now; }
   // The time until which a majority supports this member.
   [[nodiscard]] TimeNs lease_until(TimeNs now) const noexcept;
@@ -137,7 +137,7 @@ class Grants {
   std::array<TimeNs, remembered> stamp_at_{}, beat_at_{};  // by number modulo
   std::vector<Member> members_;
   std::vector<std::uint32_t> ranks_;
-  std::vector<std::uint64_t> wishes_;
+  std::vector<std::uint64_t> targets_;
   Held held_;
   std::uint64_t held_nonce_ = 0;  // of its leader
   bool has_user_ = false;

@@ -39,8 +39,8 @@ struct Members {
     const Grants::Beat beat = all[leader]->beat();
     if (const Grant* grant = all[leader]->grant_of(to)) all[to]->on_grant(beat.leader, beat.nonce, *grant, now);
   }
-  void wish(MemberIndex leader, std::uint64_t amount) {
-    for (MemberIndex i = 0; i < all.size(); ++i) all[leader]->wish(i, amount);
+  void set_target(MemberIndex leader, std::uint64_t amount) {
+    for (MemberIndex i = 0; i < all.size(); ++i) all[leader]->set_target(i, amount);
   }
   [[nodiscard]] std::uint64_t held(MemberIndex i) const { return all[i]->held(now).amount; }
 
@@ -56,7 +56,7 @@ const std::vector<MemberIndex> everybody{0, 1, 2, 3, 4};
 TEST(Grants, EndForAMemberAndALeaderThatWereSuspended) {
   Members members(5);
   members.now += 101 * ms;
-  members.wish(0, 10);
+  members.set_target(0, 10);
   for (int i = 0; i < 2; ++i) members.round(0, everybody);
   ASSERT_EQ(members.held(1), 10u);
   ASSERT_TRUE(members.all[0]->may_grant(members.now));
@@ -78,7 +78,7 @@ TEST(Grants, EndForAMemberAndALeaderThatWereSuspended) {
 
 TEST(Grants, NobodyVotesBeforeItsPromisesOfAnEarlierLifeAreOver) {
   Members members(5);
-  members.wish(0, 10);
+  members.set_target(0, 10);
   members.round(0, everybody);
   EXPECT_FALSE(members.all[0]->may_grant(members.now));
   members.now += 101 * ms;
@@ -90,7 +90,7 @@ TEST(Grants, NobodyVotesBeforeItsPromisesOfAnEarlierLifeAreOver) {
 TEST(Grants, AMinorityStandsBehindNobody) {
   Members members(5);
   members.now += 101 * ms;
-  members.wish(0, 10);
+  members.set_target(0, 10);
   members.round(0, {0, 1});
   EXPECT_FALSE(members.all[0]->may_grant(members.now));
   members.round(0, {0, 1, 2});
@@ -100,7 +100,7 @@ TEST(Grants, AMinorityStandsBehindNobody) {
 TEST(Grants, WhatIsWishedForIsCutToTheTotal) {
   Members members(5);
   members.now += 101 * ms;
-  members.wish(0, 40);
+  members.set_target(0, 40);
   members.round(0, everybody);
   std::uint64_t sum = 0;
   for (const MemberIndex i : everybody) sum += members.held(i);
@@ -111,11 +111,11 @@ TEST(Grants, WhatIsWishedForIsCutToTheTotal) {
 TEST(Grants, WhatOneGivesUpAnotherGetsOnlyWhenItIsKnownToBeGivenUp) {
   Members members(3);
   members.now += 101 * ms;
-  members.all[0]->wish(1, 100);
+  members.all[0]->set_target(1, 100);
   members.round(0, {0, 1, 2});
   EXPECT_EQ(members.held(1), 100u);
-  members.all[0]->wish(1, 20);
-  members.all[0]->wish(2, 80);
+  members.all[0]->set_target(1, 20);
+  members.all[0]->set_target(2, 80);
   members.now += ms;
   // 1 is cut off: it keeps its amount.
   members.round(0, {0, 2});
@@ -135,12 +135,12 @@ TEST(Grants, WhatAProgramMayStillUseIsNotGivenUpForIt) {
   Members members(3);
   members.now += 101 * ms;
   members.all[1]->set_user(true);
-  members.all[0]->wish(1, 100);
+  members.all[0]->set_target(1, 100);
   members.round(0, {0, 1, 2});
   const std::uint64_t before = members.all[1]->held(members.now).number;
   members.all[1]->on_user_goes_by(members.all[1]->held_nonce(), before);
-  members.all[0]->wish(1, 0);
-  members.all[0]->wish(2, 100);
+  members.all[0]->set_target(1, 0);
+  members.all[0]->set_target(2, 100);
   for (int i = 0; i < 5; ++i) {
     members.now += ms;
     members.round(0, {0, 1, 2});
@@ -157,7 +157,7 @@ TEST(Grants, WhatAProgramMayStillUseIsNotGivenUpForIt) {
 TEST(Grants, AGrantOnItsWayForLongIsOverWhenItArrives) {
   Members members(3);
   members.now += 101 * ms;
-  members.all[0]->wish(1, 100);
+  members.all[0]->set_target(1, 100);
   members.all[0]->on_round(true, members.now);
   members.all[1]->on_round(false, members.now);
   members.all[2]->on_round(false, members.now);
@@ -176,8 +176,8 @@ TEST(Grants, AGrantOnItsWayForLongIsOverWhenItArrives) {
 TEST(Grants, ASecondLeaderWaitsUntilNothingOfTheFirstIsValid) {
   Members members(5);
   members.now += 101 * ms;
-  members.wish(0, 20);
-  members.wish(1, 20);
+  members.set_target(0, 20);
+  members.set_target(1, 20);
   members.round(0, everybody);
   // From now on 0 and 4 hear each other, and the others hear 1.
   for (int i = 0; i < 300; ++i) {
@@ -197,11 +197,11 @@ TEST(Grants, ASecondLeaderWaitsUntilNothingOfTheFirstIsValid) {
 TEST(Grants, ALeaderThatStartsAnewIsAnotherLeader) {
   Members members(3);
   members.now += 101 * ms;
-  members.all[0]->wish(1, 100);
+  members.all[0]->set_target(1, 100);
   members.round(0, {0, 1, 2});
   EXPECT_EQ(members.held(1), 100u);
   members.start(0);  // it has forgotten its grants
-  members.all[0]->wish(2, 100);
+  members.all[0]->set_target(2, 100);
   for (int i = 0; i < 300; ++i) {
     members.now += ms;
     members.round(0, {0, 1, 2});
@@ -213,7 +213,7 @@ TEST(Grants, ALeaderThatStartsAnewIsAnotherLeader) {
 TEST(Grants, WithoutALimitAnythingCanBeGranted) {
   Members members(3, GrantOptions::unlimited);
   members.now += 101 * ms;
-  members.wish(0, UINT64_MAX - 1);
+  members.set_target(0, UINT64_MAX - 1);
   members.round(0, {0, 1, 2});
   EXPECT_EQ(members.held(1), UINT64_MAX - 1);
   EXPECT_EQ(members.held(2), UINT64_MAX - 1);

@@ -53,12 +53,12 @@ void check_view(const View& view, std::size_t members) {
   }
 }
 
-void wish(LoopbackMembers& members, link::SeededRandom& world) {
+void set_targets(LoopbackMembers& members, link::SeededRandom& world) {
   // Everybody would give out more than there is.
   for (MemberIndex leader = 0; leader < members.size(); ++leader) {
     if (!members[leader].exchange || members[leader].exchange->grants() == nullptr) continue;
     for (MemberIndex i = 0; i < members.size(); ++i)
-      members[leader].exchange->grants()->wish(i, world.below(3 * total / members.size() + 1));
+      members[leader].exchange->grants()->set_target(i, world.below(3 * total / members.size() + 1));
   }
 }
 
@@ -94,7 +94,7 @@ class ExchangeSim {
   void run() {
     SCOPED_TRACE(fmt::format("{} members, {}, views to {}, {} grants", count_, shape_,
                              options_.views_to_all ? "all" : "leaders", options_.grants ? "with" : "without"));
-    wish(*members_, world_);
+    set_targets(*members_, world_);
     advance(20 * options_.interval_ns);
     const int actions = 30;
     for (int i = 0; i < actions && !testing::Test::HasFatalFailure(); ++i) {
@@ -155,7 +155,7 @@ class ExchangeSim {
       }
       case 7:
         members_->fabric().set_cut(nullptr);
-        return wish(*members_, world_);
+        return set_targets(*members_, world_);
     }
   }
   void kill(MemberIndex member) {
@@ -180,9 +180,9 @@ class ExchangeSim {
     members_->fabric().set_faults(faults);
     for (MemberIndex i = 0; i < count_; ++i)
       if (!(*members_)[i].exchange) start(i);
-    wish(*members_, world_);
+    set_targets(*members_, world_);
     for (MemberIndex leader = 0; options_.grants && leader < count_; ++leader)
-      for (MemberIndex i = 0; i < count_; ++i) (*members_)[leader].exchange->grants()->wish(i, total / count_);
+      for (MemberIndex i = 0; i < count_; ++i) (*members_)[leader].exchange->grants()->set_target(i, total / count_);
   }
   void advance(TimeNs time) {
     const TimeNs end = members_->now() + time;

@@ -462,8 +462,8 @@ int ofp_exchange_grant(ofp_exchange* exchange, const uint32_t* members, const ui
     std::uint64_t told = 0;
     for (std::uint32_t at = 0; at < count || at == 0;) {
       wire::ExchangeGrant grant{exchange->number, {}};
-      for (; at < count && grant.wishes.size() < wire::exchange_wishes_max; ++at)
-        grant.wishes.push_back({members[at], 0, amounts[at]});
+      for (; at < count && grant.targets.size() < wire::exchange_targets_max; ++at)
+        grant.targets.push_back({members[at], 0, amounts[at]});
       std::vector<std::byte> payload;
       wire::encode(grant, payload);
       HostEnd& end = exchange->connection->end;

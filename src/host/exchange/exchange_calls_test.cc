@@ -164,17 +164,17 @@ TEST_F(ExchangeCalls, ViewsAndGrantsBeforeThereAreAny) {
   EXPECT_EQ(amount, 0u);
   EXPECT_EQ(left_ns, 0);
   const std::uint32_t member = 1;
-  const std::uint64_t wish = 40;
-  EXPECT_EQ(ofp_exchange_grant(exchange, nullptr, &wish, 1, nullptr, &error), OFP_INVALID);
+  const std::uint64_t target = 40;
+  EXPECT_EQ(ofp_exchange_grant(exchange, nullptr, &target, 1, nullptr, &error), OFP_INVALID);
   EXPECT_EQ(said(), "members is NULL");
   EXPECT_EQ(ofp_exchange_grant(exchange, &member, nullptr, 1, nullptr, &error), OFP_INVALID);
   EXPECT_EQ(said(), "amounts is NULL");
-  EXPECT_TRUE(agent->wishes.empty());
+  EXPECT_TRUE(agent->targets.empty());
   std::uint32_t may_grant = 0;
-  EXPECT_EQ(ofp_exchange_grant(exchange, &member, &wish, 1, &may_grant, &error), OFP_OK) << said();
+  EXPECT_EQ(ofp_exchange_grant(exchange, &member, &target, 1, &may_grant, &error), OFP_OK) << said();
   EXPECT_EQ(may_grant, 1u);
-  ASSERT_EQ(agent->wishes.size(), 1u);
-  EXPECT_EQ(agent->wishes[0].amount, 40u);
+  ASSERT_EQ(agent->targets.size(), 1u);
+  EXPECT_EQ(agent->targets[0].amount, 40u);
 }
 
 TEST_F(ExchangeCalls, ARunThatMakesNoSenseEnds) {

@@ -27,9 +27,8 @@ Pools::Pools(const PoolsOptions& options, std::shared_ptr<service::BufferCache> 
     return std::max(wanted ? wanted() : 0, arrivals_.wanted());
   };
   context_.table.keep_on(std::make_unique<Disk>(context_.options.store, std::move(buffers)), {room, wanted_here});
-  context_.table.lost_here = [this](const RecordPtr& record, Effects& effects) {
-    repairs_.on_lost(record, context_.now, effects);
-  };
+  context_.table.on_lost(
+      [this](const RecordPtr& record, Effects& effects) { repairs_.on_lost(record, context_.now, effects); });
   context_.table.unreadable = [this](FrameTable::Get get, Failure why, Effects& effects) {
     gets_.on_unreadable(std::move(get), std::move(why), context_.now, effects);
   };
@@ -467,7 +466,7 @@ Status Pools::recover(TimeNs now, Effects& effects) {
     context_.clock.saw(record->id.counter);
     context_.table.recover(record, now);
   }
-  const FrameTableCounters& counters = context_.table.counters();
+  const FrameTableCounters counters = context_.table.counters();
   // One that knows half of the members would send half of its rows to wrong ones.
   if (!all.empty()) {
     context_.directory.join_until(now + context_.options.join_wait_ns);

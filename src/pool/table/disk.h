@@ -1,5 +1,5 @@
 // What pools have on disk, as the loop sees it: asks for objects to be written, read back, shown and removed, each a
-// job, and tells what came of it. Which objects, and when, is for the table to say (frame_table_spill.cc).
+// job, and tells what came of it. Which objects, and when, is for Spilling to say.
 //
 // A disk that is full or fails is left alone for a while: objects stay in memory, and whoever waits for room waits on.
 #pragma once

@@ -58,7 +58,7 @@ void FakeAgent::on_request(channel::AgentEnd& channel, const channel::Entry& req
     case wire::EntryKind::exchange_grant: {
       wire::ExchangeGrant grant{};
       ASSERT_TRUE(wire::decode(request.payload, grant));
-      wishes = grant.wishes;
+      targets = grant.targets;
       return channel.reply(wire::ReplyKind::done, request.ticket, wire::Done{1});
     }
     case wire::EntryKind::exchange_close: {

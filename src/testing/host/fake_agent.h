@@ -89,7 +89,7 @@ class FakeAgent final : public channel::AgentEvents {
                                      .fields = {{"power", 'f', "watts", ""}, {"jobs", 'u', "", ""}},
                                      .reductions = {"sum(power)"}};
   std::map<std::uint64_t, wire::BufferRef> areas;  // of those that are open, by number
-  std::vector<wire::ExchangeWish> wishes;          // the newest
+  std::vector<wire::ExchangeTarget> targets;       // the newest
   wire::ExchangeOpen exchange_opened{};            // texts and fields are not to be looked at
   std::uint64_t views_shown = 0;
   // Pushes these bytes, which are to begin with a ViewHead, as the next view of the exchange that was opened last.

@@ -40,12 +40,12 @@ void fields(auto& way, Is<ExchangeWait> auto& m) {
 void fields(auto& way, Is<ExchangeGrant> auto& m) {
   way.begins("grants");
   way(m.number);
-  way.each(m.wishes, [&way](auto& wish) { way(wish.member, wish.zero, wish.amount); });
+  way.each(m.targets, [&way](auto& target) { way(target.member, target.zero, target.amount); });
 }
 Status check(const ExchangeGrant& m) {
-  if (m.wishes.size() > exchange_wishes_max)
-    return fail(Error::too_large, "grants: {} of them, at most {} are allowed at a time", m.wishes.size(),
-                exchange_wishes_max);
+  if (m.targets.size() > exchange_targets_max)
+    return fail(Error::too_large, "grants: {} of them, at most {} are allowed at a time", m.targets.size(),
+                exchange_targets_max);
   return {};
 }
 

@@ -50,17 +50,17 @@ struct ExchangeWait {
 
 // The grants that the program wants to give; they stay until changed, or until the program ends. Done: 1 if this agent
 // leads and grants.
-struct ExchangeWish {
+struct ExchangeTarget {
   std::uint32_t member;
   std::uint32_t zero;
   std::uint64_t amount;
 };
-static_assert(sizeof(ExchangeWish) == 16);
+static_assert(sizeof(ExchangeTarget) == 16);
 struct ExchangeGrant {
   std::uint64_t number;
-  std::vector<ExchangeWish> wishes;
+  std::vector<ExchangeTarget> targets;
 };
-inline constexpr std::size_t exchange_wishes_max = 2048;  // of one request
+inline constexpr std::size_t exchange_targets_max = 2048;  // of one request
 
 struct ExchangeClose {
   std::uint64_t number;

@@ -28,7 +28,7 @@ void fields(auto& way, Is<TcpProcess> auto& m) {
 }
 
 void fields(auto& way, Is<TcpLook> auto& m) {
-  way.begins("news of an area of TCP connections");
+  way.begins("events of an area of TCP connections");
   way(m.zero);
 }
 
