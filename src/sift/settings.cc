@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/text.h"
 #include "pool/directory/pool_name.h"
+#include "sift/member_ranges.h"
 
 namespace offpath::sift {
 
@@ -25,9 +26,9 @@ Result<std::uint64_t> parse_size(std::string_view name, std::string_view text) {
 Status set(Settings& settings, std::string_view name, std::string_view text) {
   if (name == "key")
     settings.key = text;
-  else if (name == "members")
-    settings.members = text;
-  else if (name == "wait") {
+  else if (name == "members") {
+    OFP_ASSIGN(settings.members, member_names(text));
+  } else if (name == "wait") {
     OFP_ASSIGN(settings.wait, parse_number(name, text));
   } else if (name == "stages") {
     OFP_ASSIGN(settings.stages, parse_number(name, text));

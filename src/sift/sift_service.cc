@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "pool/directory/placement.h"
+#include "sift/member_ranges.h"
 #include "wire/limits.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/peer_messages.h"
@@ -21,7 +22,7 @@ using wire::EntryKind;
 namespace {
 
 // The pool's name with the members' names instead of patterns.
-std::string with_members(std::string_view text, const std::vector<std::string>& members) {
+std::string with_members(std::string_view text, std::string_view members) {
   std::vector<std::string> options;
   for (std::string_view rest = text.size() > name_in(text).size() ? text.substr(name_in(text).size() + 1)
                                                                   : std::string_view{};
@@ -30,7 +31,7 @@ std::string with_members(std::string_view text, const std::vector<std::string>& 
     if (!option.starts_with("members=") && !option.starts_with("wait=")) options.emplace_back(option);
     rest.remove_prefix(std::min(rest.size(), option.size() + 1));
   }
-  options.push_back(fmt::format("members={}", fmt::join(members, ",")));
+  options.push_back(fmt::format("members={}", members));
   return fmt::format("{}?{}", name_in(text), fmt::join(options, "&"));
 }
 
@@ -111,7 +112,8 @@ Result<SiftService::Pool*> SiftService::find(std::string_view text) {
         "pool \"{}\" has the members {}, and not {}: they are the members that lived when it was made, as long as "
         "it exists; "
         "drop it to make it again",
-        name_in(text), known->second->settings.members, wanted);
+        name_in(text), member_ranges(split_names(known->second->settings.members)),
+        member_ranges(split_names(wanted)));
   if (!same_but_members(asked, known->second->settings))
     return fail(Error::exists, "pool \"{}\" exists already, as \"{}\"; leave the options out to use it", text,
                 known->second->text);
@@ -161,10 +163,12 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
     std::ranges::sort(members);
   }
   if (members.empty()) return fail(Error::not_found, "pool \"{}\": none of its members lives", text);
-  const std::string full = with_members(text, members);
+  std::string full = with_members(text, fmt::format("{}", fmt::join(members, ",")));
+  if (full.size() > wire::pool_bytes_max) full = with_members(text, member_ranges(members));
   if (full.size() > wire::pool_bytes_max)
     return fail(Error::too_large,
-                "pool \"{}\": its name with the names of its {} members has {} bytes, at most {} are allowed",
+                "pool \"{}\": its name with the names of its {} members has {} bytes, at most {} are allowed; numbered names "
+                "are written as ranges",
                 name_in(text), members.size(), full.size(), wire::pool_bytes_max);
   OFP_ASSIGN(settings, parse_settings(full));
   const bool takes_part = std::ranges::find(members, self_) != members.end();

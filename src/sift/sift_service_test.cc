@@ -251,6 +251,17 @@ TEST(SiftService, AgentsThatSeeDifferentMembersMakeOnePool) {
   }
 }
 
+TEST(SiftService, AThousandMembersAreNamedAsRanges) {
+  Agents agents(1);
+  std::vector<std::string> names{"a"};
+  for (int node = 1; node <= 500; ++node)
+    for (int card = 0; card < 2; ++card) names.push_back(fmt::format("glinda{:03}-{}", node, card));
+  agents.see(0, names);
+  static_cast<void>(agents.put(0, text));
+  EXPECT_THAT(agents.pool(0).text, HasSubstr("members=a,glinda{001..500}-{0..1}"));
+  EXPECT_EQ(agents.pool(0).settings.members, fmt::format("{}", fmt::join(names, ",")));
+}
+
 // Members meet, pools are named meanwhile, and messages are late: one of all definitions is agreed on, and agents that
 // are not among its members get an error.
 TEST(SiftService, WhoeverNamesAPoolWhileMembersMeetOneDefinitionWins) {
