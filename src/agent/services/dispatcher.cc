@@ -95,8 +95,8 @@ void Dispatcher::GroupRequests::on_closed(service::ChannelNumber channel, bool /
   group->on_channel_closed(channel);
 }
 
-void Dispatcher::GroupRequests::on_request(const service::Request& asked, TimeNs, service::Effects& effects) {
-  group->on_request(asked.channel, asked.entry, asked.is_member, effects);
+void Dispatcher::GroupRequests::on_request(const service::Request& asked, TimeNs now, service::Effects& effects) {
+  group->on_request(asked.channel, asked.entry, asked.is_member, now, effects);
 }
 
 void Dispatcher::GroupRequests::on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status,
