@@ -354,6 +354,8 @@ bool Agent::Channels::fall_asleep(TimeNs now) {
   return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0;
 }
 
+bool Agent::Channels::expects_more() const { return agent_.dispatcher_->expects_more(); }
+
 TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_deadline(); }
 
 // ---- status

@@ -72,7 +72,8 @@ void Agent::make_group() {
     connecting_->start(std::move(run), std::move(done));
   };
   surroundings.watch = [this](int fd, std::function<void()> on_ready) {
-    return loop_->watch(fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); });
+    return loop_->watch(fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); },
+                        loop::Loop::After::sleep);
   };
   surroundings.unwatch = [this](int fd) { loop_->unwatch(fd); };
   group_ = std::make_unique<group::Group>(identity(), settings_.group, std::move(surroundings), monotonic_ns());

@@ -164,7 +164,9 @@ void AgentEnd::rouse() noexcept {
     agent_line_dirty_ = true;
 }
 
-TimeNs AgentEnd::idle_before_sleep_ns() const { return link_->traits().one_sided ? options_.idle_before_sleep_ns : 0; }
+TimeNs AgentEnd::idle_before_sleep_ns() const {
+  return link_->traits().one_sided && !background_ ? options_.idle_before_sleep_ns : 0;
+}
 
 // Called before idle_since_ counts the post.
 void AgentEnd::note_post(const Entry& entry, TimeNs now) {

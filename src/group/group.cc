@@ -60,10 +60,11 @@ void Group::leave(TimeNs now) {
 }
 
 bool Group::poll(TimeNs now) {
-  bool did = !refused_.empty();
+  bool did = expects_more_ = !refused_.empty();
   for (Refused& each : std::exchange(refused_, {}))
     if (each.request.answer) each.request.answer(tl::unexpected(std::move(each.why)), now);
   did |= reach_.poll(now);  // first: an answer is a sign of life
+  expects_more_ |= reach_.expects_more();
   if (membership_.next_deadline() <= now) {
     membership_.on_time(now, effects_);
     did = true;
@@ -112,6 +113,7 @@ void Group::post_table(const MembershipEffects::Post& post, const Table& table, 
   const bool enclosed = table->size() <= wire::enclosed_bytes_max;
   Request request;
   request.kind = wire::EntryKind::member_table;
+  request.answer_can_wait = true;
   request.deadline = deadline_after(now, beats_of_a_post * membership_.beat_ns());
   if (!enclosed) request.body = *table;
   request.compose = [table, enclosed](const Named& named, std::vector<std::byte>& payload) {

@@ -60,6 +60,7 @@ class Group final : public loop::Poller {
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs now) override;
   [[nodiscard]] TimeNs next_deadline() const override;
+  [[nodiscard]] bool expects_more() const override { return expects_more_; }
 
   [[nodiscard]] const Reach& reach() const noexcept { return reach_; }
   [[nodiscard]] const GroupCounters& counters() const noexcept { return counters_; }
@@ -83,6 +84,7 @@ class Group final : public loop::Poller {
   std::map<std::string, std::uint64_t> processes_;  // that were found at addresses
   std::vector<Refused> refused_;      // to be told by the next poll
   std::vector<std::function<void(const Change&, TimeNs)>> listeners_;
+  bool expects_more_ = false;
   GroupCounters counters_;
 };
 

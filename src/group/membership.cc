@@ -82,7 +82,7 @@ Membership::Membership(Identity self, const MembershipOptions& options, TimeNs n
       last_spread_(now) {
   self_.id = std::move(self);
   self_.place = hash_of(self_.id.name);
-  self_.since = self_.heard_at = self_.changed_at = now;
+  self_.since = self_.heard_at = self_.changed_at = changed_at_ = now;
   digest_ = self_.digest = digest_of(self_);
   for (const std::string& address : options.seeds)
     if (address != self_.id.address) seeds_.push_back({address});
@@ -108,9 +108,12 @@ std::vector<std::byte> Membership::table(bool whole, TimeNs now) const {
   table.digest = digest_;
   table.members = static_cast<std::uint32_t>(others_.size() + 1);
   table.entries.push_back(entry_of(self_));
-  for (const auto& [name, member] : others_)
+  const bool all_is_old = suspects_ == 0 && now - changed_at_ >= beats_lately * beat_ns_;
+  for (auto at = !whole && all_is_old ? others_.end() : others_.begin(); at != others_.end(); ++at) {
+    const Member& member = at->second;
     if (whole || member.state == MemberState::suspect || now - member.changed_at < beats_lately * beat_ns_)
       table.entries.push_back(entry_of(member));
+  }
   std::vector<std::byte> bytes;
   wire::encode(table, bytes);
   return bytes;
@@ -180,6 +183,7 @@ void Membership::judge(TimeNs now, MembershipEffects& effects) {
     else
       suspect(*member, fmt::format("no sign of life for {:.1f} s", seconds(now - member->heard_at)), now, effects);
   }
+  if (suspects_ == 0) return;
   for (auto& [name, member] : others_) {
     if (member.state != MemberState::suspect) continue;
     const TimeNs due = std::max(member.since, member.heard_at) + beats_to_refute * beat_ns_;
@@ -196,13 +200,15 @@ void Membership::note_change(Member& member, TimeNs now) {
   digest_ -= member.digest;
   member.digest = digest_of(member);
   digest_ += member.digest;
-  member.changed_at = now;
+  member.changed_at = changed_at_ = now;
   spreads_ = true;
   hurry(now);
 }
 
 void Membership::set_state(Member& member, MemberState state, std::string why, TimeNs now, MembershipEffects& effects) {
   order_is_stale_ = true;
+  suspects_ -= member.state == MemberState::suspect ? 1 : 0;
+  suspects_ += state == MemberState::suspect ? 1 : 0;
   member.state = state;
   member.since = now;
   member.why = std::move(why);

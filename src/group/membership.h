@@ -175,7 +175,9 @@ class Membership {
   TimeNs beat_ns_;
   Member self_;
   std::map<std::string, Member, std::less<>> others_;  // names are never forgotten
+  std::size_t suspects_ = 0;                           // of them
   std::uint64_t digest_ = 0;                           // of all entries
+  TimeNs changed_at_ = 0;                              // when one of them last changed
   std::vector<Member*> order_;                         // live others, by place
   std::size_t after_self_ = 0;                         // the first of them that comes after this member
   bool order_is_stale_ = false;

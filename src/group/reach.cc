@@ -139,6 +139,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   peer.retry_at = now + peer.retry_after_ns;
   // It is unknown whether these were served before the end, so they are not asked again.
   std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
+  peer.urgent = 0;
   for (const auto& [number, each] : asked) peer.deadlines.erase(number);
   for (auto& [number, each] : asked) finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
   if (on_lost) on_lost(peer.address, process, peer.last_failure, now);
@@ -158,7 +159,7 @@ void Reach::drop(const std::string& address, const Failure& why) {
 
 bool Reach::poll(TimeNs now) {
   if (!attention_ && dropped_.empty()) return false;
-  attention_ = false;
+  attention_ = urgent_ = false;
   bool did = !dropped_.empty();
   for (auto& [request, why] : std::exchange(dropped_, {})) finish(std::move(request), tl::unexpected(why), now);
   // Answers may post, also to new peers: look the next one up again.
@@ -204,6 +205,10 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
       continue;
     }
     peer.deadlines.erase(at->first);
+    if (!at->second.request.answer_can_wait) {
+      --peer.urgent;
+      urgent_ = true;
+    }
     taken.emplace_back(std::move(at->second), std::move(*reply));
     at = peer.asked.erase(at);
   }
@@ -303,6 +308,10 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
   }
   ++counters_.asked;
   request.body = {};
+  if (!request.answer_can_wait) {
+    ++peer.urgent;
+    urgent_ = true;
+  }
   peer.asked.emplace(number, Asked{*ticket, std::move(request), *at, length, *at + inbox_from, range});
   return {};
 }
@@ -349,8 +358,8 @@ bool Reach::fall_asleep(TimeNs) {
     if (!peer->watched || peer->readable || peer->fresh) return false;
     // The member confirms what it was told by an event.
     if (!peer->retiring.empty() && !peer->retiring.back().told) return false;
-    if (!peer->queued.empty() && peer->asked.empty() && peer->retiring.empty()) return false;
-    if (!peer->asked.empty() && !peer->end->arm_replies()) return false;
+    if (!peer->queued.empty() && peer->urgent == 0 && peer->retiring.empty()) return false;
+    if (peer->urgent != 0 && !peer->end->arm_replies()) return false;
   }
   return true;
 }

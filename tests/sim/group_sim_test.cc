@@ -209,7 +209,7 @@ class World {
   void carry_out(std::size_t place, const MembershipEffects& effects) {
     expect(place);
     // Now and then without a change, should one not be told.
-    if (!effects.changes.empty() || random_.chance(0.02)) note(place);
+    if (random_.chance(effects.changes.empty() ? 0.02 : 1) && (size() <= 100 || random_.chance(0.01))) note(place);
     for (const group::Change& change : effects.changes) {
       if (change.state != MemberState::dead || change.member.process == places_[place].process) continue;
       const std::size_t other = std::stoul(change.member.name.substr(4));
