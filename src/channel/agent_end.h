@@ -183,6 +183,7 @@ class AgentEnd {
   bool post_slices(std::uint64_t& budget);
   std::uint64_t post_slice(Pull& pull, std::uint64_t bytes_max);
   bool finish_pulls(TimeNs now);
+  [[nodiscard]] bool may_sleep_with_flush() const noexcept;
   bool flush();
   void flush_mapped();
   void flush_remote();

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "wire/messages/replies.h"
 
 namespace offpath::group {
@@ -106,10 +107,12 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   if (!status) {
     ++counters_.connect_failures;
     peer.last_failure = naming(text_of(peer), status.error());
+    log_refusal(peer, status.error());
     peer.retry_at = now + peer.retry_after_ns;
     peer.retry_after_ns = std::min(2 * peer.retry_after_ns, options_.retry_max_ns);
     return;
   }
+  peer.logged.clear();
   peer.end = std::move(attempt.end);
   peer.outbox = attempt.outbox;
   peer.readable = true;
@@ -118,6 +121,13 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   peer.retry_after_ns = options_.retry_min_ns;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);
+}
+
+// A wrong key, certificate or version does not mend itself. That nobody answers is usual: members start and stop.
+void Reach::log_refusal(Peer& peer, const Failure& why) {
+  if (why.code == Error::peer_lost || why.code == Error::timeout || why.code == Error::would_block) return;
+  if (std::exchange(peer.logged, why.message) != why.message)
+    log(LogLevel::warning, "cannot connect: {}", peer.last_failure.message);
 }
 
 void Reach::disconnect(Peer& peer) {

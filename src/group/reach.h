@@ -130,6 +130,7 @@ class Reach {
     std::list<Retiring> retiring;       // those that were told come first
     TimeNs retry_at = 0, retry_after_ns = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
+    std::string logged{};  // the reason why it cannot be reached that was last logged
   };
   struct Attempt {
     std::unique_ptr<channel::HostEnd> end;
@@ -138,6 +139,7 @@ class Reach {
 
   void connect(Peer& peer, TimeNs now);
   void connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now);
+  static void log_refusal(Peer& peer, const Failure& why);
   void disconnect(Peer& peer);
   void lose(Peer& peer, const Failure& why, TimeNs now);
   bool work(Peer& peer, TimeNs now);

@@ -77,6 +77,10 @@ def test_a_wrong_key_joins_nothing(tmp_path: Path) -> None:
         assert until(lambda: stranger.running["x"].status()["group"]["connect_failures"] >= 3, PATIENCE_S)
         assert group.states("a") == {"a": "alive"}
         assert stranger.states("x") == {"x": "alive"}
+        told = [line for line in stranger.running["x"].log().splitlines() if "cannot connect" in line]
+        assert len(told) == 1, "once, not with every attempt"
+        assert group.address("a") in told[0]
+        assert "key" in told[0]
     finally:
         group.stop_all()
         stranger.stop_all()

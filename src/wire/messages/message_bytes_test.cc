@@ -54,10 +54,12 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PushLease{77, segment_flag | 2}), "4d0000000000000002000080");
   EXPECT_EQ(bytes_of_message(Release{77}), "4d00000000000000");
   EXPECT_EQ(bytes_of_message(PoolCancel{78}), "4e00000000000000");
-  EXPECT_EQ(bytes_of_message(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 3}}),
-            "010000800000000040000000000000000300000000000000");
-  EXPECT_EQ(bytes_of_message(MemberTable{"a", {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", ""}}}),
-            "01006101000000020100000000000000020000000000000003000000000000000100610700756e69783a2f610000");
+  EXPECT_EQ(bytes_of_message(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 3}, {}}),
+            "01000080000000004000000000000000030000000000000000000000");
+  EXPECT_EQ(bytes_of_message(PostTable{{}, bytes_of(std::string_view("x"))}),
+            "0000000000000000000000000000000000000000000000000100000078");
+  EXPECT_EQ(bytes_of_message(MemberTable{"a", 9, 4, {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", ""}}}),
+            "01006109000000000000000400000001000000030100000000000000020000000000000003000000000000000100610700756e69783a2f610000");
   EXPECT_EQ(bytes_of_message(Failed{2, Error::stale, "gone"}), "02000000080000000400676f6e65");
   EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
   EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");
