@@ -138,7 +138,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   hello.nonce.fill(std::byte{5});
   hello.name = "simulation";
   hello.job_labels = {"17", "batch", "/slurm/job_17/step_batch"};
-  EXPECT_EQ(checksum_of(hello), 0x06902bb8u);
+  EXPECT_EQ(checksum_of(hello), 0x2c493788u);
   Welcome welcome;
   welcome.direct = 1;
   welcome.incarnation = 1ull << 60;
@@ -149,7 +149,7 @@ TEST(MessageBytes, OfLargeOnesByTheirChecksums) {
   welcome.agent_name = "dpu";
   welcome.agent_version = "1.2.3";
   welcome.reason = "because";
-  EXPECT_EQ(checksum_of(welcome), 0x33c71644u);
+  EXPECT_EQ(checksum_of(welcome), 0x2f85cc07u);
   const TransferPiece pieces[] = {{1, 2, 3, 4}, {segment_flag | 5, 0, 7, ~0ull}};
   EXPECT_EQ(checksum_of(TransferRequest{42, std::as_bytes(std::span(pieces))}), 0x57c8f5f2u);
 }
