@@ -43,7 +43,7 @@ struct StreamThreads::Shared {
   std::condition_variable idle, ended;  // a server is no longer served; a thread has ended
   std::map<std::uint64_t, Served> all;
   std::uint64_t next = stop_number + 1;
-  unsigned alive = 0, waiting = 0;
+  unsigned alive = 0, starting = 0, waiting = 0;
   bool stopping = false;
 };
 
@@ -91,6 +91,7 @@ Status StreamThreads::Shared::begin_thread(const std::shared_ptr<Shared>& self) 
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error_number == 0) {
     ++alive;
+    ++starting;
     return {};
   }
   delete given;
@@ -145,6 +146,7 @@ void StreamThreads::Shared::await(std::uint64_t number, const Served& served, bo
 
 void StreamThreads::Shared::work(const std::shared_ptr<Shared>& self) {
   std::unique_lock lock(mutex);
+  --starting;
   while (!stopping) {
     ++waiting;
     const int patience = waiting > waiting_max ? idle_ms : -1;
@@ -169,7 +171,7 @@ void StreamThreads::Shared::serve(std::uint64_t number, const std::shared_ptr<Sh
   Served& served = at->second;
   served.busy = true;
   // If none can be started, the other streams wait for this one.
-  if (waiting == 0 && alive < all.size()) (void)begin_thread(self);
+  if (waiting + starting == 0 && alive < all.size()) (void)begin_thread(self);
   StreamServer::Served state{};
   do {
     served.again = false;
