@@ -72,12 +72,13 @@ void Agent::make_group() {
   };
   surroundings.start_job = [this](loop::JobPool::Run run, loop::JobPool::Done done) {
     if (!connecting_)  // a single agent does not need the threads
-      connecting_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{connecting_threads, 64, {}, connecting_thread_ends_ns});
+      connecting_ = std::make_unique<loop::JobPool>(
+          *loop_, loop::JobPoolOptions{connecting_threads, 64, {}, connecting_thread_ends_ns});
     connecting_->start(std::move(run), std::move(done));
   };
   surroundings.watch = [this](int fd, std::function<void()> on_ready) {
-    return loop_->watch(fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); },
-                        loop::Loop::After::sleep);
+    return loop_->watch(
+        fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); }, loop::Loop::After::sleep);
   };
   surroundings.unwatch = [this](int fd) { loop_->unwatch(fd); };
   group_ = std::make_unique<group::Group>(identity(), settings_.group, std::move(surroundings), monotonic_ns());

@@ -82,7 +82,7 @@ class Group final : public loop::Poller {
   MembershipEffects effects_;
   std::vector<std::string> posting_;                // addresses to which a table is under way
   std::map<std::string, std::uint64_t> processes_;  // that were found at addresses
-  std::vector<Refused> refused_;      // to be told by the next poll
+  std::vector<Refused> refused_;                    // to be told by the next poll
   std::vector<std::function<void(const Change&, TimeNs)>> listeners_;
   bool expects_more_ = false;
   GroupCounters counters_;

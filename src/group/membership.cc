@@ -19,8 +19,8 @@ constexpr TimeNs posts_of_a_beat = 8;
 constexpr TimeNs beats_lately = 3;  // so long a change is part of all posts
 // Digests that have differed for so long are compared by whole tables, whatever else changes.
 constexpr TimeNs beats_of_difference = 4;
-constexpr unsigned repeated_max = 3;                               // then the pause no longer grows
-constexpr std::uint64_t beats_between_dead = 4;                    // of posts to the dead, in turns
+constexpr unsigned repeated_max = 3;                                // then the pause no longer grows
+constexpr std::uint64_t beats_between_dead = 4;                     // of posts to the dead, in turns
 constexpr std::array<std::size_t, 3> neighbour_distances{1, 2, 4};  // on each side
 constexpr std::size_t steps_to_neighbours_max = 64;
 
@@ -190,8 +190,8 @@ void Membership::judge(TimeNs now, MembershipEffects& effects) {
     if (now < due)
       judge_at_ = std::min(judge_at_, due);
     else
-      set_state(member, MemberState::dead, fmt::format("a suspicion was not refuted for {:.1f} s",
-                                                       seconds(now - member.since)), now, effects);
+      set_state(member, MemberState::dead,
+                fmt::format("a suspicion was not refuted for {:.1f} s", seconds(now - member.since)), now, effects);
   }
 }
 
@@ -284,7 +284,7 @@ void Membership::hear_sender(const MemberTable& table, const MemberEntry& sender
     difference.since = now;
     difference.repeated = 0;
   }
-  const bool lacks = !is_as_new || table.members < others_.size() + 1, has_more = table.members > others_.size() + 1;
+  const bool lacks = !is_as_new || table.members<others_.size() + 1, has_more = table.members> others_.size() + 1;
   // While changes spread, tables differ for a moment.
   const bool lasts = now - difference.since >= beat_ns_ || now - difference.began >= beats_of_difference * beat_ns_;
   if (now < difference.next_post || !(lacks || has_more || lasts)) return;
@@ -398,8 +398,8 @@ void Membership::order_members() {
   for (auto& [name, member] : others_)
     if (is_live(member.state)) order_.push_back(&member);
   std::ranges::sort(order_, {}, [](const Member* member) { return position(*member); });
-  const auto after = std::ranges::upper_bound(order_, position(self_), {},
-                                              [](const Member* member) { return position(*member); });
+  const auto after =
+      std::ranges::upper_bound(order_, position(self_), {}, [](const Member* member) { return position(*member); });
   after_self_ = static_cast<std::size_t>(after - order_.begin());
 }
 
@@ -441,16 +441,16 @@ void Membership::choose_neighbours(Side side, TimeNs now, std::vector<Member*>& 
     Member* const member = neighbour(side, distance);
     const bool is_heard = !is_quiet(*member, now);
     heard_of += is_heard ? 1 : 0;
-    const auto is_chosen = [](std::size_t at) { return std::ranges::find(neighbour_distances, at) !=
-                                                       neighbour_distances.end(); };
+    const auto is_chosen = [](std::size_t at) {
+      return std::ranges::find(neighbour_distances, at) != neighbour_distances.end();
+    };
     if (is_chosen(distance) || (is_heard && is_chosen(heard_of))) choose(member);
   }
 }
 
 // ---- posting to members
 
-void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address,
-                          bool whole) {
+void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address, bool whole) {
   const auto same = std::ranges::find(effects.posts, address, &MembershipEffects::Post::address);
   if (same != effects.posts.end())
     same->whole |= whole;

@@ -58,13 +58,13 @@ struct Identity {
 struct Member {
   Identity id;
   MemberState state = MemberState::alive;
-  TimeNs since = 0;            // of the state
-  std::uint64_t refuted = 0;   // suspicions
-  std::string why;             // of the state, a sentence; empty where there is nothing to say
-  TimeNs heard_at = 0;         // its newest sign of life, or when it became a neighbour
-  TimeNs changed_at = 0;       // when this entry last changed here
-  std::uint64_t place = 0;     // in the order of members
-  std::uint64_t digest = 0;    // of this entry
+  TimeNs since = 0;           // of the state
+  std::uint64_t refuted = 0;  // suspicions
+  std::string why;            // of the state, a sentence; empty where there is nothing to say
+  TimeNs heard_at = 0;        // its newest sign of life, or when it became a neighbour
+  TimeNs changed_at = 0;      // when this entry last changed here
+  std::uint64_t place = 0;    // in the order of members
+  std::uint64_t digest = 0;   // of this entry
   bool is_neighbour = false;
 };
 
@@ -181,15 +181,15 @@ class Membership {
   std::vector<Member*> order_;                         // live others, by place
   std::size_t after_self_ = 0;                         // the first of them that comes after this member
   bool order_is_stale_ = false;
-  std::vector<Member*> neighbours_;  // those that judge this member, and that it judges
+  std::vector<Member*> neighbours_;   // those that judge this member, and that it judges
   std::size_t neighbours_after_ = 0;  // the first of them, to which it posts with every beat
   std::vector<Seed> seeds_;
   std::size_t next_seed_ = 0;
   std::uint64_t beats_ = 0;
-  std::string last_suspect_, last_dead_;              // whose turn it was
-  std::vector<MembershipEffects::Post> owed_;         // to members that lack something this table has
+  std::string last_suspect_, last_dead_;                        // whose turn it was
+  std::vector<MembershipEffects::Post> owed_;                   // to members that lack something this table has
   std::map<std::string, Difference, std::less<>> differences_;  // by address
-  bool known_ = false;                                // somebody's table has this very process
+  bool known_ = false;                                          // somebody's table has this very process
   TimeNs last_time_, next_beat_, last_spread_;
   TimeNs judge_at_ = never;  // no member has to be judged before
   std::optional<TimeNs> early_at_;

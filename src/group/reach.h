@@ -45,7 +45,7 @@ struct Request {
   std::uint64_t payload_bytes = 1024;  // of the request itself, approximately
   // Its answer does not wake this agent, but is taken when something else does.
   bool answer_can_wait = false;
-  std::uint32_t inbox_bytes = 0;       // of room for the member's pushes; Reach::copied_bytes_max at most
+  std::uint32_t inbox_bytes = 0;  // of room for the member's pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};
   // Called once, on the loop, from within poll(). It may post, but not drop. A `failed` reply arrives as its failure.

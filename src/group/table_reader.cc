@@ -5,14 +5,14 @@
 
 namespace offpath::group {
 
-void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post,
-                             TimeNs now, service::Effects& effects) {
+void TableReader::on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
+                             service::Effects& effects) {
   if (Status begun = begin(channel, request, may_post, now, effects); !begun)
     service::answer_outcome(effects, channel, request.ticket, std::move(begun));
 }
 
-Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post,
-                          TimeNs now, service::Effects& effects) {
+Status TableReader::begin(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
+                          service::Effects& effects) {
   wire::PostTable post{};
   OFP_TRY(wire::decode(request.payload, post));
   // A table makes this agent connect to the addresses in it.

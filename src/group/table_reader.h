@@ -1,5 +1,6 @@
 // Tables of members that other agents post: read from the request, or pulled from the poster's memory, decoded, passed
-// on, answered. A state machine: it takes requests and completions, and fills effects that the owner of the channels carries out.
+// on, answered. A state machine: it takes requests and completions, and fills effects that the owner of the channels
+// carries out.
 #pragma once
 
 #include <cstdint>

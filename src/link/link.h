@@ -38,7 +38,7 @@ struct LinkTraits {
   bool one_sided = false;  // transfers do not use the host's processor
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;
-  std::string reason;  // a sentence that gives the reasons for these values
+  std::string reason;    // a sentence that gives the reasons for these values
   bool ordered = false;  // reads and writes take effect in the order of posting
 };
 

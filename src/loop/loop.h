@@ -10,8 +10,8 @@
 //
 // A round that did something is followed by the next one at once. After `spin` without any work (less after a few
 // rounds of work, which are rarely the first of many; at once if no poller expects more) each poller is asked to fall
-// asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor is ready, a Waker wakes it, or the
-// next deadline has come.
+// asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor
+// is ready, a Waker wakes it, or the next deadline has come.
 #pragma once
 
 #include <sys/epoll.h>

@@ -74,8 +74,9 @@ class World {
   void start(std::size_t place, std::uint64_t incarnation = 0) {
     Place& here = places_[place];
     here.process = random_.next() | 1;
-    here.membership = std::make_unique<Membership>(Identity{name_of(place), incarnation, here.process, address_of(place), ""},
-                                                   group::MembershipOptions{dead_after_ns, here.seeds}, now_);
+    here.membership =
+        std::make_unique<Membership>(Identity{name_of(place), incarnation, here.process, address_of(place), ""},
+                                     group::MembershipOptions{dead_after_ns, here.seeds}, now_);
     here.seen.clear();
     here.stopped = false;
     expect(place);
@@ -219,8 +220,7 @@ class World {
     std::shared_ptr<std::vector<std::byte>> tables[2];
     for (const MembershipEffects::Post& post : effects.posts) {
       auto& table = tables[post.whole ? 1 : 0];
-      if (!table)
-        table = std::make_shared<std::vector<std::byte>>(places_[place].membership->table(post.whole, now_));
+      if (!table) table = std::make_shared<std::vector<std::byte>>(places_[place].membership->table(post.whole, now_));
       ++posted.tables;
       posted.bytes += table->size();
       const std::size_t to = std::stoul(post.address.substr(10));
@@ -337,8 +337,8 @@ void introduce(World& world) {
   wire::MemberTable all;
   all.members = static_cast<std::uint32_t>(world.size());
   for (std::size_t place = 0; place < world.size(); ++place)
-    all.entries.push_back({wire::MemberEntry::State::alive, 1, world.process(place), 0, names[place], addresses[place],
-                           ""});
+    all.entries.push_back(
+        {wire::MemberEntry::State::alive, 1, world.process(place), 0, names[place], addresses[place], ""});
   for (std::size_t place = 0; place < world.size(); ++place) {
     all.sender = names[(place + 1) % world.size()];
     world.tell(place, all);

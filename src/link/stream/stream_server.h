@@ -26,8 +26,8 @@ class StreamServer {
   // Only after stop(). In a forked child it is never destroyed.
   ~StreamServer() = default;
   [[nodiscard]] Status start(std::shared_ptr<StreamThreads> threads);  // null: a thread of its own
-  void stop();          // ends the connection and waits for the thread
-  void close_copies();  // in a forked child
+  void stop();                                                         // ends the connection and waits for the thread
+  void close_copies();                                                 // in a forked child
 
   // For StreamThreads: serves what has arrived, and returns instead of waiting for more.
   enum class Served { idle, needs_room, ended };

@@ -54,8 +54,7 @@ Result<std::shared_ptr<StreamThreads>> StreamThreads::create() {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = stop_number;
-  if (!shared->epoll || !shared->stop ||
-      epoll_ctl(shared->epoll.get(), EPOLL_CTL_ADD, shared->stop.get(), &event) != 0)
+  if (!shared->epoll || !shared->stop || epoll_ctl(shared->epoll.get(), EPOLL_CTL_ADD, shared->stop.get(), &event) != 0)
     return fail_errno(errno, "epoll of streams");
   return std::shared_ptr<StreamThreads>(new StreamThreads(std::move(shared)));
 }

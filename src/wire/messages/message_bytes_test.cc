@@ -59,7 +59,8 @@ TEST(MessageBytes, OfSmallMessages) {
   EXPECT_EQ(bytes_of_message(PostTable{{}, bytes_of(std::string_view("x"))}),
             "0000000000000000000000000000000000000000000000000100000078");
   EXPECT_EQ(bytes_of_message(MemberTable{"a", 9, 4, {{MemberEntry::State::dead, 1, 2, 3, "a", "unix:/a", ""}}}),
-            "01006109000000000000000400000001000000030100000000000000020000000000000003000000000000000100610700756e69783a2f610000");
+            "01006109000000000000000400000001000000030100000000000000020000000000000003000000000000000100610700756e6978"
+            "3a2f610000");
   EXPECT_EQ(bytes_of_message(Failed{2, Error::stale, "gone"}), "02000000080000000400676f6e65");
   EXPECT_EQ(bytes_of_message(Opened{2, 8192}), "020000000020000000000000");
   EXPECT_EQ(bytes_of_message(Probed{-5}), "fbffffffffffffff");

@@ -303,7 +303,8 @@ TEST(Message, Members) {
   EXPECT_EQ(there_and_back(PostTable{{}, small}, kept).enclosed.size(), small.size());
   using State = MemberEntry::State;
   const auto table = there_and_back(
-      MemberTable{"b", 77, 5, {{State::suspect, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}},
+      MemberTable{
+          "b", 77, 5, {{State::suspect, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}},
       kept);
   EXPECT_EQ(table.sender, "b");
   EXPECT_EQ(table.digest, 77u);
@@ -323,7 +324,8 @@ TEST(Message, Members) {
   EXPECT_EQ(refusal(PostTable{{.region = 1, .generation = 1, .offset = 0, .length = member_table_bytes_max + 1}, {}}),
             "a table of members of 1048577 bytes, at most 1048576 are allowed");
   EXPECT_EQ(refusal(PostTable{{}, large}), "a table of members encloses 1025 bytes, at most 1024 are allowed");
-  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{State::alive, 1, 2, 3, "", "", ""}}}), "table of members: one has no name");
+  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{State::alive, 1, 2, 3, "", "", ""}}}),
+            "table of members: one has no name");
   EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{static_cast<State>(4), 1, 2, 3, "a", "", ""}}}),
             "table of members: state number 4, the last one is 3");
   const std::vector<MemberEntry> many(members_max + 1, MemberEntry{State::alive, 1, 2, 3, "a", "", ""});

@@ -12,8 +12,8 @@
 
 namespace offpath::wire {
 
-// Agent to agent: the sender's table of members, or a part of it, as a MemberTable. One of at most enclosed_bytes_max is
-// enclosed, a larger one is to be pulled. Answered by Done when it has been read.
+// Agent to agent: the sender's table of members, or a part of it, as a MemberTable. One of at most enclosed_bytes_max
+// is enclosed, a larger one is to be pulled. Answered by Done when it has been read.
 struct PostTable {
   BufferRef table;  // of length 0: it is enclosed
   Bytes enclosed;
@@ -148,9 +148,9 @@ struct MemberEntry {
 };
 
 struct MemberTable {
-  std::string_view sender;  // one of the entries
-  std::uint64_t digest;     // of all entries of the sender's table, in any order
-  std::uint32_t members;    // how many these are
+  std::string_view sender;           // one of the entries
+  std::uint64_t digest;              // of all entries of the sender's table, in any order
+  std::uint32_t members;             // how many these are
   std::vector<MemberEntry> entries;  // all of them, or those that changed lately
 };
 inline constexpr std::uint32_t members_max = 1024;  // of one table
