@@ -24,7 +24,7 @@ SETTLE_S = 10.0  # the members know each other, but still exchange what they lea
 
 
 @contextmanager
-def idle_group(directory: Path, agents: int, link: str, dead_after_s: float = 5) -> Iterator[list[AgentProcess]]:
+def idle_group(directory: Path, agents: int, link: str, dead_after_s: int = 5) -> Iterator[list[AgentProcess]]:
     """Members that all know each other. They join the first one, over Unix sockets or TCP."""
     started: list[AgentProcess] = []
     key = directory / "key"

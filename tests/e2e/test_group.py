@@ -40,8 +40,8 @@ def test_a_list_of_addresses_makes_a_group(group: Group) -> None:
     assert told["address"] == group.address("c")
     assert told["http"] == group.running["c"].ready["http"].removeprefix("http://").rstrip("/")
 
-    # Tables cross over channels like those of programs, small ones within the requests. A member that a third one told of
-    # another may not have read its table yet.
+    # Tables cross over channels like those of programs, small ones within the requests. A member that a third one told
+    # of another may not have read its table yet.
     def read_from() -> dict[str, int]:
         return {each["program"]: each["requests"] for each in group.running["a"].status()["channels"]}
 

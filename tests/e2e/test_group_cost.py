@@ -13,7 +13,7 @@ import pytest
 from group_cost import SETTLE_S, idle_group, measure
 
 AGENTS = 32
-DEAD_AFTER_S = 5.0
+DEAD_AFTER_S = 5
 BEATS_PER_S = 10 / DEAD_AFTER_S  # Membership::beats_of_death
 TABLE_BYTES_MAX = 160  # of a beat: the sender's entry, whose name and addresses are short here
 
