@@ -142,7 +142,7 @@ void Dispatcher::ask_group(service::AskEffect& ask) {
   group_.group->post(ask.member, std::move(request));
 }
 
-// A suspected member still counts: suspicion is local, and moving rows is expensive.
+// A suspected member still counts: it may refute that, and moving rows is expensive.
 void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   const group::Membership& membership = group_.group->membership();
   std::vector<std::string> alive{membership.self().id.name};
