@@ -33,6 +33,7 @@ constexpr loop::JobPatience file_patience{.stand_in_after_ns = second_ns,
                                           .end_within_ns = second_ns};
 // several, so that the disk has several writes at a time and readers do not wait for all of them
 constexpr unsigned disk_threads = 4;
+constexpr TimeNs idle_thread_ends_ns = 10 * second_ns;  // of those for files, which few agents use
 
 Result<link::AgentPolicy> make_policy(const AgentSettings& settings, std::shared_ptr<link::LastingMemory> lasting,
                                       std::shared_ptr<ReceivedFds> received,
@@ -191,7 +192,7 @@ Status Agent::listen() {
 Status Agent::join_parts() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   file_jobs_ = std::make_unique<loop::JobPool>(
-      *loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max, file_patience});
+      *loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max, file_patience, idle_thread_ends_ns});
   if (settings_.dispatcher.pools.store)
     disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
   dispatcher_ =
@@ -323,13 +324,17 @@ void Agent::on_arrival(Acceptor::Arrival arrival, TimeNs now) {
   dispatcher_->add_channel(std::move(link), arrival.layout, arrival.client, now);
 }
 
-// The descriptors have no handler: they wake the loop, and the channel's own poll reads the rings.
+// The descriptors wake the loop, and the channel's own poll reads the rings.
 void Agent::watch_channel(const channel::AgentEnd& channel) {
   Watched descriptors{channel.link().event_fd(), channel.link().life_fd()};
   bool can_wake = descriptors.event_fd >= 0;
   for (int* fd : {&descriptors.event_fd, &descriptors.life_fd}) {
     if (*fd < 0) continue;
-    if (Status watched = loop_->watch(*fd, EPOLLIN); !watched) {
+    loop::Loop::OnReady on_ready;
+    // A look of such a link is a system call, which it makes only if it is told to.
+    if (fd == &descriptors.event_fd && !channel.traits().one_sided)
+      on_ready = [link = &dispatcher_->find(channel.number())->link()](std::uint32_t, TimeNs) { link->on_readable(); };
+    if (Status watched = loop_->watch(*fd, EPOLLIN, std::move(on_ready), loop::Loop::After::sleep); !watched) {
       log(LogLevel::warning, "channel {}: {}; it will be polled", channel.number(), watched.error().message);
       *fd = -1;
       can_wake = false;
@@ -353,6 +358,8 @@ bool Agent::Channels::poll(TimeNs now) { return agent_.dispatcher_->poll(now); }
 bool Agent::Channels::fall_asleep(TimeNs now) {
   return agent_.dispatcher_->fall_asleep(now) && agent_.unwatchable_ == 0;
 }
+
+bool Agent::Channels::expects_more() const { return agent_.dispatcher_->expects_more(); }
 
 TimeNs Agent::Channels::next_deadline() const { return agent_.dispatcher_->next_deadline(); }
 

@@ -74,6 +74,7 @@ class Agent {
     bool poll(TimeNs now) override;
     bool fall_asleep(TimeNs now) override;
     TimeNs next_deadline() const override;
+    [[nodiscard]] bool expects_more() const override;
 
    private:
     Agent& agent_;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "channel/host_end.h"
 #include "group/launcher.h"
+#include "link/stream/stream_threads.h"
 #include "wire/limits.h"
 
 namespace offpath::agent {
@@ -14,6 +15,7 @@ namespace offpath::agent {
 namespace {
 
 constexpr unsigned connecting_threads = 4;
+constexpr TimeNs connecting_thread_ends_ns = 10 * second_ns;
 constexpr TimeNs farewell_ns = 300 * millisecond_ns;
 constexpr TimeNs launcher_patience_ns = 60 * second_ns;
 
@@ -60,6 +62,8 @@ void Agent::make_group() {
   host.layout = {.request_slots = 1024, .reply_slots = 1024, .streams_max = 1};
   host.key_file = settings_.key_file;
   host.tls_ca_file = settings_.group_tls_ca_file;
+  auto threads = link::StreamThreads::create();
+  if (threads) host.stream_threads = std::move(*threads);  // without: a thread for each link
   group::Reach::Surroundings surroundings;
   surroundings.connect = [host](const std::string& text, TimeNs deadline) -> Result<std::unique_ptr<channel::HostEnd>> {
     OFP_ASSIGN(const link::Address address, link::Address::parse(text));
@@ -68,11 +72,13 @@ void Agent::make_group() {
   };
   surroundings.start_job = [this](loop::JobPool::Run run, loop::JobPool::Done done) {
     if (!connecting_)  // a single agent does not need the threads
-      connecting_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{connecting_threads, 64});
+      connecting_ = std::make_unique<loop::JobPool>(
+          *loop_, loop::JobPoolOptions{connecting_threads, 64, {}, connecting_thread_ends_ns});
     connecting_->start(std::move(run), std::move(done));
   };
   surroundings.watch = [this](int fd, std::function<void()> on_ready) {
-    return loop_->watch(fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); });
+    return loop_->watch(
+        fd, EPOLLIN, [on_ready = std::move(on_ready)](std::uint32_t, TimeNs) { on_ready(); }, loop::Loop::After::sleep);
   };
   surroundings.unwatch = [this](int fd) { loop_->unwatch(fd); };
   group_ = std::make_unique<group::Group>(identity(), settings_.group, std::move(surroundings), monotonic_ns());

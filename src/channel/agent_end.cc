@@ -73,7 +73,15 @@ bool AgentEnd::poll(TimeNs now) {
     take_link_events(time(now));  // then their batch completes in this round, and the next one may begin
   }
   did |= finish_pulls(now);  // pulls with nothing to read
+  if (!closing_ && may_sleep_with_flush()) {
+    sleep_ = Sleep::falling;
+    agent_line_dirty_ = true;
+  }
   if (!closing_) did |= flush();
+  if (sleep_ == Sleep::falling && link_->traits().ordered && !agent_line_dirty_ && !looking_ && !closing_) {
+    sleep_ = Sleep::looking;
+    post_look();
+  }
   if (did) idle_since_ = now;
   return did;
 }
@@ -164,7 +172,9 @@ void AgentEnd::rouse() noexcept {
     agent_line_dirty_ = true;
 }
 
-TimeNs AgentEnd::idle_before_sleep_ns() const { return link_->traits().one_sided ? options_.idle_before_sleep_ns : 0; }
+TimeNs AgentEnd::idle_before_sleep_ns() const {
+  return link_->traits().one_sided && !background_ ? options_.idle_before_sleep_ns : 0;
+}
 
 // Called before idle_since_ counts the post.
 void AgentEnd::note_post(const Entry& entry, TimeNs now) {
@@ -514,6 +524,14 @@ bool AgentEnd::pay_wake() {
   return true;
 }
 
+// After a request that no other is likely to follow: the answer, the flag of the sleep and the look after it are posted
+// together, if the link keeps their order.
+bool AgentEnd::may_sleep_with_flush() const noexcept {
+  return mapped_ == nullptr && background_ && sleep_ == Sleep::awake && look_again_ && !looking_ && !fetching_ &&
+         flushing_ == 0 && pulls_.empty() && link_->traits().ordered &&
+         replies_.used(reply_head_) < replies_.slots() / 2;
+}
+
 bool AgentEnd::fall_asleep(TimeNs now) {
   if (closed_ || closing_) return false;
   if (now - idle_since_ < idle_before_sleep_ns() || !answers_.empty()) return false;
@@ -540,6 +558,10 @@ bool AgentEnd::fall_asleep(TimeNs now) {
       sleep_ = Sleep::falling;
       agent_line_dirty_ = true;
       flush_remote();
+      if (link_->traits().ordered) {
+        sleep_ = Sleep::looking;
+        post_look();
+      }
       return true;
     case Sleep::falling:
       if (flushing_ > 0) return true;

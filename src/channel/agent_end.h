@@ -99,6 +99,9 @@ class AgentEnd {
   }
   // While held, no requests are taken, and the program sees a full ring.
   void hold_requests(bool held) noexcept { held_ = held; }
+  // The newest request is one after which no other is likely to follow soon: the channel sleeps without a pause.
+  void set_background(bool background) noexcept { background_ = background; }
+  [[nodiscard]] bool background() const noexcept { return background_; }
   // Pulls of one channel are served in order. The channel uses `pieces` until on_transfer.
   void pull(std::uint64_t token, std::vector<link::ReadPiece> pieces);
   // A small read at once, beside the pulls. The memory stays until on_transfer.
@@ -180,6 +183,7 @@ class AgentEnd {
   bool post_slices(std::uint64_t& budget);
   std::uint64_t post_slice(Pull& pull, std::uint64_t bytes_max);
   bool finish_pulls(TimeNs now);
+  [[nodiscard]] bool may_sleep_with_flush() const noexcept;
   bool flush();
   void flush_mapped();
   void flush_remote();
@@ -208,7 +212,7 @@ class AgentEnd {
   std::uint64_t tail_ = 0;          // request tail as last seen
   std::uint64_t reply_head_ = 0;    // as last seen
   std::uint64_t head_written_ = 0;  // request head that the host knows
-  bool held_ = false;
+  bool held_ = false, background_ = false;
   bool looking_ = false;  // a look over the link is under way
   bool look_again_ = false;
   std::uint64_t look_position_ = 0, look_slots_ = 0, look_tail_before_ = 0;

@@ -10,7 +10,7 @@ namespace offpath::group {
 
 namespace {
 
-constexpr TimeNs beats_of_a_post = 4;  // then the receiver is slow, and gets the next table instead
+constexpr TimeNs beats_of_a_post = 2;  // then the receiver is slow, and gets the next table instead
 
 // Work that ends when a member's state changes, and the reason.
 Failure end_of(const Change& change) {
@@ -27,9 +27,11 @@ Group::Group(Identity self, const GroupOptions& options, Reach::Surroundings sur
       reach_(std::move(surroundings), options.reach),
       reader_([this](const wire::MemberTable& table, TimeNs at) { return take_table(table, at); }) {
   reach_.on_connected = [this](const std::string& address, std::uint64_t process) {
+    processes_[address] = process;
     membership_.on_answered(address, process);
   };
-  reach_.on_lost = [this](const std::string&, std::uint64_t process, const Failure& why, TimeNs at) {
+  reach_.on_lost = [this](const std::string& address, std::uint64_t process, const Failure& why, TimeNs at) {
+    processes_.erase(address);
     membership_.on_lost(process, why.message, at, effects_);
   };
 }
@@ -58,14 +60,15 @@ void Group::leave(TimeNs now) {
 }
 
 bool Group::poll(TimeNs now) {
-  bool did = !refused_.empty();
+  bool did = expects_more_ = !refused_.empty();
   for (Refused& each : std::exchange(refused_, {}))
     if (each.request.answer) each.request.answer(tl::unexpected(std::move(each.why)), now);
+  did |= reach_.poll(now);  // first: an answer is a sign of life
+  expects_more_ |= reach_.expects_more();
   if (membership_.next_deadline() <= now) {
     membership_.on_time(now, effects_);
     did = true;
   }
-  did |= reach_.poll(now);
   carry_out(now);  // not from within the poll: it drops channels
   return did;
 }
@@ -79,8 +82,12 @@ void Group::carry_out(TimeNs now) {
   MembershipEffects effects = std::exchange(effects_, {});
   for (const Change& change : effects.changes) follow(change, now);
   if (effects.posts.empty()) return;
-  const std::vector<std::byte> table = membership_.table();
-  for (const MembershipEffects::Post& post : effects.posts) post_table(post, table, now);
+  Table whole, part;
+  for (const MembershipEffects::Post& post : effects.posts) {
+    Table& table = post.whole ? whole : part;
+    if (!table) table = std::make_shared<const std::vector<std::byte>>(membership_.table(post.whole, now));
+    post_table(post, table, now);
+  }
 }
 
 void Group::follow(const Change& change, TimeNs now) {
@@ -98,19 +105,24 @@ void Group::follow(const Change& change, TimeNs now) {
   for (const auto& tell : listeners_) tell(change, now);
 }
 
-void Group::post_table(const MembershipEffects::Post& post, const std::vector<std::byte>& table, TimeNs now) {
+void Group::post_table(const MembershipEffects::Post& post, const Table& table, TimeNs now) {
   if (std::ranges::find(posting_, post.address) != posting_.end()) return;
   posting_.push_back(post.address);
   ++counters_.tables_posted;
+  counters_.table_bytes_posted += table->size();
+  const bool enclosed = table->size() <= wire::enclosed_bytes_max;
   Request request;
   request.kind = wire::EntryKind::member_table;
+  request.answer_can_wait = true;
   request.deadline = deadline_after(now, beats_of_a_post * membership_.beat_ns());
-  request.body = table;
-  request.compose = [](const Named& named, std::vector<std::byte>& payload) {
-    wire::encode(wire::PostTable{named.bytes}, payload);
+  if (!enclosed) request.body = *table;
+  request.compose = [table, enclosed](const Named& named, std::vector<std::byte>& payload) {
+    wire::encode(wire::PostTable{named.bytes, enclosed ? Bytes(*table) : Bytes()}, payload);
   };
-  request.answer = [this, address = post.address](const Result<Answer>& reply, TimeNs) {
+  request.answer = [this, address = post.address, now](const Result<Answer>& reply, TimeNs) {
     std::erase(posting_, address);
+    if (const auto found = processes_.find(address); reply && found != processes_.end())
+      membership_.on_taken(found->second, now);
     if (reply) return;
     ++counters_.tables_failed;
     log(LogLevel::debug, "a table of members was not delivered: {}", reply.error().message);

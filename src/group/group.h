@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +28,7 @@ struct GroupOptions {
 
 struct GroupCounters {
   std::uint64_t tables_posted = 0, tables_failed = 0, tables_taken = 0, tables_refused = 0;
+  std::uint64_t table_bytes_posted = 0;
 };
 
 class Group final : public loop::Poller {
@@ -41,8 +44,9 @@ class Group final : public loop::Poller {
   [[nodiscard]] const Membership& membership() const noexcept { return membership_; }
 
   // ---- for the owner of the channels on which others ask
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, service::Effects& effects) {
-    reader_.on_request(channel, request, may_post, effects);
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
+                  service::Effects& effects) {
+    reader_.on_request(channel, request, may_post, now, effects);
   }
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects) {
     reader_.on_transfer(token, status, now, effects);
@@ -56,6 +60,7 @@ class Group final : public loop::Poller {
   bool poll(TimeNs now) override;
   bool fall_asleep(TimeNs now) override;
   [[nodiscard]] TimeNs next_deadline() const override;
+  [[nodiscard]] bool expects_more() const override { return expects_more_; }
 
   [[nodiscard]] const Reach& reach() const noexcept { return reach_; }
   [[nodiscard]] const GroupCounters& counters() const noexcept { return counters_; }
@@ -67,16 +72,19 @@ class Group final : public loop::Poller {
   };
   [[nodiscard]] Status take_table(const wire::MemberTable& table, TimeNs now);
   void carry_out(TimeNs now);
-  void post_table(const MembershipEffects::Post& post, const std::vector<std::byte>& table, TimeNs now);
+  using Table = std::shared_ptr<const std::vector<std::byte>>;
+  void post_table(const MembershipEffects::Post& post, const Table& table, TimeNs now);
   void follow(const Change& change, TimeNs now);
 
   Membership membership_;
   Reach reach_;
   TableReader reader_;
   MembershipEffects effects_;
-  std::vector<std::string> posting_;  // addresses to which a table is under way
-  std::vector<Refused> refused_;      // to be told by the next poll
+  std::vector<std::string> posting_;                // addresses to which a table is under way
+  std::map<std::string, std::uint64_t> processes_;  // that were found at addresses
+  std::vector<Refused> refused_;                    // to be told by the next poll
   std::vector<std::function<void(const Change&, TimeNs)>> listeners_;
+  bool expects_more_ = false;
   GroupCounters counters_;
 };
 

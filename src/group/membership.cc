@@ -1,8 +1,11 @@
 #include "group/membership.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
+
+#include "base/mix.h"
 
 namespace offpath::group {
 
@@ -11,33 +14,22 @@ using wire::MemberTable;
 
 namespace {
 
-// Posts between beats, so that an event spreads fast and many events cause no storm.
+// Posts of changes within a beat, so that an event spreads fast and many events cause no storm.
 constexpr TimeNs posts_of_a_beat = 8;
+constexpr TimeNs beats_lately = 3;  // so long a change is part of all posts
+// Digests that have differed for so long are compared by whole tables, whatever else changes.
+constexpr TimeNs beats_of_difference = 4;
+constexpr unsigned repeated_max = 3;                                // then the pause no longer grows
+constexpr std::uint64_t beats_between_dead = 4;                     // of posts to the dead, in turns
+constexpr std::array<std::size_t, 3> neighbour_distances{1, 2, 4};  // on each side
+constexpr std::size_t steps_to_neighbours_max = 64;
 
-MemberEntry::State told(MemberState state) noexcept {
-  switch (state) {
-    case MemberState::alive:
-    case MemberState::suspect:
-      return MemberEntry::State::alive;
-    case MemberState::left:
-      return MemberEntry::State::left;
-    case MemberState::dead:
-      return MemberEntry::State::dead;
-  }
-  return MemberEntry::State::dead;
-}
-
-MemberState heard(MemberEntry::State state) noexcept {
-  switch (state) {
-    case MemberEntry::State::alive:
-      return MemberState::alive;
-    case MemberEntry::State::left:
-      return MemberState::left;
-    case MemberEntry::State::dead:
-      return MemberState::dead;
-  }
-  return MemberState::dead;
-}
+static_assert(static_cast<int>(MemberState::alive) == static_cast<int>(MemberEntry::State::alive));
+static_assert(static_cast<int>(MemberState::suspect) == static_cast<int>(MemberEntry::State::suspect));
+static_assert(static_cast<int>(MemberState::left) == static_cast<int>(MemberEntry::State::left));
+static_assert(static_cast<int>(MemberState::dead) == static_cast<int>(MemberEntry::State::dead));
+MemberEntry::State told(MemberState state) noexcept { return static_cast<MemberEntry::State>(state); }
+MemberState heard(MemberEntry::State state) noexcept { return static_cast<MemberState>(state); }
 
 // The order of two entries of one name, except for their states.
 std::tuple<std::uint64_t, std::uint64_t> rank(const MemberEntry& entry) noexcept {
@@ -48,11 +40,31 @@ std::tuple<std::uint64_t, std::uint64_t> rank(const Member& member) noexcept {
 }
 
 MemberEntry entry_of(const Member& member) {
-  return {told(member.state), member.id.incarnation, member.id.process, member.beats,
+  return {told(member.state), member.id.incarnation, member.id.process, member.refuted,
           member.id.name,     member.id.address,     member.id.http};
 }
 
+std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = text.size();
+  for (const char each : text) hash = mix((hash ^ static_cast<unsigned char>(each)) + golden_ratio);
+  return hash;
+}
+
+// The same for the same entry on every machine: it is compared between them.
+std::uint64_t digest_of(const Member& member) noexcept {
+  std::uint64_t digest = hash_of(member.id.name);
+  for (const std::uint64_t part : {member.id.incarnation, member.id.process, static_cast<std::uint64_t>(member.state),
+                                   member.refuted, hash_of(member.id.address), hash_of(member.id.http)})
+    digest = mix((digest ^ part) + golden_ratio);
+  return digest;
+}
+
 bool is_live(MemberState state) noexcept { return state == MemberState::alive || state == MemberState::suspect; }
+bool is_live(MemberEntry::State state) noexcept { return is_live(heard(state)); }
+
+std::tuple<std::uint64_t, std::string_view> position(const Member& member) noexcept {
+  return {member.place, member.id.name};
+}
 
 double seconds(TimeNs time) { return static_cast<double>(time) / second_ns; }
 
@@ -67,9 +79,11 @@ Membership::Membership(Identity self, const MembershipOptions& options, TimeNs n
     : beat_ns_(std::max<TimeNs>(options.dead_after_ns / beats_of_death, 1)),
       last_time_(now),
       next_beat_(now),
-      last_post_(now) {
+      last_spread_(now) {
   self_.id = std::move(self);
-  self_.since = self_.heard_at = now;
+  self_.place = hash_of(self_.id.name);
+  self_.since = self_.heard_at = self_.changed_at = changed_at_ = now;
+  digest_ = self_.digest = digest_of(self_);
   for (const std::string& address : options.seeds)
     if (address != self_.id.address) seeds_.push_back({address});
 }
@@ -84,16 +98,22 @@ bool Membership::alone() const noexcept { return others_.empty() && std::ranges:
 
 TimeNs Membership::next_deadline() const noexcept {
   if (!active()) return never;
-  const TimeNs beat = alone() ? never : next_beat_;
-  return early_at_ ? std::min(*early_at_, beat) : beat;
+  const TimeNs due = alone() ? never : std::min(next_beat_, judge_at_);
+  return early_at_ ? std::min(*early_at_, due) : due;
 }
 
-std::vector<std::byte> Membership::table() const {
+std::vector<std::byte> Membership::table(bool whole, TimeNs now) const {
   MemberTable table;
   table.sender = self_.id.name;
-  table.entries.reserve(others_.size() + 1);
+  table.digest = digest_;
+  table.members = static_cast<std::uint32_t>(others_.size() + 1);
   table.entries.push_back(entry_of(self_));
-  for (const auto& [name, member] : others_) table.entries.push_back(entry_of(member));
+  const bool all_is_old = suspects_ == 0 && now - changed_at_ >= beats_lately * beat_ns_;
+  for (auto at = !whole && all_is_old ? others_.end() : others_.begin(); at != others_.end(); ++at) {
+    const Member& member = at->second;
+    if (whole || member.state == MemberState::suspect || now - member.changed_at < beats_lately * beat_ns_)
+      table.entries.push_back(entry_of(member));
+  }
   std::vector<std::byte> bytes;
   wire::encode(table, bytes);
   return bytes;
@@ -104,13 +124,27 @@ std::vector<std::byte> Membership::table() const {
 // This process or its loop was stopped: the silence is its own, so it judges no member.
 void Membership::notice_standstill(TimeNs now) {
   if (const TimeNs gap = now - last_time_; gap > 2 * beat_ns_) {
-    for (auto& [name, member] : others_) member.heard_at += gap - beat_ns_;
+    for (auto& [name, member] : others_) {
+      member.heard_at += gap - beat_ns_;
+      if (member.state == MemberState::suspect) member.since += gap - beat_ns_;
+    }
   }
   last_time_ = std::max(last_time_, now);
 }
 
 void Membership::hurry(TimeNs now) noexcept {
-  if (!early_at_) early_at_ = std::max(now, last_post_ + beat_ns_ / posts_of_a_beat);
+  const TimeNs at = std::max(now, last_spread_ + beat_ns_ / posts_of_a_beat);
+  early_at_ = early_at_ ? std::min(*early_at_, at) : at;
+}
+
+void Membership::owe(const std::string& name, const std::string& address, bool whole, TimeNs now) {
+  // The address counts: an earlier process of this name may have had another one.
+  const auto at = std::ranges::find(owed_, address, &MembershipEffects::Post::address);
+  if (at == owed_.end())
+    owed_.push_back({name, address, whole});
+  else
+    at->whole |= whole;
+  early_at_ = early_at_ ? std::min(*early_at_, now) : now;
 }
 
 void Membership::on_time(TimeNs now, MembershipEffects& effects) {
@@ -118,37 +152,73 @@ void Membership::on_time(TimeNs now, MembershipEffects& effects) {
   notice_standstill(now);
   const bool beat = !alone() && now >= next_beat_;
   if (beat) {
-    ++self_.beats;
     self_.heard_at = now;
-    next_beat_ = std::max(next_beat_ + beat_ns_, now);
-    judge(now, effects);
+    next_beat_ = next_beat_ + beat_ns_ > now ? next_beat_ + beat_ns_ : now + beat_ns_;
+    choose_neighbours(now);
   }
+  if (beat || now >= judge_at_) judge(now, effects);
   if (!beat && (!early_at_ || now < *early_at_)) return;
   early_at_.reset();
-  last_post_ = now;
-  post_to_successors(effects);
-  for (const MembershipEffects::Post& owed : std::exchange(owed_, {})) add_post(effects, owed.name, owed.address);
-  if (beat) post_in_turns(effects);
+  // Before other posts to the same members, which may be of the whole table.
+  for (const MembershipEffects::Post& owed : std::exchange(owed_, {}))
+    add_post(effects, owed.name, owed.address, owed.whole);
+  if (spreads_ && (beat || now >= last_spread_ + beat_ns_ / posts_of_a_beat)) {
+    spreads_ = false;
+    last_spread_ = now;
+    post_to_successors(effects);
+  }
+  if (spreads_) hurry(now);
+  if (!beat) return;
+  post_to_neighbours(now, effects);
+  post_in_turns(effects);
 }
 
 void Membership::judge(TimeNs now, MembershipEffects& effects) {
+  judge_at_ = never;
+  for (Member* const member : neighbours_) {
+    if (member->state != MemberState::alive) continue;
+    const TimeNs due = member->heard_at + beats_until_suspect * beat_ns_;
+    if (now < due)
+      judge_at_ = std::min(judge_at_, due);
+    else
+      suspect(*member, fmt::format("no sign of life for {:.1f} s", seconds(now - member->heard_at)), now, effects);
+  }
+  if (suspects_ == 0) return;
   for (auto& [name, member] : others_) {
-    if (!is_live(member.state)) continue;
-    const TimeNs silence = now - member.heard_at;
-    if (silence >= beats_until_dead * beat_ns_)
-      set_state(member, MemberState::dead, fmt::format("no sign of life for {:.1f} s", seconds(silence)), now, effects);
-    else if (silence >= beats_until_suspect * beat_ns_ && member.state == MemberState::alive)
-      set_state(member, MemberState::suspect, fmt::format("no sign of life for {:.1f} s", seconds(silence)), now,
-                effects);
+    if (member.state != MemberState::suspect) continue;
+    const TimeNs due = std::max(member.since, member.heard_at) + beats_to_refute * beat_ns_;
+    if (now < due)
+      judge_at_ = std::min(judge_at_, due);
+    else
+      set_state(member, MemberState::dead,
+                fmt::format("a suspicion was not refuted for {:.1f} s", seconds(now - member.since)), now, effects);
   }
 }
 
+// Its digest, and that of the whole table, follow; all members are told.
+void Membership::note_change(Member& member, TimeNs now) {
+  digest_ -= member.digest;
+  member.digest = digest_of(member);
+  digest_ += member.digest;
+  member.changed_at = changed_at_ = now;
+  spreads_ = true;
+  hurry(now);
+}
+
 void Membership::set_state(Member& member, MemberState state, std::string why, TimeNs now, MembershipEffects& effects) {
-  if (told(member.state) != told(state)) hurry(now);
+  order_is_stale_ = true;
+  suspects_ -= member.state == MemberState::suspect ? 1 : 0;
+  suspects_ += state == MemberState::suspect ? 1 : 0;
   member.state = state;
   member.since = now;
   member.why = std::move(why);
+  note_change(member, now);
   effects.changes.push_back({member.id, state, member.why});
+}
+
+void Membership::suspect(Member& member, std::string why, TimeNs now, MembershipEffects& effects) {
+  set_state(member, MemberState::suspect, std::move(why), now, effects);
+  judge_at_ = std::min(judge_at_, now + beats_to_refute * beat_ns_);
 }
 
 void Membership::on_lost(std::uint64_t process, std::string_view why, TimeNs now, MembershipEffects& effects) {
@@ -156,8 +226,14 @@ void Membership::on_lost(std::uint64_t process, std::string_view why, TimeNs now
   for (auto& [name, member] : others_) {
     if (member.id.process != process || member.state != MemberState::alive) continue;
     member.heard_at = std::min(member.heard_at, now - beats_until_suspect * beat_ns_);
-    set_state(member, MemberState::suspect, std::string(why), now, effects);
+    suspect(member, std::string(why), now, effects);
+    owe(name, member.id.address, false, now);  // so that it can refute it
   }
+}
+
+void Membership::on_taken(std::uint64_t process, TimeNs posted_at) {
+  for (Member* const member : neighbours_)
+    if (member->id.process == process) member->heard_at = std::max(member->heard_at, posted_at);
 }
 
 void Membership::leave(TimeNs now, MembershipEffects& effects) {
@@ -177,16 +253,43 @@ Status Membership::on_table(const MemberTable& table, TimeNs now, MembershipEffe
   if (alone()) last_time_ = next_beat_ = now;  // there was no member to judge, or to tell beats
   notice_standstill(now);
   if (sender->process == self_.id.process) return {};  // one's own address was among those given
-  std::size_t as_new = 0;
-  for (const MemberEntry& entry : table.entries) as_new += merge(entry, now, effects) ? 1 : 0;
-  // The sender lacks something. (A sender that names a member twice can hide that, and gets no answer.)
-  if (as_new < others_.size() + 1 && table.sender != self_.id.name) {
-    // Use the address in its own table: its name may be known from an earlier process.
-    const auto same = [&](const MembershipEffects::Post& owed) { return owed.address == sender->address; };
-    if (std::ranges::none_of(owed_, same)) owed_.push_back({std::string(table.sender), std::string(sender->address)});
-    hurry(now);
+  bool is_as_new = true;
+  for (const MemberEntry& entry : table.entries) {
+    const bool as_new = merge(entry, now, effects);
+    if (entry.name == sender->name) is_as_new &= as_new;
   }
+  if (table.sender != self_.id.name)
+    hear_sender(table, *sender, is_as_new, now);
+  else if (!is_as_new)
+    owe(self_.id.name, std::string(sender->address), true, now);  // another process of this name
   return {};
+}
+
+// What the sender's post says besides its entries: that it lives, and whether it lacks something.
+void Membership::hear_sender(const MemberTable& table, const MemberEntry& sender, bool is_as_new, TimeNs now) {
+  const std::string name(table.sender), address(sender.address);
+  if (const auto known = others_.find(name); known != others_.end() && known->second.id.process == sender.process) {
+    known->second.heard_at = std::max(known->second.heard_at, now);
+    if (known->second.state == MemberState::suspect) owe(name, address, false, now);  // it refutes what it reads
+  }
+  if (table.digest == digest_) {
+    differences_.erase(address);
+    return;
+  }
+  if (differences_.size() > wire::members_max) differences_.clear();
+  Difference& difference = differences_.try_emplace(address, Difference{.began = now}).first->second;
+  if (difference.here != digest_ || difference.there != table.digest) {
+    difference.here = digest_;
+    difference.there = table.digest;
+    difference.since = now;
+    difference.repeated = 0;
+  }
+  const bool lacks = !is_as_new || table.members<others_.size() + 1, has_more = table.members> others_.size() + 1;
+  // While changes spread, tables differ for a moment.
+  const bool lasts = now - difference.since >= beat_ns_ || now - difference.began >= beats_of_difference * beat_ns_;
+  if (now < difference.next_post || !(lacks || has_more || lasts)) return;
+  difference.next_post = now + (beat_ns_ << std::min(difference.repeated++, repeated_max));
+  owe(name, address, lacks || lasts, now);
 }
 
 bool Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
@@ -199,20 +302,36 @@ bool Membership::merge(const MemberEntry& entry, TimeNs now, MembershipEffects& 
     take(member, entry, now, effects);
     return true;
   }
+  if (is_live(entry.state) && is_live(member.state)) return merge_live(member, entry, now, effects);
   if (entry.state > told(member.state)) set_state(member, heard(entry.state), "so say others", now, effects);
-  if (entry.state < told(member.state)) return false;
-  if (!is_live(member.state) || entry.beats <= member.beats) return true;
-  member.beats = entry.beats;
-  member.heard_at = now;
-  if (member.state == MemberState::suspect)
+  return entry.state == told(member.state);
+}
+
+bool Membership::merge_live(Member& member, const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
+  const bool is_suspect = entry.state == MemberEntry::State::suspect;
+  if (entry.refuted < member.refuted) return false;
+  if (entry.refuted == member.refuted) {
+    if (is_suspect && member.state == MemberState::alive) suspect(member, "so say others", now, effects);
+    return is_suspect || member.state == MemberState::alive;
+  }
+  member.refuted = entry.refuted;
+  member.heard_at = now;  // it has refuted something since
+  if (is_suspect) {
+    suspect(member, "so say others", now, effects);
+  } else if (member.state == MemberState::suspect) {
     set_state(member, MemberState::alive, "it was heard of again", now, effects);
+  } else {
+    note_change(member, now);
+  }
   return true;
 }
 
 bool Membership::add(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
   // Full: the member stays unknown here. Names are never forgotten, because a dead entry could come back.
   if (others_.size() + 2 > wire::members_max) return false;
-  take(others_[std::string(entry.name)], entry, now, effects);
+  Member& added = others_[std::string(entry.name)];
+  added.place = hash_of(entry.name);
+  take(added, entry, now, effects);
   return true;
 }
 
@@ -222,26 +341,38 @@ void Membership::take(Member& member, const MemberEntry& entry, TimeNs now, Memb
   if (!member.id.name.empty() && is_live(member.state)) before = std::move(member.id);
   member.id = {std::string(entry.name), entry.incarnation, entry.process, std::string(entry.address),
                std::string(entry.http)};
-  member.beats = entry.beats;
+  member.refuted = entry.refuted;
   member.heard_at = now;
-  hurry(now);
-  set_state(member, heard(entry.state), !before ? "" : same_process ? "it goes on" : "it started anew", now, effects);
+  const char* const why = !before ? "" : same_process ? "it goes on" : "it started anew";
+  if (entry.state == MemberEntry::State::suspect)
+    suspect(member, why, now, effects);
+  else
+    set_state(member, heard(entry.state), why, now, effects);
   effects.changes.back().instead_of = std::move(before);
 }
 
 bool Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffects& effects) {
   if (rank(entry) < rank(self_)) return false;
   if (rank(entry) == rank(self_)) {
-    if (entry.state == MemberEntry::State::alive) {
-      if (entry.incarnation == 0) go_on_as(1, "the others know it", now, effects);
+    if (is_live(entry.state)) {
       known_ = true;
-      return entry.incarnation != 0;
+      if (entry.incarnation == 0) {
+        go_on_as(1, "the others know it", now, effects);
+        known_ = true;
+        return false;
+      }
+      const bool is_suspect = entry.state == MemberEntry::State::suspect;
+      if (is_suspect ? entry.refuted >= self_.refuted : entry.refuted > self_.refuted) {
+        self_.refuted = entry.refuted + (is_suspect ? 1 : 0);
+        note_change(self_, now);
+      }
+      return !is_suspect && entry.refuted == self_.refuted;
     }
     go_on_as(entry.incarnation + 1, fmt::format("it was taken for {}", state_name(heard(entry.state))), now, effects);
     return false;
   }
   // The larger entry is of an earlier process with this name, or of a process that has the same name now.
-  if (!known_ || entry.state != MemberEntry::State::alive || entry.process == self_.id.process) {
+  if (!known_ || !is_live(entry.state) || entry.process == self_.id.process) {
     go_on_as(entry.incarnation + 1, "an earlier process of this name had as large an incarnation", now, effects);
     return false;
   }
@@ -254,32 +385,103 @@ bool Membership::merge_self(const MemberEntry& entry, TimeNs now, MembershipEffe
 
 void Membership::go_on_as(std::uint64_t incarnation, std::string why, TimeNs now, MembershipEffects& effects) {
   self_.id.incarnation = incarnation;
-  self_.beats = 0;
+  self_.refuted = 0;
   known_ = false;
   set_state(self_, MemberState::alive, std::move(why), now, effects);
-  hurry(now);
+}
+
+// ---- the order of members, and neighbours in it
+
+void Membership::order_members() {
+  if (!std::exchange(order_is_stale_, false)) return;
+  order_.clear();
+  for (auto& [name, member] : others_)
+    if (is_live(member.state)) order_.push_back(&member);
+  std::ranges::sort(order_, {}, [](const Member* member) { return position(*member); });
+  const auto after =
+      std::ranges::upper_bound(order_, position(self_), {}, [](const Member* member) { return position(*member); });
+  after_self_ = static_cast<std::size_t>(after - order_.begin());
+}
+
+Member* Membership::neighbour(Side side, std::size_t distance) const noexcept {
+  const std::size_t from = side == Side::after ? after_self_ + distance - 1 : after_self_ + order_.size() - distance;
+  return order_[from % order_.size()];
+}
+
+bool Membership::is_quiet(const Member& member, TimeNs now) const noexcept {
+  return member.state == MemberState::suspect ||
+         (member.is_neighbour && now - member.heard_at >= beats_until_quiet * beat_ns_);
+}
+
+void Membership::choose_neighbours(TimeNs now) {
+  order_members();
+  std::vector<Member*> chosen;
+  choose_neighbours(Side::after, now, chosen);
+  neighbours_after_ = chosen.size();
+  choose_neighbours(Side::before, now, chosen);
+  for (Member* const member : neighbours_)
+    if (std::ranges::find(chosen, member) == chosen.end()) member->is_neighbour = false;
+  for (Member* const member : chosen) {
+    if (std::exchange(member->is_neighbour, true)) continue;
+    // It has been silent for others to hear, and is asked from now on.
+    member->heard_at = std::max(member->heard_at, now - beat_ns_);
+  }
+  neighbours_ = std::move(chosen);
+}
+
+// Those at the distances of neighbours among all live members, and among those that are not quiet. So members behind
+// one that has failed are judged at the same time, and not after its death.
+void Membership::choose_neighbours(Side side, TimeNs now, std::vector<Member*>& chosen) {
+  const auto choose = [&](Member* member) {
+    if (std::ranges::find(chosen, member) == chosen.end()) chosen.push_back(member);
+  };
+  const std::size_t steps = std::min(order_.size(), steps_to_neighbours_max);
+  std::size_t heard_of = 0;
+  for (std::size_t distance = 1; distance <= steps && heard_of < neighbour_distances.back(); ++distance) {
+    Member* const member = neighbour(side, distance);
+    const bool is_heard = !is_quiet(*member, now);
+    heard_of += is_heard ? 1 : 0;
+    const auto is_chosen = [](std::size_t at) {
+      return std::ranges::find(neighbour_distances, at) != neighbour_distances.end();
+    };
+    if (is_chosen(distance) || (is_heard && is_chosen(heard_of))) choose(member);
+  }
 }
 
 // ---- posting to members
 
-void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address) {
-  const auto same = [&](const MembershipEffects::Post& post) { return post.address == address; };
-  if (std::ranges::none_of(effects.posts, same)) effects.posts.push_back({name, address});
+void Membership::add_post(MembershipEffects& effects, const std::string& name, const std::string& address, bool whole) {
+  const auto same = std::ranges::find(effects.posts, address, &MembershipEffects::Post::address);
+  if (same != effects.posts.end())
+    same->whole |= whole;
+  else
+    effects.posts.push_back({name, address, whole});
 }
 
-void Membership::post_to_successors(MembershipEffects& effects) const {
-  std::vector<const Member*> trusted;  // in the order of names, from the one after this member on
-  for (auto at = others_.upper_bound(self_.id.name); at != others_.end(); ++at)
-    if (at->second.state == MemberState::alive) trusted.push_back(&at->second);
-  for (auto at = others_.begin(); at != others_.end() && at->first < self_.id.name; ++at)
-    if (at->second.state == MemberState::alive) trusted.push_back(&at->second);
-  for (std::size_t distance = 1; distance <= trusted.size(); distance *= 2)
-    add_post(effects, trusted[distance - 1]->id.name, trusted[distance - 1]->id.address);
+void Membership::post_to_neighbours(TimeNs now, MembershipEffects& effects) const {
+  for (std::size_t at = 0; at < neighbours_.size(); ++at) {
+    const Member& member = *neighbours_[at];
+    if (is_live(member.state) && (at < neighbours_after_ || is_quiet(member, now)))
+      add_post(effects, member.id.name, member.id.address);
+  }
+}
+
+void Membership::post_to_successors(MembershipEffects& effects) {
+  order_members();
+  std::size_t place = 0, next = 1;
+  for (std::size_t distance = 1; distance <= order_.size(); ++distance) {
+    const Member& member = *neighbour(Side::after, distance);
+    if (member.state != MemberState::alive || ++place != next) continue;
+    next *= 2;
+    add_post(effects, member.id.name, member.id.address);
+  }
 }
 
 void Membership::post_in_turns(MembershipEffects& effects) {
   post_to_next(last_suspect_, MemberState::suspect, effects);
-  post_to_next(last_dead_, MemberState::dead, effects);
+  // Not all members with the same beat.
+  if (beats_++ % beats_between_dead == self_.place % beats_between_dead)
+    post_to_next(last_dead_, MemberState::dead, effects);
   post_to_next_seed(effects);
 }
 

@@ -1,22 +1,34 @@
 // Membership of the group: a state machine without socket, thread or clock. Read this first, then reach.h, then
 // group.h.
 //
-// Every member keeps a table of all members it ever heard of. An entry is (name, incarnation, process, state, beats),
-// and two entries of one name are ordered: the larger incarnation wins (then the larger process number), and within one
-// incarnation the later state: alive < left < dead. Merging tables takes the larger entry of each name. So members that
+// Every member keeps a table of all members it ever heard of. An entry is (name, incarnation, process, state, refuted),
+// and two entries of one name are ordered: the larger incarnation wins (then the larger process number). Within one
+// incarnation alive and suspect lose to left, and that to dead; of two live entries the one with more refuted
+// suspicions wins, and of equal ones the suspect. Merging tables takes the larger entry of each name. So members that
 // exchange tables converge, whatever the order and number of messages. A dead entry stays dead: a member that reads of
-// its own death continues under the next incarnation.
+// its own death continues under the next incarnation. A member that reads that it is suspected refutes it.
 //
-// Time is counted in beats, of which `dead_after` has 24. With each beat a member raises its own count of beats and
-// posts its table to the members 1, 2, 4, … places after it in the order of names, so an event reaches n members in
-// log2 n beats even if any single connection is cut. A change of state is posted at once.
+// Time is counted in beats, of which `dead_after` has 10. What is posted:
 //
-//   10 beats   without a larger count of a member: suspect, a local opinion that is not in the table
-//   18 beats   dead, which is told to all; the other 6 beats are for that event to arrive
+//   with each beat      to the members 1, 2 and 4 places after this one: its own entry, what changed lately, and a
+//                       digest of the whole table
+//   after a change      the same, at once, to the members 1, 2, 4, 8, … places after it: so a change reaches n members
+//                       in log2 n steps even if any single connection is cut
+//   the whole table     to a member whose digest differs although neither learns anything new, or that has fewer
+//                       members
 //
-// A lost channel makes a member suspect at once. Members that are suspect or dead, and addresses that were given at
-// start and have not answered, still get the table in turns, one of each kind with every beat. So the halves of a
-// partitioned network find each other again.
+// So an idle member sends as much in a group of a thousand as in one of ten. The places are those in the order of
+// hashes of the names: members of one rack, which may fail together, are rarely neighbours.
+//
+// Neighbours (1, 2 and 4 places before and after) judge each other. A post, and the answer to one, is a sign of life.
+//
+//    2 beats   of silence: the next member in the order becomes a neighbour too, and the silent one is asked
+//    4 beats   suspect, which is told to all
+//    7 beats   dead: 3 beats after a member learnt of the suspicion it has read no refutation
+//
+// The other 3 beats are for these events to arrive. A lost channel makes a member suspect at once. Suspects, and
+// addresses that were given at start and have not answered, get posts in turns, one of each kind with every beat, and
+// the dead with every fourth. So the halves of a partitioned network find each other again.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +58,14 @@ struct Identity {
 struct Member {
   Identity id;
   MemberState state = MemberState::alive;
-  TimeNs since = 0;     // of the state
-  TimeNs heard_at = 0;  // when its count of beats was last seen to grow
-  std::uint64_t beats = 0;
-  std::string why;  // of the state, a sentence; empty where there is nothing to say
+  TimeNs since = 0;           // of the state
+  std::uint64_t refuted = 0;  // suspicions
+  std::string why;            // of the state, a sentence; empty where there is nothing to say
+  TimeNs heard_at = 0;        // its newest sign of life, or when it became a neighbour
+  TimeNs changed_at = 0;      // when this entry last changed here
+  std::uint64_t place = 0;    // in the order of members
+  std::uint64_t digest = 0;   // of this entry
+  bool is_neighbour = false;
 };
 
 struct Change {
@@ -63,6 +79,7 @@ struct MembershipEffects {
   struct Post {
     std::string name;  // empty: not known, an address given at start
     std::string address;
+    bool whole = false;  // the whole table
   };
   std::vector<Post> posts;  // of table(), to these members
   // in their order; this member's own change when it continues as another incarnation, or is replaced
@@ -76,7 +93,7 @@ struct MembershipOptions {
 
 class Membership {
  public:
-  static constexpr TimeNs beats_of_death = 24, beats_until_suspect = 10, beats_until_dead = 18;
+  static constexpr TimeNs beats_of_death = 10, beats_until_quiet = 2, beats_until_suspect = 4, beats_to_refute = 3;
 
   // A process starts with incarnation 0, which loses to that of any earlier process of its name. It continues as the
   // next incarnation as soon as it reads in a table how the others know it.
@@ -88,9 +105,11 @@ class Membership {
 
   // A table that another member posted. An error is the sender's.
   [[nodiscard]] Status on_table(const wire::MemberTable& table, TimeNs now, MembershipEffects& effects);
+  // This process has answered what was posted to it then.
+  void on_taken(std::uint64_t process, TimeNs posted_at);
   // Which process was found at an address.
   void on_answered(std::string_view address, std::uint64_t process);
-  // The channel to this process is lost. Its beats may still arrive through other members.
+  // The channel to this process is lost. It may still be alive, and say so.
   void on_lost(std::uint64_t process, std::string_view why, TimeNs now, MembershipEffects& effects);
   // The last call: the members it posts to learn that it left on purpose.
   void leave(TimeNs now, MembershipEffects& effects);
@@ -100,8 +119,9 @@ class Membership {
   // All others, by name.
   [[nodiscard]] const std::map<std::string, Member, std::less<>>& others() const noexcept { return others_; }
   [[nodiscard]] const Member* find(std::string_view name) const noexcept;  // self included; null: nobody of that name
-  [[nodiscard]] std::size_t waiting_seeds() const;     // addresses at which no live member was found yet
-  [[nodiscard]] std::vector<std::byte> table() const;  // a wire::MemberTable
+  [[nodiscard]] std::size_t waiting_seeds() const;  // addresses at which no live member was found yet
+  // A wire::MemberTable: all entries, or this member's own, the suspects, and those that changed lately.
+  [[nodiscard]] std::vector<std::byte> table(bool whole, TimeNs now) const;
   [[nodiscard]] TimeNs beat_ns() const noexcept { return beat_ns_; }
 
  private:
@@ -109,37 +129,71 @@ class Membership {
     std::string address;
     bool self = false;
   };
+  // A member whose digest differs, and when it was posted to because of that.
+  struct Difference {
+    TimeNs began = 0;
+    std::uint64_t here = 0, there = 0;  // the digests
+    TimeNs since = 0;                   // when they became these
+    TimeNs next_post = 0;               // not before
+    unsigned repeated = 0;              // posts for the same digests
+  };
+  enum class Side : bool { after, before };
 
   [[nodiscard]] bool active() const noexcept { return self_.state == MemberState::alive; }
   // There is no member to tell beats to and no address to look for: such a member needs no time.
   [[nodiscard]] bool alone() const noexcept;
   void notice_standstill(TimeNs now);
   void hurry(TimeNs now) noexcept;
+  void owe(const std::string& name, const std::string& address, bool whole, TimeNs now);
+  void note_change(Member& member, TimeNs now);
   // These return whether the merged entry is as new as the table's.
   bool merge(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
+  bool merge_live(Member& member, const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   bool merge_self(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   bool add(const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
   void take(Member& member, const wire::MemberEntry& entry, TimeNs now, MembershipEffects& effects);
+  void hear_sender(const wire::MemberTable& table, const wire::MemberEntry& sender, bool is_as_new, TimeNs now);
   void go_on_as(std::uint64_t incarnation, std::string why, TimeNs now, MembershipEffects& effects);
   void set_state(Member& member, MemberState state, std::string why, TimeNs now, MembershipEffects& effects);
+  void suspect(Member& member, std::string why, TimeNs now, MembershipEffects& effects);
   void judge(TimeNs now, MembershipEffects& effects);
-  void post_to_successors(MembershipEffects& effects) const;
+
+  void order_members();
+  [[nodiscard]] bool is_quiet(const Member& member, TimeNs now) const noexcept;
+  void choose_neighbours(TimeNs now);
+  void choose_neighbours(Side side, TimeNs now, std::vector<Member*>& chosen);
+  [[nodiscard]] Member* neighbour(Side side, std::size_t distance) const noexcept;
+  void post_to_neighbours(TimeNs now, MembershipEffects& effects) const;
+  void post_to_successors(MembershipEffects& effects);
   void post_in_turns(MembershipEffects& effects);
   void post_to_next(std::string& last, MemberState state, MembershipEffects& effects);
   void post_to_next_seed(MembershipEffects& effects);
   [[nodiscard]] bool waits(const Seed& seed) const;
-  static void add_post(MembershipEffects& effects, const std::string& name, const std::string& address);
+  static void add_post(MembershipEffects& effects, const std::string& name, const std::string& address,
+                       bool whole = false);
 
   TimeNs beat_ns_;
   Member self_;
-  std::map<std::string, Member, std::less<>> others_;
+  std::map<std::string, Member, std::less<>> others_;  // names are never forgotten
+  std::size_t suspects_ = 0;                           // of them
+  std::uint64_t digest_ = 0;                           // of all entries
+  TimeNs changed_at_ = 0;                              // when one of them last changed
+  std::vector<Member*> order_;                         // live others, by place
+  std::size_t after_self_ = 0;                         // the first of them that comes after this member
+  bool order_is_stale_ = false;
+  std::vector<Member*> neighbours_;   // those that judge this member, and that it judges
+  std::size_t neighbours_after_ = 0;  // the first of them, to which it posts with every beat
   std::vector<Seed> seeds_;
   std::size_t next_seed_ = 0;
-  std::string last_suspect_, last_dead_;       // whose turn it was
-  std::vector<MembershipEffects::Post> owed_;  // members that lack something this table has
-  bool known_ = false;                         // somebody's table has this very process
-  TimeNs last_time_, next_beat_, last_post_;
+  std::uint64_t beats_ = 0;
+  std::string last_suspect_, last_dead_;                        // whose turn it was
+  std::vector<MembershipEffects::Post> owed_;                   // to members that lack something this table has
+  std::map<std::string, Difference, std::less<>> differences_;  // by address
+  bool known_ = false;                                          // somebody's table has this very process
+  TimeNs last_time_, next_beat_, last_spread_;
+  TimeNs judge_at_ = never;  // no member has to be judged before
   std::optional<TimeNs> early_at_;
+  bool spreads_ = false;  // something changed that is not posted yet
 };
 
 }  // namespace offpath::group

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 namespace offpath::group {
 namespace {
 
 using wire::MemberEntry;
 
-constexpr TimeNs dead_after_ns = 2400 * millisecond_ns;  // a beat is 100 ms
+constexpr TimeNs dead_after_ns = 1000 * millisecond_ns;  // a beat is 100 ms
 
 Identity identity(const std::string& name, std::uint64_t incarnation, std::uint64_t process) {
   return {name, incarnation, process, "unix:/" + name, ""};
@@ -26,7 +27,7 @@ struct Speaker {
     OFP_TRY(wire::decode(bytes, table));
     return membership.on_table(table, now, effects);
   }
-  Status hear(const Speaker& other, TimeNs now) { return hear(other.membership.table(), now); }
+  Status hear(const Speaker& other, TimeNs now) { return hear(other.membership.table(true, now), now); }
   void pass(TimeNs until) {
     for (TimeNs due = membership.next_deadline(); due <= until; due = membership.next_deadline())
       membership.on_time(due, effects);
@@ -46,7 +47,8 @@ struct Speaker {
 
 std::vector<std::byte> table_of(std::string_view sender, std::vector<MemberEntry> entries) {
   std::vector<std::byte> bytes;
-  wire::encode(wire::MemberTable{sender, std::move(entries)}, bytes);
+  const auto members = static_cast<std::uint32_t>(entries.size());
+  wire::encode(wire::MemberTable{sender, 0, members, std::move(entries)}, bytes);
   return bytes;
 }
 
@@ -72,9 +74,9 @@ TEST(Membership, AloneItNeedsNoTimeUntilItHearsOfAnother) {
   a.pass(later);
   EXPECT_TRUE(a.posted_to("unix:/b"));
   // Judged by its own silence, not by the time before.
-  a.pass(later + 999 * millisecond_ns);
+  a.pass(later + 399 * millisecond_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::alive);
-  a.pass(later + 1100 * millisecond_ns);
+  a.pass(later + 400 * millisecond_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
   a.pass(later + dead_after_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::dead);
@@ -89,46 +91,148 @@ TEST(Membership, SilenceMakesASuspectThenADeadOneInTheConfiguredTime) {
   Speaker a(identity("a", 1, 11));
   Speaker b(identity("b", 1, 22));
   ASSERT_TRUE(a.hear(b, 0));
-  a.pass(999 * millisecond_ns);
+  a.pass(399 * millisecond_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::alive);
-  a.pass(1100 * millisecond_ns);
+  a.pass(400 * millisecond_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
-  a.pass(dead_after_ns);
+  EXPECT_NE(a.effects.changes.back().why.find("no sign of life"), std::string::npos);
+  a.pass(699 * millisecond_ns);
+  EXPECT_EQ(a.state_of("b"), MemberState::suspect);
+  a.pass(700 * millisecond_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::dead);
   EXPECT_EQ(a.effects.changes.back().member.name, "b");
-  EXPECT_NE(a.effects.changes.back().why.find("no sign of life"), std::string::npos);
+  EXPECT_NE(a.effects.changes.back().why.find("not refuted"), std::string::npos);
 }
 
-TEST(Membership, BeatsThatComeByWayOfOthersKeepItAlive) {
-  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22)), c(identity("c", 1, 33));
-  ASSERT_TRUE(c.hear(b, 0));
+TEST(Membership, AnAnswerIsASignOfLife) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
   for (TimeNs now = 0; now <= 3 * dead_after_ns; now += 100 * millisecond_ns) {
-    for (Speaker* each : {&a, &b, &c}) each->pass(now);
-    ASSERT_TRUE(b.hear(c, now));  // never a
-    ASSERT_TRUE(a.hear(b, now));
-    ASSERT_EQ(a.state_of("c"), MemberState::alive);
+    a.pass(now);
+    a.membership.on_taken(33, now);  // of no member
+    if (now < 2 * dead_after_ns) a.membership.on_taken(22, now);
+    ASSERT_EQ(a.state_of("b"), now < 2 * dead_after_ns + 300 * millisecond_ns   ? MemberState::alive
+                               : now < 2 * dead_after_ns + 600 * millisecond_ns ? MemberState::suspect
+                                                                                : MemberState::dead)
+        << now;
   }
 }
 
-TEST(Membership, ALostChannelMakesASuspectAtOnceAndALargerBeatClearsIt) {
-  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
-  ASSERT_TRUE(b.hear(a, 0));
-  b.pass(0);
-  ASSERT_TRUE(a.hear(b, 0));
+TEST(Membership, ABeatIsSmallAndGoesToThreeWhateverTheSizeOfTheGroup) {
+  Speaker a(identity("a", 1, 11));
+  std::vector<std::string> names;
+  for (int i = 0; i < 200; ++i) names.push_back(fmt::format("b{:03}", i));
+  std::vector<MemberEntry> entries;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    entries.push_back(entry(names[i], 1, 100 + i));
+    entries.back().address = names[i];
+  }
+  ASSERT_TRUE(a.hear(table_of(names[0], entries), 0));
+  a.pass(0);
+  EXPECT_GE(a.effects.posts.size(), 8u) << "to the members at 1, 2, 4, … 128 places: there are new ones";
+  EXPECT_GT(a.membership.table(false, 0).size(), 200u * 33);
+  a.effects = {};
+  a.pass(50 * millisecond_ns);  // an answer to the one that told it
+  for (std::size_t i = 0; i < names.size(); ++i) a.membership.on_taken(100 + i, 300 * millisecond_ns);
+  a.membership.on_time(300 * millisecond_ns, a.effects);
+  a.effects = {};
+  a.membership.on_time(400 * millisecond_ns, a.effects);
+  EXPECT_EQ(a.effects.posts.size(), 3u);
+  EXPECT_LT(a.membership.table(false, 400 * millisecond_ns).size(), 120u);
+}
+
+TEST(Membership, ASuspicionIsToldAndRefuted) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22)), c(identity("c", 1, 33));
+  for (Speaker* each : {&a, &b, &c})
+    for (const Speaker* other : {&a, &b, &c}) ASSERT_TRUE(each->hear(*other, 0));
   a.membership.on_lost(22, "the agent ended", 1, a.effects);
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
-  ASSERT_TRUE(a.hear(b, 2));  // the same beats: nothing new
+  a.effects = {};
+  a.pass(1);
+  EXPECT_TRUE(a.posted_to("unix:/b")) << "so that it can refute it at once";
+  EXPECT_TRUE(a.posted_to("unix:/c"));
+  ASSERT_TRUE(c.hear(a, 1));
+  EXPECT_EQ(c.state_of("b"), MemberState::suspect);
+  ASSERT_TRUE(a.hear(b, 2));  // it knows nothing of that yet
   EXPECT_EQ(a.state_of("b"), MemberState::suspect);
+  ASSERT_TRUE(b.hear(a, 2));
+  EXPECT_EQ(b.membership.self().refuted, 1u);
+  b.effects = {};
   b.pass(100 * millisecond_ns);
-  ASSERT_TRUE(a.hear(b, 100 * millisecond_ns));
-  EXPECT_EQ(a.state_of("b"), MemberState::alive);
+  EXPECT_TRUE(b.posted_to("unix:/c"));
+  for (Speaker* each : {&a, &c}) {
+    ASSERT_TRUE(each->hear(b, 3));
+    EXPECT_EQ(each->state_of("b"), MemberState::alive);
+    ASSERT_TRUE(each->hear(table_of("x", {entry("x", 1, 44), entry("b", 1, 22, MemberEntry::State::suspect, 0)}), 4));
+    EXPECT_EQ(each->state_of("b"), MemberState::alive) << "an old suspicion";
+  }
+}
+
+TEST(Membership, ASuspectThatPostsIsToldSoAndIsNotHeldDead) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  ASSERT_TRUE(a.hear(table_of("c", {entry("c", 1, 33), entry("b", 1, 22, MemberEntry::State::suspect)}), 0));
+  for (TimeNs now = 100 * millisecond_ns; now <= 2 * dead_after_ns; now += 100 * millisecond_ns) {
+    a.pass(now - 1);
+    a.effects = {};
+    ASSERT_TRUE(a.hear(b, now));
+    a.pass(now);
+    EXPECT_TRUE(a.posted_to("unix:/b"));
+    ASSERT_EQ(a.state_of("b"), MemberState::suspect);
+  }
+}
+
+TEST(Membership, ADigestThatDiffersIsAnsweredByTheWholeTable) {
+  Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
+  ASSERT_TRUE(a.hear(b, 0));
+  ASSERT_TRUE(b.hear(a, 0));
+  const auto whole_to_b = [&](TimeNs now) {
+    a.effects = {};
+    EXPECT_TRUE(a.hear(b.membership.table(false, now), now));
+    a.pass(now);
+    return std::ranges::any_of(a.effects.posts,
+                               [](const auto& post) { return post.address == "unix:/b" && post.whole; });
+  };
+  // c is known to one of them, and its entry is old.
+  ASSERT_TRUE(a.hear(table_of("c", {entry("c", 1, 33, MemberEntry::State::left)}), 1));
+  for (TimeNs now = 100; now <= 400; now += 100) {
+    a.pass(now * millisecond_ns);
+    b.pass(now * millisecond_ns);
+  }
+  EXPECT_TRUE(whole_to_b(410 * millisecond_ns)) << "b has fewer members";
+  EXPECT_FALSE(whole_to_b(420 * millisecond_ns)) << "once a beat";
+  EXPECT_TRUE(whole_to_b(520 * millisecond_ns));
+  EXPECT_FALSE(whole_to_b(630 * millisecond_ns)) << "less often if nothing changes";
+  ASSERT_TRUE(b.hear(a, 640 * millisecond_ns));
+  EXPECT_FALSE(whole_to_b(900 * millisecond_ns)) << "now they agree";
+}
+
+TEST(Membership, AMemberBehindASilentOneIsAskedBeforeThatOneIsDead) {
+  Speaker a(identity("a", 1, 11));
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) names.push_back(fmt::format("b{:03}", i));
+  std::vector<MemberEntry> entries;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    entries.push_back(entry(names[i], 1, 100 + i));
+    entries.back().address = names[i];
+  }
+  ASSERT_TRUE(a.hear(table_of(names[0], entries), 0));
+  std::set<std::string> asked[2];
+  for (TimeNs now = 0; now <= 300 * millisecond_ns; now += 100 * millisecond_ns) {
+    a.membership.on_time(now, a.effects);
+    if (now >= 100 * millisecond_ns)
+      for (const auto& post : a.effects.posts) asked[now > 100 * millisecond_ns ? 1 : 0].insert(post.address);
+    a.effects = {};
+  }
+  EXPECT_EQ(asked[0].size(), 3u);
+  EXPECT_GE(asked[1].size(), 9u) << "the next three after it, and the six before it that are silent as well";
 }
 
 TEST(Membership, AfterALostChannelDeathComesWithoutWaitingForTheSilence) {
   Speaker a(identity("a", 1, 11)), b(identity("b", 1, 22));
   ASSERT_TRUE(a.hear(b, 0));
   a.membership.on_lost(22, "the agent ended", 0, a.effects);
-  a.pass(900 * millisecond_ns);
+  a.pass(300 * millisecond_ns);
   EXPECT_EQ(a.state_of("b"), MemberState::dead);
 }
 
@@ -260,7 +364,7 @@ TEST(Membership, TheDeadAreAskedInTurnSoThatHalvesFindTogether) {
   a.pass(2 * dead_after_ns);
   ASSERT_EQ(a.state_of("c"), MemberState::dead);
   a.effects = {};
-  a.pass(2 * dead_after_ns + 200 * millisecond_ns);
+  a.pass(2 * dead_after_ns + 800 * millisecond_ns);
   EXPECT_TRUE(a.posted_to("unix:/other"));
 }
 
@@ -282,7 +386,7 @@ TEST(Membership, AFullTableTakesNoStrangersAndStillEncodes) {
   ASSERT_TRUE(a.hear(table_of("stranger", {entry("stranger", 1, 77)}), 0));
   EXPECT_EQ(a.membership.find("stranger"), nullptr);
   EXPECT_EQ(a.membership.others().size(), wire::members_max - 1);
-  const auto bytes = a.membership.table();
+  const auto bytes = a.membership.table(true, 0);
   EXPECT_LE(bytes.size(), wire::member_table_bytes_max);
   Speaker c(identity("c", 1, 33));
   EXPECT_TRUE(c.hear(bytes, 0));

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "wire/messages/replies.h"
 
 namespace offpath::group {
@@ -106,10 +107,12 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   if (!status) {
     ++counters_.connect_failures;
     peer.last_failure = naming(text_of(peer), status.error());
+    log_refusal(peer, status.error());
     peer.retry_at = now + peer.retry_after_ns;
     peer.retry_after_ns = std::min(2 * peer.retry_after_ns, options_.retry_max_ns);
     return;
   }
+  peer.logged.clear();
   peer.end = std::move(attempt.end);
   peer.outbox = attempt.outbox;
   peer.readable = true;
@@ -118,6 +121,13 @@ void Reach::connected(const std::string& address, std::uint64_t number, Attempt 
   peer.retry_after_ns = options_.retry_min_ns;
   ++counters_.channels;
   if (on_connected) on_connected(address, peer.end->welcome().incarnation);
+}
+
+// A wrong key, certificate or version does not mend itself. That nobody answers is usual: members start and stop.
+void Reach::log_refusal(Peer& peer, const Failure& why) {
+  if (why.code == Error::peer_lost || why.code == Error::timeout || why.code == Error::would_block) return;
+  if (std::exchange(peer.logged, why.message) != why.message)
+    log(LogLevel::warning, "cannot connect: {}", peer.last_failure.message);
 }
 
 void Reach::disconnect(Peer& peer) {
@@ -139,6 +149,7 @@ void Reach::lose(Peer& peer, const Failure& why, TimeNs now) {
   peer.retry_at = now + peer.retry_after_ns;
   // It is unknown whether these were served before the end, so they are not asked again.
   std::map<std::uint64_t, Asked> asked = std::exchange(peer.asked, {});
+  peer.urgent = 0;
   for (const auto& [number, each] : asked) peer.deadlines.erase(number);
   for (auto& [number, each] : asked) finish(std::move(each.request), tl::unexpected(peer.last_failure), now);
   if (on_lost) on_lost(peer.address, process, peer.last_failure, now);
@@ -158,7 +169,7 @@ void Reach::drop(const std::string& address, const Failure& why) {
 
 bool Reach::poll(TimeNs now) {
   if (!attention_ && dropped_.empty()) return false;
-  attention_ = false;
+  attention_ = urgent_ = false;
   bool did = !dropped_.empty();
   for (auto& [request, why] : std::exchange(dropped_, {})) finish(std::move(request), tl::unexpected(why), now);
   // Answers may post, also to new peers: look the next one up again.
@@ -204,6 +215,10 @@ bool Reach::take_answers(Peer& peer, TimeNs now) {
       continue;
     }
     peer.deadlines.erase(at->first);
+    if (!at->second.request.answer_can_wait) {
+      --peer.urgent;
+      urgent_ = true;
+    }
     taken.emplace_back(std::move(at->second), std::move(*reply));
     at = peer.asked.erase(at);
   }
@@ -303,6 +318,10 @@ Status Reach::ask(Peer& peer, std::uint64_t number, Request& request) {
   }
   ++counters_.asked;
   request.body = {};
+  if (!request.answer_can_wait) {
+    ++peer.urgent;
+    urgent_ = true;
+  }
   peer.asked.emplace(number, Asked{*ticket, std::move(request), *at, length, *at + inbox_from, range});
   return {};
 }
@@ -349,8 +368,8 @@ bool Reach::fall_asleep(TimeNs) {
     if (!peer->watched || peer->readable || peer->fresh) return false;
     // The member confirms what it was told by an event.
     if (!peer->retiring.empty() && !peer->retiring.back().told) return false;
-    if (!peer->queued.empty() && peer->asked.empty() && peer->retiring.empty()) return false;
-    if (!peer->asked.empty() && !peer->end->arm_replies()) return false;
+    if (!peer->queued.empty() && peer->urgent == 0 && peer->retiring.empty()) return false;
+    if (peer->urgent != 0 && !peer->end->arm_replies()) return false;
   }
   return true;
 }

@@ -43,7 +43,9 @@ struct Request {
   std::function<int()> object_fd{};  // asks for the descriptor only if the descriptor is passed
   std::shared_ptr<const void> owner{};
   std::uint64_t payload_bytes = 1024;  // of the request itself, approximately
-  std::uint32_t inbox_bytes = 0;       // of room for the member's pushes; Reach::copied_bytes_max at most
+  // Its answer does not wake this agent, but is taken when something else does.
+  bool answer_can_wait = false;
+  std::uint32_t inbox_bytes = 0;  // of room for the member's pushes; Reach::copied_bytes_max at most
   // Writes the request's bytes.
   std::function<void(const Named& named, std::vector<std::byte>& payload)> compose{};
   // Called once, on the loop, from within poll(). It may post, but not drop. A `failed` reply arrives as its failure.
@@ -90,6 +92,8 @@ class Reach {
   bool poll(TimeNs now);
   [[nodiscard]] bool fall_asleep(TimeNs now);
   [[nodiscard]] TimeNs next_deadline() const;
+  // Whether an answer that wakes this agent is likely to come soon, or has just come.
+  [[nodiscard]] bool expects_more() const noexcept { return urgent_; }
 
   // The process that was found at an address, or that the channel to it was lost.
   std::function<void(const std::string& address, std::uint64_t process)> on_connected;
@@ -121,10 +125,12 @@ class Reach {
     wire::RegionId outbox = 0;
     std::map<std::uint64_t, Request> queued;  // by number, in the order of posting
     std::map<std::uint64_t, Asked> asked;
+    std::size_t urgent = 0;             // of these, those whose answer wakes this agent
     DueTimes<std::uint64_t> deadlines;  // of both
     std::list<Retiring> retiring;       // those that were told come first
     TimeNs retry_at = 0, retry_after_ns = 0;
     Failure last_failure{Error::timeout, "there was no time to connect"};
+    std::string logged{};  // the reason why it cannot be reached that was last logged
   };
   struct Attempt {
     std::unique_ptr<channel::HostEnd> end;
@@ -133,6 +139,7 @@ class Reach {
 
   void connect(Peer& peer, TimeNs now);
   void connected(const std::string& address, std::uint64_t number, Attempt attempt, const Status& status, TimeNs now);
+  static void log_refusal(Peer& peer, const Failure& why);
   void disconnect(Peer& peer);
   void lose(Peer& peer, const Failure& why, TimeNs now);
   bool work(Peer& peer, TimeNs now);
@@ -153,6 +160,7 @@ class Reach {
   std::map<std::string, std::unique_ptr<Peer>> peers_;  // by address
   std::vector<std::pair<Request, Failure>> dropped_;    // to be told by the next poll
   std::uint64_t attempts_ = 0, posted_ = 0;
+  bool urgent_ = false;     // the last poll had to do with requests whose answer wakes this agent
   bool attention_ = false;  // a peer may have something to do: otherwise a round costs one look at this
   ReachCounters counters_;
 };

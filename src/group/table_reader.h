@@ -1,5 +1,6 @@
-// Tables of members that other agents post: pulled from the poster's memory, decoded, passed on, answered. A state
-// machine: it takes requests and completions, and fills effects that the owner of the channels carries out.
+// Tables of members that other agents post: read from the request, or pulled from the poster's memory, decoded, passed
+// on, answered. A state machine: it takes requests and completions, and fills effects that the owner of the channels
+// carries out.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ class TableReader {
       : take_(std::move(take)) {}
 
   // `may_post`: the channel is of the agent's own user or of root, as members of a group are.
-  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, service::Effects& effects);
+  void on_request(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
+                  service::Effects& effects);
   void on_transfer(std::uint64_t token, const Status& status, TimeNs now, service::Effects& effects);
   void on_channel_closed(std::uint64_t channel);
 
@@ -34,8 +36,9 @@ class TableReader {
     std::uint64_t channel, ticket;
     std::vector<std::byte> bytes;
   };
-  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post,
+  [[nodiscard]] Status begin(std::uint64_t channel, const channel::Entry& request, bool may_post, TimeNs now,
                              service::Effects& effects);
+  [[nodiscard]] Status take(Bytes bytes, TimeNs now);
 
   std::function<Status(const wire::MemberTable&, TimeNs)> take_;
   std::map<std::uint64_t, Pulling> pulling_;  // by token

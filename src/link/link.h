@@ -14,7 +14,7 @@
 // | doca_link     | the card's DMA over PCIe    | same                 | socket              |
 // | loopback_link | same process, virtual time  | same                 | the test decides    |
 //
-// Neither end starts a thread, except the host's end of stream_link, whose thread serves its memory.
+// Neither end starts a thread, except the host's end of stream_link, whose memory a thread serves.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct LinkTraits {
   bool one_sided = false;  // transfers do not use the host's processor
   bool staged = false;     // ranges cannot be read: the host copies through segments
   unsigned host_threads = 0;
-  std::string reason;  // a sentence that gives the reasons for these values
+  std::string reason;    // a sentence that gives the reasons for these values
+  bool ordered = false;  // reads and writes take effect in the order of posting
 };
 
 // A read from a region to `to`. The region is named as in the request; the link checks it against the announcements
@@ -99,6 +100,8 @@ class AgentLink {
   virtual std::size_t poll(TimeNs now, std::span<LinkEvent> events) = 0;
   // Readable when poll would return something: for a loop that wants to sleep. -1: poll only.
   [[nodiscard]] virtual int event_fd() const = 0;
+  // event_fd() was readable. A link that is told so need not look by itself while nothing is under way.
+  virtual void on_readable() {}
   // A second descriptor to sleep on (local: the host's pidfd); -1 if none.
   [[nodiscard]] virtual int life_fd() const { return -1; }
   // Tells the host the reason for the channel's end, if the link can. Then call close().

@@ -32,15 +32,17 @@ void give_way() noexcept {
 JobPool::Shared::Shared(Loop& loop, const JobPoolOptions& options, JobPool& pool)
     : threads(options.threads),
       results(loop, options.queue_max + options.threads,
-              [&pool](Finished finished, TimeNs now) { pool.take(std::move(finished), now); }) {}
+              [&pool](Finished finished, TimeNs now) { pool.take(std::move(finished), now); }),
+      idle_end_ns(options.idle_end_ns) {}
 
 JobPool::JobPool(Loop& loop, const JobPoolOptions& options)
     : loop_(loop),
-      options_{std::max(options.threads, 1u), std::max<std::size_t>(options.queue_max, 1), options.patience},
+      options_{std::max(options.threads, 1u), std::max<std::size_t>(options.queue_max, 1), options.patience,
+               options.idle_end_ns},
       shared_(std::make_shared<Shared>(loop, options_, *this)) {
   if (sched_getaffinity(0, sizeof cores_, &cores_) != 0) CPU_ZERO(&cores_);
   loop_.add(shared_->results);
-  begin_threads();
+  if (options_.idle_end_ns == never) begin_threads();
 }
 
 JobPool::~JobPool() {
@@ -69,8 +71,19 @@ void JobPool::note_progress() noexcept {
 
 // Starts threads up to the number that serves; held ones do not count.
 void JobPool::begin_threads() {
+  std::size_t wanted = options_.threads;
   const std::lock_guard lock(shared_->mutex);
-  while (shared_->alive - shared_->held < options_.threads &&
+  if (options_.idle_end_ns != never) {
+    wanted = std::min<std::size_t>(wanted, away_ + waiting_.size());
+    shared_->filling = !waiting_.empty();
+    // These have left the mutex for good.
+    std::erase_if(workers_, [](Worker& worker) {
+      if (!worker.slot->has_ended) return false;
+      worker.thread.join();
+      return true;
+    });
+  }
+  while (shared_->alive - shared_->held < wanted &&
          shared_->alive < options_.threads + options_.patience.stand_ins_max) {
     try {
       Worker& worker = workers_.emplace_back(Worker{std::make_shared<Slot>(), {}});
@@ -111,6 +124,9 @@ void JobPool::fill_queue() {
     shared_->queued.notify_one();
     ++away_;
   }
+  if (options_.idle_end_ns == never) return;
+  const std::lock_guard lock(shared_->mutex);
+  shared_->filling = false;
 }
 
 void JobPool::take(Finished finished, TimeNs now) {
@@ -187,7 +203,13 @@ void JobPool::work(Shared& shared, Slot& slot) {
   progress_of_thread = &slot.progress;
   std::unique_lock lock(shared.mutex);
   for (;;) {
-    shared.queued.wait(lock, [&shared] { return shared.stopping || !shared.queue.empty(); });
+    const auto has_work = [&shared] { return shared.stopping || !shared.queue.empty(); };
+    if (shared.idle_end_ns == never)
+      shared.queued.wait(lock, has_work);
+    else if (!shared.queued.wait_for(lock, std::chrono::nanoseconds(shared.idle_end_ns), has_work)) {
+      if (shared.filling) continue;
+      break;
+    }
     if (shared.stopping) break;
     Run run = std::move(shared.queue.front().run);
     slot.done = std::move(shared.queue.front().done);

@@ -40,6 +40,8 @@ struct JobPoolOptions {
   unsigned threads = 2;
   std::size_t queue_max = 64;
   JobPatience patience = {};
+  // Other than never: threads are started when there are jobs for them, and end when they have had none for so long.
+  TimeNs idle_end_ns = never;
 };
 
 struct JobPoolCounters {
@@ -101,9 +103,11 @@ class JobPool {
     Mailbox<Finished> results;
     std::mutex mutex;
     std::condition_variable queued, ended;
+    TimeNs idle_end_ns;
     std::list<Job> queue;  // these are under the mutex; jobs move between lists, which takes no memory
     unsigned alive = 0, held = 0;
     bool stopping = false;
+    bool filling = false;  // jobs are about to be queued: no thread ends
   };
   struct Worker {
     std::shared_ptr<Slot> slot;

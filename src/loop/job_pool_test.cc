@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -58,6 +59,31 @@ TEST(JobPoolTest, RunsElsewhereAndReportsHere) {
   EXPECT_NE(there, here);
   EXPECT_EQ(jobs.counters().finished, 1u);
   EXPECT_EQ(jobs.counters().failed, 1u);
+}
+
+TEST(JobPoolTest, ThreadsOnDemandBeginWithAJobAndEndWithoutOne) {
+  auto loop = make_loop();
+  std::atomic<int> running = 0, most = 0;
+  JobPool jobs(*loop, {.threads = 2, .idle_end_ns = millisecond_ns});
+  for (int round = 0; round < 3; ++round) {
+    int done = 0;
+    for (int i = 0; i < 8; ++i)
+      jobs.start(
+          [&] {
+            most = std::max<int>(most, ++running);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            --running;
+            return Status{};
+          },
+          [&](const Status& status, TimeNs) {
+            EXPECT_TRUE(status);
+            ++done;
+          });
+    while (done < 8) loop->round(monotonic_ns());
+    EXPECT_LE(most, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(round * 5));  // they have ended, or are about to
+  }
+  EXPECT_EQ(jobs.counters().failed, 0u);
 }
 
 TEST(JobPoolTest, BeyondTheQueueJobsWaitInTheLoopAndNoneIsLost) {

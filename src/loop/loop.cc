@@ -50,14 +50,14 @@ Result<std::unique_ptr<Loop>> Loop::make(const LoopOptions& options) {
   return loop;
 }
 
-Status Loop::watch(int fd, std::uint32_t events, OnReady on_ready) {
+Status Loop::watch(int fd, std::uint32_t events, OnReady on_ready, After after) {
   unwatch(fd);
   epoll_event event{};
   event.events = events;
   event.data.u64 = next_watch_;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl(add)");
   watched_.emplace(next_watch_, fd);
-  watches_.insert_or_assign(fd, Watch{next_watch_, std::move(on_ready)});
+  watches_.insert_or_assign(fd, Watch{next_watch_, std::move(on_ready), after});
   ++next_watch_;
   return {};
 }
@@ -119,9 +119,10 @@ bool Loop::look(TimeNs now, TimeNs wait) {
     auto watched = watched_.find(number);
     if (watched == watched_.end()) continue;  // an earlier function has removed it
     ++counters_.descriptors_ready;
-    const OnReady& on_ready = watches_.at(watched->second).on_ready;
-    if (!on_ready) continue;
-    OnReady kept = on_ready;  // it may unwatch itself
+    const Watch& watch = watches_.at(watched->second);
+    if (!watch.on_ready) continue;
+    expects_more_ |= watch.after == After::spin;
+    OnReady kept = watch.on_ready;  // it may unwatch itself
     kept(event.events, now);
     worked = true;
   }
@@ -135,7 +136,11 @@ bool Loop::round(TimeNs now) {
   TimeNs due = timers_.next_due();
   if (now >= next_look_ || due <= now) worked = look(now, 0);
   TimeNs pollers_began = measured ? monotonic_ns() : 0;
-  for (std::size_t i = 0; i < pollers_.size(); ++i) worked |= pollers_[i]->poll(now);  // one may add another
+  for (std::size_t i = 0; i < pollers_.size(); ++i) {  // one may add another
+    if (!pollers_[i]->poll(now)) continue;
+    worked = true;
+    expects_more_ |= pollers_[i]->expects_more();
+  }
   TimeNs pollers_ended = measured ? monotonic_ns() : 0;
   if (due <= now) {
     std::size_t fired = timers_.fire(now);
@@ -186,20 +191,24 @@ void Loop::run() {
   stopping_ = false;
   TimeNs now = monotonic_ns(), worked_at = now;
   unsigned few = 0;  // rounds that worked since the last sleep
+  const auto spin_until = [&] {
+    return worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns);
+  };
   while (!stopping_) {
+    expects_more_ = false;
     bool worked = round(now);
     // Reading the clock takes a third of a round that finds nothing, and such rounds delay a request.
-    for (unsigned more = 1; more < rounds_per_clock && !worked && !stopping_; ++more) worked = round(now);
+    const unsigned rounds = now < spin_until() ? rounds_per_clock : 1;
+    for (unsigned more = 1; more < rounds && !worked && !stopping_; ++more) worked = round(now);
     TimeNs after = monotonic_ns();
     counters_.longest_round_ns = std::max(counters_.longest_round_ns, after - now);
     (worked ? counters_.busy_ns : counters_.spinning_ns) += after - now;
     now = after;
     if (worked) {
+      if (!expects_more_) continue;
       worked_at = now;
       few = std::min(few + 1, few_rounds);
-    } else if (now >=
-                   worked_at + (few < few_rounds ? std::min(options_.spin_ns, spin_after_few_ns) : options_.spin_ns) &&
-               !stopping_) {
+    } else if (now >= spin_until() && !stopping_) {
       if (sleep(now)) {
         now = monotonic_ns();
         few = 0;

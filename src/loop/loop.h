@@ -9,9 +9,9 @@
 //                    also after the process was stopped for a while and everything is late at once
 //
 // A round that did something is followed by the next one at once. After `spin` without any work (less after a few
-// rounds of work, which are rarely the first of many) each poller is asked to fall asleep: it arranges to be woken by a
-// descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor is ready, a Waker wakes it, or the
-// next deadline has come.
+// rounds of work, which are rarely the first of many; at once if no poller expects more) each poller is asked to fall
+// asleep: it arranges to be woken by a descriptor, or refuses. If all agree the loop sleeps in epoll until a descriptor
+// is ready, a Waker wakes it, or the next deadline has come.
 #pragma once
 
 #include <sys/epoll.h>
@@ -40,6 +40,8 @@ class Poller {
   // poll is called first.
   virtual bool fall_asleep(TimeNs now) = 0;
   [[nodiscard]] virtual TimeNs next_deadline() const { return never; }  // when to be polled although nothing happened
+  // After a poll that did something: whether more is likely to follow soon, so that the loop spins before it sleeps.
+  [[nodiscard]] virtual bool expects_more() const { return true; }
 };
 
 struct LoopOptions {
@@ -65,8 +67,9 @@ class Loop {
   void add(Poller& poller) { pollers_.push_back(&poller); }  // at the end of the order
   void remove(Poller& poller) { std::erase(pollers_, &poller); }
 
+  enum class After : bool { sleep, spin };  // what the loop does after the call, if nothing else is to be done
   // Level triggered. Without `on_ready` the descriptor only wakes the loop, and a poller finds the cause.
-  [[nodiscard]] Status watch(int fd, std::uint32_t events, OnReady on_ready = {});
+  [[nodiscard]] Status watch(int fd, std::uint32_t events, OnReady on_ready = {}, After after = After::spin);
   [[nodiscard]] Status watch_for(int fd, std::uint32_t events);  // changes the events of a watched descriptor
   void unwatch(int fd) noexcept;                                 // also from within on_ready; best before it is closed
 
@@ -86,6 +89,7 @@ class Loop {
   struct Watch {
     std::uint64_t number;  // identifies the watch in epoll, because descriptors are reused
     OnReady on_ready;
+    After after;
   };
   Loop(const LoopOptions& options, Fd epoll, Waker waker) noexcept
       : options_(options), epoll_(std::move(epoll)), waker_(std::move(waker)) {}
@@ -104,6 +108,7 @@ class Loop {
   TimeNs next_look_ = 0;
   TimeNs shared_until_ = 0;  // until then the core is shared with a computing thread
   TimeNs clock_cost_ns_ = 0;
+  bool expects_more_ = false;  // one of the last rounds did something after which more is likely
   bool stopping_ = false;
   bool whole_nanoseconds_ = true;  // epoll_pwait2 exists
   LoopCounters counters_;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "loop/mailbox.h"
 
@@ -178,6 +179,38 @@ TEST(LoopTest, AnIdleLoopUsesNoProcessor) {
   TimeNs used = (after.tv_sec - before.tv_sec) * second_ns + (after.tv_nsec - before.tv_nsec);
   EXPECT_LT(used, 40 * millisecond_ns);  // a tenth, where spinning would take all of it
   EXPECT_GT(loop->counters().asleep_ns, loop->counters().spinning_ns);
+}
+
+// A poller whose work is done with one poll, and after which no more is expected.
+TEST(LoopTest, DoesNotSpinAfterWorkThatNoMoreFollows) {
+  struct Once final : Poller {
+    bool poll(TimeNs) override {
+      ++polls;
+      return std::exchange(due, false);
+    }
+    bool fall_asleep(TimeNs) override { return true; }
+    [[nodiscard]] bool expects_more() const override { return more; }
+    bool due = false, more = false;
+    unsigned polls = 0;
+  };
+  for (const bool more : {false, true}) {
+    auto loop = Loop::make({.spin_ns = 100 * microsecond_ns});
+    ASSERT_TRUE(loop);
+    Once once;
+    once.more = more;
+    (*loop)->add(once);
+    for (int i = 1; i <= 20; ++i)
+      (*loop)->timers().start(monotonic_ns() + i * 2 * millisecond_ns, [&, i](TimeNs, TimeNs) {
+        once.due = true;
+        if (i == 1) once.polls = 0;  // it begins by spinning
+        if (i == 20) (*loop)->stop();
+      });
+    (*loop)->run();
+    if (more)
+      EXPECT_GT(once.polls, 200u) << "it looks for what may follow";
+    else
+      EXPECT_LT(once.polls, 120u) << "a few rounds for each of 20 timers";
+  }
 }
 
 TEST(LoopTest, ABusyLoopDoesNotSleep) {

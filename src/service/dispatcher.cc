@@ -126,7 +126,12 @@ bool Dispatcher::is_held(std::uint64_t channel) const {
 bool Dispatcher::poll(TimeNs now) {
   bool did = false;
   look_for_memory();
-  for (auto& [number, member] : members_) did |= serve(member, now);
+  expects_more_ = false;
+  for (auto& [number, member] : members_) {
+    if (!serve(member, now)) continue;
+    did = true;
+    expects_more_ |= !member.end->background();
+  }
   for (Service* each : services()) {
     if (each->next_deadline() > now) continue;
     each->on_time(now, effects_);
@@ -139,7 +144,8 @@ bool Dispatcher::poll(TimeNs now) {
       for (Service* each : want_memory_)
         if (each->waits_for_memory()) each->on_memory_freed(now, effects_);
   }
-  for (Service* each : services()) did |= each->on_round(now, effects_);
+  for (Service* each : services())
+    if (each->on_round(now, effects_)) did = expects_more_ = true;
   carry_out(now);
   if (!closed_.empty()) remove_closed();
   return did;
@@ -196,6 +202,7 @@ Status Dispatcher::without_service(const RequestRow& row) const {
 void Dispatcher::on_request(AgentEnd& channel, const Entry& entry, TimeNs now) {
   const Client& client = members_.at(channel.number()).client;
   const bool is_member = owner_ && (client.user == *owner_ || client.user == 0);
+  channel.set_background(is_background(static_cast<EntryKind>(entry.kind)));
   route({channel.number(), entry, client.program, client.user, is_member}, now);
   // At once: the request's bytes belong to the reader, and its pull may start in this round.
   carry_out(now);

@@ -75,6 +75,8 @@ class Dispatcher : public channel::AgentEvents {
   bool poll(TimeNs now);
   // Puts channels that have been idle long enough to sleep. True if all sleep: wait on their descriptors.
   [[nodiscard]] bool fall_asleep(TimeNs now);
+  // Whether the last poll did something after which more is likely to follow soon.
+  [[nodiscard]] bool expects_more() const noexcept { return expects_more_; }
   // The time at which poll has to be called even without an event.
   [[nodiscard]] TimeNs next_deadline() const;
 
@@ -158,7 +160,7 @@ class Dispatcher : public channel::AgentEvents {
   std::vector<Service*> to_tell_;  // services with finished transfers whose programs have still to be told
   Effects effects_;
   std::size_t carried_out_ = 0;  // of effects_
-  bool memory_is_there_ = true;
+  bool memory_is_there_ = true, expects_more_ = false;
   std::map<std::uint64_t, plugin::CallNumber> calling_;  // by token
   std::uint64_t free_bytes_before_ = 0;                  // at the last poll
   RecentFailures failures_;

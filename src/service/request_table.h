@@ -18,6 +18,11 @@ enum class Who : std::uint8_t {
   member   // an agent of this agent's user, or of root
 };
 
+// Requests that come once in a while and wait for nothing: an agent that was woken by one sleeps again at once.
+[[nodiscard]] constexpr bool is_background(wire::EntryKind kind) noexcept {
+  return kind == wire::EntryKind::member_table;
+}
+
 struct RequestRow {
   wire::EntryKind kind;
   std::string_view name;

@@ -40,10 +40,10 @@ def test_a_list_of_addresses_makes_a_group(group: Group) -> None:
     assert told["address"] == group.address("c")
     assert told["http"] == group.running["c"].ready["http"].removeprefix("http://").rstrip("/")
 
-    # Tables cross by the members' own reads, over channels like those of programs. A member that a third one told of
-    # another may not have read its table yet.
+    # Tables cross over channels like those of programs, small ones within the requests. A member that a third one told
+    # of another may not have read its table yet.
     def read_from() -> dict[str, int]:
-        return {each["program"]: each["bytes_pulled"] for each in group.running["a"].status()["channels"]}
+        return {each["program"]: each["requests"] for each in group.running["a"].status()["channels"]}
 
     assert until(lambda: read_from() and all(read_from().values()), PATIENCE_S), read_from()
     assert set(read_from()) <= {"agent b", "agent c", "agent d"}
@@ -77,6 +77,10 @@ def test_a_wrong_key_joins_nothing(tmp_path: Path) -> None:
         assert until(lambda: stranger.running["x"].status()["group"]["connect_failures"] >= 3, PATIENCE_S)
         assert group.states("a") == {"a": "alive"}
         assert stranger.states("x") == {"x": "alive"}
+        told = [line for line in stranger.running["x"].log().splitlines() if "cannot connect" in line]
+        assert len(told) == 1, "once, not with every attempt"
+        assert group.address("a") in told[0]
+        assert "key" in told[0]
     finally:
         group.stop_all()
         stranger.stop_all()

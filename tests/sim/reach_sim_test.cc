@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 
+#include "base/log.h"
 #include "channel/agent_end.h"
 #include "testing/link/loopback_link.h"
 #include "wire/messages/replies.h"
@@ -234,6 +235,47 @@ TEST(ReachQueue, WhatWaitsForAMemberIsBoundedAndSlowsNobodyDown) {
   reach.poll(second_ns + 99);
   EXPECT_EQ(failures.size(), 101u);
   EXPECT_EQ(reach.next_deadline(), second_ns + 100);
+}
+
+// A wrong key does not mend itself: the log names the member and the reason, once for each reason.
+TEST(ReachLog, AMemberThatRefusesIsNamedOnceForEachReason) {
+  Failure refusal{Error::denied, "the agent at tcp:b:1 refuses: it has another key"};
+  std::vector<std::string> lines;
+  set_log(
+      LogLevel::warning,
+      [](LogLevel, std::string_view line, void* to) { static_cast<std::vector<std::string>*>(to)->emplace_back(line); },
+      &lines);
+  Reach::Surroundings all;
+  all.connect = [&](const std::string&, TimeNs) -> Result<std::unique_ptr<channel::HostEnd>> {
+    return tl::unexpected(refusal);
+  };
+  TimeNs now = 0;
+  all.start_job = [&](const std::function<Status()>& run, const std::function<void(Status, TimeNs)>& done) {
+    done(run(), now);
+  };
+  all.watch = [](int, const std::function<void()>&) -> Status { return {}; };
+  all.unwatch = [](int) {};
+  Reach reach(std::move(all), ReachOptions());
+  const auto attempts = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      reach.poll(now);
+      now += second_ns;
+    }
+  };
+  reach.post("", "tcp:b:1", Request{.kind = wire::EntryKind::member_table});
+  attempts(5);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("tcp:b:1"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("another key"), std::string::npos) << lines[0];
+  refusal = {Error::peer_lost, "no agent listens at tcp:b:1"};  // it is started again
+  attempts(3);
+  EXPECT_EQ(lines.size(), 1u) << "usual";
+  refusal = {Error::denied, "connect: the agent's certificate is refused: it has expired"};
+  attempts(3);
+  EXPECT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines.back().find("tcp:b:1"), std::string::npos) << lines.back();
+  EXPECT_EQ(reach.counters().connect_failures, 11u);
+  set_log(LogLevel::warning, nullptr, nullptr);
 }
 
 }  // namespace

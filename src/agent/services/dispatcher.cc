@@ -95,8 +95,8 @@ void Dispatcher::GroupRequests::on_closed(service::ChannelNumber channel, bool /
   group->on_channel_closed(channel);
 }
 
-void Dispatcher::GroupRequests::on_request(const service::Request& asked, TimeNs, service::Effects& effects) {
-  group->on_request(asked.channel, asked.entry, asked.is_member, effects);
+void Dispatcher::GroupRequests::on_request(const service::Request& asked, TimeNs now, service::Effects& effects) {
+  group->on_request(asked.channel, asked.entry, asked.is_member, now, effects);
 }
 
 void Dispatcher::GroupRequests::on_transfer(service::ChannelNumber /*channel*/, std::uint64_t token, Status status,
@@ -142,7 +142,7 @@ void Dispatcher::ask_group(service::AskEffect& ask) {
   group_.group->post(ask.member, std::move(request));
 }
 
-// A suspected member still counts: suspicion is local, and moving rows is expensive.
+// A suspected member still counts: it may refute that, and moving rows is expensive.
 void Dispatcher::on_change(const group::Change& change, TimeNs now) {
   const group::Membership& membership = group_.group->membership();
   std::vector<std::string> alive{membership.self().id.name};

@@ -222,6 +222,8 @@ inline constexpr Figure<group::GroupCounters> group_figures[] = {
     {"tables_taken", value<&group::GroupCounters::tables_taken>, "member_tables_total", tables_help, "what", "taken"},
     {"tables_refused", value<&group::GroupCounters::tables_refused>, "member_tables_total", tables_help, "what",
      "refused"},
+    {"table_bytes_posted", value<&group::GroupCounters::table_bytes_posted>, "member_table_bytes_total",
+     "Bytes of the tables of members that were posted."},
 };
 
 inline constexpr std::string_view asked_help = "Requests to other members, by outcome.";

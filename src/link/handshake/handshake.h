@@ -37,12 +37,15 @@ namespace offpath::link {
 
 // ---- the host's end
 
+class StreamThreads;
+
 struct HostOptions {
   std::string name{};  // the agent's name for this program; at most 255 bytes
   wire::ChannelLayout layout{};
   bool force_staging = false;
-  std::string key_file{};     // shared key; needed for tcp, tls, verbs and doca
-  std::string tls_ca_file{};  // needed for tls
+  std::string key_file{};                           // shared key; needed for tcp, tls, verbs and doca
+  std::string tls_ca_file{};                        // needed for tls
+  std::shared_ptr<StreamThreads> stream_threads{};  // of all tcp and tls links that get these; null: each has its own
 };
 
 // Connects and performs the handshake; blocks at most until the deadline.

@@ -115,7 +115,8 @@ Result<std::unique_ptr<HostLink>> connect_network(const Address& address, const 
   }
   if (address.kind == Address::Kind::doca)
     return connect_doca(std::move(socket), std::move(channel_segment), std::move(welcome), deadline);
-  return StreamHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome));
+  return StreamHostLink::create(std::move(socket), std::move(channel_segment), std::move(welcome),
+                                options.stream_threads);
 }
 
 Result<std::unique_ptr<HostLink>> connect_once(const Address& address, const HostOptions& options, TimeNs deadline) {

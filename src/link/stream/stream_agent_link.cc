@@ -48,7 +48,7 @@ StreamAgentLink::StreamAgentLink(ControlSocket socket, std::uint64_t channel_seg
       limits_(limits),
       segments_{channel_segment_bytes},
       segment_bytes_(channel_segment_bytes) {
-  traits_ = {"tcp", false, false, 1, std::move(reason)};
+  traits_ = {"tcp", false, false, 1, std::move(reason), true};
   OFP_ASSERT(regions_.attach(wire::channel_segment, 0, 0, channel_segment_bytes, 0));
   socket_.allow_streamed(ControlType::read_data);
 }
@@ -237,9 +237,10 @@ void StreamAgentLink::watch() {
 
 std::size_t StreamAgentLink::poll(TimeNs now, std::span<LinkEvent> events) {
   if (told_) return 0;
-  const bool due = more_ || !parts_.empty() || socket_.output_waits() || now >= next_look_ ||
-                   ++polls_since_look_ >= polls_between_looks;
+  const bool due = more_ || readable_ || !parts_.empty() || socket_.output_waits() ||
+                   (!is_told_ && (now >= next_look_ || ++polls_since_look_ >= polls_between_looks));
   if (!lost_ && due) {
+    readable_ = false;
     next_look_ = deadline_after(now, look_interval_ns);
     polls_since_look_ = 0;
     look();

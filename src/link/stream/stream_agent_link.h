@@ -21,7 +21,7 @@ namespace offpath::link {
 
 class StreamAgentLink final : public AgentLink {
  public:
-  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // while nothing is outstanding
+  static constexpr TimeNs look_interval_ns = 50 * microsecond_ns;  // while nothing is outstanding, unless it is told
   static constexpr std::size_t parts_max = 64;                     // requests sent and not answered
 
   [[nodiscard]] static Result<std::unique_ptr<StreamAgentLink>> create(ControlSocket socket,
@@ -38,6 +38,7 @@ class StreamAgentLink final : public AgentLink {
   void wake() override;
   std::size_t poll(TimeNs now, std::span<LinkEvent> events) override;
   int event_fd() const override { return events_fd_.get(); }
+  void on_readable() override { readable_ = is_told_ = true; }
   void refuse(const Failure& why) override { lose(why); }
   void close() override;
 
@@ -107,6 +108,7 @@ class StreamAgentLink final : public AgentLink {
   TimeNs next_look_ = 0;
   unsigned polls_since_look_ = 0;
   bool woken_ = false, more_ = false;
+  bool readable_ = false, is_told_ = false;  // by on_readable: now, and ever
   bool lost_ = false, told_ = false;
   Failure why_{Error::closed, "the link was closed"};
 };

@@ -25,11 +25,12 @@ Result<SegmentMemory> allocate_shared(std::uint64_t length) {
 }
 
 Result<std::unique_ptr<StreamHostLink>> StreamHostLink::create(ControlSocket socket, SegmentMemory channel_segment,
-                                                               wire::Welcome welcome) {
+                                                               wire::Welcome welcome,
+                                                               std::shared_ptr<StreamThreads> threads) {
   OFP_ASSIGN(std::unique_ptr<StreamServer> server, StreamServer::create(std::move(socket)));
   const auto base = reinterpret_cast<std::uint64_t>(channel_segment.data());
   OFP_TRY(server->attach(wire::channel_segment, 0, base, channel_segment.length()));
-  OFP_TRY(server->start());
+  OFP_TRY(server->start(std::move(threads)));
   return std::unique_ptr<StreamHostLink>(
       new StreamHostLink(std::move(server), std::move(channel_segment), std::move(welcome)));
 }

@@ -1,4 +1,5 @@
-// The host's end over TCP or TLS. One thread, named "offpath-tcp", serves the program's memory and blocks all signals;
+// The host's end over TCP or TLS. One thread, named "offpath-tcp", serves the program's memory and blocks all signals
+// (a process with many links may give all of them the same StreamThreads);
 // every piece of every request is checked against the announcements. Read stream_agent_link.h first.
 //
 // Bytes go from and to the program's memory without a copy (TLS needs one). If announced memory was freed, the kernel
@@ -18,13 +19,15 @@
 
 namespace offpath::link {
 
+class StreamThreads;
 class StreamServer;  // the thread and all state that it shares with the program's threads
 
 class StreamHostLink final : public HostLink {
  public:
   [[nodiscard]] static Result<std::unique_ptr<StreamHostLink>> create(ControlSocket socket,
                                                                       SegmentMemory channel_segment,
-                                                                      wire::Welcome welcome);
+                                                                      wire::Welcome welcome,
+                                                                      std::shared_ptr<StreamThreads> threads = nullptr);
   ~StreamHostLink() override;
 
   const LinkTraits& traits() const override { return traits_; }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "link/stream/stream_threads.h"
 #include "testing/link/certificate.h"
 #include "testing/link/connected_pair.h"
 #include "wire/region.h"
@@ -284,6 +285,64 @@ TEST_P(StreamLink, AChildThatAbandonsHarmsNobody) {
 
 INSTANTIATE_TEST_SUITE_P(Over, StreamLink, testing::Values("tcp", "tls"),
                          [](const auto& chosen) { return std::string(chosen.param); });
+
+// Twenty links of one process: a few threads serve them all, and a link whose agent reads nothing delays no other.
+TEST(StreamThreads, AFewServeManyLinksAndAStuckOneDelaysNoOther) {
+  constexpr std::size_t links = 20;
+  TestDirectory directory;
+  const std::string key = directory.write("key", "a key that both of them know\n");
+  TestAgent agent("tcp:127.0.0.1:0");
+  agent.policy.key = std::move(*SharedKey::load(key));
+  auto threads = StreamThreads::create();
+  ASSERT_TRUE(threads);
+  const HostOptions options{.name = "simulation", .key_file = key, .stream_threads = *threads};
+  std::vector<std::unique_ptr<HostLink>> hosts;
+  std::vector<std::unique_ptr<AgentLink>> agents;
+  for (std::size_t i = 0; i < links; ++i) {
+    auto [host, arrival] = agent.meet(options);
+    ASSERT_TRUE(host);
+    ASSERT_TRUE(arrival.link);
+    hosts.push_back(std::move(*host));
+    agents.push_back(std::move(arrival.link));
+    agents.back()->on_readable();
+  }
+  EXPECT_LE((*threads)->alive(), 4u);
+  const auto read_from = [&](std::size_t at, MutableBytes to) {
+    const ReadPiece piece{wire::channel_segment, 0, 0, to.data(), to.size()};
+    agents[at]->read(at, {&piece, 1});
+  };
+  const auto finished = [&](std::size_t at) {
+    std::array<LinkEvent, 4> events;
+    for (const TimeNs until = monotonic_ns() + 10 * second_ns; monotonic_ns() < until;) {
+      agents[at]->on_readable();
+      if (agents[at]->poll(monotonic_ns(), events) == 0) continue;
+      return events[0].kind == LinkEvent::Kind::read_done && events[0].status.has_value();
+    }
+    return false;
+  };
+  // The first asks for much and takes nothing, so a thread stays with it.
+  std::vector<std::byte> much(hosts[0]->channel_memory().size());
+  for (int i = 0; i < 60; ++i) read_from(0, much);
+  for (int round = 0; round < 5; ++round) {
+    for (std::size_t at = 1; at < links; ++at) {
+      hosts[at]->channel_memory()[8] = static_cast<std::byte>(round * 20 + static_cast<int>(at));
+      std::array<std::byte, 64> bytes{};
+      read_from(at, bytes);
+      ASSERT_TRUE(finished(at)) << "link " << at;
+      EXPECT_EQ(bytes[8], hosts[at]->channel_memory()[8]);
+    }
+  }
+  EXPECT_LE((*threads)->alive(), 5u);
+  // The end of one is its own.
+  agents[1]->close();
+  const TimeNs until = monotonic_ns() + 10 * second_ns;
+  while (hosts[1]->look() && monotonic_ns() < until) hosts[1]->wait(monotonic_ns() + millisecond_ns);
+  EXPECT_FALSE(hosts[1]->look());
+  std::array<std::byte, 64> bytes{};
+  read_from(2, bytes);
+  EXPECT_TRUE(finished(2));
+  hosts.clear();
+}
 
 }  // namespace
 }  // namespace offpath::link

@@ -70,7 +70,14 @@ StreamServer::StreamServer(ControlSocket socket, GuardedCopy guarded, Fd event, 
   socket_.allow_streamed(ControlType::write_data);
 }
 
-Status StreamServer::start() {
+Status StreamServer::start(std::shared_ptr<StreamThreads> threads) {
+  if (threads) {
+    threads_ = std::move(threads);
+    OFP_ASSIGN(const std::uint64_t number, threads_->add(*this, socket_.fd()));
+    number_ = number;
+    started_ = true;
+    return {};
+  }
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are left to the program's threads
@@ -91,7 +98,10 @@ void StreamServer::stop() {
   stopping_ = true;
   set(kick_);
   socket_.shut_down();
-  pthread_join(thread_, nullptr);
+  if (threads_)
+    threads_->remove(number_);
+  else
+    pthread_join(thread_, nullptr);
   fail_all(closed_channel());
   close_copies();
 }
@@ -110,10 +120,40 @@ void* StreamServer::run(void* server) {
 
 void StreamServer::serve() {
   Status served;
-  while (served && !stopping_) served = serve_one();
-  if (stopping_) return;
-  fail_all(agent_lost(socket_, std::move(served).error()));
+  while (served && !stopping_) {
+    const auto next = serve_next();
+    if (!next)
+      served = tl::unexpected<Failure>(next.error());
+    else if (!*next)
+      served = wait_socket(false);
+  }
+  if (!stopping_) end(std::move(served).error());
+}
+
+StreamServer::Served StreamServer::serve_waiting() {
+  while (!stopping_) {
+    auto next = serve_next();
+    if (!next) {
+      if (!stopping_) end(std::move(next).error());
+      return Served::ended;
+    }
+    if (*next) continue;
+    send_pending_wake();
+    const std::lock_guard lock(output_);
+    return socket_.wants_write() ? Served::needs_room : Served::idle;
+  }
+  return Served::ended;
+}
+
+void StreamServer::end(Failure why) {
+  fail_all(agent_lost(socket_, std::move(why)));
   socket_.shut_down();
+}
+
+// Wakes the thread, if it waits.
+void StreamServer::kick() noexcept {
+  set(kick_);
+  if (threads_) threads_->look_at(number_);
 }
 
 void StreamServer::fail_all(Failure why) {
@@ -129,7 +169,8 @@ void StreamServer::signal_program() noexcept { set(event_); }
 
 // ---- the thread: frames
 
-Status StreamServer::serve_one() {
+// False: nothing has arrived.
+Result<bool> StreamServer::serve_next() {
   ControlSocket::Frame frame;
   // Receiving and sending share only the TLS session.
   std::unique_lock lock(output_, std::defer_lock);
@@ -137,12 +178,15 @@ Status StreamServer::serve_one() {
   auto there = socket_.next(frame);
   if (lock.owns_lock()) release_output(lock);
   if (!there) return tl::unexpected<Failure>(std::move(there).error());
-  if (*there) return take_frame(frame);
+  if (*there) {
+    OFP_TRY(take_frame(frame));
+    return true;
+  }
   lock.lock();
   auto flushed = socket_.flush();
   release_output(lock);
   OFP_TRY(flushed);
-  return wait_socket(false);
+  return false;
 }
 
 Status StreamServer::take_frame(const ControlSocket::Frame& frame) {
@@ -404,7 +448,8 @@ Status StreamServer::apply(const TransferRequest& request, std::uint64_t positio
     }
     begins = ends;
   }
-  std::atomic_thread_fence(std::memory_order_release);
+  // The agent's flag is visible before a later read looks at the program's words (AgentEnd::fall_asleep).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   return {};
 }
 
@@ -486,7 +531,7 @@ Status StreamServer::send(ControlType type, Bytes payload) {
   auto sent = socket_.send(type, payload);
   const bool waits = socket_.wants_write();
   release_output(lock);
-  if (waits) set(kick_);  // the thread has to wait for room
+  if (waits) kick();  // the thread has to wait for room
   return sent;
 }
 
@@ -512,7 +557,7 @@ void StreamServer::send_pending_wake() {
       waits = socket_.wants_write();
     }
     lock.unlock();
-    if (waits) set(kick_);
+    if (waits) kick();
     fence_before_look();
   }
 }

@@ -1,4 +1,5 @@
-// The thread that serves a program's memory over TCP; see stream_host_link.h for its rules.
+// Serves a program's memory over TCP; see stream_host_link.h for its rules. A thread of its own does it, or those that
+// several links share (stream_threads.h), one at a time.
 #pragma once
 
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include "link/guarded_copy.h"
 #include "link/link.h"
 #include "link/region_table.h"
+#include "link/stream/stream_threads.h"
 
 namespace offpath::link {
 
@@ -23,9 +25,13 @@ class StreamServer {
   [[nodiscard]] static Result<std::unique_ptr<StreamServer>> create(ControlSocket socket);
   // Only after stop(). In a forked child it is never destroyed.
   ~StreamServer() = default;
-  [[nodiscard]] Status start();
-  void stop();          // ends the connection and waits for the thread
-  void close_copies();  // in a forked child
+  [[nodiscard]] Status start(std::shared_ptr<StreamThreads> threads);  // null: a thread of its own
+  void stop();                                                         // ends the connection and waits for the thread
+  void close_copies();                                                 // in a forked child
+
+  // For StreamThreads: serves what has arrived, and returns instead of waiting for more.
+  enum class Served { idle, needs_room, ended };
+  [[nodiscard]] Served serve_waiting();
 
   // ---- called by the program's threads
   [[nodiscard]] Status attach(RegionId region, std::uint32_t generation, std::uint64_t base, std::uint64_t length);
@@ -48,7 +54,8 @@ class StreamServer {
   // ---- the thread
   static void* run(void* server);
   void serve();
-  [[nodiscard]] Status serve_one();
+  void end(Failure why);
+  [[nodiscard]] Result<bool> serve_next();
   [[nodiscard]] Status take_frame(const ControlSocket::Frame& frame);
   [[nodiscard]] Status serve_read(Bytes payload);
   [[nodiscard]] Status serve_write(std::uint64_t number);
@@ -63,6 +70,7 @@ class StreamServer {
   [[nodiscard]] Status resolve(const wire::TransferPiece& piece, bool for_write, std::uint64_t& address) const;
   void release_frame();
   [[nodiscard]] Status wait_socket(bool for_output);
+  void kick() noexcept;
   void fail_all(Failure why);
   void signal_program() noexcept;
   void release_output(std::unique_lock<std::mutex>& lock);
@@ -88,6 +96,8 @@ class StreamServer {
   std::atomic<bool> stopping_ = false;
   pthread_t thread_{};
   bool started_ = false;
+  std::shared_ptr<StreamThreads> threads_;  // instead of thread_
+  std::atomic<std::uint64_t> number_ = 0;   // its own there; 0: not yet
 
   // Used only by the thread.
   GuardedCopy guarded_;

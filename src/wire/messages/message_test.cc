@@ -294,20 +294,26 @@ TEST(Message, WhatIsEnclosedIsTheWholeObjectAndSmall) {
 TEST(Message, Members) {
   std::vector<std::byte> kept;
   const auto post =
-      there_and_back(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 9}}, kept);
+      there_and_back(PostTable{{.region = segment_flag | 1, .generation = 0, .offset = 64, .length = 9}, {}}, kept);
   EXPECT_EQ(post.table.region, segment_flag | 1);
   EXPECT_EQ(post.table.offset, 64u);
   EXPECT_EQ(post.table.length, 9u);
+  EXPECT_TRUE(post.enclosed.empty());
+  const std::vector<std::byte> small(enclosed_bytes_max, std::byte{7}), large(enclosed_bytes_max + 1);
+  EXPECT_EQ(there_and_back(PostTable{{}, small}, kept).enclosed.size(), small.size());
   using State = MemberEntry::State;
   const auto table = there_and_back(
-      MemberTable{"b", {{State::alive, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}},
+      MemberTable{
+          "b", 77, 5, {{State::suspect, 1, 2, 3, "a", "unix:/a", ""}, {State::dead, 4, 5, 6, "b", "tcp:b:1", "b:2"}}},
       kept);
   EXPECT_EQ(table.sender, "b");
+  EXPECT_EQ(table.digest, 77u);
+  EXPECT_EQ(table.members, 5u);
   ASSERT_EQ(table.entries.size(), 2u);
   EXPECT_EQ(table.entries[1].state, State::dead);
   EXPECT_EQ(table.entries[1].incarnation, 4u);
   EXPECT_EQ(table.entries[1].process, 5u);
-  EXPECT_EQ(table.entries[1].beats, 6u);
+  EXPECT_EQ(table.entries[1].refuted, 6u);
   EXPECT_EQ(table.entries[1].http, "b:2");
 
   const auto refusal = [](const auto& message) {
@@ -315,13 +321,15 @@ TEST(Message, Members) {
     const auto status = decode(bytes_of_message(message), back);
     return status ? "" : status.error().message;
   };
-  EXPECT_EQ(refusal(PostTable{{.region = 1, .generation = 1, .offset = 0, .length = member_table_bytes_max + 1}}),
+  EXPECT_EQ(refusal(PostTable{{.region = 1, .generation = 1, .offset = 0, .length = member_table_bytes_max + 1}, {}}),
             "a table of members of 1048577 bytes, at most 1048576 are allowed");
-  EXPECT_EQ(refusal(MemberTable{"b", {{State::alive, 1, 2, 3, "", "", ""}}}), "table of members: one has no name");
-  EXPECT_EQ(refusal(MemberTable{"b", {{static_cast<State>(3), 1, 2, 3, "a", "", ""}}}),
-            "table of members: state number 3, the last one is 2");
+  EXPECT_EQ(refusal(PostTable{{}, large}), "a table of members encloses 1025 bytes, at most 1024 are allowed");
+  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{State::alive, 1, 2, 3, "", "", ""}}}),
+            "table of members: one has no name");
+  EXPECT_EQ(refusal(MemberTable{"b", 0, 1, {{static_cast<State>(4), 1, 2, 3, "a", "", ""}}}),
+            "table of members: state number 4, the last one is 3");
   const std::vector<MemberEntry> many(members_max + 1, MemberEntry{State::alive, 1, 2, 3, "a", "", ""});
-  EXPECT_EQ(refusal(MemberTable{"b", many}), "a table of 1025 members, at most 1024 are allowed");
+  EXPECT_EQ(refusal(MemberTable{"b", 0, 1025, many}), "a table of 1025 members, at most 1024 are allowed");
 }
 
 TEST(Message, AnUnknownErrorOfTheOtherSideIsAProtocolError) {

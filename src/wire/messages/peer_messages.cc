@@ -100,8 +100,12 @@ Status check(const PeerCompare& m) {
 void fields(auto& way, Is<PostTable> auto& m) {
   way.begins("table post");
   way(m.table.region, m.table.generation, m.table.offset, m.table.length);
+  way.bytes(m.enclosed);
 }
 Status check(const PostTable& m) {
+  if (m.enclosed.size() > enclosed_bytes_max)
+    return fail(Error::too_large, "a table of members encloses {} bytes, at most {} are allowed", m.enclosed.size(),
+                enclosed_bytes_max);
   if (m.table.length > member_table_bytes_max)
     return fail(Error::too_large, "a table of members of {} bytes, at most {} are allowed", m.table.length,
                 member_table_bytes_max);
@@ -111,9 +115,10 @@ Status check(const PostTable& m) {
 void fields(auto& way, Is<MemberTable> auto& m) {
   way.begins("table of members");
   way.text(m.sender, name_bytes_max, "the sender's name");
+  way(m.digest, m.members);
   way.each(m.entries, [&way](auto& entry) {
     way.choice(entry.state, MemberEntry::State::dead, "state");
-    way(entry.incarnation, entry.process, entry.beats);
+    way(entry.incarnation, entry.process, entry.refuted);
     way.text(entry.name, name_bytes_max, "a member's name");
     way.text(entry.address, name_bytes_max, "a member's address");
     way.text(entry.http, name_bytes_max, "a member's HTTP address");

@@ -12,9 +12,11 @@
 
 namespace offpath::wire {
 
-// Agent to agent: the sender's table of members, as a MemberTable to be pulled. Answered by Done when it has been read.
+// Agent to agent: the sender's table of members, or a part of it, as a MemberTable. One of at most enclosed_bytes_max
+// is enclosed, a larger one is to be pulled. Answered by Done when it has been read.
 struct PostTable {
-  BufferRef table;
+  BufferRef table;  // of length 0: it is enclosed
+  Bytes enclosed;
 };
 
 // Agent to agent, for a pool that they share: the sender acts for `user`. `pool` is the pool's name with its options,
@@ -136,18 +138,20 @@ inline constexpr std::size_t compared_parts = 64;
 
 // One member of a group of agents, as another member knows it (docs/internals/group.md).
 struct MemberEntry {
-  enum class State : std::uint8_t { alive, left, dead } state;
+  enum class State : std::uint8_t { alive, suspect, left, dead } state;
   std::uint64_t incarnation;  // grows with each start of the agent of that name
   std::uint64_t process;      // distinguishes two processes with the same name and incarnation
-  std::uint64_t beats;        // grows as long as it lives
+  std::uint64_t refuted;      // how many suspicions this incarnation has refuted
   std::string_view name;
   std::string_view address;  // for channels
   std::string_view http;     // empty: none
 };
 
 struct MemberTable {
-  std::string_view sender;  // one of the entries
-  std::vector<MemberEntry> entries;
+  std::string_view sender;           // one of the entries
+  std::uint64_t digest;              // of all entries of the sender's table, in any order
+  std::uint32_t members;             // how many these are
+  std::vector<MemberEntry> entries;  // all of them, or those that changed lately
 };
 inline constexpr std::uint32_t members_max = 1024;  // of one table
 inline constexpr std::uint64_t member_table_bytes_max = 1 << 20;

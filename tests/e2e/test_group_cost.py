@@ -1,0 +1,32 @@
+"""What an idle group costs: bounds that do not depend on the machine. group_cost.py measures the rest.
+
+``./dev test --long`` runs it, and so does ``OFFPATH_LONG=1 pytest tests/e2e/test_group_cost.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from group_cost import SETTLE_S, idle_group, measure
+
+AGENTS = 32
+DEAD_AFTER_S = 5
+BEATS_PER_S = 10 / DEAD_AFTER_S  # Membership::beats_of_death
+TABLE_BYTES_MAX = 160  # of a beat: the sender's entry, whose name and addresses are short here
+
+
+@pytest.mark.skipif("OFFPATH_LONG" not in os.environ, reason="starts 32 agents: ./dev test --long")
+@pytest.mark.parametrize("link", ["unix", "tcp"])
+def test_an_idle_member_posts_a_few_small_tables_and_has_few_threads(tmp_path: Path, link: str) -> None:
+    with idle_group(tmp_path, AGENTS, link, DEAD_AFTER_S) as agents:
+        time.sleep(SETTLE_S)  # threads that had work to do while the group was formed have ended
+        measured = measure(agents, 10)
+        rates = measured["per_agent_and_second"]
+        # A busy machine may make a member ask a neighbour that was quiet, or refute a suspicion.
+        assert rates["group.tables_posted"] <= 2 * 3 * BEATS_PER_S, measured
+        assert rates["group.table_bytes_posted"] <= 2 * 3 * BEATS_PER_S * TABLE_BYTES_MAX, measured
+        assert measured["threads_max"] <= 12, measured
+        assert all(" dead, " not in agent.log() for agent in agents)
