@@ -1,5 +1,7 @@
 #include "sift/member_ranges.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "sift/member_ranges.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

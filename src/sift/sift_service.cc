@@ -112,8 +112,7 @@ Result<SiftService::Pool*> SiftService::find(std::string_view text) {
         "pool \"{}\" has the members {}, and not {}: they are the members that lived when it was made, as long as "
         "it exists; "
         "drop it to make it again",
-        name_in(text), member_ranges(split_names(known->second->settings.members)),
-        member_ranges(split_names(wanted)));
+        name_in(text), member_ranges(split_names(known->second->settings.members)), member_ranges(split_names(wanted)));
   if (!same_but_members(asked, known->second->settings))
     return fail(Error::exists, "pool \"{}\" exists already, as \"{}\"; leave the options out to use it", text,
                 known->second->text);
@@ -166,10 +165,11 @@ Result<SiftService::Pool*> SiftService::define(std::string_view text, uid_t user
   std::string full = with_members(text, fmt::format("{}", fmt::join(members, ",")));
   if (full.size() > wire::pool_bytes_max) full = with_members(text, member_ranges(members));
   if (full.size() > wire::pool_bytes_max)
-    return fail(Error::too_large,
-                "pool \"{}\": its name with the names of its {} members has {} bytes, at most {} are allowed; numbered names "
-                "are written as ranges",
-                name_in(text), members.size(), full.size(), wire::pool_bytes_max);
+    return fail(
+        Error::too_large,
+        "pool \"{}\": its name with the names of its {} members has {} bytes, at most {} are allowed; numbered names "
+        "are written as ranges",
+        name_in(text), members.size(), full.size(), wire::pool_bytes_max);
   OFP_ASSIGN(settings, parse_settings(full));
   const bool takes_part = std::ranges::find(members, self_) != members.end();
   if (!takes_part)

@@ -1,6 +1,7 @@
 // Sift pools of agents alone: requests and answers in, effects out.
 #include "sift/sift_service.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

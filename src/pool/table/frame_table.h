@@ -51,7 +51,7 @@ struct FrameTableCounters {
   std::uint64_t written_bytes = 0;
 };
 
-class FrameTable : private FileWrites::Objects {
+class FrameTable final : private FileWrites::Objects {
  public:
   struct Limits {
     std::size_t waiting_max = 65536, user_waiting_max = 65536;  // requests that wait, here or for other members
