@@ -106,8 +106,11 @@ void Group::follow(const Change& change, TimeNs now) {
 }
 
 void Group::post_table(const MembershipEffects::Post& post, const Table& table, TimeNs now) {
-  if (std::ranges::find(posting_, post.address) != posting_.end()) return;
-  posting_.push_back(post.address);
+  const auto [under_way, begins] = posting_.try_emplace(post.address);
+  if (!begins) {  // a beat may be lost, what the member lacks may not
+    if (post.whole) under_way->second = post;
+    return;
+  }
   ++counters_.tables_posted;
   counters_.table_bytes_posted += table->size();
   const bool enclosed = table->size() <= wire::enclosed_bytes_max;
@@ -120,7 +123,8 @@ void Group::post_table(const MembershipEffects::Post& post, const Table& table, 
     wire::encode(wire::PostTable{named.bytes, enclosed ? Bytes(*table) : Bytes()}, payload);
   };
   request.answer = [this, address = post.address, now](const Result<Answer>& reply, TimeNs) {
-    std::erase(posting_, address);
+    const auto ended = posting_.extract(address);
+    if (ended && ended.mapped()) effects_.posts.push_back(*ended.mapped());
     if (const auto found = processes_.find(address); reply && found != processes_.end())
       membership_.on_taken(found->second, now);
     if (reply) return;

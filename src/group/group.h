@@ -80,7 +80,8 @@ class Group final : public loop::Poller {
   Reach reach_;
   TableReader reader_;
   MembershipEffects effects_;
-  std::vector<std::string> posting_;                // addresses to which a table is under way
+  // Addresses to which a table is under way, and what is to follow it: the whole table.
+  std::map<std::string, std::optional<MembershipEffects::Post>> posting_;
   std::map<std::string, std::uint64_t> processes_;  // that were found at addresses
   std::vector<Refused> refused_;                    // to be told by the next poll
   std::vector<std::function<void(const Change&, TimeNs)>> listeners_;

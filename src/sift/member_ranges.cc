@@ -144,6 +144,11 @@ std::string member_ranges(const std::vector<std::string>& names) {
     numbers = std::max(numbers, all.back().numbers.size());
   }
   while (numbers-- > 0) join(all, numbers);
+  const auto first_name = [](Names each) {
+    for (Numbers& range : each.numbers) range.last = range.first;
+    return text_of(each);
+  };
+  std::ranges::sort(all, {}, first_name);
   std::vector<std::string> texts;
   for (const Names& each : all) texts.push_back(text_of(each));
   return fmt::format("{}", fmt::join(texts, ","));
