@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from agent_process import AgentProcess, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
-from offloading_agents import Setup
 from offpath import sockets
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
