@@ -1,7 +1,6 @@
 #include "link/stream/stream_server.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -25,7 +24,6 @@ namespace {
 constexpr std::uint64_t frame_bytes_max = 1024 * 1024;
 constexpr std::uint64_t copied_bytes_max = 64 * 1024;  // of a write that is received first and then copied into place
 constexpr std::size_t answer_vectors_max = 256;
-constexpr std::size_t stack_bytes = 256 * 1024;
 constexpr auto detach_wait = std::chrono::seconds(1);
 
 alignas(4096) constexpr std::array<std::byte, 64 * 1024> zeros{};
@@ -78,16 +76,7 @@ Status StreamServer::start(std::shared_ptr<StreamThreads> threads) {
     started_ = true;
     return {};
   }
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are left to the program's threads
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, stack_bytes);
-  const int error_number = pthread_create(&thread_, &attributes, run, this);
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error_number != 0) return fail_errno(error_number, "pthread_create");
+  OFP_ASSIGN(thread_, begin_stream_thread(run, this));
   started_ = true;
   return {};
 }

@@ -1,6 +1,5 @@
 #include "link/stream/stream_threads.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,12 +16,27 @@ namespace offpath::link {
 
 namespace {
 
-constexpr std::size_t shared_stack_bytes = 256 * 1024;
+constexpr std::size_t stream_stack_bytes = 256 * 1024;
 constexpr unsigned waiting_max = 2;  // more threads that have nothing to do for a while end
 constexpr int idle_ms = 1000;
 constexpr std::uint64_t stop_number = 0;
 
 }  // namespace
+
+Result<pthread_t> begin_stream_thread(void* (*run)(void* argument), void* argument) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stream_stack_bytes);
+  pthread_t thread{};
+  const int error_number = pthread_create(&thread, &attributes, run, argument);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error_number != 0) return fail_errno(error_number, "pthread_create");
+  return thread;
+}
 
 struct StreamThreads::Shared {
   struct Served {
@@ -68,33 +82,19 @@ StreamThreads::~StreamThreads() {
 
 // Under the mutex.
 Status StreamThreads::Shared::begin_thread(const std::shared_ptr<Shared>& self) {
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);  // signals are left to the program's threads
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, shared_stack_bytes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  auto* const given = new std::shared_ptr<Shared>(self);
-  pthread_t thread{};
-  const int error_number = pthread_create(
-      &thread, &attributes,
-      [](void* argument) -> void* {
-        const std::unique_ptr<std::shared_ptr<Shared>> shared(static_cast<std::shared_ptr<Shared>*>(argument));
-        pthread_setname_np(pthread_self(), "offpath-tcp");
-        (*shared)->work(*shared);
-        return nullptr;
-      },
-      given);
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error_number == 0) {
-    ++alive;
-    ++starting;
-    return {};
-  }
-  delete given;
-  return fail_errno(error_number, "pthread_create");
+  auto given = std::make_unique<std::shared_ptr<Shared>>(self);
+  const auto run = [](void* argument) -> void* {
+    const std::unique_ptr<std::shared_ptr<Shared>> shared(static_cast<std::shared_ptr<Shared>*>(argument));
+    pthread_setname_np(pthread_self(), "offpath-tcp");
+    (*shared)->work(*shared);
+    return nullptr;
+  };
+  OFP_ASSIGN(const pthread_t thread, begin_stream_thread(run, given.get()));
+  static_cast<void>(given.release());  // the thread's now
+  pthread_detach(thread);
+  ++alive;
+  ++starting;
+  return {};
 }
 
 Result<std::uint64_t> StreamThreads::add(StreamServer& server, int socket) {

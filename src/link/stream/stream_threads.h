@@ -4,6 +4,8 @@
 // thread and delays no other stream.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -12,6 +14,9 @@
 namespace offpath::link {
 
 class StreamServer;
+
+// Starts a thread of a stream. It blocks all signals, which are left to the program's threads.
+[[nodiscard]] Result<pthread_t> begin_stream_thread(void* (*run)(void* argument), void* argument);
 
 class StreamThreads {
  public:
