@@ -16,9 +16,8 @@ from typing import NamedTuple
 import pytest
 from agent_process import AgentProcess, agent, pages_of, run_agent, until
 from network_pair import AGENT_ADDRESS, KERNEL_ADDRESS, NetworkPair, missing
+from offloading_agents import with_device
 from offpath import sockets
-
-from conftest import with_device
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
