@@ -28,7 +28,8 @@ def test_readers_take_it_as_it_is(pool, rows):
     assert polars.DataFrame(data)["x"].to_list() == expected
     assert list(nanoarrow.ArrayStream(data).read_all().to_pylist()) == [{"x": each} for each in expected]
     reader = pa.RecordBatchReader.from_stream(data)  # noqa: F841  duckdb finds it by its name
-    assert duckdb.sql("select sum(x) from reader").fetchall() == [(sum(expected),)]
+    with duckdb.connect() as connection:  # the default one is every test's of this process
+        assert connection.sql("select sum(x) from reader").fetchall() == [(sum(expected),)]
 
 
 def test_a_frame_is_read_where_it_lies(pool):

@@ -67,7 +67,10 @@ def test_polars_is_sent_to_the_layout_of_the_stream(session, name, kind):
 def test_duckdb_and_nanoarrow_are_sent(session, name):
     stream = session.stream(name, pa.schema([("text", pa.string()), ("x", pa.int32())]), rows_max=100)
     pool = session.pool(stream.pool_name)
-    stream.send(duckdb.sql("select * from (values ('a', 1), (null, 2)) t(text, x)"), "duckdb").wait_stored(20)
+    with duckdb.connect() as connection:
+        relation = connection.sql("select * from (values ('a', 1), (null, 2)) t(text, x)")
+        stream.send(relation, "duckdb").wait_stored(20)
+        assert connection.sql("select 1").fetchall() == [(1,)], "a relation that was sent leaves its connection free"
     rows = [{"text": "a", "x": 1}, {"text": None, "x": 2}]
     assert pool.get("duckdb").to_pylist() == rows
     batch = nanoarrow.c_array(pa.record_batch({"text": ["a", None], "x": pa.array([1, 2], pa.int32())}))
