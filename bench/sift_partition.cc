@@ -173,10 +173,7 @@ Status run(const Options& options, Report& report) {
       report.add_unmeasured(claim, "GB/s", ratio_at_least(least), "no --python");
       continue;
     }
-    // A turn of the peer takes up to half a second; nine pairs are enough for a factor.
-    PairPlan plan = options.pairs();
-    plan.pairs = std::min<std::size_t>(plan.pairs, 9);
-    const auto compared = run_pairs(plan, split(4), [&python, method = method] { return python->ask(method, 16); });
+    const auto compared = run_pairs(options.pairs(), split(4), [&python, method = method] { return python->ask(method, 16); });
     if (compared)
       report.add(claim_of(claim, peer, bytes, *compared, ratio_at_least(least)));
     else

@@ -86,7 +86,7 @@ Status measure_sharing(const StreamServer& offloaded, const StreamServer& kernel
   report.add({.claim = fmt::format("tcp.fairness ({}, two connections of each stack)", over),
               .value = median(indices),
               .unit = "Jain's index",
-              .target = value_at_least(0.9, "")});
+              .target = value_at_least(0.9, "Jain's index")});
   report.add({.claim = fmt::format("tcp.fairness ({}, share of the offloaded beside the kernel's)", over),
               .value = median(ratios),
               .unit = "x"});

@@ -10,6 +10,7 @@ import typer
 from offpath.bench import control_group, finish, link
 from offpath.bench.move import CLAIMS, add_missing
 from offpath.bench.report import CLAIM_KEYS, Claim, Report, ReportError, Series
+from rich.console import Console
 
 
 def holding(name: str = "move.post_ns_p50") -> Claim:
@@ -48,6 +49,35 @@ def test_a_claim_that_was_not_measured_cannot_hold():
     loaded["claims"][0] |= {"value": None, "ratio": None}
     with pytest.raises(ReportError, match=r"claims\[0\]: claim .* neither a value nor a ratio was measured"):
         Report.parse(json.dumps(loaded))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "interval", "why"),
+    [
+        (20, [2.1, 2.3], "measured in 20 pairs"),
+        (None, [2.1, 2.3], "measured in no pairs"),
+        (21, None, "interval"),
+        (21, [2.1, 2.3], None),
+    ],
+)
+@pytest.mark.parametrize("target", [">= 2x", ">= 0.95", "<= 2.5"])
+def test_a_claim_about_a_ratio_takes_21_pairs_and_an_interval(pairs, interval, why, target):
+    claim = Claim("move.x", 3.0, "us", "UCX", 6.6, 2.2, target, holds=True, interval=interval, pairs=pairs)
+    for quick in (True, False):
+        Report("move", claims=[claim]).conclude(Console(quiet=True), quick)
+        assert claim.holds == (quick or why is None)
+    assert (why or "") in (claim.why or "") and bool(claim.why) == bool(why)
+
+
+def test_what_has_no_target_is_shown_and_a_value_needs_no_pairs():
+    value = Claim("move.post_ns_p50", 90.0, "ns", target="<= 400 ns", holds=True)
+    figure = Claim("move.read_to_frame", 7.8, "GB/s", holds=True)
+    report = Report("move", claims=[value, figure])
+    console = Console(record=True, width=200)
+    report.conclude(console, quick=False)
+    assert value.holds and value.shown is None and figure.shown
+    assert "shown" in console.export_text()
+    assert [entry.get("shown") for entry in json.loads(report.to_json())["claims"]] == [None, True]
 
 
 def test_a_link_that_could_not_be_limited_has_claims_that_do_not_hold(monkeypatch):

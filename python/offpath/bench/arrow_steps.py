@@ -37,7 +37,7 @@ def run(out: Path, sizes_max: str, quick: bool, agent: bool, console: Console) -
             why = measure_agent(report, arguments)
     add_slowdowns(report, why)
     print_steps(report, console)
-    report.print(console)
+    report.conclude(console, quick=quick)
     for path in figures.draw_arrow_steps(report, out):
         console.print(f"drawn: {path}")
     return report

@@ -100,5 +100,5 @@ def run(report: Report, out: Path, quick: bool, console: Console, loggp: str = "
         arguments = [*(["--quick"] if quick else []), *(["--loggp", loggp] if loggp else [])]
         report.absorb(run_program("bench_exchange_time", arguments))
     shown = Report("exchange", claims=report.claims[before:])
-    shown.print(console)
+    shown.conclude(console, quick=quick)
     console.print(f"drawn: {draw(report, out)}")

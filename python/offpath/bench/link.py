@@ -61,7 +61,7 @@ def run(out: Path, links: list[str], sizes_max: str, quick: bool, console: Conso
         if link == "verbs":
             with console.status("perftest"):
                 add_perftest(report, quick)
-    report.print(console)
+    report.conclude(console, quick=quick)
     for path in figures.draw_link(report, out):
         console.print(f"drawn: {path}")
     return report

@@ -160,7 +160,7 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
         except (ProgramError, AgentUnavailableError) as error:
             found = {claim.claim for claim in report.claims}
             report.add_unmeasured([CLAIMS[name] for name in PARTS[part] if CLAIMS[name][0] not in found], str(error))
-    report.print(console)
+    report.conclude(console, quick=quick)
     for path in (*md_figures.draw(report, out), *md_ranks_figures.draw(report, out)):
         console.print(f"drawn: {path}", highlight=False)
     return report

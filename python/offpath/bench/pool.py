@@ -183,7 +183,7 @@ def run(out: Path, quick: bool, console: Console) -> Report:
                     costs = take_turns(sides, query, turns)
                     add(report, lines, query, threads, particles, costs)
     report.series += lines.values()
-    report.print(console)
+    report.conclude(console, quick=quick)
     for path in figures.draw_pool(report, out):
         console.print(f"drawn: {path}")
     return report

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 CLAIM_KEYS = ("claim", "value", "unit", "peer", "peer_value", "ratio", "target", "holds")
+PAIRS_MIN = 21  # of Offpath and peer by turns, for a published ratio: pairs_min of bench/measure.h
+OF_A_RATIO = re.compile(r"[<>]= [\d.]+x?")  # a target without a unit
 
 
 class ReportError(ValueError):
@@ -45,11 +48,21 @@ class Claim:
     interval: list[float] | None = None
     pairs: int | None = None
     why: str | None = None
+    shown: bool | None = None  # True: a figure without a target, which claims nothing
 
     def __post_init__(self) -> None:
         """Raises ValueError for a claim that holds though nothing was measured."""
         if self.holds and self.value is None and self.ratio is None:
             raise ValueError(f"claim {self.claim!r} holds, though neither a value nor a ratio was measured")
+
+    def hold_to_rules(self) -> None:
+        """A claim about a ratio to a peer holds only over 21 pairs or more, with its interval."""
+        if not self.holds or self.target is None or not OF_A_RATIO.fullmatch(self.target):
+            return
+        if (self.pairs or 0) < PAIRS_MIN:
+            self.holds, self.why = False, f"measured in {self.pairs or 'no'} pairs; a claim takes {PAIRS_MIN}"
+        elif self.interval is None:
+            self.holds, self.why = False, "the interval of the ratio is not known"
 
     def as_json(self) -> dict[str, Any]:
         """The eight keys always, the others where they are known."""
@@ -118,6 +131,15 @@ class Report:
         """Adds claims (name, unit, target) that could not run: they do not hold, and say why."""
         self.claims += [Claim(claim=name, unit=unit, target=target, why=why) for name, unit, target in claims]
 
+    def conclude(self, console: Console, quick: bool) -> None:
+        """Marks what is only shown, lets no claim hold against the rules (not with ``quick``, whose figures mean
+        nothing), and prints all."""
+        for claim in self.claims:
+            claim.shown = claim.target is None or None
+            if not quick:
+                claim.hold_to_rules()
+        self.print(console)
+
     def all_hold(self) -> bool:
         return all(claim.holds for claim in self.claims)
 
@@ -145,7 +167,7 @@ class Report:
             table.add_column(column, justify="right")
         table.add_column("holds")
         for claim in self.claims:
-            verdict = "" if claim.target is None and claim.holds else "[green]yes" if claim.holds else "[red]no"
+            verdict = "shown" if claim.target is None and claim.holds else "[green]yes" if claim.holds else "[red]no"
             table.add_row(
                 claim.claim,
                 figure_text(claim.value, claim.unit),

@@ -213,7 +213,7 @@ def run(out: Path, quick: bool, console: Console) -> Report:
             report.absorb(run_program("bench_exchange_sample", [*common, *sampler, *place, "--part", "overhead"]))
     with console.status("samples read one-sided"):
         report.absorb(run_program("bench_exchange_sample", [*common, "--part", "region"]))
-    report.print(console)
+    report.conclude(console, quick=quick)
     if (path := figures.draw_overhead(report, out)) is not None:
         console.print(f"drawn: {path}")
     return report

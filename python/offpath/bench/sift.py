@@ -48,7 +48,7 @@ def run(out: Path, particles: int, quick: bool, console: Console) -> Report:
                 measure()
         except (AgentUnavailableError, ProgramError) as error:
             report.add_unmeasured([CLAIMS[name]], str(error))
-    report.print(console)
+    report.conclude(console, quick=quick)
     for path in figures.draw_sift(report, out):
         console.print(f"drawn: {path}")
     return report

@@ -41,7 +41,7 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
         measured = {claim.claim for claim in report.claims}
         missing = [claim for part in parts for claim in CLAIMS[part] if claim[0] not in measured]
         report.add_unmeasured(missing, str(error))
-    report.print(console)
+    report.conclude(console, quick=quick)
     if path := figures.draw_task(report, out):
         console.print(f"drawn: {path}")
     return report

@@ -111,7 +111,7 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
     report = empty_report("tcp")
     if (why := missing()) is not None:
         report.add_unmeasured(CLAIMS, why)
-        report.print(console)
+        report.conclude(console, quick=quick)
         return report
     good = [part for part in parts if part not in ("breakdown", "slow-path") and part not in BAD_NETWORKS]
     try:
@@ -135,7 +135,7 @@ def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:
         measured = {claim.claim for claim in report.claims}
         left_out = [each for each in CLAIMS if each[0] not in measured]
         report.add_unmeasured(left_out or [("tcp (what is not above)", "", "measured")], str(error))
-    report.print(console)
+    report.conclude(console, quick=quick)
     for path in tcp_figures.draw(report, out):
         console.print(f"wrote {path}")
     return report
