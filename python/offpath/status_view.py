@@ -117,12 +117,18 @@ def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
         rows.append([place, f"members {', '.join(each['members'])}: {each['why']}", f"{each['waits_s']:.0f} s"])
     if (others := puts["count"] - len(puts["longest"])) > 0:
         rows.append([f"{others} more puts", "members of their pools", ""])
+    gets = status.get("waiting_gets", {"count": 0, "longest": []})
+    for each in gets["longest"]:
+        place = f"get of ({middle_text(each['row'])}, {middle_text(each['column'])}) from {each['pool']}"
+        who = f"{place} by {each['program']} (process {each['pid']})"
+        rows.append([who, f"the object: {each['why']}", f"{each['waits_s']:.0f} s"])
+    if (others := gets["count"] - len(gets["longest"])) > 0:
+        rows.append([f"{others} more gets", "objects that are not there yet", ""])
     for pool in status["pools"]:
         for step in pool.get("steps", [])[:1]:
             more = f" and {pool['steps_waiting'] - 1} more" if pool["steps_waiting"] > 1 else ""
-            rows.append([f"step {middle_text(step['row'])} of {pool['name']}{more}", step_text(step), ""])
-    if waiting := status["table"]["waiting"]:
-        rows.append([f"{waiting} request{'s' if waiting > 1 else ''}", "objects that are not there yet", ""])
+            since = f"{step['waits_s']:.0f} s" if "waits_s" in step else ""
+            rows.append([f"step {middle_text(step['row'])} of {pool['name']}{more}", step_text(step), since])
     return rows
 
 

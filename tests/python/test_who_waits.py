@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import threading
 import time
 
@@ -89,6 +90,32 @@ def test_a_send_without_credit_is_shown_with_what_it_lacks(small):
         assert "\noffpath_streams_waiting 0\n" in fetch(small.http_address, "/metrics")
 
 
+def test_a_get_that_waits_is_shown_with_what_it_lacks_and_since_when(small):
+    with offpath.connect(small.address, name="reader") as session:
+        pool = session.pool("local:/p")
+        pool.create()
+        wanted = pool.want("step7", "rank3")
+
+        def gets(status):
+            return status["waiting_gets"]["longest"]
+
+        (first,) = gets(status_when(small, gets))
+        assert (first["pool"], first["row"], first["column"]) == ("local:/p", "step7", "rank3")
+        assert first["program"] == "reader" and first["pid"] == os.getpid() and first["waits_s"] >= 1
+        longer = status_when(small, lambda status: gets(status)[0]["waits_s"] > first["waits_s"])
+        assert gets(longer)[0]["waits_s"] > first["waits_s"]
+        line = next(each for each in shown(small).splitlines() if "step7" in each)
+        assert f"get of (step7, rank3) from local:/p by reader (process {os.getpid()})" in line
+        assert "has no object (step7, rank3)" in line and re.search(r"│ +\d+ s", line)
+        metrics = fetch(small.http_address, "/metrics")
+        assert "\noffpath_gets_waiting 1\n" in metrics
+        assert float(re.search(r"\noffpath_get_longest_wait_seconds (\S+)", metrics)[1]) >= 1
+        pool.put(b"there", "step7", "rank3")
+        wanted.result(PATIENCE_S)
+        assert status_when(small, lambda status: not gets(status))["waiting_gets"] == {"count": 0, "longest": []}
+        assert "\noffpath_gets_waiting 0\n" in fetch(small.http_address, "/metrics")
+
+
 def one_rank(address, steps, ends):
     """Rank 1 of 2: ends some steps, and itself."""
     session = offpath.connect(address, name="solver")
@@ -118,8 +145,14 @@ def test_a_dead_rank_is_named_by_who_waits_for_it(small):
         running = of_pool(status_when(small, lambda status: of_pool(status)["newest_row"] == "step1"))
         assert running["newest_row"] == "step1" and running["steps_waiting"] == 1
         (step,) = running["steps"]
+        assert 0 <= step.pop("waits_s") < PATIENCE_S
         assert step == {"row": "step2", "ended": 1, "ranks": 2, "gone": "", "missing": [1]}
-        assert "it waits for rank 1" in shown(small)
+        assert re.search(r"it waits for rank 1 *│ +\d+ s", shown(small))
+        longer = status_when(small, lambda status: of_pool(status)["steps"][0]["waits_s"] > 1)
+        assert of_pool(longer)["steps"][0]["waits_s"] > 1
+        metrics = fetch(small.http_address, "/metrics")
+        assert "\noffpath_steps_waiting 1\n" in metrics
+        assert float(re.search(r"\noffpath_step_longest_wait_seconds (\S+)", metrics)[1]) > 1
         ends.set()
         dying.join(PATIENCE_S)
         status = status_when(small, lambda status: of_pool(status)["steps"][0]["gone"])

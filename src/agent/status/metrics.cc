@@ -60,6 +60,21 @@ void add_waits(Families& families, const AgentStatus& status) {
   for (const pool::WaitingPut& put : status.waiting_puts.longest) put_since = std::min(put_since, put.since);
   families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
                static_cast<double>(status.taken_at - put_since) / second_ns);
+  families.add("gets_waiting", "Gets that have waited for their objects for a second.",
+               static_cast<double>(status.waiting_gets.count));
+  TimeNs get_since = status.taken_at;
+  for (const pool::ListedGet& get : status.waiting_gets.longest) get_since = std::min(get_since, get.since);
+  families.add("get_longest_wait_seconds", "How long the first of these gets has waited.",
+               static_cast<double>(status.taken_at - get_since) / second_ns);
+  std::uint64_t steps = 0;
+  TimeNs step_since = status.taken_at;
+  for (const pool::PoolSteps& of_pool : status.steps) {
+    steps += of_pool.waiting;
+    for (const pool::WaitingStep& step : of_pool.listed) step_since = std::min(step_since, step.since);
+  }
+  families.add("steps_waiting", "Steps that some ranks have ended and others have not.", steps);
+  families.add("step_longest_wait_seconds", "How long it is since a rank ended the first of these steps.",
+               static_cast<double>(status.taken_at - step_since) / second_ns);
 }
 
 // Metrics of Slurm jobs, as long as they have programs here.
