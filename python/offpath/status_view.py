@@ -99,6 +99,28 @@ def step_text(step: dict[str, Any]) -> str:
     return f"{ended}; it waits for rank {', '.join(map(str, step['missing']))}{more}"
 
 
+def full_rings_rows(status: dict[str, Any]) -> list[list[Any]]:
+    """Rings between programs and the agent that are full, and who does not take what is in them."""
+    rows: list[list[Any]] = []
+
+    def add(who: str, what: str, seconds: float | None) -> None:
+        if seconds is not None:
+            rows.append([who, what, f"{seconds:.0f} s"])
+
+    names = {each["number"]: f"{each['program']} (process {each['pid']})" for each in status["channels"]}
+    for each in status["channels"]:
+        name = names[each["number"]]
+        why = each.get("requests_wait_for", "")
+        add(name, f"room in its ring of requests: {why}", each.get("requests_full_s"))
+        add(f"replies to {name}", "the program, which does not read them", each.get("replies_full_s"))
+    for each in status.get("tcp", {"programs": []})["programs"]:
+        name = names.get(each["channel"], "a program")
+        room = "room in its ring of commands for connections, which the agent is about to take"
+        add(name, room, each.get("commands_full_s"))
+        add(f"events of connections of {name}", "the program, which does not take them", each.get("events_full_s"))
+    return rows
+
+
 def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
     """Who waits for what, and since when."""
     rows: list[list[Any]] = []
@@ -111,6 +133,7 @@ def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
             rows.append(
                 [who, f"{what}. Drop objects, or open the stream with keep", f"{each['waits_for_credit_s']:.0f} s"]
             )
+    rows += full_rings_rows(status)
     puts = status.get("waiting_puts", {"count": 0, "longest": []})
     for each in puts["longest"]:
         place = f"put of ({middle_text(each['row'])}, {middle_text(each['column'])}) into {each['pool']}"

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import threading
 import time
 
@@ -114,6 +115,63 @@ def test_a_get_that_waits_is_shown_with_what_it_lacks_and_since_when(small):
         wanted.result(PATIENCE_S)
         assert status_when(small, lambda status: not gets(status))["waiting_gets"] == {"count": 0, "longest": []}
         assert "\noffpath_gets_waiting 0\n" in fetch(small.http_address, "/metrics")
+
+
+def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
+    with offpath.connect(small.address, name="careless", ring_slots=64) as session:
+        stream = session.stream("s", SCHEMA, rows_max=10, pool="local:/p?overwrite=no")
+        values = {"v": np.arange(10)}
+        stream.send(values, key="again").wait_stored(20)
+
+        def fill():  # each of these fails: their answers are read by a wait alone
+            try:
+                for _ in range(10_000):
+                    stream.send(values, key="again", wait=False)
+            except offpath.WouldBlock as full:
+                return str(full)
+            return ""
+
+        def rings(status):
+            (channel,) = status["channels"]
+            fill()
+            return channel if "requests_full_s" in channel and "replies_full_s" in channel else None
+
+        first = rings(status_when(small, rings))
+        assert first["program"] == "careless" and first["requests_full"] >= 1 and first["replies_full"] == 1
+        assert first["requests_wait_for"] == "the program does not read its replies"
+        assert "the request ring is full" in fill()
+        longer = status_when(small, lambda status: rings(status)["requests_full_s"] > first["requests_full_s"] + 1)
+        assert rings(longer)["requests_full_s"] > first["requests_full_s"] + 1
+        table = shown(small)
+        name = rf"careless \(process {os.getpid()}\)"
+        room = "room in its ring of requests: the program does not read its replies"
+        assert re.search(rf"{name} *│ {room} *│ +[1-9]\d* s", table)
+        assert re.search(rf"replies to {name} *│ the program, which does not read them *│ +[1-9]\d* s", table)
+        metrics = fetch(small.http_address, "/metrics")
+        assert '\noffpath_rings_full{ring="requests"} 1\n' in metrics
+        stream.send(values, key="read")  # a send that waits reads them
+        with pytest.raises(offpath.Exists):
+            stream.send(values, key="again").wait_stored(20)
+        (channel,) = status_when(small, lambda status: "requests_full_s" not in status["channels"][0])["channels"]
+        assert "requests_full_s" not in channel and "replies_full_s" not in channel
+        assert channel["requests_full"] >= 1
+
+
+def test_a_ring_that_was_full_for_a_moment_is_counted(small):
+    with offpath.connect(small.address, ring_slots=64) as session:
+        stream = session.stream("s", SCHEMA, rows_max=10)
+        stream.send({"v": np.arange(10)}, key="first").wait_stored(20)
+        assert fetch_status(small.http_address)["channels"][0]["requests_full"] == 0
+        os.kill(small.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(offpath.WouldBlock):
+                for step in range(1000):
+                    stream.send({"v": np.arange(10)}, key=f"s{step}", wait=False)
+        finally:
+            os.kill(small.pid, signal.SIGCONT)
+        (channel,) = status_when(small, lambda status: status["channels"][0]["requests_full"])["channels"]
+        assert channel["requests_full"] == 1
+        assert "requests_full_s" not in status_when(small, lambda status: True)["channels"][0]
 
 
 def one_rank(address, steps, ends):

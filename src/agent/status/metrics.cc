@@ -77,6 +77,36 @@ void add_waits(Families& families, const AgentStatus& status) {
                static_cast<double>(status.taken_at - step_since) / second_ns);
 }
 
+// Of each kind, all programs together.
+void add_full_rings(Families& families, const AgentStatus& status) {
+  struct Kind {
+    std::uint64_t full = 0;
+    TimeNs since = never;
+  };
+  std::map<std::string_view, Kind> kinds{{"requests", {}}, {"replies", {}}, {"commands", {}}, {"events", {}}};
+  const auto add = [&](std::string_view name, const FullRing& ring) {
+    Kind& kind = kinds.at(name);
+    if (ring.since != never) ++kind.full;
+    kind.since = std::min(kind.since, ring.since);
+  };
+  for (const Dispatcher::ChannelStatus& channel : status.channels) {
+    add("requests", channel.requests_full);
+    add("replies", channel.replies_full);
+  }
+  if (status.tcp) {
+    for (const tcp::TcpService::ProgramStatus& program : status.tcp->programs) {
+      add("commands", program.commands_full);
+      add("events", program.events_full);
+    }
+  }
+  for (const auto& [name, kind] : kinds) {
+    const Labels labels{{"ring", std::string(name)}};
+    families.add("rings_full", "Rings of programs that are full.", kind.full, labels);
+    families.add("ring_longest_full_seconds", "How long the first of these rings has been full.",
+                 kind.full == 0 ? 0 : static_cast<double>(status.taken_at - kind.since) / second_ns, labels);
+  }
+}
+
 // Metrics of Slurm jobs, as long as they have programs here.
 void add_jobs(Families& families, const AgentStatus& status) {
   struct Sum {
@@ -219,6 +249,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_figures(families, limit_figures, status);
   add_channels(families, status);
   add_waits(families, status);
+  add_full_rings(families, status);
   add_jobs(families, status);
   add_group(families, status);
   add_figures(families, query_figures, status.queries);

@@ -47,6 +47,12 @@ void write_services(Json& json, const AgentStatus& status) {
   write_object(json, "remote", remote_figures, status.remote_pools);
 }
 
+// How often a ring was full, and for how long it has been.
+void write_full(Json& json, const std::string& name, const FullRing& ring, TimeNs now) {
+  json.member(name + "_full", ring.times);
+  if (ring.since != never) json.member(name + "_full_s", in_seconds(std::max<TimeNs>(now - ring.since, 0)));
+}
+
 // The job or launch that a program belongs to, if any.
 void write_job_labels(Json& json, const wire::JobLabels& labels) {
   if (!labels.job.empty()) json.member("job", labels.job);
@@ -65,6 +71,9 @@ void write_channels(Json& json, const AgentStatus& status) {
         .member("reason", channel.traits.reason)
         .member("asleep", channel.asleep);
     write_figures(json, channel_figures, channel.counters);
+    write_full(json, "requests", channel.requests_full, status.taken_at);
+    write_full(json, "replies", channel.replies_full, status.taken_at);
+    if (channel.requests_full.since != never) json.member("requests_wait_for", channel.why_requests_wait);
     json.end_object();
   }
   json.end_list();
@@ -278,8 +287,10 @@ void write_tcp(Json& json, const AgentStatus& status) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners)
         .member("seats", each.accept_slots)
-        .member("receive_bytes", each.receive_bytes)
-        .end_object();
+        .member("receive_bytes", each.receive_bytes);
+    write_full(json, "commands", each.commands_full, status.taken_at);
+    write_full(json, "events", each.events_full, status.taken_at);
+    json.end_object();
   }
   json.end_list().key("connections").begin_list();
   for (const auto& each : tcp.connections) {

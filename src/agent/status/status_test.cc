@@ -121,6 +121,29 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   EXPECT_NE(metrics.find("\noffpath_failed_requests_total 5\n"), std::string::npos);
 }
 
+TEST(StatusTest, FullRingsAreShownWithTheirPrograms) {
+  const auto status = some_status();
+  status->taken_at = 10 * second_ns;
+  EXPECT_NE(status_json(*status, {}).find(R"("requests_full":0,"replies_full":0})"), std::string::npos);
+  status->channels[0].requests_full = {.since = 7 * second_ns, .times = 2};
+  status->channels[0].why_requests_wait = "the agent is out of memory";
+  status->channels[1].replies_full = {.since = 8 * second_ns, .times = 1};
+  TcpStatus& tcp = status->tcp.emplace();
+  tcp.programs.push_back({1, 4096, 0, 0, 0, 0, {.times = 5}, {.since = 9 * second_ns, .times = 1}});
+  const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
+  EXPECT_NE(json.find(R"("requests_full":2,"requests_full_s":3,"replies_full":0,)"
+                      R"("requests_wait_for":"the agent is out of memory"})"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("requests_full":0,"replies_full":1,"replies_full_s":2})"), std::string::npos);
+  EXPECT_NE(json.find(R"("commands_full":5,"events_full":1,"events_full_s":1})"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_rings_full{ring=\"requests\"} 1\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("\noffpath_ring_longest_full_seconds{ring=\"requests\"} 3\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_rings_full{ring=\"commands\"} 0\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_ring_longest_full_seconds{ring=\"commands\"} 0\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_ring_longest_full_seconds{ring=\"events\"} 1\n"), std::string::npos);
+}
+
 TEST(StatusTest, PlugInsAreShown) {
   const std::string json = status_json(*some_status(), {}), metrics = metrics_text(*some_status(), {});
   EXPECT_NE(json.find(R"("functions":[{"name":"mean","doc":"The \"mean\"."}])"), std::string::npos) << json;
