@@ -99,6 +99,28 @@ def step_text(step: dict[str, Any]) -> str:
     return f"{ended}; it waits for rank {', '.join(map(str, step['missing']))}{more}"
 
 
+def full_rings_rows(status: dict[str, Any]) -> list[list[Any]]:
+    """Rings between programs and the agent that are full, and who does not take what is in them."""
+    rows: list[list[Any]] = []
+
+    def add(who: str, what: str, seconds: float | None) -> None:
+        if seconds is not None:
+            rows.append([who, what, f"{seconds:.0f} s"])
+
+    names = {each["number"]: f"{each['program']} (process {each['pid']})" for each in status["channels"]}
+    for each in status["channels"]:
+        name = names[each["number"]]
+        why = each.get("requests_wait_for", "")
+        add(name, f"room in its ring of requests: {why}", each.get("requests_full_s"))
+        add(f"replies to {name}", "the program, which does not read them", each.get("replies_full_s"))
+    for each in status.get("tcp", {"programs": []})["programs"]:
+        name = names.get(each["channel"], "a program")
+        room = "room in its ring of commands for connections, which the agent is about to take"
+        add(name, room, each.get("commands_full_s"))
+        add(f"events of connections of {name}", "the program, which does not take them", each.get("events_full_s"))
+    return rows
+
+
 def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
     """Who waits for what, and since when."""
     rows: list[list[Any]] = []
@@ -111,18 +133,25 @@ def waits_rows(status: dict[str, Any]) -> list[list[Any]]:
             rows.append(
                 [who, f"{what}. Drop objects, or open the stream with keep", f"{each['waits_for_credit_s']:.0f} s"]
             )
+    rows += full_rings_rows(status)
     puts = status.get("waiting_puts", {"count": 0, "longest": []})
     for each in puts["longest"]:
         place = f"put of ({middle_text(each['row'])}, {middle_text(each['column'])}) into {each['pool']}"
         rows.append([place, f"members {', '.join(each['members'])}: {each['why']}", f"{each['waits_s']:.0f} s"])
     if (others := puts["count"] - len(puts["longest"])) > 0:
         rows.append([f"{others} more puts", "members of their pools", ""])
+    gets = status.get("waiting_gets", {"count": 0, "longest": []})
+    for each in gets["longest"]:
+        place = f"get of ({middle_text(each['row'])}, {middle_text(each['column'])}) from {each['pool']}"
+        who = f"{place} by {each['program']} (process {each['pid']})"
+        rows.append([who, f"the object: {each['why']}", f"{each['waits_s']:.0f} s"])
+    if (others := gets["count"] - len(gets["longest"])) > 0:
+        rows.append([f"{others} more gets", "objects that are not there yet", ""])
     for pool in status["pools"]:
         for step in pool.get("steps", [])[:1]:
             more = f" and {pool['steps_waiting'] - 1} more" if pool["steps_waiting"] > 1 else ""
-            rows.append([f"step {middle_text(step['row'])} of {pool['name']}{more}", step_text(step), ""])
-    if waiting := status["table"]["waiting"]:
-        rows.append([f"{waiting} request{'s' if waiting > 1 else ''}", "objects that are not there yet", ""])
+            since = f"{step['waits_s']:.0f} s" if "waits_s" in step else ""
+            rows.append([f"step {middle_text(step['row'])} of {pool['name']}{more}", step_text(step), since])
     return rows
 
 

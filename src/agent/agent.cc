@@ -393,6 +393,7 @@ void Agent::publish(std::optional<TcpStatus> tcp, TimeNs now) {
   status->pools = dispatcher_->pools().pools();
   status->steps = dispatcher_->pools().table().steps();
   status->waiting_puts = dispatcher_->pools().waiting_puts(now);
+  status->waiting_gets = dispatcher_->pools().waiting_gets(now);
   if (const pool::Disk* disk = dispatcher_->pools().table().disk(); disk != nullptr) {
     status->disk = {disk->described(), disk->failure(), disk->counters(), 0};
     for (const auto& pool : status->pools) status->disk->spilled_bytes += pool.spilled_bytes;

@@ -29,6 +29,9 @@ constexpr std::size_t slice_pieces_max = 1024;  // the most that one vectored re
 constexpr unsigned look_ahead_slots = 15;       // with the tail line, 1 KiB
 constexpr TimeNs busy_ns = 50 * microsecond_ns;
 constexpr unsigned idle_rounds = 16;
+// A ring with fewer free slots is called full: the program keeps eight for requests of wakes, and its next request may
+// need as many.
+constexpr std::uint64_t full_free_slots = 16;
 
 }  // namespace
 
@@ -77,7 +80,7 @@ bool AgentEnd::poll(TimeNs now) {
     sleep_ = Sleep::falling;
     agent_line_dirty_ = true;
   }
-  if (!closing_) did |= flush();
+  if (!closing_) did |= flush(now);
   if (sleep_ == Sleep::falling && link_->traits().ordered && !agent_line_dirty_ && !looking_ && !closing_) {
     sleep_ = Sleep::looking;
     post_look();
@@ -191,13 +194,28 @@ bool AgentEnd::saturated() const noexcept {
 
 bool AgentEnd::look(TimeNs now) {
   // If the segment is not mapped, looks also read how far the program has read its replies.
-  if (saturated() && (mapped_ != nullptr || answers_.empty())) return false;
+  if (saturated() && (mapped_ != nullptr || answers_.empty())) {
+    if (mapped_ != nullptr)
+      note_requests(word(mapped_ + ChannelLayout::tail_line).load(std::memory_order_relaxed), now);
+    return false;
+  }
   if (mapped_ != nullptr) return look_mapped(now);
   if (looking_ || sleep_ == Sleep::asleep || sleep_ == Sleep::falling) return false;
   // An idle ring is looked at less often: each look is a read over the network.
   if (!look_again_ && now - idle_since_ > busy_ns && ++rounds_ % idle_rounds != 0) return false;
   post_look();
   return false;  // nothing is complete yet
+}
+
+std::string_view AgentEnd::why_requests_wait() const noexcept {
+  if (answers_.size() >= answers_max) return "the program does not read its replies";
+  if (held_) return "the agent takes no more of its requests before earlier ones are done";
+  if (pulls_.size() >= pulls_max) return "the agent still reads the arrays of earlier requests";
+  return "the agent is about to take its requests";
+}
+
+void AgentEnd::note_requests(std::uint64_t tail, TimeNs now) noexcept {
+  requests_full_.note(tail - std::min(tail, request_head()) + full_free_slots > layout_.request_slots, now);
 }
 
 Status AgentEnd::check_tail(std::uint64_t tail) const {
@@ -219,6 +237,7 @@ bool AgentEnd::look_mapped(TimeNs now) {
     return true;
   }
   tail_ = tail;
+  note_requests(tail, now);
   prefetch_slots();
   const std::uint64_t position_before = requests_.position();
   for (unsigned taken = 0; taken < options_.look_slots_max && !saturated(); ++taken) {
@@ -237,6 +256,7 @@ bool AgentEnd::look_mapped(TimeNs now) {
     if (!take_slot(slot, now)) return true;
   }
   if (requests_.position() == position_before) return false;
+  note_requests(tail, now);
   reply_head_ =
       word(mapped_ + ChannelLayout::tail_line + offsetof(wire::TailLine, reply_head)).load(std::memory_order_acquire);
   return true;
@@ -291,6 +311,7 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     return true;
   }
   reply_head_ = std::max(reply_head_, tail_line.reply_head);
+  note_requests(tail_line.tail, now);
   const std::uint64_t position_before = requests_.position();
   for (std::uint64_t i = 0; i < look_slots_ && !saturated(); ++i) {
     const auto slot = load<Slot>(look_buffer_.data() + (1 + i) * wire::slot_bytes);
@@ -304,6 +325,7 @@ bool AgentEnd::finish_look(Status status, TimeNs now) {
     if (!take_slot(slot, now)) return true;
   }
   tail_ = tail_line.tail;  // the tail may be behind the position: slots can arrive before it
+  note_requests(tail_, now);
   const bool found = requests_.position() != position_before;
   look_again_ = requests_.position() < tail_ || found;
   if (found || look_again_) {

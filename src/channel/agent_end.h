@@ -16,9 +16,11 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/full_ring.h"
 #include "base/status.h"
 #include "channel/look_out.h"
 #include "channel/ring.h"
@@ -136,6 +138,11 @@ class AgentEnd {
   [[nodiscard]] const link::AgentLink& link() const noexcept { return *link_; }
   [[nodiscard]] const wire::ChannelLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] const AgentEndCounters& counters() const noexcept { return counters_; }
+  // As of the last look. The program can only lie about its own ring: a tail that cannot be ends the channel.
+  [[nodiscard]] const FullRing& requests_full() const noexcept { return requests_full_; }
+  [[nodiscard]] const FullRing& replies_full() const noexcept { return replies_full_; }
+  // Why no requests are taken.
+  [[nodiscard]] std::string_view why_requests_wait() const noexcept;
 
  private:
   enum class Sleep { awake, falling, looking, asleep };
@@ -173,6 +180,7 @@ class AgentEnd {
   [[nodiscard]] bool saturated() const noexcept;
   // The position up to which requests were copied out of the program's memory.
   [[nodiscard]] std::uint64_t request_head() const noexcept { return requests_.position() - (fetching_ ? 1 : 0); }
+  void note_requests(std::uint64_t tail, TimeNs now) noexcept;
   void post_look();
   bool finish_look(Status status, TimeNs now);
   [[nodiscard]] Status check_tail(std::uint64_t tail) const;
@@ -184,7 +192,7 @@ class AgentEnd {
   std::uint64_t post_slice(Pull& pull, std::uint64_t bytes_max);
   bool finish_pulls(TimeNs now);
   [[nodiscard]] bool may_sleep_with_flush() const noexcept;
-  bool flush();
+  bool flush(TimeNs now);
   void flush_mapped();
   void flush_remote();
   bool compose_replies();
@@ -212,6 +220,7 @@ class AgentEnd {
   std::uint64_t tail_ = 0;          // request tail as last seen
   std::uint64_t reply_head_ = 0;    // as last seen
   std::uint64_t head_written_ = 0;  // request head that the host knows
+  FullRing requests_full_, replies_full_;
   bool held_ = false, background_ = false;
   bool looking_ = false;  // a look over the link is under way
   bool look_again_ = false;

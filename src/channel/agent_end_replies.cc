@@ -75,12 +75,13 @@ bool AgentEnd::compose_replies() {
   return wrote;
 }
 
-bool AgentEnd::flush() {
+bool AgentEnd::flush(TimeNs now) {
   if (mapped_ == nullptr && flushing_ > 0) return false;  // later changes go with the next flush
   bool woke = pay_wake();  // before the next flush: flushes may follow one another without end
   // Reads the host's position only while replies wait for room.
   const bool replied = compose_replies();
   if (closing_) return true;
+  replies_full_.note(!answers_.empty(), now);
   const bool head_moved = request_head() != head_written_;
   const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
   if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();

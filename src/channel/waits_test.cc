@@ -75,6 +75,7 @@ class Waits : public testing::TestWithParam<bool>, public AgentEvents {
       channel.reply_failure(request.ticket, 0, {Error::no_memory, "refused"});
       channel.set_pulled(0, request.ticket);
     }
+    if (holds_after_one) channel.hold_requests(true);
     taken.push_back(request.ticket);
   }
   void on_transfer(AgentEnd&, std::uint64_t, Status, TimeNs) override {}
@@ -103,7 +104,7 @@ class Waits : public testing::TestWithParam<bool>, public AgentEvents {
   std::unique_ptr<AgentEnd> agent;
   std::unique_ptr<HostEnd> host;
   std::uint32_t stream = 0;
-  bool refuses = false;
+  bool refuses = false, holds_after_one = false;
   std::uint64_t credit = 0;
   std::vector<std::uint64_t> taken;
   std::string why;
@@ -248,6 +249,42 @@ TEST_P(Waits, WithoutRoomToAskAreWokenWhenThereIs) {
   const TimeNs began = fabric->now();
   ASSERT_TRUE(host->wait(stream, ticket, Progress::stored, in(second_ns)));
   EXPECT_LT(fabric->now() - began, 3 * millisecond_ns);
+}
+
+// The agent needs no word of the program's to know it: the ring's tail says it, and is checked.
+TEST_P(Waits, ForRoomAreKnownToTheAgentWithTheTime) {
+  holds_after_one = true;
+  while (host->has_room(0)) post();
+  EXPECT_EQ(agent->requests_full().times, 0u) << "nobody has looked";
+  const TimeNs began = fabric->now();
+  const std::vector<std::byte> payload(4 * wire::slot_payload_bytes);
+  EXPECT_FALSE(host->post(EntryKind::step_end, payload, in(10 * millisecond_ns)));
+  EXPECT_EQ(agent->requests_full().times, 1u);
+  EXPECT_GE(agent->requests_full().since, began);
+  EXPECT_LT(agent->requests_full().since, began + millisecond_ns);
+  EXPECT_EQ(agent->why_requests_wait(), "the agent takes no more of its requests before earlier ones are done");
+  holds_after_one = false;
+  agent->hold_requests(false);
+  EXPECT_TRUE(host->post(EntryKind::step_end, payload, in(second_ns)));
+  EXPECT_EQ(agent->requests_full().since, never);
+  EXPECT_EQ(why, "");
+}
+
+TEST_P(Waits, OfTheAgentForRepliesToBeReadAreKnownWithTheTime) {
+  refuses = true;
+  const TimeNs began = fabric->now();
+  const auto pass = [&](TimeNs time) { fabric->run_until(in(time), [] { return false; }); };
+  while (host->post(EntryKind::step_end, {}, 0) || fabric->now() < began + 10 * millisecond_ns)
+    pass(10 * microsecond_ns);
+  EXPECT_EQ(agent->replies_full().times, 1u);
+  EXPECT_GE(agent->replies_full().since, began);
+  EXPECT_LT(agent->replies_full().since, fabric->now());
+  EXPECT_EQ(agent->requests_full().times, 1u);
+  EXPECT_EQ(agent->why_requests_wait(), "the program does not read its replies");
+  ASSERT_TRUE(host->post(EntryKind::step_end, {}, in(second_ns))) << "reads them while it waits";
+  pass(millisecond_ns);
+  EXPECT_EQ(agent->requests_full().since, never);
+  EXPECT_EQ(why, "");
 }
 
 // Another thread never stops posting: the wake arrives in between.

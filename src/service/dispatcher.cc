@@ -293,7 +293,9 @@ std::size_t Dispatcher::channels_of(uid_t user) const noexcept {
 std::vector<Dispatcher::ChannelStatus> Dispatcher::channels() const {
   std::vector<ChannelStatus> all;
   for (const auto& [number, member] : members_)
-    all.push_back({number, member.client, member.end->traits(), member.end->counters(), member.end->asleep()});
+    all.push_back({number, member.client, member.end->traits(), member.end->counters(), member.end->asleep(),
+                   member.end->requests_full(), member.end->replies_full(),
+                   memory_is_there_ ? member.end->why_requests_wait() : "the agent is out of memory"});
   return all;
 }
 

@@ -102,6 +102,8 @@ class Dispatcher : public channel::AgentEvents {
     link::LinkTraits traits;
     channel::AgentEndCounters counters;
     bool asleep;
+    FullRing requests_full{}, replies_full{};
+    std::string_view why_requests_wait{};
   };
   [[nodiscard]] std::vector<ChannelStatus> channels() const;
   [[nodiscard]] const RecentFailures& failures() const noexcept { return failures_; }

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import offpath
@@ -260,6 +261,33 @@ def test_misuse_is_named(group: Group) -> None:
         with pytest.raises(offpath.Error, match="no member that lives is one of its members"):
             session.pool("hash:/nobody").get("step0")
         stream.close()
+
+
+def test_a_get_that_waits_at_a_member_is_shown_by_both(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    try:
+        group.start("a")
+        group.start("b", "--join", group.address("a"))
+        assert until(lambda: group.all_know(["a", "b"], {"a": "alive", "b": "alive"}))
+        with offpath.connect(group.address("a"), name="reader") as session:
+            pool = session.pool("hash:/p?members=b")
+            pool.create()
+            wanted = pool.want("step7")
+
+            def waiting(name: str) -> Any:
+                status = group.running[name].status()
+                return status["waiting_gets"]["longest"]
+
+            assert until(lambda: waiting("a") and waiting("b"))
+            (here,), (there,) = waiting("a"), waiting("b")
+            assert here["row"] == there["row"] == "step7" and here["waits_s"] >= 1 and there["waits_s"] >= 1
+            assert here["program"] == "reader" and here["why"] == "member b has been asked for it"
+            assert there["program"] == "agent a" and "has no object (step7, )" in there["why"]
+            pool.put(b"x", "step7")
+            wanted.result(PATIENCE_S)
+            assert until(lambda: not waiting("a") and not waiting("b"))
+    finally:
+        group.stop_all()
 
 
 def test_a_put_that_waits_for_members_names_them(tmp_path: Path) -> None:

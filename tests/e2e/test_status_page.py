@@ -114,15 +114,22 @@ def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
 
         filling = threading.Thread(target=fill)
         filling.start()
+        wanted = session.pool(rank.pool_name).want("step008", "rank1")
+        assert until(lambda: group.running["a"].status()["waiting_gets"]["count"] == 1)
         assert until(lambda: any("waits_for_credit_s" in each for each in group.running["a"].status()["streams"]))
         assert until(lambda: "0.12345" in json.dumps(group.running["a"].status())), "the agent has read the gauge"
         document = page(group, "a", tmp_path / "browser")
         while filling.is_alive():
             session.pool(stream.pool_name).drop()
             filling.join(0.1)
+        wanted.cancel()
     waiting = text(document, "waiting")
     assert "of solver (process" in waiting and "credit: 8.0" in waiting
     assert "step step007 of local:/ranks 1 of 3 ranks have ended it; it waits for rank 0, 2" in waiting
+    assert re.search(r"it waits for rank 0, 2 \d+(\.\d+)? s", waiting)
+    assert re.search(
+        r"get of \(step008, rank1\) from local:/ranks by solver \(process \d+\) .*rank1\) \d+(\.\d+)? s", waiting
+    )
     assert "exists" in text(document, "failures") and "is open already" in text(document, "failures")
     assert "status at http" in text(document, "events"), "also lines that the log leaves out"
     assert "residual 0.1235" in text(document, "gauges")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
+import signal
 import threading
 import time
 
@@ -89,6 +91,89 @@ def test_a_send_without_credit_is_shown_with_what_it_lacks(small):
         assert "\noffpath_streams_waiting 0\n" in fetch(small.http_address, "/metrics")
 
 
+def test_a_get_that_waits_is_shown_with_what_it_lacks_and_since_when(small):
+    with offpath.connect(small.address, name="reader") as session:
+        pool = session.pool("local:/p")
+        pool.create()
+        wanted = pool.want("step7", "rank3")
+
+        def gets(status):
+            return status["waiting_gets"]["longest"]
+
+        (first,) = gets(status_when(small, gets))
+        assert (first["pool"], first["row"], first["column"]) == ("local:/p", "step7", "rank3")
+        assert first["program"] == "reader" and first["pid"] == os.getpid() and first["waits_s"] >= 1
+        longer = status_when(small, lambda status: gets(status)[0]["waits_s"] > first["waits_s"])
+        assert gets(longer)[0]["waits_s"] > first["waits_s"]
+        line = next(each for each in shown(small).splitlines() if "step7" in each)
+        assert f"get of (step7, rank3) from local:/p by reader (process {os.getpid()})" in line
+        assert "has no object (step7, rank3)" in line and re.search(r"│ +\d+ s", line)
+        metrics = fetch(small.http_address, "/metrics")
+        assert "\noffpath_gets_waiting 1\n" in metrics
+        assert float(re.search(r"\noffpath_get_longest_wait_seconds (\S+)", metrics)[1]) >= 1
+        pool.put(b"there", "step7", "rank3")
+        wanted.result(PATIENCE_S)
+        assert status_when(small, lambda status: not gets(status))["waiting_gets"] == {"count": 0, "longest": []}
+        assert "\noffpath_gets_waiting 0\n" in fetch(small.http_address, "/metrics")
+
+
+def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
+    with offpath.connect(small.address, name="careless", ring_slots=64) as session:
+        stream = session.stream("s", SCHEMA, rows_max=10, pool="local:/p?overwrite=no")
+        values = {"v": np.arange(10)}
+        stream.send(values, key="again").wait_stored(20)
+
+        def fill():  # each of these fails: their answers are read by a wait alone
+            try:
+                for _ in range(10_000):
+                    stream.send(values, key="again", wait=False)
+            except offpath.WouldBlock as full:
+                return str(full)
+            return ""
+
+        def rings(status):
+            (channel,) = status["channels"]
+            fill()
+            return channel if "requests_full_s" in channel and "replies_full_s" in channel else None
+
+        first = rings(status_when(small, rings))
+        assert first["program"] == "careless" and first["requests_full"] >= 1 and first["replies_full"] == 1
+        assert first["requests_wait_for"] == "the program does not read its replies"
+        assert "the request ring is full" in fill()
+        longer = status_when(small, lambda status: rings(status)["requests_full_s"] > first["requests_full_s"] + 1)
+        assert rings(longer)["requests_full_s"] > first["requests_full_s"] + 1
+        table = shown(small)
+        name = rf"careless \(process {os.getpid()}\)"
+        room = "room in its ring of requests: the program does not read its replies"
+        assert re.search(rf"{name} *│ {room} *│ +[1-9]\d* s", table)
+        assert re.search(rf"replies to {name} *│ the program, which does not read them *│ +[1-9]\d* s", table)
+        metrics = fetch(small.http_address, "/metrics")
+        assert '\noffpath_rings_full{ring="requests"} 1\n' in metrics
+        stream.send(values, key="read")  # a send that waits reads them
+        with pytest.raises(offpath.Exists):
+            stream.send(values, key="again").wait_stored(20)
+        (channel,) = status_when(small, lambda status: "requests_full_s" not in status["channels"][0])["channels"]
+        assert "requests_full_s" not in channel and "replies_full_s" not in channel
+        assert channel["requests_full"] >= 1
+
+
+def test_a_ring_that_was_full_for_a_moment_is_counted(small):
+    with offpath.connect(small.address, ring_slots=64) as session:
+        stream = session.stream("s", SCHEMA, rows_max=10)
+        stream.send({"v": np.arange(10)}, key="first").wait_stored(20)
+        assert fetch_status(small.http_address)["channels"][0]["requests_full"] == 0
+        os.kill(small.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(offpath.WouldBlock):
+                for step in range(1000):
+                    stream.send({"v": np.arange(10)}, key=f"s{step}", wait=False)
+        finally:
+            os.kill(small.pid, signal.SIGCONT)
+        (channel,) = status_when(small, lambda status: status["channels"][0]["requests_full"])["channels"]
+        assert channel["requests_full"] == 1
+        assert "requests_full_s" not in status_when(small, lambda status: True)["channels"][0]
+
+
 def one_rank(address, steps, ends):
     """Rank 1 of 2: ends some steps, and itself."""
     session = offpath.connect(address, name="solver")
@@ -118,8 +203,14 @@ def test_a_dead_rank_is_named_by_who_waits_for_it(small):
         running = of_pool(status_when(small, lambda status: of_pool(status)["newest_row"] == "step1"))
         assert running["newest_row"] == "step1" and running["steps_waiting"] == 1
         (step,) = running["steps"]
+        assert 0 <= step.pop("waits_s") < PATIENCE_S
         assert step == {"row": "step2", "ended": 1, "ranks": 2, "gone": "", "missing": [1]}
-        assert "it waits for rank 1" in shown(small)
+        assert re.search(r"it waits for rank 1 *│ +\d+ s", shown(small))
+        longer = status_when(small, lambda status: of_pool(status)["steps"][0]["waits_s"] > 1)
+        assert of_pool(longer)["steps"][0]["waits_s"] > 1
+        metrics = fetch(small.http_address, "/metrics")
+        assert "\noffpath_steps_waiting 1\n" in metrics
+        assert float(re.search(r"\noffpath_step_longest_wait_seconds (\S+)", metrics)[1]) > 1
         ends.set()
         dying.join(PATIENCE_S)
         status = status_when(small, lambda status: of_pool(status)["steps"][0]["gone"])

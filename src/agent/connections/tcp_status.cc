@@ -50,6 +50,8 @@ void add(TcpStatus& all, TcpStatus core) {
     same->flows += more.flows;
     same->accept_slots += more.accept_slots;
     same->receive_bytes += more.receive_bytes;
+    same->commands_full.add(more.commands_full);
+    same->events_full.add(more.events_full);
   }
   std::ranges::move(core.connections, std::back_inserter(all.connections));
   std::ranges::move(core.cores, std::back_inserter(all.cores));

@@ -60,6 +60,51 @@ void add_waits(Families& families, const AgentStatus& status) {
   for (const pool::WaitingPut& put : status.waiting_puts.longest) put_since = std::min(put_since, put.since);
   families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
                static_cast<double>(status.taken_at - put_since) / second_ns);
+  families.add("gets_waiting", "Gets that have waited for their objects for a second.",
+               static_cast<double>(status.waiting_gets.count));
+  TimeNs get_since = status.taken_at;
+  for (const pool::ListedGet& get : status.waiting_gets.longest) get_since = std::min(get_since, get.since);
+  families.add("get_longest_wait_seconds", "How long the first of these gets has waited.",
+               static_cast<double>(status.taken_at - get_since) / second_ns);
+  std::uint64_t steps = 0;
+  TimeNs step_since = status.taken_at;
+  for (const pool::PoolSteps& of_pool : status.steps) {
+    steps += of_pool.waiting;
+    for (const pool::WaitingStep& step : of_pool.listed) step_since = std::min(step_since, step.since);
+  }
+  families.add("steps_waiting", "Steps that some ranks have ended and others have not.", steps);
+  families.add("step_longest_wait_seconds", "How long it is since a rank ended the first of these steps.",
+               static_cast<double>(status.taken_at - step_since) / second_ns);
+}
+
+// Of each kind, all programs together.
+void add_full_rings(Families& families, const AgentStatus& status) {
+  struct Kind {
+    std::uint64_t full = 0;
+    TimeNs since = never;
+  };
+  std::map<std::string_view, Kind> kinds{{"requests", {}}, {"replies", {}}, {"commands", {}}, {"events", {}}};
+  const auto add = [&](std::string_view name, const FullRing& ring) {
+    Kind& kind = kinds.at(name);
+    if (ring.since != never) ++kind.full;
+    kind.since = std::min(kind.since, ring.since);
+  };
+  for (const Dispatcher::ChannelStatus& channel : status.channels) {
+    add("requests", channel.requests_full);
+    add("replies", channel.replies_full);
+  }
+  if (status.tcp) {
+    for (const tcp::TcpService::ProgramStatus& program : status.tcp->programs) {
+      add("commands", program.commands_full);
+      add("events", program.events_full);
+    }
+  }
+  for (const auto& [name, kind] : kinds) {
+    const Labels labels{{"ring", std::string(name)}};
+    families.add("rings_full", "Rings of programs that are full.", kind.full, labels);
+    families.add("ring_longest_full_seconds", "How long the first of these rings has been full.",
+                 kind.full == 0 ? 0 : static_cast<double>(status.taken_at - kind.since) / second_ns, labels);
+  }
 }
 
 // Metrics of Slurm jobs, as long as they have programs here.
@@ -204,6 +249,7 @@ Families all_of(const AgentStatus& status, const ProcessUsage& usage) {
   add_figures(families, limit_figures, status);
   add_channels(families, status);
   add_waits(families, status);
+  add_full_rings(families, status);
   add_jobs(families, status);
   add_group(families, status);
   add_figures(families, query_figures, status.queries);

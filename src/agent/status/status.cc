@@ -47,6 +47,12 @@ void write_services(Json& json, const AgentStatus& status) {
   write_object(json, "remote", remote_figures, status.remote_pools);
 }
 
+// How often a ring was full, and for how long it has been.
+void write_full(Json& json, const std::string& name, const FullRing& ring, TimeNs now) {
+  json.member(name + "_full", ring.times);
+  if (ring.since != never) json.member(name + "_full_s", in_seconds(std::max<TimeNs>(now - ring.since, 0)));
+}
+
 // The job or launch that a program belongs to, if any.
 void write_job_labels(Json& json, const wire::JobLabels& labels) {
   if (!labels.job.empty()) json.member("job", labels.job);
@@ -65,16 +71,20 @@ void write_channels(Json& json, const AgentStatus& status) {
         .member("reason", channel.traits.reason)
         .member("asleep", channel.asleep);
     write_figures(json, channel_figures, channel.counters);
+    write_full(json, "requests", channel.requests_full, status.taken_at);
+    write_full(json, "replies", channel.replies_full, status.taken_at);
+    if (channel.requests_full.since != never) json.member("requests_wait_for", channel.why_requests_wait);
     json.end_object();
   }
   json.end_list();
 }
 
 // The newest row, and the steps that not all ranks have ended.
-void write_steps(Json& json, const pool::PoolSteps& steps) {
+void write_steps(Json& json, const pool::PoolSteps& steps, TimeNs now) {
   json.member("newest_row", steps.newest).member("steps_waiting", steps.waiting).key("steps").begin_list();
   for (const pool::WaitingStep& step : steps.listed) {
     json.begin_object().member("row", step.row).member("ended", step.ended).member("ranks", step.ranks);
+    json.member("waits_s", in_seconds(std::max<TimeNs>(now - step.since, 0)));
     json.member("gone", step.gone).key("missing").begin_list();
     for (const std::uint32_t rank : step.missing) json.value(rank);
     json.end_list().end_object();
@@ -107,7 +117,7 @@ void write_streams_and_pools(Json& json, const AgentStatus& status) {
       json.value(pool.rows);
     json.member("options", pool.options).member("members", pool.members);
     if (const auto at = std::ranges::find(status.steps, pool.name, &pool::PoolSteps::pool); at != status.steps.end())
-      write_steps(json, *at);
+      write_steps(json, *at, status.taken_at);
     json.end_object();
   }
   json.end_list();
@@ -121,6 +131,18 @@ void write_waiting_puts(Json& json, const AgentStatus& status) {
     json.key("members").begin_list();
     for (const std::string& member : put.members) json.value(member);
     json.end_list().end_object();
+  }
+  json.end_list().end_object();
+}
+
+void write_waiting_gets(Json& json, const AgentStatus& status) {
+  json.key("waiting_gets").begin_object().member("count", status.waiting_gets.count).key("longest").begin_list();
+  for (const pool::ListedGet& get : status.waiting_gets.longest) {
+    json.begin_object().member("pool", get.pool).member("row", get.row).member("column", get.column);
+    json.member("waits_s", in_seconds(std::max<TimeNs>(status.taken_at - get.since, 0))).member("why", get.why);
+    const auto at = std::ranges::find(status.channels, get.channel, &Dispatcher::ChannelStatus::number);
+    json.member("program", at != status.channels.end() ? at->client.program : "");
+    json.member("pid", at != status.channels.end() ? at->client.pid : 0).end_object();
   }
   json.end_list().end_object();
 }
@@ -265,8 +287,10 @@ void write_tcp(Json& json, const AgentStatus& status) {
     json.begin_object().member("channel", each.number).member("bytes", each.bytes).member("flows", each.flows);
     json.member("listeners", each.listeners)
         .member("seats", each.accept_slots)
-        .member("receive_bytes", each.receive_bytes)
-        .end_object();
+        .member("receive_bytes", each.receive_bytes);
+    write_full(json, "commands", each.commands_full, status.taken_at);
+    write_full(json, "events", each.events_full, status.taken_at);
+    json.end_object();
   }
   json.end_list().key("connections").begin_list();
   for (const auto& each : tcp.connections) {
@@ -475,6 +499,7 @@ std::string status_json(const AgentStatus& status, const ProcessUsage& usage) {
   write_channels(json, status);
   write_streams_and_pools(json, status);
   write_waiting_puts(json, status);
+  write_waiting_gets(json, status);
   write_events(json, status);
   write_members(json, status);
   write_sifts(json, status);

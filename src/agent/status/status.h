@@ -58,6 +58,7 @@ struct AgentStatus {
   std::vector<pool::Pools::PoolStatus> pools;
   std::vector<pool::PoolSteps> steps;
   pool::WaitingPuts waiting_puts;
+  pool::ListedGets waiting_gets;
   pool::PoolsCounters remote_pools;
   struct DiskStatus {
     std::string where, failure;  // of the last write; empty: it succeeded

@@ -87,6 +87,13 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   status->failures_count = 5;
   status->waiting_puts.count = 3;
   status->waiting_puts.longest.push_back({"hash:/p", "row", "", {"b"}, 8 * second_ns, "it is away"});
+  status->waiting_gets.count = 7;
+  status->channels.at(0).number = 3;
+  status->channels[0].client.program = "reader";
+  status->channels[0].client.pid = 4711;
+  status->waiting_gets.longest.push_back({"hash:/p", "row", "c", 3, 4 * second_ns, "it is not there"});
+  status->steps.push_back({.pool = "p", .newest = "", .waiting = 2, .listed = {{"s1", 1, 2, {1}, "", 5 * second_ns}}});
+  status->pools.push_back({"p", 1000, 0, 0, 0, 0, 0, "", 1});
   status->lines.push_back({LogLevel::warning, 1500 * millisecond_ns, "a line"});
   const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
   EXPECT_NE(json.find(R"("waits_for_credit_s":3,"credit_lacking_bytes":4096)"), std::string::npos) << json;
@@ -100,7 +107,41 @@ TEST(StatusTest, SaysWhichStreamsWaitAndWhatFailed) {
   EXPECT_NE(metrics.find("\noffpath_stream_longest_wait_seconds 3\n"), std::string::npos);
   EXPECT_NE(metrics.find("\noffpath_puts_waiting 3\n"), std::string::npos);
   EXPECT_NE(metrics.find("\noffpath_put_longest_wait_seconds 2\n"), std::string::npos);
+  EXPECT_NE(json.find(R"("waiting_gets":{"count":7,"longest":[{"pool":"hash:/p","row":"row","column":"c","waits_s":6,)"
+                      R"("why":"it is not there","program":"reader","pid":4711}]})"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("steps":[{"row":"s1","ended":1,"ranks":2,"waits_s":5,"gone":"","missing":[1]}])"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(metrics.find("\noffpath_gets_waiting 7\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_get_longest_wait_seconds 6\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_steps_waiting 2\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_step_longest_wait_seconds 5\n"), std::string::npos);
   EXPECT_NE(metrics.find("\noffpath_failed_requests_total 5\n"), std::string::npos);
+}
+
+TEST(StatusTest, FullRingsAreShownWithTheirPrograms) {
+  const auto status = some_status();
+  status->taken_at = 10 * second_ns;
+  EXPECT_NE(status_json(*status, {}).find(R"("requests_full":0,"replies_full":0})"), std::string::npos);
+  status->channels[0].requests_full = {.since = 7 * second_ns, .times = 2};
+  status->channels[0].why_requests_wait = "the agent is out of memory";
+  status->channels[1].replies_full = {.since = 8 * second_ns, .times = 1};
+  TcpStatus& tcp = status->tcp.emplace();
+  tcp.programs.push_back({1, 4096, 0, 0, 0, 0, {.times = 5}, {.since = 9 * second_ns, .times = 1}});
+  const std::string json = status_json(*status, {}), metrics = metrics_text(*status, {});
+  EXPECT_NE(json.find(R"("requests_full":2,"requests_full_s":3,"replies_full":0,)"
+                      R"("requests_wait_for":"the agent is out of memory"})"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("requests_full":0,"replies_full":1,"replies_full_s":2})"), std::string::npos);
+  EXPECT_NE(json.find(R"("commands_full":5,"events_full":1,"events_full_s":1})"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_rings_full{ring=\"requests\"} 1\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("\noffpath_ring_longest_full_seconds{ring=\"requests\"} 3\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_rings_full{ring=\"commands\"} 0\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_ring_longest_full_seconds{ring=\"commands\"} 0\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\noffpath_ring_longest_full_seconds{ring=\"events\"} 1\n"), std::string::npos);
 }
 
 TEST(StatusTest, PlugInsAreShown) {

@@ -253,6 +253,7 @@ class Pools final : public mover::Store,
   };
   [[nodiscard]] std::vector<PoolStatus> pools() const;
   [[nodiscard]] WaitingPuts waiting_puts(TimeNs now) const { return puts_.waiting(now); }
+  [[nodiscard]] ListedGets waiting_gets(TimeNs now) const { return gets_.waiting(now); }
 
  private:
   // ---- Directory::Users

@@ -282,5 +282,29 @@ TEST(WaitingPuts, AreNamedWithTheMembersThatLackThem) {
   set_log(LogLevel::warning, nullptr, nullptr);
 }
 
+// In the table, at a member that was asked, and for a pool that nobody has made.
+TEST_F(FewWaits, GetsAreListedOnceTheyHaveWaitedForASecond) {
+  EXPECT_EQ(want("local:/here", "late"), "");
+  now_ += second_ns;
+  EXPECT_EQ(want("hash:/p", "away"), "");
+  EXPECT_EQ(want("hash:/nobody-makes-it", "never"), "");
+  EXPECT_EQ(want("local:/theirs", "r", neighbour), "");
+  const ListedGets one = few_.waiting_gets(now_);
+  ASSERT_EQ(one.count, 1u) << "the others are on their way";
+  EXPECT_EQ(one.longest.at(0).why, "there is no pool \"local:/here\"");
+  EXPECT_EQ(one.longest[0].since, second_ns);
+  EXPECT_EQ(one.longest[0].channel, program);
+  now_ += second_ns;
+  const ListedGets all = few_.waiting_gets(now_);
+  ASSERT_EQ(all.count, 4u);
+  ASSERT_EQ(all.longest.size(), 4u);
+  EXPECT_EQ(all.longest[0].row, "late") << "the one that has waited longest";
+  const auto at = [&](std::string_view pool) { return *std::ranges::find(all.longest, pool, &ListedGet::pool); };
+  EXPECT_EQ(at("hash:/p").why, "member b has been asked for it");
+  EXPECT_EQ(at("hash:/p").since, 2 * second_ns);
+  EXPECT_EQ(at("hash:/nobody-makes-it").why, "there is no pool \"hash:/nobody-makes-it\"");
+  EXPECT_EQ(at("local:/theirs").channel, neighbour);
+}
+
 }  // namespace
 }  // namespace offpath::pool

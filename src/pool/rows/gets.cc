@@ -51,7 +51,8 @@ void Gets::get(ChannelNumber channel, uid_t user, const channel::Entry& request,
                 .pool = name->name,
                 .keys = {std::string(asked.row_key), std::string(asked.column_key)},
                 .wait_ns = asked.wait_ns,
-                .deadline = deadline_after(now, asked.wait_ns)};
+                .deadline = deadline_after(now, asked.wait_ns),
+                .asked_at = now};
   remote.last = {Error::not_found, fmt::format("there is no pool \"{}\"", name->name)};
   if (Status may = context_.table.charge(remote.get); !may)
     return PoolContext::refuse(channel, request.ticket, std::move(may).error(), effects);
@@ -319,7 +320,8 @@ void Gets::compute(ChannelNumber channel, uid_t user, const channel::Entry& requ
                       .pool = std::string(asked.pool.substr(0, asked.pool.find('?'))),
                       .keys = {std::string(asked.row_key), std::string(asked.column_key)},
                       .wait_ns = asked.wait_ns,
-                      .deadline = deadline_after(now, asked.wait_ns)};
+                      .deadline = deadline_after(now, asked.wait_ns),
+                      .asked_at = now};
   if (computes_ == nullptr)
     return PoolContext::refuse(channel, request.ticket, {Error::unsupported, "this agent computes nothing"}, effects);
   if (Status may = context_.table.charge(get, bytes_beside_keys(asked)); !may)
@@ -372,7 +374,8 @@ Status Gets::serve_compute(ChannelNumber channel, const channel::Entry& request,
                       .reader = std::string(asked.reader),
                       .delivery = asked.delivery,
                       .wait_ns = asked.wait_ns,
-                      .deadline = deadline_after(now, asked.wait_ns)};
+                      .deadline = deadline_after(now, asked.wait_ns),
+                      .asked_at = now};
   OFP_TRY(context_.table.charge(get, bytes_beside_keys(asked)));
   computes_->begin(std::move(get), computation_of(asked), now, effects);
   return {};
@@ -472,7 +475,8 @@ Status Gets::serve(ChannelNumber channel, const channel::Entry& request, TimeNs 
                       .reader = std::string(get.reader),
                       .delivery = get.delivery,
                       .wait_ns = get.wait_ns,
-                      .deadline = deadline_after(now, get.wait_ns)},
+                      .deadline = deadline_after(now, get.wait_ns),
+                      .asked_at = now},
                      effects);
   return {};
 }

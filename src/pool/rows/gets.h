@@ -18,6 +18,7 @@
 #include "pool/query/query_members.h"
 #include "pool/rows/computation.h"
 #include "pool/rows/remote_gets.h"
+#include "pool/rows/waiting.h"
 #include "service/service.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
@@ -67,6 +68,7 @@ class Gets {
   void on_members(TimeNs now, Effects& effects);
   void on_time(TimeNs now, Effects& effects);
   void add_pools(std::set<std::string_view>& names) const;
+  [[nodiscard]] ListedGets waiting(TimeNs now) const;
 
  private:
   void ask_next(std::uint64_t number, TimeNs now, Effects& effects);

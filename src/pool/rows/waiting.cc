@@ -1,10 +1,13 @@
 #include "pool/rows/waiting.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "pool/rows/gets.h"
 #include "pool/rows/puts.h"
 
 namespace offpath::pool {
@@ -31,6 +34,36 @@ WaitingPuts Puts::waiting(TimeNs now) const {
     if (all.longest.size() < WaitingPuts::listed_max) all.longest.push_back(waiting_put(put));
   }
   return all;
+}
+
+ListedGets Gets::waiting(TimeNs now) const {
+  struct Waiting {
+    const FrameTable::Get* get;
+    const RemoteGet* remote;  // null: it waits in the table
+  };
+  std::vector<Waiting> all;
+  const auto add = [&](const FrameTable::Get& get, const RemoteGet* remote) {
+    if (get.asked_at <= now - WaitsTold::silent_ns) all.push_back({&get, remote});
+  };
+  for (const auto& [number, get] : context_.table.waiting().all()) add(get, nullptr);
+  for (const auto& [number, remote] : gets_.all())
+    if (!remote.copied && !remote.fetched && !remote.computation) add(remote.get, &remote);
+  const std::size_t listed = std::min(all.size(), ListedGets::listed_max);
+  std::ranges::partial_sort(all, all.begin() + static_cast<std::ptrdiff_t>(listed), {},
+                            [](const Waiting& each) { return each.get->asked_at; });
+  ListedGets found{.count = all.size()};
+  for (const auto& [get, remote] : std::span(all).first(listed)) {
+    std::string why = remote == nullptr     ? context_.table.describe_absence(*get)
+                      : remote->asking != 0 ? fmt::format("member {} has been asked for it", remote->owner)
+                                            : remote->last.message;
+    found.longest.push_back({.pool = get->pool,
+                             .row = brief(get->keys.first),
+                             .column = brief(get->keys.second),
+                             .channel = get->channel,
+                             .since = get->asked_at,
+                             .why = std::move(why)});
+  }
+  return found;
 }
 
 // Returns when to look again.

@@ -1,4 +1,4 @@
-// Puts that wait for members of their pool, for the status and the log.
+// Puts that wait for members of their pool, and gets that wait for objects, for the status and the log.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "service/service.h"
 
 namespace offpath::pool {
 
@@ -23,7 +24,21 @@ struct WaitingPuts {
   std::vector<WaitingPut> longest{};
 };
 
-// Which of them the log has told of: one line covers all that wait, and the next one tells of later ones.
+struct ListedGet {
+  std::string pool, row, column;  // the keys as errors show them
+  service::ChannelNumber channel = 0;
+  TimeNs since = 0;
+  std::string why;
+};
+
+// Gets of programs and members that have waited for a second; a reader that follows a simulation waits for each step.
+struct ListedGets {
+  static constexpr std::size_t listed_max = 20;
+  std::size_t count = 0;
+  std::vector<ListedGet> longest{};  // first
+};
+
+// Which puts the log has told of: one line covers all that wait, and the next one tells of later ones.
 struct WaitsTold {
   static constexpr TimeNs silent_ns = second_ns;        // a put that waits longer is told of
   static constexpr TimeNs between_ns = 10 * second_ns;  // at least, from one line to the next

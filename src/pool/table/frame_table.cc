@@ -309,7 +309,7 @@ Status FrameTable::end_step(const std::string& name, const std::string& row_key,
                             std::uint32_t ranks, TimeNs now, Effects& effects) {
   Pool* const pool = index_.find(name);
   if (pool == nullptr) return {};
-  OFP_ASSIGN(const bool over, steps_.end(name, pool->user, row_key, rank, ranks));
+  OFP_ASSIGN(const bool over, steps_.end(name, pool->user, row_key, rank, ranks, now));
   if (!over) return {};
   std::uint64_t keep = 0;
   for (auto object = pool->objects.lower_bound(KeysView{row_key, {}});
@@ -398,7 +398,8 @@ void FrameTable::get(const channel::Entry& request, ChannelNumber number, uid_t 
        .pool = without_options(asked.pool),
        .keys = {std::string(asked.row_key), std::string(asked.column_key)},
        .wait_ns = asked.wait_ns,
-       .deadline = deadline_after(now, asked.wait_ns)},
+       .deadline = deadline_after(now, asked.wait_ns),
+       .asked_at = now},
       effects);
 }
 

@@ -155,6 +155,9 @@ class FrameTable final : private FileWrites::Objects {
   // Takes requests that wait for objects out of the table: those `chosen`, of all; that of a name.
   [[nodiscard]] std::vector<Get> take_waiting(const std::function<bool(const Get& get)>& chosen);
   [[nodiscard]] std::vector<Get> take_waiting(ChannelNumber channel, bool of_member, std::uint64_t name);
+  [[nodiscard]] const WaitingGets& waiting() const noexcept { return waiting_; }
+  // Why the object cannot be had.
+  [[nodiscard]] std::string describe_absence(const Get& get) const;
   // Grows whenever bytes of a pool become free.
   [[nodiscard]] std::uint64_t freed() const noexcept { return index_.freed(); }
   // Of which pools, since this was asked last.
@@ -266,7 +269,6 @@ class FrameTable final : private FileWrites::Objects {
   void add(Pool& pool, Objects::iterator before, Keys&& keys, Object&& object, const Place& place, TimeNs now,
            Effects& effects);
   void answer_unread(Get get, const FramePtr& frame, Effects& effects);
-  [[nodiscard]] std::string describe_absence(const Get& get) const;
 
   Limits limits_;
   std::shared_ptr<WaitAccounts> waits_;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace offpath::pool {
 
 struct GoneRank {
@@ -50,9 +52,10 @@ struct WaitingStep {
   std::uint32_t ended, ranks;
   std::vector<std::uint32_t> missing;  // some of them
   std::string gone;                    // GoneRanks::describe
+  TimeNs since;                        // its first rank ended it
 };
 
-// The newest visible row of a pool, and the oldest steps that wait for ranks.
+// The newest visible row of a pool, and the steps that have waited longest for ranks.
 struct PoolSteps {
   static constexpr std::size_t listed_max = 8, ranks_listed_max = 16;
   std::string pool, newest;

@@ -1,7 +1,9 @@
 #include "pool/table/steps.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "pool/directory/glob.h"
@@ -10,7 +12,7 @@
 namespace offpath::pool {
 
 Result<bool> Steps::end(const std::string& name, uid_t user, const std::string& row, std::uint32_t rank,
-                        std::uint32_t ranks) {
+                        std::uint32_t ranks, TimeNs now) {
   rank_began(name, rank);  // whatever was known of it: it lives
   const auto pool = pools_.find(name);
   auto step = decltype(Pool::steps)::iterator{};
@@ -42,6 +44,7 @@ Result<bool> Steps::end(const std::string& name, uid_t user, const std::string& 
   ++changed.ends;
   Pool& of_pool = pools_.try_emplace(name, Pool{user}).first->second;
   Step& waiting = of_pool.steps[row];
+  if (!begun) waiting.since = now;
   waiting.ranks = std::max(waiting.ranks, ranks);
   waiting.ended.insert(rank);
   return false;
@@ -102,11 +105,16 @@ void Steps::list(const std::string& name, PoolSteps& of_pool) const {
   const auto pool = pools_.find(name);
   if (pool == pools_.end()) return;
   of_pool.waiting = pool->second.steps.size();
-  for (const auto& [row, step] : pool->second.steps) {
-    if (of_pool.listed.size() == PoolSteps::listed_max) break;
-    of_pool.listed.push_back({brief(row), static_cast<std::uint32_t>(step.ended.size()), step.ranks,
+  using Waiting = decltype(Pool::steps)::value_type;
+  std::vector<const Waiting*> longest(std::min(of_pool.waiting, PoolSteps::listed_max));
+  const auto pointer = [](const Waiting& each) { return &each; };
+  const auto order = [](const Waiting* each) { return std::pair(each->second.since, std::string_view(each->first)); };
+  std::ranges::partial_sort_copy(pool->second.steps | std::views::transform(pointer), longest, {}, order, order);
+  for (const Waiting* each : longest) {
+    const Step& step = each->second;
+    of_pool.listed.push_back({brief(each->first), static_cast<std::uint32_t>(step.ended.size()), step.ranks,
                               missing_ranks(step.ended, step.ranks, PoolSteps::ranks_listed_max),
-                              gone_ranks_.describe(name, step.ended, step.ranks)});
+                              gone_ranks_.describe(name, step.ended, step.ranks), step.since});
   }
 }
 

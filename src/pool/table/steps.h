@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "pool/table/gone_ranks.h"
 
@@ -28,7 +29,7 @@ class Steps {
   // True: all ranks have ended the step, and it is forgotten. Error::too_large: the pool's user has too many steps that
   // wait.
   [[nodiscard]] Result<bool> end(const std::string& pool, uid_t user, const std::string& row, std::uint32_t rank,
-                                 std::uint32_t ranks);
+                                 std::uint32_t ranks, TimeNs now);
   void drop(std::string_view pool, std::string_view row_glob);
 
   void rank_ended(const std::string& pool, std::uint32_t rank, GoneRank gone);
@@ -38,13 +39,14 @@ class Steps {
   [[nodiscard]] bool waits(std::string_view pool, const std::string& row) const { return find(pool, row) != nullptr; }
   // Empty: the step does not wait.
   [[nodiscard]] std::string describe(const std::string& pool, const std::string& row) const;
-  // Fills in everything but the name and the newest row.
+  // Fills in everything but the name and the newest row. The steps that have waited longest come first.
   void list(const std::string& pool, PoolSteps& steps) const;
 
  private:
   struct Step {
     std::set<std::uint32_t> ended;
     std::uint32_t ranks = 0;
+    TimeNs since = 0;  // its first rank ended it
   };
   struct Pool {
     uid_t user = 0;

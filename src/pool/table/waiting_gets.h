@@ -31,6 +31,7 @@ struct Get {
   std::uint64_t delivery = 0;  // its number for it
   std::int64_t wait_ns = 0;
   TimeNs deadline = never;
+  TimeNs asked_at = 0;
   WaitCharge charge{};  // while it waits, or is under way to another member
 
   // By which its channel names it.
@@ -45,6 +46,7 @@ class WaitingGets {
     return by_deadline_.empty() ? never : by_deadline_.begin()->first;
   }
 
+  [[nodiscard]] const std::map<std::uint64_t, Get>& all() const noexcept { return gets_; }
   void add_pools(std::set<std::string_view>& names) const;  // that are waited for
 
   // Each in the order in which they came; the late ones in that of their deadlines.

@@ -28,6 +28,10 @@ class ProgramArea {
   // Core 0 writes the agent's parameters before the program may use the area.
   void introduce(std::uint32_t cores, std::uint32_t address) noexcept;
 
+  // Whether the program has no room for another command; a link's reserve is not counted.
+  [[nodiscard]] bool commands_full() const noexcept {
+    return word(own(wire::tcp_word::commands)) - commands_taken_ >= layout_.command_slots;
+  }
   // True if a command was read. Its contents are not validated yet.
   [[nodiscard]] Result<bool> take(wire::TcpCommand& command);
   // The position up to which the program says that it has read the flow's bytes; any value is possible.

@@ -46,6 +46,7 @@ TcpError error_of(Error error) noexcept {
 }  // namespace
 
 bool TcpService::take_commands(Program& program, TimeNs now) {
+  program.commands_full.note(program.area.commands_full(), now);
   TcpCommand command;
   for (unsigned i = 0; i < commands_of_a_round; ++i) {
     auto there = program.area.take(command);

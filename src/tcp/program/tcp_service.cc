@@ -185,6 +185,7 @@ bool TcpService::react(TimeNs now) {
   }
   for (auto& [number, program] : programs_) {
     worked |= write_events(program);
+    program.events_full.note(!program.listed.empty() || !program.departed.empty(), now);
     program.area.take_sleepers(program.processes,
                                [&, of = number](std::uint32_t process) { wakes_.push_back({of, process}); });
   }
@@ -205,7 +206,14 @@ std::vector<TcpService::ProgramStatus> TcpService::programs() const {
   std::vector<ProgramStatus> all;
   for (const auto& [number, program] : programs_) {
     ProgramStatus& status = all.emplace_back();
-    status = {number, program.area.layout().bytes, 0, 0, 0, program.charged_bytes};
+    status = {number,
+              program.area.layout().bytes,
+              0,
+              0,
+              0,
+              program.charged_bytes,
+              program.commands_full,
+              program.events_full};
     for (const Held& held : program.held) {
       status.flows += held.is == Held::Is::flow;
       status.listeners += held.is == Held::Is::listener && core_ == 0;

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/full_ring.h"
 #include "tcp/program/core_message.h"
 #include "tcp/program/program_area.h"
 #include "tcp/stack/stack.h"
@@ -99,6 +100,7 @@ class TcpService final : public Owner {
     std::uint64_t number, bytes;
     std::size_t flows, listeners, accept_slots;
     std::uint64_t receive_bytes;  // of the area: pages that the agent may have written to
+    FullRing commands_full, events_full;
   };
   [[nodiscard]] std::vector<ProgramStatus> programs() const;
   struct ConnectionStatus {
@@ -158,6 +160,7 @@ class TcpService final : public Owner {
     std::deque<std::uint32_t> departed{};  // the other processes are still to be told; each once, so the set is bounded
     std::vector<bool> charged{};           // blocks of the area that receive rings have used
     std::uint64_t charged_bytes = 0;
+    FullRing commands_full{}, events_full{};
     // core 0: ports that this program connects from, and how many connections use each
     std::map<std::uint16_t, std::uint32_t> claims{};
     // Handles that listen on a port, and on core 0 those that are bound to it. Several may share it (SO_REUSEPORT).

@@ -534,9 +534,30 @@ TEST_F(Programs, AFullRingIsWaitedForAndNothingIsLost) {
   static_cast<void>(client.area->take_in());
   EXPECT_FALSE(world.ends[0].service.fall_asleep());
   EXPECT_EQ(hear(server, far, sent), std::string(sent, 'x'));
+  const FullRing commands = world.ends[0].service.programs()[0].commands_full;
+  EXPECT_EQ(commands.times, 1u);
+  EXPECT_EQ(commands.since, never) << "the service has taken them";
   client.area->take_in();
   world.run(second_ns);
   EXPECT_TRUE(server.area->look(far)->finished);
+}
+
+TEST_F(Programs, ThatTakeNoEventsAreKnownWithTheTime) {
+  connect();
+  const auto events = [&] { return world.ends[1].service.programs()[0].events_full; };
+  EXPECT_EQ(events().times, 0u);
+  for (std::uint32_t i = 0; i < 2 * server.layout.event_slots && events().since == never; ++i) {
+    ASSERT_TRUE(client.area->send(near, text("x"))) << i;
+    world.run(100 * millisecond_ns);  // acknowledged: each byte has an event of its own
+  }
+  const TimeNs since = events().since;
+  ASSERT_NE(since, never);
+  world.run(second_ns);
+  EXPECT_EQ(events().since, since) << "nobody has taken any";
+  server.area->take_in();
+  world.run(second_ns);
+  EXPECT_EQ(events().since, never);
+  EXPECT_EQ(events().times, 1u);
 }
 
 TEST_F(Programs, NeitherSideSleepsOverWhatTheOtherSaid) {
