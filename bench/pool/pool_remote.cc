@@ -74,7 +74,7 @@ Status run(const Options& options, Report& report) {
                    .ratio = compared.ratio,
                    .interval = compared.interval,
                    .pairs = compared.pairs,
-                   .target = value_at_most(10, "us")});
+                   .target = value_at_most(8, "us")});
   const double own_us = median(own_ns) / 1e3;
   report.add(Claim{.claim = "pool.local_get_us_p50 (64 B)", .value = own_us, .unit = "us"});
   report.add(Claim{.claim = "pool.remote_get_between_us_p50 (64 B, the remote get less the local one)",
