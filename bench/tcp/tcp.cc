@@ -15,6 +15,7 @@
 //   tcp.flow_bytes                               of the agent's fast path
 //   tcp.goodput_vs_kernel, tcp.fairness          over a bad network (tcp_goodput.h); only with --over, its name
 //
+//   tcp.linked_…                                beyond a link (tcp_linked.h); only when requested
 //   tcp.slow_path_…                             the slow path on agent or host (tcp_slow_path.h); only when requested
 //
 //   --offloaded ADDRESS:PORT:PID, --kernel ADDRESS:PORT:PID   the servers
@@ -22,6 +23,9 @@
 //   --part PART            echo, busy, stream, connections, sparse, posts, idle; without: these
 //                          goodput, sharing: with --over NAME
 //                          breakdown: with --trace-file FILE, the agent's tcp.trace_file
+//                          linked: --offloaded and --agent-pid of an agent beyond the link --link, with
+//                          --relay-pid PID and --pages FILE, its Unix socket; --local SERVER and --other-agent-pid: the
+//                          same on an agent of this machine
 //                          slow-path: --offloaded and --agent-pid, whose slow path is the process --slow-path-pid; and
 //                          --kernel, which is then the same on the agent --other-agent-pid that does its own
 #include <sched.h>
@@ -37,6 +41,7 @@
 #include "tcp_breakdown.h"
 #include "tcp_client.h"
 #include "tcp_goodput.h"
+#include "tcp_linked.h"
 #include "tcp_slow_path.h"
 
 namespace offpath::bench {
@@ -312,6 +317,20 @@ Status run(const Options& options, Report& report) {
     OFP_TRY(measure_slow_path({sides.offloaded, sides.agent, pid("--slow-path-pid")},
                               {sides.kernel, pid("--other-agent-pid"), -1}, options, report));
   }
+  if (part == "linked") {
+    const auto pid = [&](std::string_view option) {
+      return static_cast<pid_t>(std::atoi(std::string(options.other(option)).c_str()));
+    };
+    OFP_TRY(place(Client::beside_the_agent, options));
+    OFP_ASSIGN(const StreamServer local, StreamServer::parse(options.other("--local")));
+    const std::string link(options.other("--link"));
+    OFP_TRY(measure_linked({{{{"link", sides.offloaded, pid("--relay-pid"), sides.agent},
+                              {"local area", local, -1, pid("--other-agent-pid")},
+                              {"kernel", sides.kernel, -1, -1}}},
+                            link,
+                            std::string(options.other("--pages"))},
+                           options, report));
+  }
   const std::string_view over = options.other("--over");
   if (part == "goodput") OFP_TRY(measure_goodput(sides.offloaded, sides.kernel, over, options, report));
   if (part == "sharing") OFP_TRY(measure_sharing(sides.offloaded, sides.kernel, over, options, report));
@@ -324,6 +343,6 @@ Status run(const Options& options, Report& report) {
 int main(int argc, char** argv) {
   return offpath::bench::run_main(argc, argv, "tcp",
                                   {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file",
-                                   "--slow-path-pid", "--other-agent-pid"},
+                                   "--slow-path-pid", "--other-agent-pid", "--local", "--relay-pid", "--pages", "--link"},
                                   offpath::bench::run);
 }

@@ -21,6 +21,7 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, help="Measure claims beside their peers, on this machine.")
 
 LINKS = ("local", "tcp", "verbs")
+TCP_LINKS = ("tcp", "verbs")  # between a program's machine and the agent's
 TCP_PARTS = (
     *("echo", "busy", "stream", "connections", "sparse", "posts", "idle", "redis"),
     *("goodput", "sharing", "slow-path", "breakdown"),  # over bad networks; who does handshakes; by stages
@@ -212,10 +213,20 @@ def tcp_command(
     quick: QuickOption = False,
     part: Annotated[list[str] | None, part_option(TCP_PARTS)] = None,
     breakdown: Annotated[bool, typer.Option("--breakdown", help="Only where an echo's time goes.")] = False,
+    link: Annotated[
+        list[str] | None,
+        typer.Option("--link", help=f"Only with the program beyond a link: {', '.join(TCP_LINKS)}."),
+    ] = None,
 ) -> None:
     """TCP on the agent beside the kernel's: echoes, processor time of the host, streams, connections, redis;
-    goodput over bad networks; where an echo's time goes."""
-    from . import tcp
+    goodput over bad networks; where an echo's time goes. With ``--link``: an agent that reaches its program over it."""
+    from . import tcp, tcp_linked
 
+    if link:
+        if part or breakdown:
+            raise typer.BadParameter("goes without --part and --breakdown", param_hint="--link")
+        if unknown := [each for each in link if each not in TCP_LINKS]:
+            raise typer.BadParameter(f"'{unknown[0]}' is none of {', '.join(TCP_LINKS)}", param_hint="--link")
+        return finish(tcp_linked.run(quick, link, make_console()), json_path, check)
     parts = ["breakdown"] if breakdown else chosen(part, TCP_PARTS)
     finish(tcp.run(out, quick, parts, make_console()), json_path, check)

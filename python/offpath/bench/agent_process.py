@@ -27,39 +27,38 @@ class AgentUnavailableError(RuntimeError):
 
 @dataclass
 class AgentProcess:
-    """A running agent. ``tcp_address`` and ``key_file`` are only there with ``tcp=True``."""
+    """A running agent. ``network_address`` and ``key_file`` are only there with ``network``."""
 
     process: subprocess.Popen
     address: str
-    tcp_address: str = ""
+    network_address: str = ""
     key_file: Path | None = None
 
     @staticmethod
     @contextmanager
-    def start(core: int, cache: bool = True, tcp: bool = False, others: tuple[str, ...] = (),
+    def start(core: int, cache: bool = True, network: str = "", others: tuple[str, ...] = (),
               configuration: Path | None = None, launcher: tuple[str, ...] = ()) -> Iterator[AgentProcess]:  # fmt: skip
-        """Starts an agent on ``core``, without its buffer cache if ``cache`` is false, with ``others`` (KEY=VALUE) set
-        too, with what a file says, and behind the words of ``launcher``, which becomes the agent. Raises
-        AgentUnavailableError.
+        """Starts an agent on ``core``, without its buffer cache if ``cache`` is false, that also listens at
+        ``network`` (``tcp:127.0.0.1:0``), with ``others`` (KEY=VALUE) set too, with what a file says, and behind the
+        words of ``launcher``, which becomes the agent. Raises AgentUnavailableError.
         """
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
             place = Path(directory)
-            key_file = write_key(place) if tcp else None
-            process = launch(place, core, [*settings(place, key_file, cache), *others], configuration, launcher)
+            key_file = write_key(place) if network else None
+            process = launch(place, core, [*settings(place, key_file, cache, network), *others], configuration, launcher)
             try:
                 addresses = wait_until_ready(process, place / "agent.log")
-                tcp_address = next((address for address in addresses if address.startswith("tcp:")), "")
-                yield AgentProcess(process, addresses[0], tcp_address, key_file)
+                yield AgentProcess(process, addresses[0], addresses[-1] if network else "", key_file)
             finally:
                 end(process)
 
 
-def settings(place: Path, key_file: Path | None, cache: bool) -> list[str]:
+def settings(place: Path, key_file: Path | None, cache: bool, network: str) -> list[str]:
     """KEY=VALUE: room and credit for frames of 1 GiB, a cache for one of each size, everything else as it comes."""
     chosen = ["memory.bytes_max=12GiB", "memory.window=3GiB", f"memory.cached_max={'4GiB' if cache else '0'}"]
     listen = f"unix:{place / 'agent.sock'}"
     if key_file is not None:
-        listen += ",tcp:127.0.0.1:0"
+        listen += f",{network}"
         chosen.append(f"security.key_file={key_file}")
     return [f"agent.listen={listen}", *chosen]
 

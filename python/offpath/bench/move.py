@@ -159,10 +159,10 @@ def python_flight_server(core: int) -> Iterator[str]:
 def measure_flight(setting: Setting) -> Report:
     """Flight against the local link and against our TCP link."""
     with (
-        AgentProcess.start(core=setting.agent_core, tcp=True) as agent,
+        AgentProcess.start(core=setting.agent_core, network="tcp:127.0.0.1:0") as agent,
         python_flight_server(setting.agent_core) as server,
     ):
-        others = ["--agent", agent.address, "--tcp-agent", agent.tcp_address]
+        others = ["--agent", agent.address, "--tcp-agent", agent.network_address]
         if server:
             others += ["--python-server", server]
         environment = {"OFFPATH_KEY_FILE": str(agent.key_file)}

@@ -49,6 +49,7 @@ LOSSY = ("1 % loss, 2 ms round trip", ("--loss", "0.01", "--delay-us", "1000"))
 FAR = ("20 ms round trip, 100 Mb/s", ("--delay-us", "10000", "--mbit", "100", "--queue-bytes", "250000"))
 BAD_NETWORKS = {"goodput": (LOSSY, FAR), "sharing": (FAR,)}
 SOCKETS = 8192  # of an offloaded program: 4,096 idle connections, and what waits at its listeners
+BOUNDS = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=32GiB")
 REDIS_TARGET = 1.5
 REDIS_CLAIMS = [
     (f"tcp.redis_per_cpu_vs_kernel ({name})", "k/CPU s", f">= {REDIS_TARGET:g}") for name in ("SET 64 B", "GET 64 B")
@@ -56,9 +57,9 @@ REDIS_CLAIMS = [
 START_SECONDS_MAX = 20.0
 
 
-def sockets_command(agent: AgentProcess) -> list[str]:
+def sockets_command(agent: AgentProcess, sockets: int = SOCKETS) -> list[str]:
     """What stands before a program that is to be offloaded."""
-    return [sys.executable, "-m", "offpath", "sockets", "--agent", agent.address, "--sockets", str(SOCKETS), "--"]
+    return [sys.executable, "-m", "offpath", "sockets", "--agent", agent.address, "--sockets", str(sockets), "--"]
 
 
 @contextmanager
@@ -99,11 +100,12 @@ def measure_programs(report: Report, pair: NetworkPair, agent: AgentProcess, par
 
 
 def start_agent(
-    pair: NetworkPair, *settings: str, device: str = "near", address: str = AGENT_ADDRESS
+    pair: NetworkPair, *settings: str, device: str = "near", address: str = AGENT_ADDRESS, network: str = ""
 ) -> AbstractContextManager[AgentProcess]:
-    bounds = (f"tcp.flows_of_program={SOCKETS}", "tcp.memory_of_program=32GiB")
-    others = (f"tcp.device={device}", f"tcp.address={address}/24", *bounds, *settings)
-    return AgentProcess.start(default_cores()[1], others=others, launcher=tuple(pair.near_command()))
+    """``network``: where it listens for other machines, too."""
+    others = (f"tcp.device={device}", f"tcp.address={address}/24", *BOUNDS, *settings)
+    launcher = tuple(pair.near_command())
+    return AgentProcess.start(default_cores()[1], others=others, launcher=launcher, network=network)
 
 
 def run(out: Path, quick: bool, parts: list[str], console: Console) -> Report:

@@ -82,6 +82,8 @@ inline constexpr std::string_view operations_help =
     "received payload and events.";
 inline constexpr std::string_view linked_bytes_help =
     "Payload over links to programs on other machines, by where it goes.";
+inline constexpr std::string_view linked_carried_help =
+    "All bytes over links to programs on other machines, commands, events and positions included, by the operation.";
 inline constexpr Figure<tcp::AreaMirrorCounters> linked_figures[] = {
     {"looks", value<&tcp::AreaMirrorCounters::looks>, "tcp_linked_operations_total", operations_help, "carries",
      "commands"},
@@ -93,6 +95,10 @@ inline constexpr Figure<tcp::AreaMirrorCounters> linked_figures[] = {
      "network"},
     {"pushed_bytes", value<&tcp::AreaMirrorCounters::pushed_bytes>, "tcp_linked_bytes_total", linked_bytes_help, "to",
      "program"},
+    {"read_bytes", value<&tcp::AreaMirrorCounters::read_bytes>, "tcp_linked_carried_bytes_total", linked_carried_help,
+     "by", "reads"},
+    {"written_bytes", value<&tcp::AreaMirrorCounters::written_bytes>, "tcp_linked_carried_bytes_total",
+     linked_carried_help, "by", "writes"},
     {"wakes", value<&tcp::AreaMirrorCounters::wakes>, "tcp_linked_wakes_total",
      "Wakes of sleeping processes on other machines."},
 };

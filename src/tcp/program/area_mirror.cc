@@ -39,6 +39,7 @@ void AreaMirror::set_word(std::uint64_t offset, std::uint64_t value) noexcept {
 
 std::uint64_t AreaMirror::begin(bool writes, std::vector<Piece> pieces) {
   const std::uint64_t token = next_token_++;
+  for (const Piece& piece : pieces) (writes ? counters_.written_bytes : counters_.read_bytes) += piece.length;
   transfers_.push_back({token, writes, std::move(pieces)});
   ++outstanding_;
   return token;

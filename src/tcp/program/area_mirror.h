@@ -30,7 +30,8 @@ namespace offpath::tcp {
 
 struct AreaMirrorCounters {
   std::uint64_t looks = 0, fetches = 0, chains = 0;  // reads of commands; reads of payload; chains of writes
-  std::uint64_t fetched_bytes = 0, pushed_bytes = 0;
+  std::uint64_t fetched_bytes = 0, pushed_bytes = 0;  // payload
+  std::uint64_t read_bytes = 0, written_bytes = 0;    // all that crosses the link
   std::uint64_t wakes = 0;
 
   AreaMirrorCounters& operator+=(const AreaMirrorCounters& other) noexcept {
@@ -39,6 +40,8 @@ struct AreaMirrorCounters {
     chains += other.chains;
     fetched_bytes += other.fetched_bytes;
     pushed_bytes += other.pushed_bytes;
+    read_bytes += other.read_bytes;
+    written_bytes += other.written_bytes;
     wakes += other.wakes;
     return *this;
   }
