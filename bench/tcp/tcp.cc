@@ -341,8 +341,9 @@ Status run(const Options& options, Report& report) {
 }  // namespace offpath::bench
 
 int main(int argc, char** argv) {
-  return offpath::bench::run_main(argc, argv, "tcp",
-                                  {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file",
-                                   "--slow-path-pid", "--other-agent-pid", "--local", "--relay-pid", "--pages", "--link"},
-                                  offpath::bench::run);
+  return offpath::bench::run_main(
+      argc, argv, "tcp",
+      {"--offloaded", "--kernel", "--agent-pid", "--part", "--over", "--trace-file", "--slow-path-pid",
+       "--other-agent-pid", "--local", "--relay-pid", "--pages", "--link"},
+      offpath::bench::run);
 }

@@ -124,20 +124,22 @@ void add_turns(Report& report, const LinkedSides& sides, const Turns& turns, std
   for (std::size_t peer = 1; peer < sides_count; ++peer) {
     const Costs& other = turns.of(peer);
     const std::string& beside = sides.all[peer].name;
-    Claim claim = claim_of(fmt::format("tcp.linked_{} ({}, {}, beside the {})", name, sides.link, what, beside), own.time, other.time,
-                           beside, time);
+    Claim claim = claim_of(fmt::format("tcp.linked_{} ({}, {}, beside the {})", name, sides.link, what, beside),
+                           own.time, other.time, beside, time);
     if (peer == 1) claim.target = target;
     report.add(std::move(claim));
-    report.add(claim_of(fmt::format("tcp.linked_{}_program_cpu ({}, {}, beside the {})", name, sides.link, what, beside), own.program,
-                        other.program, beside, cpu));
+    report.add(
+        claim_of(fmt::format("tcp.linked_{}_program_cpu ({}, {}, beside the {})", name, sides.link, what, beside),
+                 own.program, other.program, beside, cpu));
     if (sides.all[peer].agent > 0)
-      report.add(claim_of(fmt::format("tcp.linked_{}_agent_cpu ({}, {}, beside the {})", name, sides.link, what, beside), own.agent,
-                          other.agent, beside, cpu));
+      report.add(
+          claim_of(fmt::format("tcp.linked_{}_agent_cpu ({}, {}, beside the {})", name, sides.link, what, beside),
+                   own.agent, other.agent, beside, cpu));
   }
 }
 
-void add_operations(Report& report, const LinkedSides& sides, std::string_view what, const LinkOperations& before, const LinkOperations& after,
-                    double count) {
+void add_operations(Report& report, const LinkedSides& sides, std::string_view what, const LinkOperations& before,
+                    const LinkOperations& after, double count) {
   const auto add = [&](std::string_view kind, double sum, std::string unit) {
     report.add(Claim{.claim = fmt::format("tcp.linked_{} ({}, {})", kind, sides.link, what),
                      .value = sum / count,
@@ -208,8 +210,8 @@ Status measure_sparse(const LinkedSides& sides, const Options& options, Report& 
   for (std::size_t peer = 1; peer < sides_count; ++peer) {
     const std::string& beside = sides.all[peer].name;
     const auto add = [&](std::string_view kind, const auto& costs) {
-      report.add(claim_of(fmt::format("tcp.linked_sparse_{} ({}, {}, beside the {})", kind, sides.link, what, beside), costs[0],
-                          costs[peer], beside, {1e-3, "us"}));
+      report.add(claim_of(fmt::format("tcp.linked_sparse_{} ({}, {}, beside the {})", kind, sides.link, what, beside),
+                          costs[0], costs[peer], beside, {1e-3, "us"}));
     };
     add("echo", echo);
     add("read", read);

@@ -45,7 +45,9 @@ class AgentProcess:
         with tempfile.TemporaryDirectory(prefix="offpath-bench-") as directory:
             place = Path(directory)
             key_file = write_key(place) if network else None
-            process = launch(place, core, [*settings(place, key_file, cache, network), *others], configuration, launcher)
+            process = launch(
+                place, core, [*settings(place, key_file, cache, network), *others], configuration, launcher
+            )
             try:
                 addresses = wait_until_ready(process, place / "agent.log")
                 yield AgentProcess(process, addresses[0], addresses[-1] if network else "", key_file)

@@ -56,7 +56,7 @@ def run(quick: bool, wanted: list[str], console: Console) -> Report:
             measured = {claim.claim for claim in report.claims}
             report.add_unmeasured([each for each in claims if each[0] not in measured], str(error))
     report.add_unmeasured(SIMULATED, NOT_SIMULATED)
-    report.print(console)
+    report.conclude(console, quick=quick)
     return report
 
 

@@ -29,7 +29,7 @@
 namespace offpath::tcp {
 
 struct AreaMirrorCounters {
-  std::uint64_t looks = 0, fetches = 0, chains = 0;  // reads of commands; reads of payload; chains of writes
+  std::uint64_t looks = 0, fetches = 0, chains = 0;   // reads of commands; reads of payload; chains of writes
   std::uint64_t fetched_bytes = 0, pushed_bytes = 0;  // payload
   std::uint64_t read_bytes = 0, written_bytes = 0;    // all that crosses the link
   std::uint64_t wakes = 0;
