@@ -39,6 +39,7 @@ Result<std::string> page_of(const std::string& socket_path, std::string_view pag
 }
 
 Result<LinkOperations> operations_of(const LinkedSides& sides) {
+  sleep_ns(200 * millisecond_ns);  // the agent shows one page for 100 ms
   OFP_ASSIGN(const std::string metrics, page_of(sides.pages, "/metrics"));
   return parse_link_operations(metrics);
 }

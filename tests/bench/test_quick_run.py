@@ -113,6 +113,18 @@ def test_a_part_of_task(tmp_path: Path, part: str):
 
 
 @pytest.mark.skipif(missing_namespaces() is not None, reason=missing_namespaces() or "")
+def test_tcp_over_a_link(tmp_path: Path):
+    programs = ["offpath-agent", "bench_tcp", "bench_tcp_server"]
+    report = run_quick("tcp", tmp_path, *programs, figures=False, options=("--link", "tcp"))
+    for claim in report.claims:
+        assert "simulated" in claim.claim or (claim.value is not None and claim.why is None), (claim.claim, claim.why)
+    crossed = [claim for claim in report.claims if claim.claim.startswith(("tcp.linked_reads", "tcp.linked_chains"))]
+    assert len(crossed) == 8 and all(claim.value > 0 for claim in crossed), crossed
+    beside = {claim.peer for claim in report.claims if claim.claim.startswith("tcp.linked_echo (tcp")}
+    assert beside == {"local area", "kernel"}
+
+
+@pytest.mark.skipif(missing_namespaces() is not None, reason=missing_namespaces() or "")
 def test_tcp(tmp_path: Path):
     programs = ["offpath-agent", "bench_tcp", "bench_tcp_server", "bench_tcp_path", "bench_pool_query"]
     report = run_quick("tcp", tmp_path, *programs)
