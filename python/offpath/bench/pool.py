@@ -217,7 +217,7 @@ def add(
                 label,
                 value,
                 ratio,
-                target and f">= {target:g}x",
+                f">= {target:g}x" if target else None,
                 ratio >= (target or 0),
                 median_interval(ratios),
                 len(ratios),
