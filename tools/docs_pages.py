@@ -331,6 +331,7 @@ GROUPS = {
         "channels",
         "jobs",
         "look_out",
+        "full_rings",
     ),
     "Requests, frames and pools": ("mover", "table", "remote", "disk", "disk_status", "query", "waits"),
     "Members": ("group", "reach"),

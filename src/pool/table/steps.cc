@@ -1,7 +1,7 @@
 #include "pool/table/steps.h"
 
 #include <algorithm>
-#include <ranges>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -106,10 +106,14 @@ void Steps::list(const std::string& name, PoolSteps& of_pool) const {
   if (pool == pools_.end()) return;
   of_pool.waiting = pool->second.steps.size();
   using Waiting = decltype(Pool::steps)::value_type;
-  std::vector<const Waiting*> longest(std::min(of_pool.waiting, PoolSteps::listed_max));
-  const auto pointer = [](const Waiting& each) { return &each; };
-  const auto order = [](const Waiting* each) { return std::pair(each->second.since, std::string_view(each->first)); };
-  std::ranges::partial_sort_copy(pool->second.steps | std::views::transform(pointer), longest, {}, order, order);
+  std::vector<const Waiting*> longest;
+  longest.reserve(of_pool.waiting);
+  for (const Waiting& each : pool->second.steps) longest.push_back(&each);
+  const std::size_t listed = std::min(longest.size(), PoolSteps::listed_max);
+  std::ranges::partial_sort(
+      longest, longest.begin() + static_cast<std::ptrdiff_t>(listed), {},
+      [](const Waiting* each) { return std::pair(each->second.since, std::string_view(each->first)); });
+  longest.resize(listed);
   for (const Waiting* each : longest) {
     const Step& step = each->second;
     of_pool.listed.push_back({brief(each->first), static_cast<std::uint32_t>(step.ended.size()), step.ranks,
