@@ -99,8 +99,8 @@ bool AgentEnd::flush(TimeNs now) {
   return woke || (changed && mapped_ != nullptr);
 }
 
-// A failure is in the ring before `pulled` passes its ticket, so while one finds no room no line is written. The program
-// reads replies while it waits for a line.
+// A failure is in the ring before `pulled` passes its ticket, so while one finds no room no line is written. The
+// program reads replies while it waits for a line.
 std::span<const std::uint32_t> AgentEnd::lines_to_write() const noexcept {
   return failures_waiting_ == 0 ? std::span<const std::uint32_t>(dirty_) : std::span<const std::uint32_t>();
 }
