@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -194,7 +193,6 @@ class AgentEnd {
   bool finish_pulls(TimeNs now);
   [[nodiscard]] bool may_sleep_with_flush() const noexcept;
   bool flush(TimeNs now);
-  [[nodiscard]] std::span<const std::uint32_t> lines_to_write() const noexcept;
   void flush_mapped();
   void flush_remote();
   bool compose_replies();
@@ -239,7 +237,6 @@ class AgentEnd {
   std::vector<std::byte> reply_mirror_;  // where replies are composed if the reply ring is not mapped
   std::uint64_t reply_written_ = 0;      // position that the host knows
   std::deque<Answer> answers_;           // waiting for room in the reply ring
-  std::size_t failures_waiting_ = 0;     // of these
   std::uint64_t answer_slots_ = 0;       // slots of the first of them that are already written
   std::vector<Line> lines_;
   std::vector<std::uint32_t> dirty_;

@@ -38,7 +38,6 @@ void AgentEnd::reset_line(std::uint32_t stream) noexcept {
 
 void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
   ++counters_.replies;
-  if (kind == wire::ReplyKind::failed) ++failures_waiting_;
   // The slot has the lower half of the ticket. Any number of requests may have been posted since the reply's own.
   Answer& answer = answers_.emplace_back(Answer{kind, ticket, std::vector<std::byte>(wire::reply_head_bytes)});
   store(answer.payload.data(), static_cast<std::uint32_t>(ticket >> 32));
@@ -70,7 +69,6 @@ bool AgentEnd::compose_replies() {
     answer_slots_ += count;
     wrote = true;
     if (count < left) break;
-    if (answer.kind == wire::ReplyKind::failed) --failures_waiting_;
     answers_.pop_front();
     answer_slots_ = 0;
   }
@@ -85,7 +83,7 @@ bool AgentEnd::flush(TimeNs now) {
   if (closing_) return true;
   replies_full_.note(!answers_.empty(), now);
   const bool head_moved = request_head() != head_written_;
-  const bool changed = replied || !lines_to_write().empty() || head_moved || agent_line_dirty_;
+  const bool changed = replied || !dirty_.empty() || head_moved || agent_line_dirty_;
   if (changed) mapped_ != nullptr ? flush_mapped() : flush_remote();
   if (mapped_ == nullptr && !answers_.empty()) look_again_ = true;
   if (reply_written_ > wake_beyond_) {
@@ -99,18 +97,12 @@ bool AgentEnd::flush(TimeNs now) {
   return woke || (changed && mapped_ != nullptr);
 }
 
-// A failure is in the ring before `pulled` passes its ticket, so while one finds no room no line is written. The
-// program reads replies while it waits for a line.
-std::span<const std::uint32_t> AgentEnd::lines_to_write() const noexcept {
-  return failures_waiting_ == 0 ? std::span<const std::uint32_t>(dirty_) : std::span<const std::uint32_t>();
-}
-
 void AgentEnd::flush_mapped() {
   if (replies_.position() != reply_written_) {
     reply_written_ = replies_.position();
     word(mapped_ + ChannelLayout::reply_tail_line).store(reply_written_, std::memory_order_release);
   }
-  for (const std::uint32_t stream : lines_to_write()) {
+  for (const std::uint32_t stream : dirty_) {
     Line& line = lines_[stream];
     line.dirty = false;
     std::byte* to = mapped_ + layout_.completion_line(stream);
@@ -119,19 +111,19 @@ void AgentEnd::flush_mapped() {
     word(to + offsetof(CompletionLine, stored)).store(line.words.stored, std::memory_order_release);
     settle_wakes(line);
   }
-  if (failures_waiting_ == 0) dirty_.clear();
+  dirty_.clear();
   agent_line_dirty_ = false;
   head_written_ = request_head();
   word(mapped_ + ChannelLayout::agent_line).store(head_written_, std::memory_order_release);
 }
 
 // Reply slots, then their tail, then lines: each is a separate write, because only whole writes are ordered, not their
-// pieces.
+// pieces. A failure is in the ring before `pulled` passes its ticket.
 void AgentEnd::flush_remote() {
   const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);
   const std::uint64_t count = replies_.position() - reply_written_;
   const std::uint64_t before_end = std::min<std::uint64_t>(count, layout_.reply_slots - first);
-  flush_buffer_.resize((2 + lines_to_write().size()) * 64);
+  flush_buffer_.resize((2 + dirty_.size()) * 64);
   const auto write = [&](std::span<const link::WritePiece> pieces) {
     ++flushing_;
     link_->write(token_of(Operation::flush, 0), pieces);
@@ -152,14 +144,14 @@ void AgentEnd::flush_remote() {
   }
   std::vector<link::WritePiece> lines;
   std::byte* at = flush_buffer_.data() + 64;
-  for (const std::uint32_t stream : lines_to_write()) {
+  for (const std::uint32_t stream : dirty_) {
     lines_[stream].dirty = false;
     settle_wakes(lines_[stream]);
     store(at, lines_[stream].words);
     lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
     at += 64;
   }
-  if (failures_waiting_ == 0) dirty_.clear();
+  dirty_.clear();
   head_written_ = request_head();
   agent_line_dirty_ = false;
   const wire::AgentLine agent_line{head_written_, sleep_ != Sleep::awake ? 1ull : 0ull, {}};

@@ -287,20 +287,6 @@ TEST_P(Waits, OfTheAgentForRepliesToBeReadAreKnownWithTheTime) {
   EXPECT_EQ(why, "");
 }
 
-// Its failure is in the ring before the line says that it is over, also when the program has read no replies so far.
-TEST_P(Waits, ForATicketReturnItsFailureThoughRepliesFoundNoRoom) {
-  refuses = true;
-  std::uint64_t newest = 0;
-  while (agent->replies_full().times == 0) {
-    newest = host->post(EntryKind::step_end, {}, 0).value_or(newest);
-    fabric->run_until(in(10 * microsecond_ns), [] { return false; });
-  }
-  ASSERT_EQ(taken.back(), newest);
-  for (std::uint64_t ticket : {newest, newest - 1})
-    EXPECT_EQ(host->wait(stream, ticket, Progress::pulled, in(second_ns)).error().code, Error::no_memory) << ticket;
-  EXPECT_EQ(why, "");
-}
-
 // Another thread never stops posting: the wake arrives in between.
 TEST_P(Waits, AreWokenWhileOthersPost) {
   const std::uint64_t ticket = post();
