@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -28,19 +29,33 @@ def size_text(count: float) -> str:
 
 
 class StatusTable(Table):
-    """Where lines are too short for all columns, names of pools are the last to be broken."""
+    """Where lines are too short for all columns, some are left out; names of pools are the last to be broken."""
+
+    left_out_first: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wanted = self.__rich_measure__(console, options.update(max_width=WIDE)).maximum
-        for column in self.columns:
-            if column.header == "pool" and wanted > options.max_width:
-                longest = max((len(str(cell)) for cell in column.cells), default=0)
-                column.width = min(longest, NAME_LETTERS)
+        def is_too_wide() -> bool:
+            return self.__rich_measure__(console, options.update(max_width=WIDE)).maximum > options.max_width
+
+        title, columns = self.title, self.columns
+        if is_too_wide():
+            for column in columns:
+                if column.header == "pool":
+                    longest = max((len(str(cell)) for cell in column.cells), default=0)
+                    column.width = min(longest, NAME_LETTERS)
+        for name in self.left_out_first:
+            if not is_too_wide():
+                break
+            self.columns = [column for column in self.columns if column.header != name]
+            self.title = f"{title} (more columns on a wider terminal)"
         yield from super().__rich_console__(console, options)
+        self.title, self.columns = title, columns
 
 
-def table_of(title: str, columns: list[str], rows: list[list[Any]]) -> Table:
+def table_of(title: str, columns: list[str], rows: list[list[Any]], left_out_first: Sequence[str] = ()) -> Table:
+    """``left_out_first``: columns that a narrow terminal does not show, the first one first."""
     table = StatusTable(title=title, title_justify="left", header_style="bold", expand=False)
+    table.left_out_first = left_out_first
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
@@ -78,7 +93,7 @@ def pools_table(pools: list[dict[str, Any]]) -> Table:
         for each in pools
     ]  # fmt: skip
     return table_of("pools", ["pool", "options", "members", "user", "frames here", "rows", "bytes", "on disk alone"],
-                    rows)  # fmt: skip
+                    rows, ["user", "on disk alone", "members", "options"])  # fmt: skip
 
 
 def middle_text(text: str, letters: int = 48) -> str:
@@ -298,15 +313,23 @@ def render(status: dict[str, Any], before: dict[str, Any] | None = None, elapsed
         only_where_used.append(table_of("samples", columns, sampled))
     if stages:
         columns = ["pool", "stage", "rows", "splits", "held", "of", "waiting for room"]
-        only_where_used.append(table_of("sifting", columns, stages))
+        only_where_used.append(table_of("sifting", columns, stages, ["splits", "of"]))
     if triggers:
         columns = ["function", "pool", "calls", "failed", "waiting", "left out", "last failure"]
-        only_where_used.append(table_of("triggers", columns, triggers))
+        only_where_used.append(table_of("triggers", columns, triggers, ["left out", "waiting", "last failure"]))
     return Group(
         *lines,
-        table_of("programs", ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"], channels),
         table_of(
-            "streams", ["stream", "program", "destination", "pool", "sent", "bytes", "now", "credit left"], streams
+            "programs",
+            ["program", "pid", "link", "reads", "requests", "pulled", "failures", "state"],
+            channels,
+            ["reads", "state"],
+        ),
+        table_of(
+            "streams",
+            ["stream", "program", "destination", "pool", "sent", "bytes", "now", "credit left"],
+            streams,
+            ["destination", "sent", "program", "credit left"],
         ),
         pools_table(status["pools"]),
         *only_where_used,

@@ -4,11 +4,14 @@ import fcntl
 import json
 import os
 import pty
+import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import threading
 
 import numpy as np
 import offpath
@@ -219,26 +222,53 @@ def test_top_with_details_ends_after_one_picture_and_names_pools(run, agent, ses
     rows = [line for line in shown.splitlines() if pool in line]
     assert len(rows) == 3, shown  # of the streams, of the pools, of the steps
     assert all(len(line) <= 80 for line in shown.splitlines())
+    (of_stream,) = [line for line in rows if re.match(r"│ positions +│", line)]
+    assert " 80 B " in of_stream and "0 B/s" in of_stream, "a row is one line"
+    assert "streams (more columns on a wider terminal)" in shown
+    assert re.search(r"┃ stream +┃.* pool ┃.* bytes ┃ +now ┃", shown), "headings are not broken"
+    wide = on_a_terminal([*command, "--http", agent.http_address], columns=200)
+    assert "destination" in wide and "on disk alone" in wide and "wider terminal" not in wide
 
 
-def on_a_terminal(command, columns):
-    """What a program shows there."""
+def test_live_details_show_the_pools_on_a_terminal_of_24_lines():
+    """What stands on the screen while it runs: the rest is cut below."""
+    pools = ["local:/positions-of-particles", "local:/velocities-of-particles"]
+    schema = pa.schema([pa.field("v", pa.int64())])
+    with offpath.Agent.start(memory="64MiB") as alone, offpath.connect(alone.address) as session:
+        streams = [session.stream(pool[7:10], schema, rows_max=10, pool=pool) for pool in pools]
+        for stream in streams:
+            stream.send({"v": np.arange(10)}, key="step0").wait_stored(5)
+        command = [sys.executable, "-m", "offpath", "top", "--details", "--http", alone.http_address]
+        screen = on_a_terminal(command, 80, lines=24, ends_at=pools[1] + " ")
+    for pool in pools:
+        assert re.search(rf"│ {pool[7:10]} .*{pool} ", screen), screen  # of the streams
+        assert re.search(rf"│ {pool} .* 10 ", screen), screen  # of the pools
+
+
+def on_a_terminal(command, columns, lines=40, ends_at=None):
+    """What a program shows there. It is interrupted once it has shown ``ends_at``."""
     ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
     with subprocess.Popen(command, stdout=its, stderr=its, stdin=its, env=environment) as running:
         os.close(its)
+        stuck = threading.Timer(60, running.kill)
+        stuck.start()
         shown = b""
         try:
             while piece := os.read(ours, 65536):
                 shown += piece
+                if ends_at is not None and ends_at.encode() in shown:
+                    running.send_signal(signal.SIGINT)
+                    ends_at = None
         except OSError:  # the other end is closed
             pass
         finally:
             os.close(ours)
+            stuck.cancel()
         assert running.wait(60) == 0, shown.decode()
-    return shown.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())  # without colours and movements
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("unshare"), reason="no unshare")
