@@ -26,6 +26,7 @@
 #include "pool/rows/intake.h"
 #include "service/service.h"
 #include "sift/sift.h"
+#include "sift/sift_pool.h"
 
 namespace offpath::sift {
 
@@ -122,53 +123,11 @@ class SiftService final : public service::Service {
   [[nodiscard]] std::vector<PoolStatus> pools() const;
 
  private:
-  using Deferred = std::function<void(TimeNs now, service::Effects& effects)>;
-  // Objects of this member's row that another member has.
-  struct Elsewhere {
-    std::string member;
-    std::uint64_t bytes = 0, rows = 0;
-  };
-  struct Pool {
-    std::string name, text;
-    uid_t user = 0;
-    Settings settings;
-    std::unique_ptr<Sift> sift;
-    std::uint64_t newest_flush = 0;
-    Effects pending{};  // of `sift`, until they are carried out
-    bool carrying = false;
-    // ---- for a kept pool (sift_kept.cc)
-    std::string own{}, row{};         // the pool that keeps its objects, and this member's row there; empty: not kept
-    std::set<std::string> unasked{};  // members that may have objects of the row, and have not answered
-    std::set<std::string> asked{};    // a subset of these
-    std::map<std::string, Elsewhere, std::less<>> elsewhere{};
-    bool restoring = false;
-    TimeNs due = never, opened_at = 0, tell_at = never;
-    std::vector<Deferred> deferred{};  // until it is agreed on and restored
-    // ---- agreement on the definition (sift_agree.cc)
-    bool agreed = false;
-    std::map<std::string, TimeNs> heard{};         // members that have the same definition, and when they last
-                                                   // confirmed it
-    std::set<std::string> asking{};                // that were asked, and have not answered
-    std::map<std::string, std::string> refused{};  // members that have another one, with their messages
-    TimeNs refused_since = never, bound_until = 0, ask_at = 0;
-    TimeNs told_at = never;            // by another member, which may know members that are unknown here
-    std::set<std::string> replaced{};  // definitions with other members that it replaced
-    std::string rival{};               // as in PoolStatus, with the time until which it counts
-    TimeNs rival_until = 0;
-  };
-  // A pool that will be made when enough members live.
-  struct Awaited {
-    std::string text;
-    uid_t user;
-    std::vector<Deferred> deferred{};
-  };
-  // A pool that was found at start, whose name and settings have to be read; `again_at`: never while they are being
-  // read.
-  struct Unread {
-    std::string row;
-    uid_t user;
-    TimeNs again_at;
-  };
+  using Deferred = DeferredRequest;
+  using Pool = SiftPool;
+  using Elsewhere = ElsewhereKept;
+  using Awaited = AwaitedPool;
+  using Unread = UnreadPool;
   // The meaning of a token that went into a Sift.
   struct Source {
     enum class Kind { put, offer, own, flush } kind;
