@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "plugin/output_memory.h"
 #include "task/lane_messages.h"
+#include "testing/task/lane_traffic.h"
 #include "wire/messages/message_kinds.h"
 #include "wire/messages/replies.h"
 
@@ -129,19 +129,10 @@ class LaneAgents {
   }
 
   // ---- what is on its way
-  [[nodiscard]] std::size_t steps() const noexcept { return steps_.size(); }
-  // Requests between two agents come in their order; everything else in any.
+  [[nodiscard]] std::size_t steps() const noexcept { return traffic_.steps(); }
   bool step(std::size_t which = 0) {
-    if (steps_.empty()) return false;
-    Step step = steps_[which % steps_.size()];
-    if (step.kind == Step::Kind::request) {
-      step = *std::ranges::find_if(steps_, [&](const Step& each) {
-        return each.kind == Step::Kind::request && asks_.at(each.ask).from == asks_.at(step.ask).from &&
-               asks_.at(each.ask).to == asks_.at(step.ask).to;
-      });
-    }
-    std::erase_if(steps_, [&](const Step& each) { return each.number == step.number; });
-    carry(step);
+    if (steps() == 0) return false;
+    carry(traffic_.take(which));
     collect();
     return true;
   }
@@ -153,24 +144,18 @@ class LaneAgents {
   // What one has asked the other ends with a failure, served or not: the channel is lost, and a new one comes with the
   // next request.
   void cut(std::size_t from, std::size_t to) {
-    std::vector<std::uint64_t> lost;
-    for (const auto& [number, ask] : asks_)
-      if (ask.from == from && ask.to == to) lost.push_back(number);
-    for (const std::uint64_t number : lost) {
-      const Ask ask = std::move(asks_.extract(number).mapped());
-      for (const Step& pull : std::vector<Step>(steps_.begin(), steps_.end())) {
-        if (pull.kind != Step::Kind::pull || pull.ask != number) continue;
+    for (const auto& [ask, pulls] : traffic_.lose(from, to)) {
+      for (const Step& pull : pulls) {
         if (runs(to))
           agents_[to].lanes->on_transfer(pull.token, fail(Error::peer_lost, "the channel is lost"), now,
                                          agents_[to].effects);
       }
-      std::erase_if(steps_, [&](const Step& each) { return each.ask == number; });
       if (runs(from))
         agents_[from].lanes->on_answer(ask.token, fail(Error::peer_lost, "the channel is lost"), now,
                                        agents_[from].effects);
     }
-    if (runs(to)) agents_[to].lanes->on_channel_closed(channel(from, to), now, agents_[to].effects);
-    ++generation_[{from, to}];
+    if (runs(to)) agents_[to].lanes->on_channel_closed(traffic_.channel(from, to), now, agents_[to].effects);
+    traffic_.open_anew(from, to);
     collect();
   }
 
@@ -185,32 +170,14 @@ class LaneAgents {
     service::Effects effects;
     std::map<std::uint64_t, Fd> offered;
   };
-  struct Ask {
-    std::size_t from, to;
-    std::uint64_t token;
-    wire::EntryKind kind;
-    std::vector<std::byte> payload;
-    std::vector<std::byte> body;  // what may be pulled
-    std::uint64_t offer = 0;
-    std::shared_ptr<Fd> descriptor;
-    Result<group::Answer> answer = group::Answer{};
-  };
-  struct Step {
-    enum class Kind { request, descriptor, pull, answer } kind;
-    std::uint64_t number, ask;
-    std::uint64_t token = 0;  // pull
-    std::byte* to = nullptr;
-    std::uint64_t at = 0, length = 0;
-  };
+  using Ask = LaneTraffic::Ask;
+  using Step = LaneTraffic::Step;
 
   std::vector<std::string> alive() const {
     std::vector<std::string> names;
     for (std::size_t place = 0; place < agents_.size(); ++place)
       if (runs(place)) names.push_back(name_of(place));
     return names;
-  }
-  [[nodiscard]] service::ChannelNumber channel(std::size_t from, std::size_t to) {
-    return 1 + from + 100 * generation_[{from, to}];
   }
   plugin::Operation made(std::uint64_t session, std::uint32_t lane, std::uint32_t tag, std::uint64_t bytes,
                          TimeNs deadline) {
@@ -231,10 +198,6 @@ class LaneAgents {
     return number;
   }
 
-  void add(Step step) {
-    step.number = next_step_++;
-    steps_.push_back(step);
-  }
   void collect() {
     for (std::size_t place = 0; place < agents_.size(); ++place) {
       while (!agents_[place].effects.empty()) {
@@ -249,21 +212,21 @@ class LaneAgents {
     if (auto* const asked = std::get_if<service::AskEffect>(&effect)) return take_ask(place, *asked);
     if (auto* const pull = std::get_if<service::PullEffect>(&effect)) {
       const link::ReadPiece& piece = pull->pieces.front();
-      if (asks_.contains(piece.offset))
-        return add({Step::Kind::pull, 0, piece.offset, pull->token, piece.to, 0, piece.length});
+      if (traffic_.has(piece.offset))
+        return traffic_.add({Step::Kind::pull, 0, piece.offset, pull->token, piece.to, 0, piece.length});
       return;  // of a channel that is gone: told already
     }
     if (auto* const reply = std::get_if<service::ReplyEffect>(&effect)) {
-      if (!asks_.contains(reply->ticket)) return;
+      if (!traffic_.has(reply->ticket)) return;
       std::vector<std::byte> payload;
       wire::encode(std::get<wire::Done>(reply->message), payload);
-      asks_.at(reply->ticket).answer = group::Answer{wire::ReplyKind::done, std::move(payload), {}};
-      return add({Step::Kind::answer, 0, reply->ticket});
+      traffic_.ask(reply->ticket).answer = group::Answer{wire::ReplyKind::done, std::move(payload), {}};
+      return traffic_.add({Step::Kind::answer, 0, reply->ticket});
     }
     if (auto* const failed = std::get_if<service::FailEffect>(&effect)) {
-      if (!asks_.contains(failed->ticket)) return;
-      asks_.at(failed->ticket).answer = tl::unexpected(failed->failure);
-      return add({Step::Kind::answer, 0, failed->ticket});
+      if (!traffic_.has(failed->ticket)) return;
+      traffic_.ask(failed->ticket).answer = tl::unexpected(failed->failure);
+      return traffic_.add({Step::Kind::answer, 0, failed->ticket});
     }
     FAIL() << "an effect that nobody expects, number " << effect.index();
   }
@@ -279,7 +242,7 @@ class LaneAgents {
     outcomes_.emplace(answered.call, std::move(outcome));
   }
   void take_ask(std::size_t place, service::AskEffect& asked) {
-    const std::uint64_t number = next_ask_++;
+    const std::uint64_t number = traffic_.take_number();
     std::size_t to = 0;
     while (to < agents_.size() && name_of(to) != asked.member) ++to;
     ASSERT_LT(to, agents_.size());
@@ -293,26 +256,25 @@ class LaneAgents {
     }
     asked.compose(memory, ask.payload);
     const bool offers = ask.descriptor != nullptr;
-    asks_.emplace(number, std::move(ask));
+    traffic_.begin(number, std::move(ask));
     if (!runs(to)) {
-      asks_.at(number).answer = fail(Error::peer_lost, "nobody is there");
-      return add({Step::Kind::answer, 0, number});
+      traffic_.ask(number).answer = fail(Error::peer_lost, "nobody is there");
+      return traffic_.add({Step::Kind::answer, 0, number});
     }
-    add({Step::Kind::request, 0, number});
-    if (offers) add({Step::Kind::descriptor, 0, number});
+    traffic_.add({Step::Kind::request, 0, number});
+    if (offers) traffic_.add({Step::Kind::descriptor, 0, number});
   }
   void carry(const Step& step) {
     if (step.kind == Step::Kind::answer) {
-      const Ask ask = std::move(asks_.extract(step.ask).mapped());
-      std::erase_if(steps_, [&](const Step& each) { return each.ask == step.ask; });
+      const Ask ask = traffic_.end(step.ask);
       if (runs(ask.from)) agents_[ask.from].lanes->on_answer(ask.token, ask.answer, now, agents_[ask.from].effects);
       return;
     }
-    const Ask& ask = asks_.at(step.ask);
+    const Ask& ask = traffic_.ask(step.ask);
     Agent& target = agents_[ask.to];
     if (step.kind == Step::Kind::request) {
       const channel::Entry entry{step.ask, static_cast<std::uint8_t>(ask.kind), ask.payload};
-      target.lanes->on_peer_request(channel(ask.from, ask.to), entry, true, now, target.effects);
+      target.lanes->on_peer_request(traffic_.channel(ask.from, ask.to), entry, true, now, target.effects);
     } else if (step.kind == Step::Kind::descriptor) {
       target.offered.emplace(ask.offer, std::move(*ask.descriptor));
       target.lanes->on_descriptor(now, target.effects);
@@ -325,10 +287,8 @@ class LaneAgents {
   LaneMessages::Limits limits_;
   bool offers_;
   std::vector<Agent> agents_;
-  std::uint64_t next_process_ = 100, next_operation_ = 0, next_ask_ = 1, next_step_ = 1;
-  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> generation_;
-  std::map<std::uint64_t, Ask> asks_;
-  std::deque<Step> steps_;
+  std::uint64_t next_process_ = 100, next_operation_ = 0;
+  LaneTraffic traffic_;
   std::map<std::uint64_t, Outcome> outcomes_;
 };
 
