@@ -190,11 +190,27 @@ Status Agent::listen() {
 //   8. status requests    last, so that they show the state after this round
 // New connections and workers' messages arrive by descriptors of the loop, before all of these.
 Status Agent::join_parts() {
+  make_jobs();
+  make_dispatcher();
+  loop_->add(channels_);
+  join_connections();
+  make_group();
+  OFP_TRY(join_group());
+  join_plugins();
+  OFP_TRY(join_samplers());
+  join_status();
+  return {};
+}
+
+void Agent::make_jobs() {
   jobs_ = std::make_unique<loop::JobPool>(*loop_, settings_.jobs);
   file_jobs_ = std::make_unique<loop::JobPool>(
       *loop_, loop::JobPoolOptions{file_threads, settings_.jobs.queue_max, file_patience, idle_thread_ends_ns});
   if (settings_.dispatcher.pools.store)
     disk_jobs_ = std::make_unique<loop::JobPool>(*loop_, loop::JobPoolOptions{disk_threads, settings_.jobs.queue_max});
+}
+
+void Agent::make_dispatcher() {
   dispatcher_ =
       std::make_unique<Dispatcher>(settings_.dispatcher, [this](std::uint64_t token, std::function<Status()> run) {
         const service::ServiceId service = service::service_of(token);
@@ -206,7 +222,9 @@ Status Agent::join_parts() {
       });
   dispatcher_->on_added = [this](const channel::AgentEnd& channel) { watch_channel(channel); };
   dispatcher_->on_closing_channel = [this](const channel::AgentEnd& channel) { unwatch_channel(channel); };
-  loop_->add(channels_);
+}
+
+void Agent::join_connections() {
   if (tcp_) {
     tcp_->on_ended = [this](std::uint64_t channel, Failure why) {
       dispatcher_->close_channel(channel, std::move(why));
@@ -231,12 +249,18 @@ Status Agent::join_parts() {
          {}});
     loop_->add(*tcp_relay_);
   }
-  make_group();
+}
+
+Status Agent::join_group() {
   dispatcher_->serve_group(*group_, geteuid(), monotonic_ns());
   for (const PoolSettings& pool : settings_.pools)
     OFP_TRY(dispatcher_->make_pool(pool.name, pool.user.value_or(geteuid())));
   OFP_TRY(dispatcher_->recover(monotonic_ns()));
   loop_->add(*group_);
+  return {};
+}
+
+void Agent::join_plugins() {
   plugins_ = std::make_unique<PluginProcesses>(*loop_, settings_.plugins);
   loop_->add(*plugins_);
   dispatcher_->serve_plugins({[this](plugin::Call call, TimeNs now, CallFunctions::Done done) {
@@ -253,6 +277,9 @@ Status Agent::join_parts() {
        },
        [this](plugin::CallNumber call, TimeNs now) { dispatcher_->on_call_ended(call, now); }});
   plugins_->start(monotonic_ns());
+}
+
+Status Agent::join_samplers() {
   OFP_ASSIGN(samplers_, Samplers::make(*loop_, settings_.sampling, monotonic_ns()));
   loop_->add(*samplers_);
   std::vector<std::string> expected;
@@ -270,13 +297,16 @@ Status Agent::join_parts() {
   records_ = std::make_unique<SampleRecords>(settings_.dispatcher.exchanges, settings_.sampling.interval_ns, visit,
                                              dispatcher_->exchanges(), monotonic_ns());
   loop_->add(*records_);
+  return {};
+}
+
+void Agent::join_status() {
   status_requests_ = std::make_unique<loop::Mailbox<int>>(*loop_, 2, [this](int, TimeNs now) {
     if (!tcp_) return publish(std::nullopt, now);
     tcp_->ask_status([this](TcpStatus tcp, TimeNs at) { publish(std::move(tcp), at); }, now);
   });
   loop_->add(*status_requests_);
   board_ = std::make_unique<StatusBoard>([this] { (void)status_requests_->post(0); });  // full: a request is under way
-  return {};
 }
 
 std::string Agent::flight() const { return flight_ ? flight_->text() : std::string(); }

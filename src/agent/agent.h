@@ -87,6 +87,13 @@ class Agent {
   [[nodiscard]] Status prepare(const Confine& confine);
   [[nodiscard]] Status listen();
   [[nodiscard]] Status join_parts();
+  void make_jobs();
+  void make_dispatcher();
+  void join_connections();
+  [[nodiscard]] Status join_group();
+  void join_plugins();
+  [[nodiscard]] Status join_samplers();  // and what is made from their samples
+  void join_status();
   [[nodiscard]] Status may_welcome(uid_t user) const;
   void on_arrival(Acceptor::Arrival arrival, TimeNs now);
   void watch_channel(const channel::AgentEnd& channel);

@@ -66,81 +66,88 @@ void Gets::ask_next(std::uint64_t number, TimeNs now, Effects& effects) {
   RemoteGet* const known_get = gets_.find(number);
   if (known_get == nullptr) return;
   RemoteGet& remote = *known_get;
-  const FrameTable::Get& get = remote.get;
   gets_.set_due(number, never);
-  const bool wanted_later = get.wait_ns != 0;
-  const auto give_up = [&] {
-    if (wanted_later && remote.last.code != Error::denied)
-      remote.last.code = now >= get.deadline ? Error::timeout : remote.last.code;
-    const RemoteGet over = gets_.take(number);
-    if (over.copied)
-      over.copied(over.owner, tl::unexpected(over.last), over.unsure, now, effects);
-    else
-      PoolContext::refuse(over.get.channel, over.get.ticket, over.last, effects);
-  };
-  if (wanted_later && now >= get.deadline) return give_up();
-  const Definition* const known = context_.directory.known(get.pool);
-  if (known == nullptr) {
-    if (!wanted_later) return give_up();
-    return gets_.await_pool(number);
-  }
-  const Definition& definition = *known;
-  std::vector<std::string> candidates = Directory::owners(definition, get.keys.first);
-  // All owners are asked before one is waited at: it may have been the last to come.
-  remote.waits |= wanted_later && (candidates.size() < 2 || remote.computation);
-  const bool waits = remote.waits;
-  const auto is_here = [&] {
-    return remote.computation ? context_.table.holds_row(get.pool, get.keys.first)
-                              : context_.table.holds(get.pool, get.keys);
-  };
-  if (!waits || is_here())
-    for (std::string& before :
-         owners_of(definition.name.policy, definition.name.options.replicas, get.keys.first, definition.before))
-      if (context_.directory.is_alive(before) && std::ranges::find(candidates, before) == candidates.end())
-        candidates.push_back(std::move(before));
+  const bool wanted_later = remote.get.wait_ns != 0;
+  if (wanted_later && now >= remote.get.deadline) return give_up(number, now, effects);
+  const Definition* const definition = context_.directory.known(remote.get.pool);
+  if (definition == nullptr) return wanted_later ? gets_.await_pool(number) : give_up(number, now, effects);
+  const std::vector<std::string> candidates = candidates_of(remote, *definition);
   for (const std::string& candidate : candidates) {
     if (std::ranges::find(remote.tried, candidate) != remote.tried.end()) continue;
-    if (candidate == context_.directory.self()) {
-      if (!remote.copied && (is_here() || waits)) {
-        RemoteGet here = gets_.take(number);
-        if (here.computation) return computes_->begin(std::move(here.get), std::move(here.computation), now, effects);
-        return context_.table.get(std::move(here.get), effects);
-      }
-      remote.tried.push_back(context_.directory.self());
-      remote.note({Error::not_found, fmt::format("pool \"{}\" has no object ({}, {})", get.pool, brief(get.keys.first),
-                                                 brief(get.keys.second))});
-      continue;
-    }
-    remote.owner = candidate;
-    ++context_.counters.remote_gets;
-    const TimeNs wait = !waits ? 0 : get.deadline != never ? get.deadline - now : get.wait_ns;
-    if (remote.computation) {
-      remote.asking = ask_compute(number, remote, candidate, wait, effects);
-      return;
-    }
-    Asking asking{Asking::Kind::get, number, candidate};
-    asking.charge = get.charge;
-    remote.asking = context_.requests.ask(
-        std::move(asking), EntryKind::peer_get,
-        waits ? deadline_after(get.deadline, context_.options.ask_wait_ns)
-              : deadline_after(now, context_.options.ask_wait_ns),
-        nullptr, inbox_bytes,
-        [user = std::uint64_t{get.user}, owner = std::uint64_t{context_.table.user_of(get.pool)}, wait, number,
-         reader = context_.directory.self(), text = definition.text,
-         keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
-          wire::encode(wire::PeerGet{user, owner, wait, number, memory.inbox, reader, text, keys.first, keys.second},
-                       payload);
-        },
-        effects);
-    return;
+    if (candidate != context_.directory.self()) return ask_owner(number, remote, *definition, candidate, now, effects);
+    if (!remote.copied && (is_here(remote) || remote.waits)) return serve_here(number, now, effects);
+    note_absence_here(remote);
   }
   if (candidates.empty())
     remote.last = {Error::not_found,
-                   fmt::format("pool \"{}\": no member that lives is one of its members", definition.text)};
-  if (!wanted_later) return give_up();
+                   fmt::format("pool \"{}\": no member that lives is one of its members", definition->text)};
+  if (!wanted_later) return give_up(number, now, effects);
   remote.ask_all_again();
   if (!std::exchange(remote.waits, true) && !candidates.empty()) return ask_next(number, now, effects);
-  gets_.set_due(number, std::min(now + context_.options.retry_ns, get.deadline));
+  gets_.set_due(number, std::min(now + context_.options.retry_ns, remote.get.deadline));
+}
+
+// All owners are asked before one is waited at: it may have been the last to come. Sets whether one is.
+std::vector<std::string> Gets::candidates_of(RemoteGet& remote, const Definition& definition) const {
+  const std::string& row = remote.get.keys.first;
+  std::vector<std::string> candidates = Directory::owners(definition, row);
+  remote.waits |= remote.get.wait_ns != 0 && (candidates.size() < 2 || remote.computation);
+  if (remote.waits && !is_here(remote)) return candidates;
+  for (std::string& before :
+       owners_of(definition.name.policy, definition.name.options.replicas, row, definition.before))
+    if (context_.directory.is_alive(before) && std::ranges::find(candidates, before) == candidates.end())
+      candidates.push_back(std::move(before));
+  return candidates;
+}
+
+bool Gets::is_here(const RemoteGet& remote) const {
+  return remote.computation ? context_.table.holds_row(remote.get.pool, remote.get.keys.first)
+                            : context_.table.holds(remote.get.pool, remote.get.keys);
+}
+
+void Gets::serve_here(std::uint64_t number, TimeNs now, Effects& effects) {
+  RemoteGet here = gets_.take(number);
+  if (here.computation) return computes_->begin(std::move(here.get), std::move(here.computation), now, effects);
+  context_.table.get(std::move(here.get), effects);
+}
+
+void Gets::note_absence_here(RemoteGet& remote) const {
+  const auto& [row, column] = remote.get.keys;
+  remote.tried.push_back(context_.directory.self());
+  remote.note({Error::not_found,
+               fmt::format("pool \"{}\" has no object ({}, {})", remote.get.pool, brief(row), brief(column))});
+}
+
+void Gets::ask_owner(std::uint64_t number, RemoteGet& remote, const Definition& definition, const std::string& owner,
+                     TimeNs now, Effects& effects) {
+  const FrameTable::Get& get = remote.get;
+  remote.owner = owner;
+  ++context_.counters.remote_gets;
+  const TimeNs wait = !remote.waits ? 0 : get.deadline != never ? get.deadline - now : get.wait_ns;
+  if (remote.computation) {
+    remote.asking = ask_compute(number, remote, owner, wait, effects);
+    return;
+  }
+  Asking asking{Asking::Kind::get, number, owner};
+  asking.charge = get.charge;
+  remote.asking = context_.requests.ask(
+      std::move(asking), EntryKind::peer_get,
+      deadline_after(remote.waits ? get.deadline : now, context_.options.ask_wait_ns), nullptr, inbox_bytes,
+      [user = std::uint64_t{get.user}, pool_user = std::uint64_t{context_.table.user_of(get.pool)}, wait, number,
+       reader = context_.directory.self(), text = definition.text,
+       keys = get.keys](const AskedMemory& memory, std::vector<std::byte>& payload) {
+        wire::encode(wire::PeerGet{user, pool_user, wait, number, memory.inbox, reader, text, keys.first, keys.second},
+                     payload);
+      },
+      effects);
+}
+
+void Gets::give_up(std::uint64_t number, TimeNs now, Effects& effects) {
+  RemoteGet over = gets_.take(number);
+  if (over.get.wait_ns != 0 && now >= over.get.deadline && over.last.code != Error::denied)
+    over.last.code = Error::timeout;
+  if (over.copied) return over.copied(over.owner, tl::unexpected(over.last), over.unsure, now, effects);
+  PoolContext::refuse(over.get.channel, over.get.ticket, over.last, effects);
 }
 
 // Nobody waits for it any more. What is on its way is answered, and given back by who asked.

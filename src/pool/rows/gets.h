@@ -72,6 +72,13 @@ class Gets {
 
  private:
   void ask_next(std::uint64_t number, TimeNs now, Effects& effects);
+  [[nodiscard]] std::vector<std::string> candidates_of(RemoteGet& remote, const Definition& definition) const;
+  [[nodiscard]] bool is_here(const RemoteGet& remote) const;
+  void serve_here(std::uint64_t number, TimeNs now, Effects& effects);
+  void note_absence_here(RemoteGet& remote) const;
+  void ask_owner(std::uint64_t number, RemoteGet& remote, const Definition& definition, const std::string& owner,
+                 TimeNs now, Effects& effects);
+  void give_up(std::uint64_t number, TimeNs now, Effects& effects);
   [[nodiscard]] std::uint64_t ask_compute(std::uint64_t number, const RemoteGet& remote, const std::string& owner,
                                           std::int64_t wait_ns, Effects& effects);
   void cancel_at_owner(std::uint64_t number, const RemoteGet& remote, TimeNs now, Effects& effects);
