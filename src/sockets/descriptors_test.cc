@@ -6,6 +6,9 @@
 #include <poll.h>
 #include <sys/wait.h>
 
+#include <atomic>
+#include <thread>
+
 #include "sockets/kernel.h"
 #include "sockets/own_descriptors.h"
 #include "testing/sockets/offloaded.h"
@@ -123,6 +126,55 @@ TEST_F(DescriptorsTest, ASocketsOtherEndMakesWay) {
   pollfd watched{fd, POLLIN, 0};
   EXPECT_EQ(::poll(&watched, 1, -1), 1);  // it shows readiness from there
   ::close(signal);
+}
+
+// Until the library has closed it, the program cannot have the number: it would be the program's that is closed.
+TEST(OwnDescriptorsTest, ANumberIsGivenBackOnceItIsClosed) {
+  const int number = kernel::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 700);
+  own_descriptors().add(number);
+  std::thread other;
+  std::atomic<int> taken = -1;
+  own_descriptors().give_back(number, [&](int fd) {
+    EXPECT_TRUE(own_descriptors().has(fd));
+    EXPECT_EQ(::dup2(STDERR_FILENO, fd) < 0 ? errno : 0, EBUSY) << "as from a handler of a signal";
+    EXPECT_EQ(own_descriptors().next(static_cast<unsigned>(fd)), static_cast<unsigned>(fd));
+    other = std::thread([&taken, fd] {
+      while ((taken = ::dup2(STDERR_FILENO, fd)) < 0 && errno == EBUSY) {
+      }
+    });
+    kernel::close(fd);
+  });
+  other.join();
+  EXPECT_EQ(taken, number);
+  EXPECT_FALSE(own_descriptors().has(number));
+  EXPECT_EQ(::close(number), 0) << "it is the program's, and still open";
+}
+
+// A thread of the program takes the number of the library's end while the socket is closed by another one.
+TEST_F(DescriptorsTest, ADup2ThatTakesTheNumberOfAnEndingSocketStaysOpen) {
+  std::atomic<int> number = -1;
+  std::atomic<bool> over = false;
+  int lost = 0;
+  std::thread other([&] {
+    while (!over) {
+      const int to = number.load();
+      if (to < 0 || own_descriptors().has(to)) continue;
+      if (::dup2(STDERR_FILENO, to) != to) continue;
+      number = -1;
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      if (kernel::close(to) != 0) ++lost;
+    }
+  });
+  for (int round = 0; round < 10'000 && lost == 0; ++round) {
+    Handle handle = 0;
+    const int fd = connected(handle);
+    number = socket_at(fd)->own().signal.load();
+    ::close(fd);
+    number = -1;
+  }
+  over = true;
+  other.join();
+  EXPECT_EQ(lost, 0) << "descriptors of the program that the library closed";
 }
 
 TEST(OwnDescriptorsTest, TheNextOneIsFoundInAnyWord) {

@@ -38,6 +38,7 @@ void Program::in_parent() noexcept {
 
 void Program::in_child() noexcept {
   pid_ = ::getpid();
+  own_descriptors().in_child();
   auto newcomer = std::exchange(newcomer_, std::nullopt);
   new (&told_) std::optional<std::condition_variable>(
       std::in_place);  // a destructor would wait for the old one's waiters, which this process does not have

@@ -34,7 +34,8 @@ int also_at(int made, int fd) {
 
 // If one of this library's descriptors has the number `to`, it moves away for the program's.
 [[nodiscard]] bool may_be_put(int fd, int to) {
-  return fd == to || !own_descriptors().has(to) || kernel::fcntl(fd, F_GETFD) < 0 || program().make_way(to);
+  return fd == to || !own_descriptors().has(to) || kernel::fcntl(fd, F_GETFD) < 0 || program().make_way(to) ||
+         own_descriptors().lets_go(to);
 }
 
 void forget(unsigned from, unsigned to) {
@@ -51,7 +52,7 @@ void forget(unsigned from, unsigned to) {
 using namespace offpath::sockets;
 
 OFP_CALL int close(int fd) {
-  if (own_descriptors().has(fd)) return failed(EBADF);
+  if (own_descriptors().has(fd) && !own_descriptors().lets_go(fd)) return failed(EBADF);
   Use use = descriptors().find(fd);
   if (use && program().vforked()) return kernel::close(fd);
   const Use last = descriptors().remove(fd);

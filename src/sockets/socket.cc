@@ -53,9 +53,8 @@ std::optional<Ends> Ends::make(int flags) {
 
 Ends::~Ends() {
   const int before = errno;
-  own_descriptors().remove(own_);
-  for (const int fd : {programs_, own_})
-    if (fd >= 0) kernel::close(fd);
+  if (own_ >= 0) own_descriptors().give_back(own_, [](int fd) { kernel::close(fd); });
+  if (programs_ >= 0) kernel::close(programs_);
   errno = before;
 }
 
@@ -170,8 +169,7 @@ void Socket::end_signal() {
   const std::lock_guard lock(showing_);
   OwnPart& mine = own();
   const int ended = mine.signal.exchange(-1);  // before close: afterwards another socket may get the number
-  own_descriptors().remove(ended);
-  if (ended >= 0) kernel::close(ended);
+  if (ended >= 0) own_descriptors().give_back(ended, [](int fd) { kernel::close(fd); });
   mine.shows = false;
 }
 
