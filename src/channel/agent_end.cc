@@ -522,7 +522,7 @@ void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
   } else {
     Line& asked = lines_[wake.stream];
     const auto word = static_cast<std::size_t>(wake.word);
-    const std::uint64_t value = values_of(asked.words)[word];
+    const std::uint64_t value = values_of(asked.written)[word];
     lower(asked.wake_at[word], value >= asked.wake_at[word]);
     if (value >= wake.value) (void)line(wake.stream);  // settled when it is written, like any other
   }
@@ -530,7 +530,7 @@ void AgentEnd::ask_wake(const wire::WakeAt& wake) noexcept {
 
 // The line is written, or the write is under way.
 void AgentEnd::settle_wakes(Line& line) noexcept {
-  const auto values = values_of(line.words);
+  const auto values = values_of(line.written);
   for (std::size_t word = 0; word < values.size(); ++word) {
     if (values[word] < line.wake_at[word]) continue;
     line.wake_at[word] = nobody;

@@ -159,7 +159,9 @@ class AgentEnd {
   };
   static constexpr std::uint64_t nobody = ~0ull;  // no word reaches this value: no wake is due
   struct Line {
-    wire::CompletionLine words{};
+    wire::CompletionLine words{};    // as set
+    wire::CompletionLine written{};  // as the program may see them
+    std::size_t failures = 0;        // of the stream, among the answers
     bool dirty = false;
     // The smallest values at which the program asked to be woken: of pulled, stored, credit.
     std::array<std::uint64_t, 3> wake_at{nobody, nobody, nobody};
@@ -168,6 +170,7 @@ class AgentEnd {
     wire::ReplyKind kind;
     std::uint64_t ticket;
     std::vector<std::byte> payload;
+    std::uint32_t failed_stream = wire::any_reply;  // whose operation this says has failed
   };
 
   [[nodiscard]] TimeNs time(TimeNs now) const { return options_.clock != nullptr ? options_.clock() : now; }
@@ -193,6 +196,7 @@ class AgentEnd {
   bool finish_pulls(TimeNs now);
   [[nodiscard]] bool may_sleep_with_flush() const noexcept;
   bool flush(TimeNs now);
+  const wire::CompletionLine& publish(std::uint32_t stream) noexcept;
   void flush_mapped();
   void flush_remote();
   bool compose_replies();

@@ -33,7 +33,7 @@ void AgentEnd::reset_line(std::uint32_t stream) noexcept {
   // Wakes waiters of the stream that had this number before, so that they look again.
   wake_owed_ |= std::ranges::any_of(reset.wake_at, [](std::uint64_t value) { return value != nobody; });
   reset.wake_at.fill(nobody);
-  reset.words = {};
+  reset.words = reset.written = {};
 }
 
 void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes payload) {
@@ -47,6 +47,9 @@ void AgentEnd::reply_bytes(wire::ReplyKind kind, std::uint64_t ticket, Bytes pay
 void AgentEnd::reply_failure(std::uint64_t ticket, std::uint32_t stream, const Failure& failure) {
   ++(is_miss(stream, failure.code) ? counters_.misses : counters_.failures);
   reply(wire::ReplyKind::failed, ticket, wire::Failed{stream, failure.code, failure.message});
+  if (stream >= lines_.size()) return;
+  answers_.back().failed_stream = stream;
+  ++lines_[stream].failures;
 }
 
 bool AgentEnd::compose_replies() {
@@ -69,6 +72,8 @@ bool AgentEnd::compose_replies() {
     answer_slots_ += count;
     wrote = true;
     if (count < left) break;
+    if (answer.failed_stream < lines_.size() && --lines_[answer.failed_stream].failures == 0)
+      (void)line(answer.failed_stream);  // written after the ring, with what was held back
     answers_.pop_front();
     answer_slots_ = 0;
   }
@@ -97,19 +102,30 @@ bool AgentEnd::flush(TimeNs now) {
   return woke || (changed && mapped_ != nullptr);
 }
 
+// What a dirty line becomes. A failure is in the ring before `pulled` or `stored` passes its ticket: both are held back
+// while one of the stream's failures finds no room there. Credit is not, because a program that only posts needs it.
+const CompletionLine& AgentEnd::publish(std::uint32_t stream) noexcept {
+  Line& line = lines_[stream];
+  line.dirty = false;
+  if (line.failures == 0)
+    line.written = line.words;
+  else
+    line.written.credit = line.words.credit;
+  settle_wakes(line);
+  return line.written;
+}
+
 void AgentEnd::flush_mapped() {
   if (replies_.position() != reply_written_) {
     reply_written_ = replies_.position();
     word(mapped_ + ChannelLayout::reply_tail_line).store(reply_written_, std::memory_order_release);
   }
   for (const std::uint32_t stream : dirty_) {
-    Line& line = lines_[stream];
-    line.dirty = false;
+    const CompletionLine& words = publish(stream);
     std::byte* to = mapped_ + layout_.completion_line(stream);
-    word(to + offsetof(CompletionLine, credit)).store(line.words.credit, std::memory_order_release);
-    word(to + offsetof(CompletionLine, pulled)).store(line.words.pulled, std::memory_order_release);
-    word(to + offsetof(CompletionLine, stored)).store(line.words.stored, std::memory_order_release);
-    settle_wakes(line);
+    word(to + offsetof(CompletionLine, credit)).store(words.credit, std::memory_order_release);
+    word(to + offsetof(CompletionLine, pulled)).store(words.pulled, std::memory_order_release);
+    word(to + offsetof(CompletionLine, stored)).store(words.stored, std::memory_order_release);
   }
   dirty_.clear();
   agent_line_dirty_ = false;
@@ -118,7 +134,7 @@ void AgentEnd::flush_mapped() {
 }
 
 // Reply slots, then their tail, then lines: each is a separate write, because only whole writes are ordered, not their
-// pieces. A failure is in the ring before `pulled` passes its ticket.
+// pieces.
 void AgentEnd::flush_remote() {
   const std::uint64_t first = reply_written_ & (layout_.reply_slots - 1);
   const std::uint64_t count = replies_.position() - reply_written_;
@@ -145,9 +161,7 @@ void AgentEnd::flush_remote() {
   std::vector<link::WritePiece> lines;
   std::byte* at = flush_buffer_.data() + 64;
   for (const std::uint32_t stream : dirty_) {
-    lines_[stream].dirty = false;
-    settle_wakes(lines_[stream]);
-    store(at, lines_[stream].words);
+    store(at, publish(stream));
     lines.push_back({wire::channel_segment, layout_.completion_line(stream), at, sizeof(CompletionLine)});
     at += 64;
   }

@@ -287,6 +287,35 @@ TEST_P(Waits, OfTheAgentForRepliesToBeReadAreKnownWithTheTime) {
   EXPECT_EQ(why, "");
 }
 
+// Its failure is in the ring before the line says that it is over, also when the program has read no replies so far.
+TEST_P(Waits, ForATicketReturnItsFailureThoughRepliesFoundNoRoom) {
+  refuses = true;
+  std::uint64_t newest = 0;
+  while (agent->replies_full().times == 0) {
+    newest = host->post(EntryKind::step_end, {}, 0).value_or(newest);
+    fabric->run_until(in(10 * microsecond_ns), [] { return false; });
+  }
+  ASSERT_EQ(taken.back(), newest);
+  for (std::uint64_t ticket : {newest, newest - 1})
+    EXPECT_EQ(host->wait(stream, ticket, Progress::pulled, in(second_ns)).error().code, Error::no_memory) << ticket;
+  EXPECT_EQ(why, "");
+}
+
+// Credit is not held back with what waits for the program to read replies, which it does not do to send.
+TEST_P(Waits, ForCreditEndThoughFailuresFoundNoRoom) {
+  refuses = true;
+  while (agent->replies_full().times == 0) {
+    (void)host->post(EntryKind::step_end, {}, 0);
+    fabric->run_until(in(10 * microsecond_ns), [] { return false; });
+  }
+  agent->set_credit(stream, 4096);
+  fabric->run_until(in(100 * microsecond_ns), [] { return false; });
+  ASSERT_NE(agent->replies_full().since, never);
+  auto posting = host->begin();
+  EXPECT_TRUE(host->post_data(posting, EntryKind::step_end, stream, {}, 4096, 0, {}, 0));
+  EXPECT_EQ(why, "");
+}
+
 // Another thread never stops posting: the wake arrives in between.
 TEST_P(Waits, AreWokenWhileOthersPost) {
   const std::uint64_t ticket = post();

@@ -208,7 +208,8 @@ TEST(LoopTest, DoesNotSpinAfterWorkThatNoMoreFollows) {
       });
     (*loop)->run();
     if (more)
-      EXPECT_GT(once.polls, calm) << "it looks for what may follow";
+      EXPECT_TRUE(once.polls > 200 || ((*loop)->counters().naps > 0 && once.polls > calm))
+          << "it looks for what may follow, or naps while another thread computes on its core; " << once.polls;
     else
       EXPECT_LT(once.polls, 120u) << "a few rounds for each of 20 timers";
     calm = once.polls;

@@ -149,8 +149,15 @@ def test_a_program_that_reads_no_replies_fills_its_rings_and_is_named(small):
         assert re.search(rf"replies to {name} *│ the program, which does not read them *│ +[1-9]\d* s", table)
         metrics = fetch(small.http_address, "/metrics")
         assert '\noffpath_rings_full{ring="requests"} 1\n' in metrics
-        stream.send(values, key="read").wait_stored(20)  # a wait reads them
-        (channel,) = status_when(small, lambda status: "requests_full_s" not in status["channels"][0])["channels"]
+        stream.send(values, key="read")  # a send that waits for room reads some
+        with pytest.raises(offpath.Exists):  # of which its own is the newest, and in the ring before it is over
+            stream.send(values, key="again").wait_stored(20)
+
+        def is_over(status):  # a wait reads replies, as many as are there
+            stream.send(values, key=f"read at {time.monotonic()}").wait_stored(20)
+            return not any(each in status["channels"][0] for each in ("requests_full_s", "replies_full_s"))
+
+        (channel,) = status_when(small, is_over)["channels"]
         assert "requests_full_s" not in channel and "replies_full_s" not in channel
         assert channel["requests_full"] >= 1
 
