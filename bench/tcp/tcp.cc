@@ -237,18 +237,10 @@ Status measure_sparse(const Sides& sides, const Options& options, Report& report
 Status measure_posts(const Sides& sides, const Options& options, Report& report) {
   constexpr std::uint64_t posts = 200;
   Costs costs;
-  std::array<char, message_bytes> message{};
   const auto turn = [&](int fd) -> Result<double> {
-    std::vector<double> ns;
-    OFP_TRY(send_all(fd, &posts, sizeof posts));
-    for (std::uint64_t i = 0; i < posts; ++i) {
-      OFP_TRY(receive_all(fd, message.data(), message.size()));
-      std::uint64_t spent = 0;
-      std::memcpy(&spent, message.data(), sizeof spent);
-      if (i > 0) ns.push_back(double(spent));
-    }
+    OFP_ASSIGN(const double ns, median_of_posts(fd, posts));
     sleep_ns(settle_ns);
-    return median(ns);
+    return ns;
   };
   OFP_ASSIGN(const Fd offloaded, sides.offloaded.connect(StreamServer::posts));
   OFP_ASSIGN(const Fd kernel, sides.kernel.connect(StreamServer::posts));

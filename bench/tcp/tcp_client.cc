@@ -247,4 +247,17 @@ Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connec
   return came;
 }
 
+Result<double> median_of_posts(int fd, std::uint64_t posts) {
+  std::array<char, BusyConnections::message_bytes> message{};
+  std::vector<double> ns;
+  OFP_TRY(send_all(fd, &posts, sizeof posts));
+  for (std::uint64_t i = 0; i < posts; ++i) {
+    OFP_TRY(receive_all(fd, message.data(), message.size()));
+    std::uint64_t spent = 0;
+    std::memcpy(&spent, message.data(), sizeof spent);
+    if (i > 0) ns.push_back(double(spent));
+  }
+  return median(ns);
+}
+
 }  // namespace offpath::bench

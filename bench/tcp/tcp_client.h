@@ -59,4 +59,8 @@ class BusyConnections {
 [[nodiscard]] Result<std::vector<std::uint64_t>> streams_at_once(const std::vector<Fd>& connections, TimeNs begin,
                                                                  TimeNs duration);
 
+// Median nanoseconds of a server's send(), of so many that a StreamServer::posts connection asks for. The first, which
+// is colder, is left out.
+[[nodiscard]] Result<double> median_of_posts(int fd, std::uint64_t posts);
+
 }  // namespace offpath::bench

@@ -227,19 +227,7 @@ Status measure_posts(const LinkedSides& sides, const Options& options, Report& r
   constexpr std::uint64_t posts = 200;
   OFP_ASSIGN(const auto fds, connect_all(sides, StreamServer::posts));
   Turns turns(options);
-  const auto turn = [&](std::size_t side) -> Result<double> {
-    std::array<char, message_bytes> message{};
-    std::vector<double> ns;
-    const int fd = fds[side].get();
-    OFP_TRY(send_all(fd, &posts, sizeof posts));
-    for (std::uint64_t i = 0; i < posts; ++i) {
-      OFP_TRY(receive_all(fd, message.data(), message.size()));
-      std::uint64_t spent = 0;
-      std::memcpy(&spent, message.data(), sizeof spent);
-      if (i > 0) ns.push_back(double(spent));
-    }
-    return median(ns);
-  };
+  const auto turn = [&](std::size_t side) { return median_of_posts(fds[side].get(), posts); };
   OFP_TRY(turns.run(sides, double(posts), turn));
   add_turns(report, sides, turns, "post", "a send of 64 B", {1, "ns"}, {1, "ns"},
             value_at_most(paper_flush_us * 1e3, "ns"));

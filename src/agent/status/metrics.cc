@@ -54,27 +54,28 @@ void add_waits(Families& families, const AgentStatus& status) {
   families.add("streams_waiting", "Streams whose program has asked for credit that it has not got.", waiting);
   families.add("stream_longest_wait_seconds", "How long the first of these streams has waited for credit.",
                static_cast<double>(status.taken_at - since) / second_ns);
+  const auto longest_s = [&](const auto& waits) {
+    TimeNs first = status.taken_at;
+    for (const auto& wait : waits) first = std::min(first, wait.since);
+    return static_cast<double>(status.taken_at - first) / second_ns;
+  };
   families.add("puts_waiting", "Puts that wait for members of their pool.",
                static_cast<double>(status.waiting_puts.count));
-  TimeNs put_since = status.taken_at;
-  for (const pool::WaitingPut& put : status.waiting_puts.longest) put_since = std::min(put_since, put.since);
   families.add("put_longest_wait_seconds", "How long the first of these puts has waited.",
-               static_cast<double>(status.taken_at - put_since) / second_ns);
+               longest_s(status.waiting_puts.longest));
   families.add("gets_waiting", "Gets that have waited for their objects for a second.",
                static_cast<double>(status.waiting_gets.count));
-  TimeNs get_since = status.taken_at;
-  for (const pool::ListedGet& get : status.waiting_gets.longest) get_since = std::min(get_since, get.since);
   families.add("get_longest_wait_seconds", "How long the first of these gets has waited.",
-               static_cast<double>(status.taken_at - get_since) / second_ns);
+               longest_s(status.waiting_gets.longest));
   std::uint64_t steps = 0;
-  TimeNs step_since = status.taken_at;
+  double step_waits_s = 0;
   for (const pool::PoolSteps& of_pool : status.steps) {
     steps += of_pool.waiting;
-    for (const pool::WaitingStep& step : of_pool.listed) step_since = std::min(step_since, step.since);
+    step_waits_s = std::max(step_waits_s, longest_s(of_pool.listed));
   }
   families.add("steps_waiting", "Steps that some ranks have ended and others have not.", steps);
   families.add("step_longest_wait_seconds", "How long it is since a rank ended the first of these steps.",
-               static_cast<double>(status.taken_at - step_since) / second_ns);
+               step_waits_s);
 }
 
 // Of each kind, all programs together.
