@@ -152,7 +152,7 @@ Status measure_asleep(const Channel& channel, const Options& options, Report& re
               .peer_value = median(wakes_us),
               .ratio = median(wakes_us) / median(costs_us),
               .pairs = count,
-              .target = ratio_at_least(1 / 1.2)};
+              .target = ratio_at_least(0.83)};
   // A post that found the agent awake had no cost of a wake.
   const std::uint64_t wakes = after.wakes_sent - before.wakes_sent;
   if (wakes * 10 < count * 9) claim.why = fmt::format("the agent was asleep at only {} of {} posts", wakes, count);

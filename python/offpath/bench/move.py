@@ -25,7 +25,7 @@ from .report import Claim, Report
 CLAIMS = [
     ("move.post_ns_p50", "ns", "<= 400 ns"),
     ("move.post_python_us_p50", "us", "<= 15 us"),
-    ("move.post_asleep_us_p50", "us", ">= 0.833x"),
+    ("move.post_asleep_us_p50", "us", ">= 0.83"),
     ("move.post_rhythm_us_p50", "us", "<= 10 us"),
     ("move.rhythm_agent_cpu", "%", "<= 5 %"),
     ("move.idle_agent_cpu", "%", "<= 1 %"),
