@@ -107,7 +107,7 @@ void Pools::rank_ended(const std::string& pool, std::uint32_t rank, const mover:
 void Pools::on_pool_made(const Definition& definition, uid_t user, bool by_program, TimeNs now, Effects& effects) {
   std::vector<std::string> others = context_.directory.alive();
   std::erase(others, context_.directory.self());
-  if (by_program && !others.empty()) puts_.define(definition.name.name, user, std::move(others), now, effects);
+  if (by_program && !others.empty()) puts_.define_first(definition.name.name, user, std::move(others), now, effects);
   remote_.pool_made(definition.name.name, now);
 }
 

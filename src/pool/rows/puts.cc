@@ -22,7 +22,8 @@ Result<Stored> Puts::put(const Place& place, FramePtr frame, std::uint64_t token
   const Definition& definition = *known;
   OFP_TRY(context_.directory.check_members(definition));
   const PoolOptions& options = definition.name.options;
-  if (!context_.directory.is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1) {
+  if (!context_.directory.is_elsewhere(definition) && options.spill != Spill::durable && options.min_copies <= 1 &&
+      !untold_.contains(place.pool)) {
     // Numbered, or another put of these keys were taken for this one again.
     const Status status = context_.table.put(
         place, frame, now, effects,
@@ -80,6 +81,23 @@ void Puts::define(const std::string& pool, uid_t user, std::vector<std::string> 
   start(std::move(tell), now, effects);
 }
 
+void Puts::define_first(const std::string& pool, uid_t user, std::vector<std::string> members, TimeNs now,
+                        Effects& effects) {
+  untold_[pool].insert(members.begin(), members.end());
+  define(pool, user, std::move(members), now, effects);
+}
+
+// Whatever it answered: one that cannot have the pool, or is silent, is told again without anybody waiting for it.
+void Puts::on_told(const std::string& pool, const std::string& member) {
+  const auto at = untold_.find(pool);
+  if (at == untold_.end()) return;
+  at->second.erase(member);
+  if (!at->second.empty()) return;
+  untold_.erase(at);
+  for (const auto& [number, put] : puts_)
+    if (put.place.pool == pool && put.waits()) times_.set(number, 0);
+}
+
 // All owners are asked anew: an object of which one has another version is stored nowhere.
 void Puts::stamp_again(Put& put, std::uint64_t later, TimeNs now) noexcept {
   context_.clock.saw(std::min(later, put_counter_max));
@@ -128,7 +146,7 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
       put.last = std::move(status).error();
     }
   }
-  const bool all = has_copies(put) &&
+  const bool all = has_copies(put) && is_pool_known(put) &&
                    std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, now, effects);
   const TimeNs end = deadline_after(put.deadline, context_.options.ask_wait_ns);
@@ -148,6 +166,15 @@ bool Puts::has_copies(Put& put) const {
                           "members live: {}",
                           put.place.pool, brief(put.place.row_key), brief(put.place.column_key), options.min_copies,
                           put.owners.size(), fmt::join(put.owners, ", "))};
+  return false;
+}
+
+// To all members that were told of it first.
+bool Puts::is_pool_known(Put& put) const {
+  const auto untold = put.waits() ? untold_.find(put.place.pool) : untold_.end();
+  if (untold == untold_.end()) return true;
+  put.last = {Error::timeout, fmt::format("pool \"{}\": members that were told of it have not answered yet: {}",
+                                          put.place.pool, fmt::join(untold->second, ", "))};
   return false;
 }
 
@@ -299,6 +326,7 @@ void Puts::on_answer(const Asking& asked, Result<std::uint64_t> later, TimeNs no
   if (at == puts_.end()) return;
   Put& put = at->second;
   put.asked.erase(asked.member);
+  if (put.what == Put::What::definition) on_told(put.place.pool, asked.member);
   if (later) {
     if (*later != 0 && put.what == Put::What::object && !put.moves) {
       if (*later >= put.id.counter) stamp_again(put, *later, now);
@@ -325,6 +353,8 @@ void Puts::finish(std::uint64_t number, Status status, TimeNs now, Effects& effe
     under_way->second.key_bytes -= put.place.row_key.size();
     if (--under_way->second.count == 0) ends_under_way_.erase(under_way);
   }
+  if (put.what == Put::What::definition)
+    for (const std::string& member : put.owners) on_told(put.place.pool, member);
   if (put.what == Put::What::definition && !status && !PoolContext::may_pass(status.error().code))
     log(LogLevel::warning, "pool \"{}\" is not what another member has under this name: {}", put.place.pool,
         status.error().message);
@@ -362,7 +392,12 @@ void Puts::cancel_kept(const std::string& pool, TimeNs now, Effects& effects) {
 
 void Puts::on_members(const std::vector<std::string>& anew, TimeNs now) {
   for (auto& [number, put] : puts_) {
-    if (put.what != Put::What::definition && !put.moves) {
+    if (put.what == Put::What::definition) {
+      const auto gone = std::ranges::stable_partition(
+          put.owners, [&](const std::string& owner) { return context_.directory.is_alive(owner); });
+      for (const std::string& member : gone) on_told(put.place.pool, member);
+      put.owners.erase(gone.begin(), gone.end());
+    } else if (!put.moves) {
       const Definition* const at = context_.directory.known(put.place.pool);
       if (at != nullptr) put.owners = Directory::owners(*at, put.place.row_key);
     }

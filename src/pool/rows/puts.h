@@ -74,6 +74,10 @@ class Puts final : public Drops::UnderWay {
                                 std::uint32_t ranks, TimeNs now, Effects& effects);
   // `members` learn of a pool, so that all agree where its rows lie.
   void define(const std::string& pool, uid_t user, std::vector<std::string> members, TimeNs now, Effects& effects);
+  // The same for a pool that a program has just made: nothing in it counts as stored until each of the members has
+  // answered, for a program may ask any of them for what it was told is stored.
+  void define_first(const std::string& pool, uid_t user, std::vector<std::string> members, TimeNs now,
+                    Effects& effects);
   void start(Put put, TimeNs now, Effects& effects);
   void cancel_kept(const std::string& pool, TimeNs now, Effects& effects);
 
@@ -117,6 +121,8 @@ class Puts final : public Drops::UnderWay {
   void end_budget_wait(const Put& put);
   void take_budget_waiting(std::vector<std::uint64_t>& ready);
   [[nodiscard]] bool has_copies(Put& put) const;
+  [[nodiscard]] bool is_pool_known(Put& put) const;
+  void on_told(const std::string& pool, const std::string& member);
   [[nodiscard]] Status put_here(Put& put, TimeNs now, Effects& effects);
   [[nodiscard]] Status put_on_disk(Put& put, TimeNs now, Effects& effects);
   void on_disk(std::uint64_t number, Result<RecordPtr> file, TimeNs now, Effects& effects);
@@ -136,6 +142,8 @@ class Puts final : public Drops::UnderWay {
   std::uint64_t freed_seen_ = 0;                  // of the table
   std::map<uid_t, EndsUnderWay> ends_under_way_;  // of steps, to other members
   std::set<std::uint64_t> moving_;                // puts that are moves
+  // Members that were told of a pool first and have not answered yet.
+  std::map<std::string, std::set<std::string>, std::less<>> untold_;
   WaitsTold told_;
 };
 

@@ -108,6 +108,40 @@ TEST_F(PutParts, ALaterObjectOfAnotherMemberHasThePutStampedAgainAtAllOwners) {
   EXPECT_EQ(stored(), true);
 }
 
+// A program that was told of it may ask any member.
+TEST_F(PutParts, NothingOfANewPoolIsStoredBeforeAllMembersHaveAnsweredThatTheyKnowIt) {
+  puts_.define_first("hash:/p", user, {"b", "c"}, now_, effects_);
+  const auto told = asked();
+  ASSERT_TRUE(puts_.put(place("hash:/p"), frame(), 5, now_, effects_));
+  const auto tokens = asked();
+  answer(tokens.at("b"));
+  answer(tokens.at("c"));
+  answer(told.at("b"));
+  puts_.on_time(now_, effects_);
+  EXPECT_FALSE(stored().has_value());
+  now_ += 2 * second_ns;
+  EXPECT_EQ(puts_.waiting(now_).longest.at(0).why,
+            "pool \"hash:/p\": members that were told of it have not answered yet: c");
+  answer(told.at("c"));
+  puts_.on_time(now_, effects_);
+  EXPECT_EQ(stored(), true);
+}
+
+TEST_F(PutParts, AMemberThatCannotBeToldOfAPoolHoldsUpNoPut) {
+  puts_.define_first("hash:/p", user, {"b", "c"}, now_, effects_);
+  const auto told = asked();
+  ASSERT_TRUE(puts_.put(place("hash:/p"), frame(), 5, now_, effects_));
+  auto tokens = asked();
+  answer(tokens.at("b"));
+  answer(tokens.at("c"));
+  answer(told.at("b"), fail(Error::timeout, "no answer"));
+  context_.directory.change_members({"a", "b"});
+  puts_.on_members({}, now_);
+  puts_.on_time(now_, effects_);
+  EXPECT_EQ(stored(), true) << "one is silent, the other gone";
+  EXPECT_EQ(asked().count("c"), 0u) << "who is gone is told of nothing";
+}
+
 TEST_F(PutParts, AMoveIsUnderWayUntilItEndsAndTellsWhatFollowsFromIt) {
   Put move;
   move.place = place("hash:/p");
