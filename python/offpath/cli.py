@@ -70,6 +70,7 @@ OutOption = Annotated[Path | None, typer.Option(help="Write all of it there: .pa
 ForceFlag = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
 ArrowOnlyFlag = Annotated[bool, typer.Option("--arrow-only", help="Leave out objects that are not Arrow.")]
 
+RATES_OVER_S = 0.5
 TABLE_ROWS_SHOWN = 40
 OBJECT_ROWS_SHOWN = 10
 
@@ -244,7 +245,7 @@ def status(agent: AgentOption = None, http: HttpOption = None, as_json: JsonFlag
     elif as_json:
         print_json(fetch_status(where))
     else:
-        make_console().print(render(fetch_status(where)))
+        make_console().print(look_twice(where, RATES_OVER_S))
 
 
 @app.command()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -304,6 +307,10 @@ def test_a_put_that_waits_for_members_names_them(tmp_path: Path) -> None:
             (put,) = group.running["a"].status()["waiting_puts"]["longest"]
             assert put["pool"] == "hash:/p" and put["row"] == "step7" and put["members"] == ["b"]
             assert group.running["a"].says('pool "hash:/p": a put of (step7, ) has waited')
+            command = [sys.executable, "-m", "offpath", "status", "--http", group.running["a"].ready["http"]]
+            wide = {**os.environ, "COLUMNS": "200"}
+            shown = subprocess.run(command, capture_output=True, text=True, env=wide, timeout=30, check=True).stdout
+            assert "put of (step7, ) into hash:/p" in shown and "members b: " in shown
             group.running["b"].process.send_signal(signal.SIGCONT)
             future.result(PATIENCE_S)
             assert until(lambda: group.running["a"].status()["waiting_puts"]["count"] == 0)

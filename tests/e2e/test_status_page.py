@@ -3,12 +3,16 @@ who waits for what, failures, gauges and rates."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +22,7 @@ import pytest
 from agent_group import Group
 from agent_process import until
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 CONFIGURATION = """
 [sampling]
 interval = "100ms"
@@ -48,11 +52,14 @@ def group(tmp_path: Path) -> Iterator[Group]:
     made.stop_all()
 
 
+def browser(profile: Path) -> list[str]:
+    return [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+            "--virtual-time-budget=8000", "--timeout=20000", "--dump-dom"]  # fmt: skip
+
+
 def page(group: Group, name: str, profile: Path) -> str:
     """The document some seconds after it was loaded, by the browser's clock."""
-    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-               "--virtual-time-budget=8000", "--timeout=20000", "--dump-dom",
-               group.running[name].ready["http"]]  # fmt: skip
+    command = [*browser(profile), group.running[name].ready["http"]]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
@@ -137,3 +144,71 @@ def test_who_waits_and_what_failed(group: Group, tmp_path: Path) -> None:
     assert f'title="{long_name}"' in document, "all of it is shown under the pointer"
     assert not re.search(r"\d\.\d{6}", re.sub(r"<svg.*?</svg>", "", document.split("<script>")[0])), "rounded"
     assert document.count("<details") == 3 and 'id="failing"' in document
+
+
+MEASURE = """<script>
+addEventListener("load", () => {
+  document.getElementById("columns").open = true;
+  setTimeout(() => {
+    const root = document.documentElement;
+    const wide = [...document.querySelectorAll("body *")].filter(each => !each.closest(".scroll, svg")
+      && each.getBoundingClientRect().right > root.clientWidth + 1).map(each => each.tagName + " " + each.id);
+    const note = document.body.appendChild(document.createElement("pre"));
+    note.id = "measured";
+    note.textContent = JSON.stringify({page: root.clientWidth, needs: root.scrollWidth, wide});
+  }, 4000);
+});
+</script>"""
+
+
+@contextmanager
+def measured_page(agent: str) -> Iterator[str]:
+    """The agent's page with a script that writes into it how wide it is; what the page fetches is the agent's own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with urllib.request.urlopen(agent.rstrip("/") + self.path, timeout=10) as answer:
+                body, kind = answer.read(), answer.headers["Content-Type"]
+            if self.path == "/":
+                assert b"</body>" in body
+                body = body.replace(b"</body>", MEASURE.encode() + b"</body>")
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("width", [800, 1280, 1920])
+def test_nothing_runs_over_the_edge_of_the_screen(group: Group, tmp_path: Path, width: int) -> None:
+    name = "particles-" + "of-a-run-with-a-long-name-" * 5 + "end"
+    group.start("a", "--memory", "64MiB", "--set", "agent.http_events=true")
+    with offpath.connect(group.address("a"), name="solver-" + "x" * 60) as session:
+        stream = session.stream(name, {"position": "float64", "identity": "int64"}, rows_max=100, keep=10)
+        stream.send({"position": np.arange(10.0), "identity": np.arange(10)}, key="step000001").wait_stored(20)
+        session.pool("local:/bytes").put(b"bytes", "object")
+        gauges = session.gauges("solver", ["residual-" + "y" * 20])
+        gauges["residual-" + "y" * 20] = 1234567890.123456789
+        with measured_page(group.running["a"].ready["http"]) as address:
+            command = [*browser(tmp_path / "browser"), f"--window-size={width},900", address]
+            document = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r'<pre id="measured">(.*?)</pre>', document)
+    assert found, document[-2000:]
+    measured = json.loads(html.unescape(found[1]))
+    assert abs(measured["page"] - width) <= 20, "the browser took the width that was asked for"
+    assert measured["needs"] <= measured["page"] and measured["wide"] == []
+    assert "position: float64 · identity: int64" in text(document, "schemas")
+    pools = text(document, "pools")
+    assert "step000001" in pools, "the newest row"
+    assert re.search(r"local:/bytes .*?– .*5 B", pools), "bytes have no rows"

@@ -19,7 +19,7 @@ import pytest
 from agent_process import agent
 from offpath.view import Pictures, ViewServer, pictures
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 SCHEMA = pa.schema([("x", pa.float64()), ("y", pa.int32()), ("name", pa.string())])
 
 

@@ -337,7 +337,8 @@ class World {
       for (std::size_t place = 0; place < cluster_->size(); ++place) {
         const pool::PoolsCounters counters = cluster_->dispatcher(place).pools().counters();
         if (cluster_->is_held_up(place)) return false;
-        if (counters.puts_waiting + counters.pulls_waiting + counters.moves_waiting + counters.comparisons_waiting != 0)
+        if (counters.puts_under_way + counters.pulls_waiting + counters.moves_waiting + counters.comparisons_waiting !=
+            0)
           return false;
       }
       return true;
@@ -396,7 +397,7 @@ class World {
       if (!cluster_->runs(place)) continue;
       const pool::PoolsCounters counters = cluster_->dispatcher(place).pools().counters();
       text += fmt::format("  {} on side {}: {} puts and {} moves wait;", SimCluster::name_of(place), sides_[place],
-                          counters.puts_waiting, counters.moves_waiting + counters.comparisons_waiting);
+                          counters.puts_under_way, counters.moves_waiting + counters.comparisons_waiting);
       for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p")) {
         const auto value =
             held.frame->unread ? std::nullopt : value_of(Bytes(held.frame->buffer.data(), held.frame->bytes));

@@ -132,7 +132,7 @@ TEST(PoolMemorySimulation, RowsThatFindNoRoomAtTheirNewOwnersArriveWhenThereIsRo
       for (std::size_t place = 0; place < 3; ++place) {
         if (!world.cluster_->runs(place)) continue;
         failed += world.cluster_->dispatcher(place).pools().counters().failed_moves;
-        under_way += world.cluster_->dispatcher(place).pools().counters().puts_waiting;
+        under_way += world.cluster_->dispatcher(place).pools().counters().puts_under_way;
       }
     };
     // A drop can miss a row that is under way (docs/guides/pools.md), so none may be.

@@ -254,7 +254,7 @@ class World {
       std::uint64_t held = 0;
       for (std::size_t place = 0; place < cluster_->size(); ++place) {
         if (!cluster_->runs(place)) continue;
-        if (cluster_->dispatcher(place).pools().counters().puts_waiting != 0) return false;
+        if (cluster_->dispatcher(place).pools().counters().puts_under_way != 0) return false;
         for (const auto& pool : cluster_->dispatcher(place).pools().pools()) held += pool.frames;
       }
       return held == stored_.size() * std::min<std::size_t>(copies_, running());
@@ -275,7 +275,7 @@ class World {
     for (std::size_t place = 0; place < cluster_->size(); ++place) {
       if (!cluster_->runs(place)) continue;
       text += fmt::format("  {}: {} puts wait", SimCluster::name_of(place),
-                          cluster_->dispatcher(place).pools().counters().puts_waiting);
+                          cluster_->dispatcher(place).pools().counters().puts_under_way);
       for (const auto& pool : cluster_->dispatcher(place).pools().pools())
         text += fmt::format(", {} {} frames over {} members", pool.name, pool.frames, pool.members);
       for (const auto& held : cluster_->dispatcher(place).pools().table().held("hash:/p"))

@@ -50,7 +50,7 @@ Held held_by(const agent::Dispatcher& dispatcher) {
           {"key bytes", table.key_bytes},
           {"waiting gets", table.waiting},
           {"leases", table.leases},
-          {"waiting puts", pools.puts_waiting},
+          {"waiting puts", pools.puts_under_way},
           {"waiting pulls", pools.pulls_waiting},
           {"waiting moves", pools.moves_waiting},
           {"waiting removals", pools.removals_waiting},

@@ -186,7 +186,7 @@ inline constexpr Figure<pool::PoolsCounters> remote_figures[] = {
      "Puts that were retried because a member did not answer or had no room."},
     {"moved_rows", value<&pool::PoolsCounters::moved_rows>, "pool_moved_rows_total",
      "Rows moved to other owners because members joined or left."},
-    {"puts_waiting", value<&pool::PoolsCounters::puts_waiting>, "pool_puts_waiting",
+    {"puts_under_way", value<&pool::PoolsCounters::puts_under_way>, "pool_puts_under_way",
      "Puts that some owners still lack."},
     {"pulls_waiting", value<&pool::PoolsCounters::pulls_waiting>, "pool_pulls_waiting",
      "Objects of other members that wait for room."},

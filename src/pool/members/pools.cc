@@ -41,7 +41,7 @@ void Pools::set_self(std::string name, std::uint64_t process) {
 
 PoolsCounters Pools::counters() const {
   PoolsCounters all = context_.counters;
-  all.puts_waiting = puts_.size();
+  all.puts_under_way = puts_.size();
   all.pulls_waiting = arrivals_.waiting();
   all.moves_waiting = moves_.size() + repairs_.size();
   all.comparisons_waiting = comparisons_.waiting();

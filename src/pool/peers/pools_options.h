@@ -28,7 +28,7 @@ struct PoolsOptions {
 struct PoolsCounters {
   std::uint64_t remote_puts = 0, remote_gets = 0, remote_bytes = 0;  // asked of other members
   std::uint64_t served_puts = 0, served_gets = 0, served_bytes = 0;  // asked by them
-  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_waiting = 0, pulls_waiting = 0, moves_waiting = 0,
+  std::uint64_t retries = 0, moved_rows = 0, failed_moves = 0, puts_under_way = 0, pulls_waiting = 0, moves_waiting = 0,
                 removals_waiting = 0;
   std::uint64_t conflicts = 0;            // objects given up here for others of their keys, of two sides of a cut
   std::uint64_t comparisons_waiting = 0;  // with other owners, still to be made since members changed

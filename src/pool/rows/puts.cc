@@ -393,10 +393,11 @@ void Puts::cancel_kept(const std::string& pool, TimeNs now, Effects& effects) {
 void Puts::on_members(const std::vector<std::string>& anew, TimeNs now) {
   for (auto& [number, put] : puts_) {
     if (put.what == Put::What::definition) {
-      const auto gone = std::ranges::stable_partition(
-          put.owners, [&](const std::string& owner) { return context_.directory.is_alive(owner); });
-      for (const std::string& member : gone) on_told(put.place.pool, member);
-      put.owners.erase(gone.begin(), gone.end());
+      const auto gone = std::stable_partition(put.owners.begin(), put.owners.end(), [&](const std::string& owner) {
+        return context_.directory.is_alive(owner);
+      });
+      for (auto member = gone; member != put.owners.end(); ++member) on_told(put.place.pool, *member);
+      put.owners.erase(gone, put.owners.end());
     } else if (!put.moves) {
       const Definition* const at = context_.directory.known(put.place.pool);
       if (at != nullptr) put.owners = Directory::owners(*at, put.place.row_key);
