@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <new>
@@ -198,11 +199,15 @@ void SocketArea::clear(Handle handle) noexcept {
 
 // ---- commands
 
+bool SocketArea::has_room(std::uint32_t core, std::uint64_t entries) const noexcept {
+  const std::uint64_t taken =
+      word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken).load(std::memory_order_acquire);
+  return shared_->commands[core] - taken + entries <=
+         layout_.command_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
+}
+
 bool SocketArea::room(std::uint32_t core) const noexcept {
-  const bool there =
-      shared_->commands[core] - word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands_taken)
-                                    .load(std::memory_order_acquire) <
-      layout_.command_slots - (linked_ ? wire::tcp_sleep_slots + shared_->processes : 0);
+  const bool there = has_room(core, 1);
   if (!there) shared_->waits_for_room |= 1u << core;
   return there;
 }
@@ -224,6 +229,31 @@ void SocketArea::post(std::uint32_t core, TcpCommand command) noexcept {
               &command, sizeof command);
   word(memory_, wire::tcp_word::of_core(core) + wire::tcp_word::commands).store(++commands, std::memory_order_release);
   ++shared_->posted;
+}
+
+// Over a link the bytes of a small send travel within its commands, which spares the agent a read of the ring.
+void SocketArea::post_offer(Handle handle, Bytes sent) noexcept {
+  const std::uint32_t core = core_of(handle);
+  const std::uint64_t end = cell(handle).offered;
+  wire::TcpOffer entry{};
+  entry.handle = handle;
+  entry.position = end;
+  const std::uint64_t entries = (sent.size() + wire::tcp_entry_payload - 1) / wire::tcp_entry_payload;
+  if (linked_ && sent.size() <= wire::tcp_small_send && has_room(core, entries)) {
+    const auto fill = [&](std::size_t count) {
+      entry.count = static_cast<std::uint8_t>(count);
+      std::memcpy(entry.bytes.data(), sent.data(), count);
+      sent = sent.subspan(count);
+      entry.position = end - sent.size();
+    };
+    for (entry.kind = TcpCommandKind::payload; sent.size() > wire::tcp_entry_payload;) {
+      fill(wire::tcp_entry_payload);
+      post(core, std::bit_cast<TcpCommand>(entry));
+    }
+    fill(sent.size());
+  }
+  entry.kind = TcpCommandKind::offer;
+  post(core, std::bit_cast<TcpCommand>(entry));
 }
 
 // Wakes every core with pending commands: a process that died before its wake may have posted to any of them.

@@ -173,9 +173,11 @@ class SocketArea {
   void free_handle(Handle handle) noexcept;
   void name_rings(Handle handle, wire::TcpCommand& command) const noexcept;
   void set_read(Handle handle, std::uint64_t position) noexcept;
+  [[nodiscard]] bool has_room(std::uint32_t core, std::uint64_t entries) const noexcept;
   [[nodiscard]] bool room(std::uint32_t core) const noexcept;
   [[nodiscard]] bool room_anywhere() const noexcept;
   void post(std::uint32_t core, wire::TcpCommand command) noexcept;
+  void post_offer(Handle handle, Bytes sent) noexcept;
   void owe(Handle handle, std::uint8_t what) noexcept;
   void settle() noexcept;
   bool settle(Handle handle) noexcept;

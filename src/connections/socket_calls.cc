@@ -147,11 +147,7 @@ Result<std::size_t> SocketArea::send(Handle handle, Bytes bytes) {
     return fail(Error::would_block, "{} bytes wait to be acknowledged", flow->unacknowledged());
   copy_into_ring({ring(handle, false), send_bytes_}, flow->offered, bytes.first(taken));
   flow->offered += taken;
-  TcpCommand command{};
-  command.kind = TcpCommandKind::offer;
-  command.handle = handle;
-  command.position = flow->offered;
-  post(core_of(handle), command);
+  post_offer(handle, bytes.first(taken));
   tell_agent();
   return taken;
 }

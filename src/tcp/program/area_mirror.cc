@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <utility>
+
+#include "base/ring_bytes.h"
 
 namespace offpath::tcp {
 
@@ -169,12 +172,14 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
     take_sleep(command);
     return {};
   }
+  if (command.kind == TcpCommandKind::payload) return keep(std::bit_cast<wire::TcpOffer>(command));
   if (command.handle >= flows_.size()) return {};  // TcpService refuses it
   Flow& flow = flows_[command.handle];
   if (command.kind == TcpCommandKind::accept_slot || command.kind == TcpCommandKind::connect) {
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.send_at, command.send_bytes));
     OFP_TRY(wire::check_tcp_ring(layout_, command.handle, command.receive_at, command.receive_bytes));
     if (flow.leaving) give_back(flow);
+    if (carried_.handle == command.handle) carried_ = {};
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), 0);
     flow = {command.send_at, command.receive_at, command.send_bytes, command.receive_bytes};
     return {};
@@ -182,7 +187,10 @@ Status AreaMirror::take(const TcpCommand& command, std::vector<Piece>& payload) 
   // TcpService asks what was read when the connection ends.
   if (flow.receive_bytes != 0 && wire::is_of_flow(command.kind))
     set_word(layout_.reads() + command.handle * sizeof(std::uint64_t), command.send_at);
-  if (command.kind == TcpCommandKind::offer) fetch(flow, command.position, payload);
+  if (command.kind != TcpCommandKind::offer) return {};
+  OFP_TRY(keep(std::bit_cast<wire::TcpOffer>(command)));
+  fetch(flow, command.position, payload);
+  carried_ = {};
   return {};
 }
 
@@ -197,11 +205,31 @@ void AreaMirror::take_sleep(const TcpCommand& command) {
   set_word(area_word::process_asleep(command.listener), waits_for_room ? 2 : 1);
 }
 
+// Keeps the bytes within a command, behind those that end where they begin.
+Status AreaMirror::keep(const wire::TcpOffer& entry) {
+  if (entry.count > entry.bytes.size())
+    return fail(Error::protocol, "handle {}: {} bytes in a command, which has room for {}", entry.handle, entry.count,
+                entry.bytes.size());
+  const std::uint64_t begin = entry.position - entry.count;
+  if (carried_.handle != entry.handle || carried_.end != begin || carried_.count + entry.count > carried_.bytes.size())
+    carried_ = {.handle = entry.handle};
+  std::memcpy(carried_.bytes.data() + carried_.count, entry.bytes.data(), entry.count);
+  carried_.count += entry.count;
+  carried_.end = entry.position;
+  return {};
+}
+
 void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload) {
   // An invalid position is refused by TcpService, which sees the command afterwards. A correct program sends only once
   // it knows of the connection.
   if (!flow.open || position <= flow.fetched || position - flow.fetched > flow.send_bytes) return;
-  add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
+  if (carried_.count == position - flow.fetched) {
+    copy_into_ring(memory_.subspan(flow.send_at, flow.send_bytes), flow.fetched,
+                   Bytes(carried_.bytes).first(carried_.count));
+    counters_.fetched_bytes += carried_.count;
+  } else {
+    add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
+  }
   flow.fetched = position;
 }
 

@@ -5,8 +5,9 @@
 //   payload received, events <-- one chain of writes       <--  payload and events of the stack and TcpService
 //
 // TcpService works on the copy as on any program's area. Bytes to send are fetched before the command that offers them
-// is published here, and stay here until they are acknowledged. Bytes received are written to the program's ring, then
-// the events that report them, then the events' position, in one chain: writes become visible in order.
+// is published here, and stay here until they are acknowledged; those of a small send come within the commands. Bytes
+// received are written to the program's ring, then the events that report them, then the events' position, in one
+// chain: writes become visible in order.
 //
 // One read brings the position of the program's commands and the slots that it probably covers; a stamp in each command
 // shows whether the slot was complete (wire/areas/tcp_area.h). While the program gives work, reads follow each other.
@@ -107,6 +108,12 @@ class AreaMirror {
     std::vector<wire::TcpCommand> commands;
     std::uint64_t fetch = 0;  // token of the read of their payload; 0: all is there
   };
+  // Bytes that have come within commands. Only an offer that names just these uses them.
+  struct Carried {
+    std::uint32_t handle = wire::tcp_no_handle, count = 0;
+    std::uint64_t end = 0;
+    std::array<std::byte, wire::tcp_small_send> bytes{};
+  };
   struct Chain {
     std::array<std::uint64_t, 3> words{};  // sources of the writes: events posted, commands taken, asleep
     std::vector<std::uint64_t> woken{};
@@ -122,6 +129,7 @@ class AreaMirror {
   [[nodiscard]] Status on_look(TimeNs now);
   [[nodiscard]] Status take(const wire::TcpCommand& command, std::vector<Piece>& payload);
   void take_sleep(const wire::TcpCommand& command);
+  [[nodiscard]] Status keep(const wire::TcpOffer& entry);
   void fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload);
   void publish();
   [[nodiscard]] bool has_to_write() const noexcept;
@@ -146,6 +154,7 @@ class AreaMirror {
   std::uint64_t fetched_ = 0;    // commands taken from looks
   std::uint64_t published_ = 0;  // of these, commands in this copy's ring
   std::deque<Batch> batches_;
+  Carried carried_;
 
   std::map<std::uint64_t, Chain> chains_;  // under way, by token
   std::uint64_t events_pushed_ = 0, taken_pushed_ = 0;

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <span>
+
 #include "testing/tcp/linked_program.h"
 
 namespace offpath::tcp {
@@ -93,7 +97,7 @@ TEST_F(Linked, AnEchoTakesFewOperations) {
       second_ns));
   const AreaMirrorCounters& after = linked.mirror().counters();
   EXPECT_EQ(bytes, bytes_of(64));
-  EXPECT_EQ(after.fetches - before.fetches, 1u);
+  EXPECT_EQ(after.fetches, before.fetches) << "the bytes travel within the commands";
   EXPECT_EQ(after.fetched_bytes - before.fetched_bytes, 64u);
   EXPECT_EQ(after.pushed_bytes - before.pushed_bytes, 64u);
   EXPECT_LE(after.chains - before.chains, 2u) << "the acknowledgement may come before the answer";
@@ -228,6 +232,72 @@ TEST_F(Linked, APositionBeyondTheRingEndsTheProgram) {
   linked.mirror().look(world.now);
   world.run_until([&] { return !linked.status(); }, millisecond_ns);
   EXPECT_EQ(linked.status().error().code, Error::protocol);
+}
+
+TEST_F(Linked, BytesOfSmallSendsTravelWithinTheirCommands) {
+  connect();
+  const std::uint64_t before = linked.mirror().counters().fetches;
+  for (const std::size_t count : {1u, 36u, 37u, 72u, 73u, 144u}) carry(client(), near, *server.area, far, count);
+  EXPECT_EQ(linked.mirror().counters().fetches, before);
+  carry(client(), near, *server.area, far, 145);
+  EXPECT_EQ(linked.mirror().counters().fetches, before + 1);
+}
+
+TEST_F(Linked, MoreBytesThanACommandHasRoomForEndTheProgram) {
+  connect();
+  rest();
+  wire::TcpOffer offer{};
+  offer.kind = TcpCommandKind::offer;
+  offer.handle = near;
+  offer.count = wire::tcp_entry_payload + 1;
+  offer.position = offer.count;
+  auto command = std::bit_cast<TcpCommand>(offer);
+  command.stamp = wire::tcp_stamp(command, linked.word(wire::tcp_word::commands));
+  const Status ended = after(command);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, Error::protocol);
+}
+
+// Bytes of another connection, of another place in the stream, or more than were offered: the ring says what is sent.
+TEST_F(Linked, BytesThatDoNotFitTheOfferAreTakenFromTheRing) {
+  connect();
+  rest();
+  const std::uint64_t fetches = linked.mirror().counters().fetches;
+  const auto post = [&](TcpCommandKind kind, std::uint32_t handle, std::uint64_t position, std::uint8_t count) {
+    wire::TcpOffer entry{};
+    entry.kind = kind;
+    entry.handle = handle;
+    entry.position = position;
+    entry.count = count;
+    entry.bytes.fill(std::byte{0xee});
+    auto command = std::bit_cast<TcpCommand>(entry);
+    command.stamp = wire::tcp_stamp(command, linked.word(wire::tcp_word::commands));
+    linked.program().write_command(command);
+  };
+  post(TcpCommandKind::payload, near + 1, 36, 36);
+  post(TcpCommandKind::offer, near, 40, 4);
+  post(TcpCommandKind::payload, near, 90, 36);
+  post(TcpCommandKind::offer, near, 100, 10);
+  post(TcpCommandKind::payload, near, 136, 36);
+  post(TcpCommandKind::payload, near, 172, 36);
+  post(TcpCommandKind::offer, near, 172, 0);
+  linked.mirror().look(world.now);
+  world.run(second_ns);
+  EXPECT_TRUE(linked.status());
+  EXPECT_GT(linked.mirror().counters().fetches, fetches);
+  std::vector<std::byte> bytes(172);
+  std::size_t received = 0;
+  while (received < bytes.size()) {
+    const auto count = server.area->receive(far, std::span(bytes).subspan(received));
+    ASSERT_TRUE(count) << received;
+    received += *count;
+  }
+  const auto given = [&](std::size_t from, std::size_t to) {
+    return std::count(bytes.begin() + static_cast<std::ptrdiff_t>(from),
+                      bytes.begin() + static_cast<std::ptrdiff_t>(to), std::byte{0xee});
+  };
+  EXPECT_EQ(given(0, 100), 0);
+  EXPECT_EQ(given(100, 172), 72);
 }
 
 class LinkedSeeds : public testing::TestWithParam<std::uint64_t> {};

@@ -67,7 +67,8 @@ bool TcpService::take_commands(Program& program, TimeNs now) {
 }
 
 Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now) {
-  if (command.kind == TcpCommandKind::sleep) return {};  // concerns the link to the program alone (area_mirror.h)
+  // These concern the link to the program alone (area_mirror.h).
+  if (command.kind == TcpCommandKind::sleep || command.kind == TcpCommandKind::payload) return {};
   if (command.handle >= program.area.layout().flows)
     return fail(Error::protocol, "a command for handle {}; there are {} handles", command.handle,
                 program.area.layout().flows);
@@ -121,6 +122,7 @@ Status TcpService::take(Program& program, const TcpCommand& command, TimeNs now)
       return {};
     }
     case TcpCommandKind::sleep:
+    case TcpCommandKind::payload:
       return {};
   }
   return fail(Error::protocol, "a command has the unknown kind {}", static_cast<int>(command.kind));

@@ -45,7 +45,7 @@
 
 namespace offpath::wire {
 
-inline constexpr std::uint32_t tcp_area_version = 6;
+inline constexpr std::uint32_t tcp_area_version = 7;
 inline constexpr std::uint32_t tcp_cores_max = 16;
 
 struct alignas(64) TcpProgramLine {
@@ -138,6 +138,8 @@ enum class TcpCommandKind : std::uint8_t {
   // listener, position, flags: the process `listener` sleeps, and has taken the events before `position`. flags are
   // those of TcpProcessLine::asleep. Over a link only; otherwise the line alone says it
   sleep = 13,
+  // TcpOffer: bytes of the next `offer`, which did not fit into it. Over a link only
+  payload = 14,
 };
 
 // Commands for a connection that exists.
@@ -154,12 +156,12 @@ struct TcpCommand {
   std::uint16_t port;  // local
   std::uint32_t handle;
   std::uint64_t position;
-  std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
-  std::uint16_t remote_port;
-  std::uint16_t flags;  // of connect, listen (for its flows) and options
   // rings, from the start of the area. With every later command of a flow, send_at is the position of bytes that the
   // program has read
   std::uint64_t send_at;
+  std::uint32_t remote_address;  // 10.0.0.1 is 0x0a000001
+  std::uint16_t remote_port;
+  std::uint16_t flags;  // of connect, listen (for its flows) and options
   std::uint64_t receive_at;
   std::uint32_t send_bytes;
   std::uint32_t receive_bytes;
@@ -169,6 +171,25 @@ struct TcpCommand {
   std::uint32_t stamp;            // over a link: tcp_stamp() of the rest
 };
 static_assert(sizeof(TcpCommand) == 64 && alignof(TcpCommand) == 8);
+
+// The entry of an `offer`, and of a `payload`. Over a link the bytes of a small send are in its entries as well as in
+// the ring: `count` bytes that end at `position`. A longer one has several entries, of which the offer is the last.
+struct TcpOffer {
+  TcpCommandKind kind;
+  std::uint8_t count;  // 0: the bytes are in the ring alone
+  std::uint16_t zero;
+  std::uint32_t handle;
+  std::uint64_t position;
+  std::uint64_t read;  // TcpCommand::send_at
+  std::array<std::byte, 36> bytes;
+  std::uint32_t stamp;
+};
+static_assert(sizeof(TcpOffer) == sizeof(TcpCommand) && alignof(TcpOffer) == alignof(TcpCommand));
+static_assert(offsetof(TcpOffer, handle) == offsetof(TcpCommand, handle) &&
+              offsetof(TcpOffer, position) == offsetof(TcpCommand, position) &&
+              offsetof(TcpOffer, read) == offsetof(TcpCommand, send_at) &&
+              offsetof(TcpOffer, stamp) == offsetof(TcpCommand, stamp));
+inline constexpr std::uint32_t tcp_entry_payload = sizeof(TcpOffer::bytes), tcp_small_send = 4 * tcp_entry_payload;
 
 // Over a link, so many slots of the ring and one for each process are left to commands `sleep`.
 inline constexpr std::uint32_t tcp_sleep_slots = 8;
