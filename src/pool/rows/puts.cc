@@ -173,8 +173,8 @@ bool Puts::has_copies(Put& put) const {
 bool Puts::is_pool_known(Put& put) const {
   const auto untold = put.waits() ? untold_.find(put.place.pool) : untold_.end();
   if (untold == untold_.end()) return true;
-  put.last = {Error::timeout, fmt::format("pool \"{}\": members that were told of it have not answered yet: {}",
-                                          put.place.pool, fmt::join(untold->second, ", "))};
+  put.last = {Error::timeout,
+              fmt::format("pool \"{}\": not all members have answered that they know it", put.place.pool)};
   return false;
 }
 

@@ -120,8 +120,9 @@ TEST_F(PutParts, NothingOfANewPoolIsStoredBeforeAllMembersHaveAnsweredThatTheyKn
   puts_.on_time(now_, effects_);
   EXPECT_FALSE(stored().has_value());
   now_ += 2 * second_ns;
-  EXPECT_EQ(puts_.waiting(now_).longest.at(0).why,
-            "pool \"hash:/p\": members that were told of it have not answered yet: c");
+  const WaitingPut waiting = puts_.waiting(now_).longest.at(0);
+  EXPECT_EQ(waiting.why, "pool \"hash:/p\": not all members have answered that they know it");
+  EXPECT_EQ(waiting.members, std::vector<std::string>{"c"});
   answer(told.at("c"));
   puts_.on_time(now_, effects_);
   EXPECT_EQ(stored(), true);

@@ -22,6 +22,10 @@ WaitingPut Puts::waiting_put(const Put& put) const {
   for (const std::string& owner : put.owners)
     if (!put.done.contains(owner) && waiting.members.size() < WaitingPuts::members_listed_max)
       waiting.members.push_back(owner);
+  // All owners have it: it waits for those that are to know the pool.
+  if (const auto untold = untold_.find(put.place.pool); waiting.members.empty() && untold != untold_.end())
+    for (const std::string& member : untold->second)
+      if (waiting.members.size() < WaitingPuts::members_listed_max) waiting.members.push_back(member);
   return waiting;
 }
 
