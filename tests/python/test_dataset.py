@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from offpath.agent_http import fetch_status
 from offpath.dataset import AgentDataset, Plan
@@ -126,6 +126,8 @@ filters = st.recursive(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(filter=filters, columns=st.one_of(st.none(), st.lists(st.sampled_from(SCHEMA.names), max_size=3, unique=True)))
+@example(filter=pc.field("name").isin(pa.array([], pa.string())), columns=None)
+@example(filter=~pc.field("name").isin(pa.array([None], pa.string())), columns=["id"])
 def test_any_filter_gives_the_rows_of_a_full_read(dataset, table, filter, columns):
     expected = ds.dataset(table).to_table(columns=columns, filter=filter)
     found = dataset.to_table(columns=columns, filter=filter)

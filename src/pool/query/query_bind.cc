@@ -117,6 +117,11 @@ Result<std::shared_ptr<arrow::Array>> value_set(const Expression& call, arrow::M
   return values;
 }
 
+bool has_typed_value(const Expression& call) {
+  return std::any_of(call.arguments.begin() + 1, call.arguments.end(),
+                     [](const Expression& value) { return value.literal.type != ValueType::null; });
+}
+
 Result<cp::Expression> translate(const Expression& expression, const arrow::Schema& schema, arrow::MemoryPool& memory) {
   switch (expression.kind) {
     case Expression::Kind::field: {
@@ -133,6 +138,11 @@ Result<cp::Expression> translate(const Expression& expression, const arrow::Sche
   if (expression.function == Function::cast)
     options = std::make_shared<cp::CastOptions>(cp::CastOptions::Safe(type_of(expression.target)));
   if (expression.function == Function::is_null) options = std::make_shared<cp::NullOptions>();
+  if (expression.function == Function::is_in && !has_typed_value(expression)) {
+    // Arrow compares the types of column and values, and these have none: nothing is found but nulls, if one is named.
+    OFP_ASSIGN(cp::Expression argument, translate(expression.arguments[0], schema, memory));
+    return cp::and_(cp::is_null(std::move(argument)), cp::literal(count > 1));
+  }
   if (expression.function == Function::is_in) {
     OFP_ASSIGN(std::shared_ptr<arrow::Array> values, value_set(expression, memory));
     options = std::make_shared<cp::SetLookupOptions>(std::move(values));

@@ -133,6 +133,24 @@ TEST_F(QueryTest, NothingChosenAnswersTheColumns) {
   EXPECT_EQ(answer.table->num_columns(), 9);
 }
 
+TEST_F(QueryTest, NothingIsInNoValuesAndNullsAreInNull) {
+  Expression null = literal(0.0);
+  null.literal = {};
+  for (const std::string column : {"text", "number", "flag"}) {
+    Query query;
+    query.filter = call(Function::is_in, {field(column)});
+    const auto none = ask(query, {mixed_batch(300)});
+    ASSERT_TRUE(none) << none.error().message;
+    EXPECT_EQ(none->table->num_rows(), 0) << column;
+    Query nulls, found;
+    nulls.filter = call(Function::is_null, {field(column)});
+    found.filter = call(Function::is_in, {field(column), null});
+    const auto expected = ask(nulls, {mixed_batch(300)}), given = ask(found, {mixed_batch(300)});
+    ASSERT_TRUE(expected && given);
+    EXPECT_EQ(given->table->num_rows(), expected->table->num_rows()) << column;
+  }
+}
+
 TEST_F(QueryTest, NullsTextAndFlagsGoToPlans) {
   Query query;
   query.filter =
