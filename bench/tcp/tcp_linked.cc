@@ -149,9 +149,11 @@ void add_operations(Report& report, const LinkedSides& sides, std::string_view w
                      .unit = std::move(unit),
                      .target = std::move(target)});
   };
-  const auto at_most = [echo](double most) { return echo ? std::optional(value_at_most(most, "")) : std::nullopt; };
-  add("reads", after.reads - before.reads, "", at_most(echo_reads));
-  add("chains_of_writes", after.writes - before.writes, "", at_most(echo_chains));
+  const auto at_most = [echo](double most, std::string_view unit) {
+    return echo ? std::optional(value_at_most(most, unit)) : std::nullopt;
+  };
+  add("reads", after.reads - before.reads, "reads", at_most(echo_reads, "reads"));
+  add("chains_of_writes", after.writes - before.writes, "chains", at_most(echo_chains, "chains"));
   add("bytes", after.bytes - before.bytes, "B");
 }
 
