@@ -33,6 +33,8 @@ MEASURED = [
     ("tcp.linked_sparse ({link}, 100 B, every 100 ms, average read())", "us", "<= 520 us"),
     ("tcp.linked_sparse ({link}, 100 B, every 100 ms, average echo)", "us", "<= 520 us"),
     ("tcp.linked_post ({link}, a send of 64 B, beside the local area)", "ns", "<= 7000 ns"),
+    ("tcp.linked_reads ({link}, an echo of 64 B, one after the other)", "reads", "<= 3 reads"),
+    ("tcp.linked_chains_of_writes ({link}, an echo of 64 B, one after the other)", "chains", "<= 2 chains"),
 ]
 SIMULATED = [
     ("tcp.linked_echo (simulated link of 2 us each way, beyond the local area)", "us", "<= 12 us"),

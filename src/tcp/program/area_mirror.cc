@@ -49,9 +49,9 @@ std::uint64_t AreaMirror::begin(bool writes, std::vector<Piece> pieces) {
 }
 
 void AreaMirror::look(TimeNs now) {
-  active_at_ = now;
+  timing_.woken(now);
   flag_set_ = false;  // the program has cleared it
-  if (watch_ == Watch::armed) watch_ = Watch::watching;
+  if (watch_ == Watch::armed || watch_ == Watch::arming) watch_ = Watch::watching;
   look_again_ = true;
 }
 
@@ -64,23 +64,28 @@ bool AreaMirror::poll(TimeNs now) {
   publish();
   if (has_to_write() && chains_.size() < chains_max) begin_chain(now);
   if (finishing_) {
-    begin_last();
+    begin_last(now);
   } else if (watch_ == Watch::watching && !looking_ && batches_.size() < batches_max) {
-    if (!look_again_ && now - active_at_ >= idle_ns && chains_.empty() && batches_.empty()) {
+    if (look_again_ || timing_.next() <= now) {
+      begin_look(now);
+    } else if (timing_.rests_at() <= now && batches_.empty()) {
       watch_ = Watch::arming;
-      begin_chain(now);
-    } else {
-      begin_look();
+      begin_chain(now, true);
     }
   }
   return transfers_.size() > before;
+}
+
+TimeNs AreaMirror::next_deadline() const noexcept {
+  if (finishing_ || watch_ != Watch::watching || looking_ || batches_.size() >= batches_max) return never;
+  return look_again_ ? 0 : std::min(timing_.next(), batches_.empty() ? timing_.rests_at() : never);
 }
 
 Status AreaMirror::done(std::uint64_t token, TimeNs now) {
   --outstanding_;
   if (looking_ && token == look_token_) return on_look(now);
   if (auto chain = chains_.extract(token)) {
-    on_written(std::move(chain.mapped()));
+    on_written(std::move(chain.mapped()), now);
     return {};
   }
   if (token == positions_token_) {
@@ -94,10 +99,10 @@ Status AreaMirror::done(std::uint64_t token, TimeNs now) {
 }
 
 // Positions come after commands, which tell of earlier ones.
-void AreaMirror::begin_last() {
+void AreaMirror::begin_last(TimeNs now) {
   if (looking_ || batches_.size() >= batches_max) return;
   if (last_ == Last::looking) {
-    begin_look();
+    begin_look(now);
     looks_last_ = true;
   } else if (last_ == Last::to_read) {
     last_ = Last::reading;
@@ -108,7 +113,8 @@ void AreaMirror::begin_last() {
 
 // ---- commands
 
-void AreaMirror::begin_look() {
+void AreaMirror::begin_look(TimeNs now) {
+  timing_.began(now);
   look_again_ = false;
   looking_ = true;
   look_count_ = std::clamp<std::uint64_t>(tail_ - fetched_, look_slots, look_slots_max);
@@ -136,6 +142,7 @@ Status AreaMirror::on_look(TimeNs now) {
   set_word(area_word::events_taken, line.events_taken);
   Batch batch;
   std::vector<Piece> payload;
+  LookTiming::Found found{};
   for (std::uint64_t i = 0; i < look_count_ && fetched_ < tail_; ++i) {
     TcpCommand command;
     std::memcpy(&command, looked_.data() + sizeof line + i * TcpAreaLayout::slot_bytes, sizeof command);
@@ -147,6 +154,9 @@ Status AreaMirror::on_look(TimeNs now) {
     ++fetched_;
     OFP_TRY(take(command, payload));
     batch.commands.push_back(command);
+    found.sleeps = command.kind == TcpCommandKind::sleep;
+    found.payload = command.kind == TcpCommandKind::payload;
+    found.commands += !found.sleeps && !found.payload;
   }
   if (!payload.empty()) {
     for (const Piece& piece : payload) counters_.fetched_bytes += piece.length;
@@ -154,11 +164,18 @@ Status AreaMirror::on_look(TimeNs now) {
     ++counters_.fetches;
   }
   const bool got = !batch.commands.empty();
+  if (got)
+    timing_.found(found, now);
+  else
+    timing_.missed(now);
+  look_again_ |= fetched_ < tail_ || found.payload;
   if (got) batches_.push_back(std::move(batch));
-  if (got || fetched_ < tail_) active_at_ = now;
   if (looks_last_ && fetched_ == tail_) last_ = Last::to_read;
-  if (watch_ == Watch::confirming) {
-    watch_ = got || fetched_ < tail_ || look_again_ ? Watch::watching : Watch::armed;
+  if (watch_ == Watch::confirming && std::exchange(confirms_later_, false)) {
+    begin_look(now);
+  } else if (watch_ == Watch::confirming) {
+    watch_ = look_again_ ? Watch::watching : Watch::armed;  // the program has seen the flag with any later command
+    if (watch_ == Watch::armed) timing_.rest();
   }
   publish();
   return {};
@@ -227,9 +244,10 @@ void AreaMirror::fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& p
     copy_into_ring(memory_.subspan(flow.send_at, flow.send_bytes), flow.fetched,
                    Bytes(carried_.bytes).first(carried_.count));
     counters_.fetched_bytes += carried_.count;
-  } else {
-    add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
+    flow.fetched = position;
+    return;
   }
+  add_ring(payload, flow.send_at, flow.send_bytes, flow.fetched, position);
   flow.fetched = position;
 }
 
@@ -259,16 +277,18 @@ bool AreaMirror::has_to_write() const noexcept {
          word(area_word::commands_taken) - taken_pushed_ >= layout_.command_slots / 4;
 }
 
-void AreaMirror::begin_chain(TimeNs now) {
+void AreaMirror::begin_chain(TimeNs now, bool arms) {
   Chain chain;
   std::vector<Piece> pieces;
   constexpr std::uint64_t slot = TcpAreaLayout::slot_bytes;
   const std::uint64_t posted = word(area_word::events), first = events_pushed_;
   std::uint64_t bytes = 0;
+  bool acknowledges = true;  // nothing else
   while (events_pushed_ != posted && bytes < chain_bytes_max) {
     TcpEvent event;
     std::memcpy(&event, memory_.data() + layout_.events() + events_pushed_ % layout_.event_slots * slot, sizeof event);
     bytes += add_event(event, chain, pieces);
+    acknowledges &= event.what == wire::tcp_event::acknowledged;
     ++events_pushed_;
   }
   counters_.pushed_bytes += bytes;
@@ -279,10 +299,9 @@ void AreaMirror::begin_chain(TimeNs now) {
     pieces.push_back({from, memory_.data() + from, straight * slot});
     if (straight < count)
       pieces.push_back({layout_.events(), memory_.data() + layout_.events(), (count - straight) * slot});
-    active_at_ = now;
-    if (watch_ == Watch::armed) watch_ = Watch::watching;
+    arms |= note_events(acknowledges, now);
   }
-  chain.arms = watch_ == Watch::arming;
+  chain.arms = arms;
   // A process is woken for all that was written before: with the last of the events that were posted.
   const bool wakes = events_pushed_ == posted;
   if (wakes)
@@ -306,6 +325,18 @@ void AreaMirror::begin_chain(TimeNs now) {
   ++counters_.chains;
 }
 
+// The program may answer: either soon, or it wakes the agent. True: the flag for that is to be written with the events.
+bool AreaMirror::note_events(bool acknowledgements, TimeNs now) {
+  timing_.wrote(acknowledgements, now);
+  if (timing_.expects()) {
+    watch_ = Watch::watching;
+    return false;
+  }
+  if (watch_ != Watch::watching || look_again_ || finishing_) return false;
+  watch_ = Watch::arming;
+  return true;
+}
+
 // Adds the payload that the event reports. Returns its bytes.
 std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::vector<Piece>& pieces) {
   if (event.handle >= flows_.size()) return 0;
@@ -325,7 +356,7 @@ std::uint64_t AreaMirror::add_event(const TcpEvent& event, Chain& chain, std::ve
   return bytes;
 }
 
-void AreaMirror::on_written(Chain chain) {
+void AreaMirror::on_written(Chain chain, TimeNs now) {
   if (!chain.woken.empty()) wake_due_ = true;
   for (const std::uint32_t handle : chain.gone)
     if (flows_[handle].leaving) give_back(flows_[handle]);
@@ -333,7 +364,8 @@ void AreaMirror::on_written(Chain chain) {
   // The flag is visible: what the program posted without seeing it is found by one more look.
   if (watch_ == Watch::arming && !finishing_) {
     watch_ = Watch::confirming;
-    begin_look();
+    confirms_later_ = looking_;  // a look that began before
+    if (!looking_) begin_look(now);
   }
 }
 

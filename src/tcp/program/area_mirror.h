@@ -10,9 +10,9 @@
 // chain: writes become visible in order.
 //
 // One read brings the position of the program's commands and the slots that it probably covers; a stamp in each command
-// shows whether the slot was complete (wire/areas/tcp_area.h). While the program gives work, reads follow each other.
-// After `idle_ns` without any, the flag `asleep` is written to the program's area, and one more look confirms that no
-// command was missed: from then on nothing is read until the program wakes the agent (look()).
+// shows whether the slot was complete (wire/areas/tcp_area.h). look_timing.h says when such a look is due. Where none
+// is, the flag `asleep` is written to the program's area, and one more look confirms that no command was missed: from
+// then on nothing is read until the program wakes the agent (look()).
 //
 // A state machine without a link: transfers() says what to read and write, done() what has ended. Everything that the
 // program wrote is copied once and checked here as far as it names memory; TcpService checks the rest.
@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "tcp/program/look_timing.h"
 #include "wire/areas/tcp_area.h"
 
 namespace offpath::tcp {
@@ -61,7 +62,6 @@ class AreaMirror {
     std::vector<Piece> pieces;
   };
 
-  static constexpr TimeNs idle_ns = 50 * microsecond_ns;
   static constexpr std::size_t batches_max = 8, chains_max = 8;
   static constexpr std::uint32_t look_slots = 16, look_slots_max = 256;
   static constexpr std::uint64_t chain_bytes_max = 1u << 20;  // of payload, but for one event's
@@ -89,6 +89,8 @@ class AreaMirror {
   [[nodiscard]] bool may_sleep() const noexcept {
     return (finishing_ ? last_ == Last::read : watch_ == Watch::armed) && !looking_ && batches_.empty();
   }
+  // When poll() has work although no transfer ends, TcpService writes nothing, and the program sleeps.
+  [[nodiscard]] TimeNs next_deadline() const noexcept;
   [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_; }
   [[nodiscard]] const AreaMirrorCounters& counters() const noexcept { return counters_; }
 
@@ -124,8 +126,8 @@ class AreaMirror {
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
   void set_word(std::uint64_t offset, std::uint64_t value) noexcept;
   [[nodiscard]] std::uint64_t begin(bool writes, std::vector<Piece> pieces);
-  void begin_look();
-  void begin_last();
+  void begin_look(TimeNs now);
+  void begin_last(TimeNs now);
   [[nodiscard]] Status on_look(TimeNs now);
   [[nodiscard]] Status take(const wire::TcpCommand& command, std::vector<Piece>& payload);
   void take_sleep(const wire::TcpCommand& command);
@@ -133,11 +135,12 @@ class AreaMirror {
   void fetch(Flow& flow, std::uint64_t position, std::vector<Piece>& payload);
   void publish();
   [[nodiscard]] bool has_to_write() const noexcept;
-  void begin_chain(TimeNs now);
+  void begin_chain(TimeNs now, bool arms = false);
+  [[nodiscard]] bool note_events(bool acknowledgements, TimeNs now);
   std::uint64_t add_event(const wire::TcpEvent& event, Chain& chain, std::vector<Piece>& pieces);
   void add_ring(std::vector<Piece>& pieces, std::uint64_t at, std::uint32_t ring_bytes, std::uint64_t from,
                 std::uint64_t to);
-  void on_written(Chain chain);
+  void on_written(Chain chain, TimeNs now);
   void give_back(Flow& flow);
 
   wire::TcpAreaLayout layout_;
@@ -145,7 +148,7 @@ class AreaMirror {
   std::vector<Flow> flows_;  // by handle
 
   std::vector<std::byte> looked_;  // the program's line, then slots
-  bool looking_ = false, look_again_ = false;
+  bool looking_ = false, look_again_ = false, confirms_later_ = false;
   bool finishing_ = false, looks_last_ = false;  // the look under way began after finish()
   Last last_ = Last::looking;
   std::uint64_t positions_token_ = 0;
@@ -164,7 +167,7 @@ class AreaMirror {
 
   Watch watch_ = Watch::watching;
   bool flag_set_ = false;  // the program's area says that the agent sleeps, or will
-  TimeNs active_at_ = 0;
+  LookTiming timing_;
   bool wake_due_ = false;
   std::vector<Transfer> transfers_;
   std::uint64_t next_token_ = 1;

@@ -1,5 +1,6 @@
-// Any bytes in the area of a program behind a link: commands with and without their stamp, positions, and the moment at
-// which the agent looks. A second program must never be disturbed.
+// Any bytes in the area of a program behind a link: commands with and without their stamp, positions, bytes within the
+// commands of a connection, and the moment at which the agent looks. A second program must never be disturbed.
+#include <bit>
 #include <cstring>
 
 #include "testing/tcp/linked_program.h"
@@ -17,6 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto kept = other.area->connect(TestPrograms::endpoint(1, 7000)).value();
   world.run(10 * millisecond_ns);
   OFP_ASSERT(server.area->accept(listener));
+  const auto own = hostile.program().area->connect(TestPrograms::endpoint(1, 7000)).value();
+  world.run(10 * millisecond_ns);
+  std::uint64_t offered = 0;
 
   constexpr std::size_t step_bytes = 1 + sizeof(wire::TcpCommand);
   for (; size >= step_bytes && hostile.status(); data += step_bytes, size -= step_bytes) {
@@ -32,6 +36,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 2:
         hostile.program().write_command(command);  // mostly with a wrong stamp
         break;
+      case 3: {  // on its connection: mostly as a correct program gives them
+        auto entry = std::bit_cast<wire::TcpOffer>(command);
+        entry.kind = data[1] & 1 ? wire::TcpCommandKind::offer : wire::TcpCommandKind::payload;
+        entry.count = data[1] & 2 ? entry.count : entry.count % (entry.bytes.size() + 1);
+        entry.handle = own;
+        entry.position = data[1]& 4 ? entry.position % 16'384 : offered += entry.count;
+        command = std::bit_cast<wire::TcpCommand>(entry);
+        command.stamp = wire::tcp_stamp(command, hostile.word(wire::tcp_word::commands));
+        hostile.program().write_command(command);
+        break;
+      }
       default:
         command.stamp = wire::tcp_stamp(command, hostile.word(wire::tcp_word::commands));
         hostile.program().write_command(command);

@@ -53,6 +53,42 @@ class Linked : public testing::Test {
         60 * second_ns));
     EXPECT_EQ(got, sent);
   }
+  void write_stamped(TcpCommand command) {
+    command.stamp = wire::tcp_stamp(command, linked.word(wire::tcp_word::commands));
+    linked.program().write_command(command);
+  }
+  // A command of the connection with bytes within.
+  void write_within(TcpCommandKind kind, std::uint64_t end, std::size_t count, std::byte fill) {
+    wire::TcpOffer entry{};
+    entry.kind = kind;
+    entry.count = static_cast<std::uint8_t>(count);
+    entry.handle = near;
+    entry.position = end;
+    entry.bytes.fill(fill);
+    write_stamped(std::bit_cast<TcpCommand>(entry));
+  }
+  // What the peer has received by the time that nothing happens any more.
+  std::vector<std::byte> received() {
+    linked.mirror().look(world.now);
+    world.run(second_ns);
+    std::vector<std::byte> got(4096);
+    const auto taken = server.area->receive(far, got);
+    got.resize(taken ? *taken : 0);
+    return got;
+  }
+  // The linked program's ring of the connection, which is full of `fill`.
+  void fill_ring(std::byte fill) {
+    std::vector<std::byte> bytes(65'536, fill);
+    std::vector<std::byte> got(bytes.size());
+    std::size_t posted = 0, taken = 0;
+    ASSERT_TRUE(world.run_until(
+        [&] {
+          if (const auto some = client().send(near, Bytes(bytes).subspan(posted))) posted += *some;
+          if (const auto some = server.area->receive(far, got)) taken += *some;
+          return taken == bytes.size();
+        },
+        second_ns));
+  }
   Status after(const TcpCommand& command) {
     linked.program().write_command(command);
     linked.mirror().look(world.now);
@@ -184,26 +220,106 @@ TEST_F(Linked, ACommandWithoutItsStampEndsTheProgram) {
   EXPECT_EQ(linked.mirror().counters().looks, looks + 2);
 }
 
+TEST_F(Linked, SmallSendsWithoutRoomForTheirBytesArrive) {
+  connect();
+  rest();
+  // More entries than the ring has, without a round of the agent between them.
+  std::size_t sent = 0;
+  for (int i = 0; i < 300; ++i)
+    if (const auto taken = client().send(near, bytes_of(100))) sent += *taken;
+  EXPECT_EQ(sent, 30'000u);
+  std::vector<std::byte> got(sent);
+  std::size_t taken = 0;
+  ASSERT_TRUE(world.run_until(
+      [&] {
+        if (const auto some = server.area->receive(far, MutableBytes(got).subspan(taken))) taken += *some;
+        return taken == sent;
+      },
+      second_ns));
+  for (std::size_t i = 0; i < sent; ++i) ASSERT_EQ(got[i], stream_byte(7, i % 100)) << i;
+}
+
+// A program that writes what its own library would not.
+TEST_F(Linked, BytesWithinCommandsCountOnlyWithTheOfferThatNamesThem) {
+  connect();
+  constexpr std::byte in_ring{0x11}, within{0x22};
+  fill_ring(in_ring);  // the ring has 0x11 at every position
+  std::uint64_t at = 65'536;
+  const auto expect = [&](std::size_t count, std::byte what, const char* why) {
+    EXPECT_EQ(received(), std::vector<std::byte>(count, what)) << why;
+    at += count;
+  };
+  write_within(TcpCommandKind::offer, at + 30, 30, within);
+  expect(30, within, "an offer and its bytes");
+  write_within(TcpCommandKind::payload, at + 36, 36, within);
+  write_within(TcpCommandKind::offer, at + 40, 4, within);
+  expect(40, within, "in two entries");
+  write_within(TcpCommandKind::payload, at + 36, 36, within);
+  write_within(TcpCommandKind::offer, at + 36, 0, within);
+  expect(36, within, "all before the offer");
+  write_within(TcpCommandKind::offer, at + 50, 30, within);
+  expect(50, in_ring, "the first 20 are in the ring alone");
+  write_within(TcpCommandKind::payload, at + 36, 36, within);
+  write_within(TcpCommandKind::offer, at + 41, 4, within);
+  expect(41, in_ring, "not one behind the other");
+  write_within(TcpCommandKind::payload, at + 36, 36, within);
+  write_within(TcpCommandKind::offer, at + 20, 0, within);
+  expect(20, in_ring, "more than is offered");
+  write_within(TcpCommandKind::offer, at + 16, 0, within);
+  expect(16, in_ring, "bytes that an earlier offer has passed over");
+  for (int i = 1; i <= 4; ++i) write_within(TcpCommandKind::payload, at + 36u * i, 36, within);
+  write_within(TcpCommandKind::offer, at + 180, 36, within);
+  expect(180, in_ring, "more entries than a small send has");
+  write_within(TcpCommandKind::payload, at + 2'000'000, 36, within);
+  write_within(TcpCommandKind::offer, at, 36, within);
+  expect(0, within, "an offer of bytes that were sent");
+  write_within(TcpCommandKind::offer, at + 10, 36, within);
+  expect(10, in_ring, "some of them were sent");
+  EXPECT_TRUE(linked.status());
+}
+
+TEST_F(Linked, BytesWithinACommandBeyondTheRingEndTheProgram) {
+  connect();
+  rest();
+  write_within(TcpCommandKind::offer, 1ull << 40, 36, std::byte{1});
+  linked.mirror().look(world.now);
+  world.run(millisecond_ns);
+  ASSERT_EQ(world.ends[0].ended.size(), 1u);
+  EXPECT_EQ(world.ends[0].ended[0].why.code, Error::protocol);
+}
+
+// A wake during the write of the flag: it says that the flag is cleared again.
+TEST_F(Linked, AWakeForNothingLeavesTheAgentReachable) {
+  connect();
+  for (int i = 0; i < 200; ++i) {
+    world.run(i * 100);
+    linked.word(wire::tcp_word::agent_asleep) = 0;
+    linked.mirror().look(world.now);
+    world.run(i % 7 * 500);
+    linked.word(wire::tcp_word::agent_asleep) = 0;
+    linked.mirror().look(world.now);
+    rest();
+    ASSERT_EQ(linked.word(wire::tcp_word::agent_asleep), 1u) << i;
+  }
+  carry(client(), near, *server.area, far, 10);
+}
+
 TEST_F(Linked, NothingIsFetchedForAConnectionThatTheProgramWasNotToldOf) {
   connect();
   rest();
   const std::uint64_t before = linked.mirror().counters().fetches;
-  const auto post = [&](TcpCommand command) {
-    command.stamp = wire::tcp_stamp(command, linked.word(wire::tcp_word::commands));
-    linked.program().write_command(command);
-  };
   TcpCommand command{};
   command.kind = TcpCommandKind::accept_slot;
   command.handle = 9;
   command.listener = 8;  // which does not listen
   command.send_at = command.receive_at = linked.program().layout.own();
   command.send_bytes = command.receive_bytes = 1024;
-  post(command);
+  write_stamped(command);
   TcpCommand offer{};
   offer.kind = TcpCommandKind::offer;
   offer.handle = 9;
   offer.position = 1024;
-  post(offer);
+  write_stamped(offer);
   linked.mirror().look(world.now);
   world.run(second_ns);
   EXPECT_EQ(linked.mirror().counters().fetches, before);
@@ -299,6 +415,101 @@ TEST_F(Linked, BytesThatDoNotFitTheOfferAreTakenFromTheRing) {
   EXPECT_EQ(given(0, 100), 0);
   EXPECT_EQ(given(100, 172), 72);
 }
+
+// How long the parts of an echo take.
+struct Pace {
+  TimeNs link, answer, spins, pause;  // link: a transfer, on average; pause: of the client, between two echoes
+};
+
+// A server behind a link, which sleeps when it has nothing to do for a while, and its client.
+class LinkedServer : public testing::TestWithParam<Pace> {
+ protected:
+  void SetUp() override {
+    listener = server().listen(port, 4).value();
+    world.run(millisecond_ns);
+    near = client.area->connect(TestPrograms::endpoint(0, port)).value();
+    ASSERT_TRUE(world.run_until(
+        [&] {
+          if (const auto accepted = server().accept(listener)) far = *accepted;
+          return client.area->look(near)->connected && far != 0;
+        },
+        second_ns));
+  }
+  SocketArea& server() { return *linked.program().area; }
+
+  // One after the other. Returns how long a client waited for one, on average.
+  TimeNs echo(std::size_t count) {
+    std::vector<std::byte> bytes(64);
+    std::size_t echoes = 0;
+    TimeNs sends_at = world.now, answers_at = never, idle_since = world.now, sent_at = 0, waited = 0;
+    bool asleep = false;
+    std::size_t wakes = linked.wakes();
+    while (echoes < count) {
+      if (world.now >= sends_at) {
+        EXPECT_TRUE(client.area->send(near, bytes));
+        sent_at = std::exchange(sends_at, never);
+      }
+      if (client.area->receive(near, bytes)) {
+        ++echoes;
+        waited += world.now - sent_at;
+        sends_at = world.now + GetParam().pause;
+      }
+      if (asleep && linked.wakes() != wakes) {
+        asleep = false;
+        idle_since = world.now;
+        server().stay_awake();
+      }
+      if (!asleep && answers_at == never && server().receive(far, bytes)) answers_at = world.now + GetParam().answer;
+      if (world.now >= answers_at) {
+        EXPECT_TRUE(server().send(far, bytes));
+        answers_at = never;
+        idle_since = world.now;
+      }
+      if (!asleep && answers_at == never && world.now - idle_since >= GetParam().spins) {
+        static_cast<void>(server().take_in());
+        wakes = linked.wakes();
+        asleep = server().fall_asleep();
+      }
+      world.run(step_ns);
+    }
+    return waited / static_cast<TimeNs>(count);
+  }
+
+  void rest() {
+    world.run(second_ns);
+    const std::uint64_t looks = linked.mirror().counters().looks;
+    EXPECT_TRUE(linked.mirror().may_sleep());
+    world.run(second_ns);
+    EXPECT_EQ(linked.mirror().counters().looks, looks);
+  }
+
+  static constexpr TimeNs step_ns = 200;
+  LinkedPrograms world{TestNetworkOptions{}};
+  LinkedProgram& linked = world.add_linked(0, GetParam().link, 1);
+  TestProgram& client = world.add(1);
+  SocketArea::Handle listener = 0, near = 0, far = 0;
+};
+
+TEST_P(LinkedServer, AnEchoTakesThreeReadsAndTwoChainsOfWrites) {
+  echo(50);
+  const AreaMirrorCounters before = linked.mirror().counters();
+  constexpr std::size_t count = 200;
+  const TimeNs waited = echo(count);
+  const AreaMirrorCounters after = linked.mirror().counters();
+  EXPECT_EQ(after.fetches, before.fetches);
+  EXPECT_LE(after.looks - before.looks, 3 * count);
+  EXPECT_LE(after.chains - before.chains, 2 * count);
+  EXPECT_LE(waited - GetParam().answer, 3 * GetParam().link + microsecond_ns) << "one delay in, two out";
+  // Asleep after the last one, and nothing is read any more.
+  rest();
+}
+
+INSTANTIATE_TEST_SUITE_P(Paces, LinkedServer,
+                         testing::Values(Pace{2'000, 3'000, 20'000, 5'000}, Pace{2'000, 3'000, 20'000, 60'000},
+                                         Pace{2'000, 200'000, 20'000, 5'000}, Pace{2'000, 3'000, 0, 60'000},
+                                         Pace{2'000, 3'000, 1'000'000, 5'000}, Pace{20'000, 10'000, 20'000, 30'000},
+                                         Pace{20'000, 10'000, 20'000, 100'000}, Pace{50'000, 30'000, 20'000, 60'000},
+                                         Pace{20'000, 3'000, 20'000, 1'000'000}));
 
 class LinkedSeeds : public testing::TestWithParam<std::uint64_t> {};
 

@@ -50,7 +50,7 @@ class LinkedProgram {
     return worked;
   }
   [[nodiscard]] TimeNs next_deadline() const noexcept {
-    TimeNs next = looks_.empty() ? never : looks_.front();
+    TimeNs next = std::min(looks_.empty() ? never : looks_.front(), status_ ? mirror_->next_deadline() : never);
     for (const Flight& each : flights_) next = std::min(next, each.at);
     return next;
   }
