@@ -36,7 +36,6 @@ from .status_view import (
     look_twice,
     members_table,
     pools_table,
-    render,
     rows_text,
     schemas_table,
     size_text,
