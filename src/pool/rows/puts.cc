@@ -146,8 +146,10 @@ void Puts::work(std::uint64_t number, TimeNs now, Effects& effects) {
       put.last = std::move(status).error();
     }
   }
-  const bool all = has_copies(put) && is_pool_known(put) &&
-                   std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); });
+  const bool all =
+      has_copies(put) &&
+      std::ranges::all_of(put.owners, [&](const std::string& owner) { return put.done.contains(owner); }) &&
+      is_pool_known(put);  // last: why an owner lacks it says more
   if (all && (!put.owners.empty() || put.what == Put::What::definition)) return finish(number, {}, now, effects);
   const TimeNs end = deadline_after(put.deadline, context_.options.ask_wait_ns);
   // Who was asked says why it has no room when the time is over; only one that is silent is not waited for.
