@@ -58,7 +58,7 @@ class Offpath(CMakePackage):
             folders = ["src/base", "src/wire", "src/link", "src/channel", "src/plugin", "src/service",
                        "src/connections", "src/loop", "src/group", "src/frame", "src/mover", "src/pool", "src/sift",
                        "src/telemetry", "src/exchange", "src/task", "src/tcp", "src/host", "src/sockets",
-                       "src/agent"]  # fmt: skip
+                       "src/supervise", "src/agent"]  # fmt: skip
         return [
             self.define("OFFPATH_FOLDERS", folders),
             self.define("OFFPATH_ARROW", "system" if agent else "off"),
